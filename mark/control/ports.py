@@ -1,0 +1,85 @@
+"""The five doors to the outside. Simulation, testbed and AWS each implement them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mark.domain.command import Command
+from mark.domain.fleet import Fleet, Notice
+from mark.domain.load import Load
+
+
+class Clock(Protocol):
+    def now_s(self) -> float:
+        """Seconds since the trace's (or the service's) beginning; never goes back."""
+
+
+class Cloud(Protocol):
+    """Instances. Every error is a CloudError (see mark.domain.errors)."""
+
+    def fleet(self) -> Fleet:
+        """All instances that are not gone. Repeatable."""
+
+    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        """Start up to `count` instances; returns their numbers, fewer when the market runs short.
+
+        A standby boots and then goes to stopped. Raises CapacityError when none could be had, LimitError at an account
+        limit. Safe to repeat with the same `token`: the same instances are returned and nothing more is launched.
+        """
+
+    def drain(self, number: int) -> None:
+        """Take no new request. Repeatable. Raises NotFoundError."""
+
+    def terminate(self, number: int) -> None:
+        """End it now. Repeatable: ending what is gone is no error."""
+
+    def stop(self, number: int) -> None:
+        """Stop a draining (or booted standby) instance; only its disk is paid on. Raises NotFoundError."""
+
+    def resume(self, number: int) -> None:
+        """Boot a stopped instance again. Raises NotFoundError, CapacityError."""
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Interruptions announced since the last call; each is returned once."""
+
+
+class Functions(Protocol):
+    def warm(self, environments: int) -> int:
+        """Have that many environments warm; returns how many had to be started. Repeatable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentAnswers:
+    """The last requests that were answered or refused."""
+
+    count: int
+    in_time: int
+
+
+class Telemetry(Protocol):
+    """What was observed. All repeatable within one tick."""
+
+    def load(self) -> Load:
+        """Complete forecast steps since the last call of `load` (maybe none)."""
+
+    def last_minute_rps(self) -> float | None:
+        """Mean arrival rate over the last 60 s; None when nothing was observed."""
+
+    def recent(self) -> RecentAnswers:
+        """The last M requests (1,000 for the SLO monitor)."""
+
+    def utilization(self) -> Mapping[str, float]:
+        """Busy share over the last minute, by offer."""
+
+
+class Store(Protocol):
+    """State that survives the controller, and its journal of decisions."""
+
+    def get(self, key: str) -> Any | None: ...
+
+    def put(self, key: str, value: Any) -> None: ...
+
+    def record(self, at_s: float, command: Command, outcome: str) -> None:
+        """Append to the journal; outcome is "done", or why not."""

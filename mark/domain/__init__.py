@@ -1,0 +1,1 @@
+"""The nouns: frozen, self-checking, units in names. Imports nothing of mark's."""

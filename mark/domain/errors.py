@@ -1,0 +1,54 @@
+"""The errors a caller can react to: one class per reaction.
+
+    MarkError
+    |-- BadInput      the input must change            exit 2
+    |-- Infeasible    no offer can keep the SLO        exit 3
+    `-- CloudError    the cloud said no                (never leaves the controller)
+        |-- CapacityError   try another offer or zone
+        |-- LimitError      stop asking for more
+        `-- NotFoundError   forget the object
+"""
+
+from __future__ import annotations
+
+
+class MarkError(Exception):
+    """Base of every error that mark raises on purpose."""
+
+
+class BadInput(MarkError):
+    """Something the user gave cannot be used; the message is one line.
+
+    `what` says what is wrong, `where` the file, option or key, `value` the offending value.
+    """
+
+    def __init__(self, what: str, where: str, value: object = None) -> None:
+        self.what, self.where, self.value = what, where, value
+        shown = "" if value is None else f": {_short(value)}"
+        super().__init__(f"{where}: {what}{shown}")
+
+
+class Infeasible(MarkError):
+    """No offer can keep the SLO at the level of types; says which came closest."""
+
+
+class CloudError(MarkError):
+    """The cloud refused or lost a request."""
+
+
+class CapacityError(CloudError):
+    """The market is out of this offer; another offer may do."""
+
+
+class LimitError(CloudError):
+    """An account or service limit is reached."""
+
+
+class NotFoundError(CloudError):
+    """The named instance does not exist (any more)."""
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,71 @@
+"""Instances and their life."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where an instance is in its life; `TRANSITIONS` is the whole law."""
+
+    PENDING = "pending"  # launched or resumed, boots; not serving
+    READY = "ready"  # serves
+    DRAINING = "draining"  # takes no new request, finishes its queue
+    STOPPED = "stopped"  # a standby: only its disk is paid
+    GONE = "gone"
+
+
+# An illegal transition raises and changes nothing (simulated and real cloud alike).
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    Phase.PENDING: frozenset({Phase.READY, Phase.DRAINING, Phase.STOPPED, Phase.GONE}),
+    Phase.READY: frozenset({Phase.DRAINING, Phase.GONE}),
+    Phase.DRAINING: frozenset({Phase.STOPPED, Phase.GONE}),
+    Phase.STOPPED: frozenset({Phase.PENDING, Phase.GONE}),
+    Phase.GONE: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance as last seen. `number` is the launch order and the final tie-breaker everywhere."""
+
+    number: int
+    offer: str  # Offer.name
+    phase: Phase
+    launched_s: float
+    ready_s: float | None = None  # when it became ready, or is expected to; None: unknown
+    doomed_s: float | None = None  # an interruption takes it at this time
+    standby: bool = False  # kept to be stopped and resumed
+    credits: float | None = None  # burstables: CPU credits left
+    idle: bool = False  # nothing queued or running: a draining instance may go
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A snapshot of all instances that are not gone, ascending by number."""
+
+    instances: tuple[Instance, ...]
+
+    def live(self) -> Counter[str]:
+        """Offer -> instances that serve or will: pending or ready, and not doomed."""
+        return Counter(i.offer for i in self.instances if i.phase in (Phase.PENDING, Phase.READY) and i.doomed_s is None)
+
+    def ready(self) -> Counter[str]:
+        """Offer -> instances that serve now."""
+        return Counter(i.offer for i in self.instances if i.phase is Phase.READY)
+
+    def standbys(self) -> tuple[Instance, ...]:
+        """Stopped instances that can be resumed."""
+        return tuple(i for i in self.instances if i.phase is Phase.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An interruption announced: `number` will be gone at `gone_s`."""
+
+    number: int
+    offer: str
+    at_s: float
+    gone_s: float

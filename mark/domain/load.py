@@ -1,0 +1,97 @@
+"""Observed load and its forecast, on a regular grid of steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What arrived, per step: `mean_rps` over the step and `peak_rps`, the highest 5 s rate within it.
+
+    Step k covers [start_s + k step_s, start_s + (k+1) step_s); seconds count from the trace's first row.
+    Missing steps are NaN in both. Where bins are coarser than 5 s, peak_rps is the highest rate of a bin (or of a
+    minute), and `fine` is False.
+    """
+
+    start_s: float
+    step_s: float
+    mean_rps: FloatArray
+    peak_rps: FloatArray
+    fine: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mean_rps.shape != self.peak_rps.shape or self.mean_rps.ndim != 1:
+            raise BadInput("mean and peak differ in length", "load", (self.mean_rps.shape, self.peak_rps.shape))
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.step_s * len(self.mean_rps)
+
+    def __len__(self) -> int:
+        return len(self.mean_rps)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is believed about the next steps.
+
+    Step h covers [origin_s + h step_s, origin_s + (h+1) step_s). `levels` (Q,) ascend in (0, 1); `mean_rps` and
+    `peak_rps` have shape (Q, H), are not negative and do not cross. `paths_rps` (P, H) are equally likely futures of
+    the mean rate, from which the quantiles are drawn; None when the predictor has none. `predictor` names who made it.
+    """
+
+    origin_s: float
+    step_s: float
+    levels: FloatArray
+    mean_rps: FloatArray
+    peak_rps: FloatArray
+    predictor: str
+    paths_rps: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.levels), self.mean_rps.shape[1])
+        if self.mean_rps.shape != shape or self.peak_rps.shape != shape:
+            raise BadInput("forecast shapes differ", self.predictor, (shape, self.mean_rps.shape, self.peak_rps.shape))
+        for rates in (self.mean_rps, self.peak_rps):
+            if not np.all(np.isfinite(rates)) or np.any(rates < 0.0) or np.any(np.diff(rates, axis=0) < -1e-9):
+                raise BadInput("quantiles must be finite, not negative, and must not cross", self.predictor)
+
+    @property
+    def steps(self) -> int:
+        return int(self.mean_rps.shape[1])
+
+    def peak_at(self, level: float) -> FloatArray:
+        """Quantile `level` of the highest 5 s rate per step, shape (H,); linear between levels."""
+        return _quantile(self.levels, self.peak_rps, level)
+
+    def mean_at(self, level: float) -> FloatArray:
+        """Quantile `level` of the mean rate per step, shape (H,)."""
+        return _quantile(self.levels, self.mean_rps, level)
+
+    def by_minute(self) -> Forecast:
+        """The same forecast on 60 s steps, each longer step repeated (a step is never shorter than 60 s)."""
+        times = round(self.step_s / 60.0)
+        if times == 1:
+            return self
+        repeat = lambda rates: np.repeat(rates, times, axis=1)  # noqa: E731
+        paths = None if self.paths_rps is None else repeat(self.paths_rps)
+        return Forecast(
+            self.origin_s, 60.0, self.levels, repeat(self.mean_rps), repeat(self.peak_rps), self.predictor, paths
+        )
+
+
+def _quantile(levels: FloatArray, rates: FloatArray, level: float) -> FloatArray:
+    place = float(np.interp(level, levels, np.arange(len(levels), dtype=np.float64)))
+    low = int(place)
+    if low == len(levels) - 1:
+        return rates[low]
+    weight = place - low
+    return np.asarray(rates[low] * (1.0 - weight) + rates[low + 1] * weight, dtype=np.float64)

@@ -1,0 +1,172 @@
+"""What can be bought: instances in a market and zone, and functions, with their prices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mark.domain.errors import BadInput
+
+# Quantile 0.95 of the standard normal distribution.
+_Z95 = 1.6448536269514722
+
+
+class Market(StrEnum):
+    """Where an offer is bought; the price rule depends on it."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    BURSTABLE = "burstable"
+    FUNCTION = "function"
+    SAGEMAKER = "sagemaker"
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A delay in seconds: lognormal with the given mean and 95th percentile, cut below half the mean.
+
+    p95 = mean is a constant. For p95 > mean the lognormal has two solutions; the smaller sigma is taken.
+    Raises BadInput for p95 below the mean or above exp(z^2 / 2) = 3.87 x mean (no lognormal has it; INTERFACES says 3.8).
+    """
+
+    mean_s: float
+    p95_s: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean_s) and self.mean_s >= 0.0):
+            raise BadInput("a delay's mean must be zero or more", "boot_mean_s", self.mean_s)
+        if not (math.isfinite(self.p95_s) and self.mean_s <= self.p95_s <= 3.8 * self.mean_s):
+            raise BadInput("a delay's p95 must lie between 1 and 3.8 x its mean", "boot_p95_s", self.p95_s)
+
+    @property
+    def sigma(self) -> float:
+        """Sigma of the logarithm: the smaller root of sigma^2 / 2 - z sigma + ln(p95 / mean) = 0."""
+        if self.p95_s == self.mean_s:
+            return 0.0
+        ratio = math.log(self.p95_s / self.mean_s)
+        return _Z95 - math.sqrt(max(0.0, _Z95 * _Z95 - 2.0 * ratio))
+
+    @property
+    def shortest_s(self) -> float:
+        """No draw is below this."""
+        return self.mean_s if self.sigma == 0.0 else 0.5 * self.mean_s
+
+    def at(self, standard_normal: float) -> float:
+        """The delay that belongs to one standard normal draw, in seconds."""
+        if self.mean_s == 0.0:
+            return 0.0
+        sigma = self.sigma
+        return max(self.shortest_s, math.exp(math.log(self.mean_s) - sigma * sigma / 2.0 + sigma * standard_normal))
+
+
+@dataclass(frozen=True, slots=True)
+class BurstCredits:
+    """The CPU credit model of a burstable type. One credit is one vCPU at full speed for one minute."""
+
+    baseline: float  # speed without credits, as a fraction of one vCPU, per vCPU
+    credits_per_hour: float
+    max_credits: float
+    launch_credits: float
+    surplus_usd_per_vcpu_hour: float | None = None  # None: standard mode, the speed falls to the baseline
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.baseline <= 1.0:
+            raise BadInput("baseline must lie in (0, 1]", "baseline", self.baseline)
+        if min(self.credits_per_hour, self.max_credits, self.launch_credits) < 0.0:
+            raise BadInput("credits must not be negative", "credits", self)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An instance type in a market and a zone, at a price.
+
+    `name` is the key that fleets, plans and reports use: `c5.large/on-demand`, or with a zone
+    `c5.large/spot/us-east-1a`.
+    """
+
+    instance: str
+    market: Market
+    usd_per_hour: float
+    boot: Delay
+    zone: str = ""
+    vcpu: float = 0.0
+    memory_gib: float = 0.0
+    gpus: int = 0
+    resume: Delay | None = None
+    interruptions_per_hour: float = 0.0
+    retired: bool = False
+    credits: BurstCredits | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.usd_per_hour) and self.usd_per_hour > 0.0):
+            raise BadInput("a price must be above zero", f"{self.instance} usd_per_hour", self.usd_per_hour)
+        if self.market is Market.BURSTABLE and self.credits is None:
+            raise BadInput("a burstable needs its credit columns", self.instance, "baseline")
+        if self.market is Market.FUNCTION:
+            raise BadInput("a function is no instance offer", self.instance, str(self.market))
+        if not self.interruptions_per_hour >= 0.0:
+            raise BadInput("a rate must not be negative", f"{self.instance} interruptions_per_hour", self.interruptions_per_hour)
+
+    @property
+    def name(self) -> str:
+        return f"{self.instance}/{self.market}" + (f"/{self.zone}" if self.zone else "")
+
+    @property
+    def usd_per_s(self) -> float:
+        return self.usd_per_hour / 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOffer:
+    """A serverless function of one memory size and its account limits."""
+
+    memory_mb: int
+    usd_per_gb_second: float
+    usd_per_million_requests: float
+    billing_step_ms: float
+    concurrency: int
+    ramp_per_10s: float  # environments that may be added per 10 s, once the burst is used
+    keep_alive_s: float
+    burst: float = 0.0  # environments that may be added at once; 0: the ramp of one 10 s step
+    bills_init: bool = False  # is the initialisation of a cold start billed (AWS: since 2025-08-01)
+
+    @property
+    def name(self) -> str:
+        return f"lambda:{self.memory_mb}"
+
+    @property
+    def usd_per_s(self) -> float:
+        """Price of one second of run time; GB are 1,024 MB, as AWS bills them."""
+        return self.usd_per_gb_second * self.memory_mb / 1024.0
+
+    def usd_per_request(self, duration_s: float) -> float:
+        """The bill of one invocation of `duration_s`, rounded up to the billing step."""
+        step_s = self.billing_step_ms / 1e3
+        # 1e-9: 300 ms must not become four steps of 100 ms through binary rounding.
+        steps = math.ceil(duration_s / step_s - 1e-9)
+        return steps * step_s * self.usd_per_s + self.usd_per_million_requests / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything one may buy, by name and dated."""
+
+    name: str
+    offers: tuple[Offer, ...]
+    functions: tuple[FunctionOffer, ...]
+    bills_extras: bool = False  # balancer, disks, addresses, data moved: on for aws-2026
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for offer in self.offers:
+            if offer.name in seen:
+                raise BadInput("the same instance, market and zone twice", self.name, offer.name)
+            seen.add(offer.name)
+
+    def function(self, name: str) -> FunctionOffer:
+        """The function `lambda:MEMORY_MB`; raises BadInput when the catalogue lacks it."""
+        for function in self.functions:
+            if function.name == name:
+                return function
+        raise BadInput("the catalogue has no such function", self.name, name)

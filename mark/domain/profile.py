@@ -1,0 +1,107 @@
+"""How long a model takes on an instance type, by batch size, and the batch policy that follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+
+
+class Basis(StrEnum):
+    """How a row came to be; reports name the share of the bill that rests on assumed rows."""
+
+    MEASURED = "measured"
+    DERIVED = "derived"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One batch size of one model on one instance type (or `lambda:MEMORY_MB`); times in milliseconds."""
+
+    batch: int
+    latency_ms: float
+    p99_ms: float | None = None
+    w_batch_ms: float | None = None
+    overhead_ms: float = 0.0
+    cold_ms: float | None = None
+    workers: int = 1
+    basis: Basis = Basis.MEASURED
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise BadInput("a batch holds at least one request", "batch", self.batch)
+        if not 0.0 < self.latency_ms < 1e7:
+            raise BadInput("a latency must be above zero", "latency_ms", self.latency_ms)
+        if self.p99_ms is not None and self.p99_ms < self.latency_ms:
+            raise BadInput("p99 must not be below the mean", "p99_ms", self.p99_ms)
+        if self.workers < 1:
+            raise BadInput("an instance has at least one worker", "workers", self.workers)
+        if self.overhead_ms < 0.0:
+            raise BadInput("an overhead must not be negative", "overhead_ms", self.overhead_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """All rows of one model on one instance type, ascending by batch size."""
+
+    model: str
+    instance: str
+    rows: tuple[ProfileRow, ...]
+
+    def __post_init__(self) -> None:
+        sizes = [row.batch for row in self.rows]
+        if not sizes or sizes != sorted(set(sizes)):
+            raise BadInput("batch sizes must ascend, each once", f"{self.model} on {self.instance}", sizes)
+        if len({row.workers for row in self.rows}) > 1:
+            raise BadInput("all rows of a type share one number of workers", f"{self.model} on {self.instance}")
+
+    @property
+    def workers(self) -> int:
+        return self.rows[0].workers
+
+    @property
+    def overhead_s(self) -> float:
+        return self.rows[0].overhead_ms / 1e3
+
+    def latency_s(self, batch: float) -> float:
+        """Mean seconds of a batch: linear between rows, constant below the smallest; BadInput above the largest."""
+        if batch > self.rows[-1].batch:
+            raise BadInput("no profile above the largest measured batch", f"{self.model} on {self.instance}", batch)
+        return float(np.interp(batch, [r.batch for r in self.rows], [r.latency_ms for r in self.rows])) / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPolicy:
+    """A batch starts when full (`n_batch`) or when its oldest request has waited `w_batch_s` (MArk, section 4.3)."""
+
+    n_batch: int
+    w_batch_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model on one offer's instance type, ready for planner and kernel.
+
+    `service_s[b]` is the mean time of a batch of b (index 0 is unused and 0), shape (n_batch + 1,);
+    `sigma` is the log standard deviation of service (0: deterministic).
+    """
+
+    profile: Profile
+    policy: BatchPolicy
+    service_s: NDArray[np.float64]
+    capacity_rps: float  # workers x n_batch / T(n_batch): what it sustains within the SLO
+    ceiling_rps: float  # workers x max over measured b of b / T_b, whatever the SLO: the bound's C_i
+    sigma: float = 0.0
+
+    @property
+    def workers(self) -> int:
+        return self.profile.workers
+
+    @property
+    def overhead_s(self) -> float:
+        return self.profile.overhead_s

@@ -1,0 +1,100 @@
+"""A service: a model behind an SLO, and what may be bought for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from mark.domain.errors import BadInput
+from mark.domain.offer import Catalog, FunctionOffer, Market, Offer
+from mark.domain.profile import Candidate, Profile
+from mark.domain.slo import Slo
+
+
+@dataclass(frozen=True, slots=True)
+class AsIsPolicy:
+    """What the user runs today (`[policy]` of the service file): their own autoscaler, to be simulated as it is."""
+
+    kind: str  # asg | hpa | sagemaker | fixed
+    instance: str
+    target: float | None = None  # asg, hpa: utilisation 0..1; sagemaker: requests per instance and minute
+    min_instances: int = 1
+    max_instances: int = 100
+    scale_out_cooldown_s: float = 300.0
+    scale_in_cooldown_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service file, read and checked; still by name, nothing looked up."""
+
+    name: str
+    model: str
+    slo: Slo
+    catalog: str
+    markets: tuple[Market, ...]
+    instances: tuple[str, ...]
+    max_instances: int
+    max_usd_per_hour: float
+    function: str | None
+    batching: str = "work-conserving"  # or "paper"
+    routing: str = "least-completion"  # or "power-of-two"
+    request_kb: float = 0.0
+    response_kb: float = 0.0
+    profile_file: str | None = None
+    as_is: AsIsPolicy | None = None
+    source: str = ""  # the file it was read from
+
+    def wants(self, offer: Offer) -> bool:
+        """Is this offer in the service's markets, matched by its instance patterns and not retired?"""
+        return (
+            offer.market in self.markets
+            and not offer.retired
+            and any(fnmatchcase(offer.instance, pattern) for pattern in self.instances)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionUse:
+    """The overflow function of a service: its offer, and the model's times on it."""
+
+    offer: FunctionOffer
+    warm_s: float
+    cold_s: float  # extra seconds of a cold start, before the warm time
+    basis: str
+
+    @property
+    def usd_per_request(self) -> float:
+        """Warm invocation."""
+        return self.offer.usd_per_request(self.warm_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A service with everything looked up: the offers it may buy and the model's candidate on each.
+
+    `candidates[i]` belongs to `offers[i]`. `skipped` names offers without a profile or too slow, with the reason.
+    """
+
+    service: Service
+    catalog: Catalog
+    offers: tuple[Offer, ...]
+    candidates: tuple[Candidate, ...]
+    function: FunctionUse | None
+    skipped: tuple[tuple[str, str], ...] = ()
+    profiles: dict[str, Profile] = field(default_factory=dict)  # every profile of the model, by instance
+
+    def __post_init__(self) -> None:
+        if len(self.offers) != len(self.candidates):
+            raise BadInput("offers and candidates differ in number", self.service.name)
+
+    @property
+    def slo(self) -> Slo:
+        return self.service.slo
+
+    def index(self, offer_name: str) -> int:
+        """Position of an offer by name; raises KeyError."""
+        for i, offer in enumerate(self.offers):
+            if offer.name == offer_name:
+                return i
+        raise KeyError(offer_name)

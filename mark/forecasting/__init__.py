@@ -1,0 +1,1 @@
+"""Forecasting: the port `Predictor` and what surrounds every predictor."""

@@ -1,0 +1,1 @@
+"""Planning: the port `Planner`, one file per policy, and the clairvoyant lower bound."""

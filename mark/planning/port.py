@@ -1,0 +1,57 @@
+"""The port every policy implements: snapshot and memory in, plan and new memory out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mark.domain.fleet import Fleet
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan
+from mark.domain.service import Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All a policy may look at. Rates in requests/s; offers by name.
+
+    `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
+    once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap).
+    `utilization` is the busy share of the ready instances of an offer over the last minute.
+    """
+
+    now_s: float
+    deployment: Deployment
+    fleet: Fleet
+    forecast: Forecast | None = None  # on 60 s steps, the first begins at now_s
+    last_minute_rps: float | None = None
+    utilization: Mapping[str, float] = field(default_factory=dict)
+    first: bool = False
+
+
+class Planner(Protocol):
+    """A policy. Pure: equal arguments, equal results; the memory belongs to the caller and is never mutated."""
+
+    name: str
+    needs_forecast: bool
+    monitors_slo: bool  # does the controller's SLO monitor act beside it?
+
+    def begin(self) -> Any:
+        """The memory of a policy that has not planned yet."""
+
+    def plan(self, situation: Situation, memory: Any) -> tuple[Plan, Any]:
+        """Decide. Raises Infeasible only when no offer of the deployment can keep the SLO."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A planner with the deployment it plans for.
+
+    `deployment` may differ from the service's own: SageMaker policies buy ml.* types, unbatched, without functions.
+    `bouncers`: is there admission control? Without it every request waits in an unbounded queue.
+    """
+
+    planner: Planner
+    deployment: Deployment
+    bouncers: bool
