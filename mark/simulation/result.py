@@ -1,0 +1,151 @@
+"""What a simulated run has shown, ready for tables, reports and JSON (schema 1 of the stable interface)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.bill import Bill
+from mark.domain.slo import Slo
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceInfo:
+    name: str
+    requests: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Who answered. `total` is the sum of the other three, always."""
+
+    instances: int
+    functions: int
+    rejected: int
+    late: int = 0  # answered after RT_max; not part of the stable JSON
+
+    @property
+    def total(self) -> int:
+        return self.instances + self.functions + self.rejected
+
+
+@dataclass(frozen=True, slots=True)
+class SloResult:
+    """Attainment is the share of all requests answered within RT_max; None without requests."""
+
+    attainment: float | None
+    worst_minute_attainment: float | None
+    minutes_below_target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds over answered requests; None without answers. Percentiles are exact to 0.1 %."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p98: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    launched: int
+    terminated: int
+    interrupted: int
+    peak_instances: int
+    instance_hours: dict[str, float]  # by offer name
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    wall_s: float
+    kernel_s: float
+    planner_s: float
+    predictor_s: float
+    requests_per_wall_s: float
+    peak_rss_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One line of the journal."""
+
+    at_s: float
+    verb: str
+    text: str  # the command with its reason, as it prints itself
+    outcome: str  # "done", or why not
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One row a minute (`t_s`: start of the minute, from the start of the evaluated part); every array has its length."""
+
+    t_s: FloatArray
+    arrival_rps: FloatArray
+    capacity_rps: FloatArray  # of ready instances
+    overflow_rps: FloatArray  # answered by functions
+    attainment: FloatArray  # NaN in minutes without requests
+    instances: dict[str, FloatArray]  # ready instances by offer
+    spent_usd: dict[str, FloatArray]  # cumulative, by market name as in Bill
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    service: str
+    policy: str
+    predictor: str
+    seed: int
+    trace: TraceInfo
+    slo: Slo
+    requests: Requests
+    slo_result: SloResult
+    latency_ms: Latency
+    bill: Bill
+    fleet: FleetResult
+    speed: Speed
+    timeline: Timeline
+    ccdf_ms: FloatArray  # latencies, ascending
+    ccdf_share: FloatArray  # share of answered requests slower than that
+    decisions: tuple[Decision, ...]
+    bound_usd: float | None = None
+    regret: float | None = None
+    regret_reason: str = ""  # why there is none
+    bound_note: str = ""  # the bin width used, say
+    notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
+    assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The stable object of INTERFACES; undefined numbers are None."""
+        requests = {"total": self.requests.total} | {
+            k: v for k, v in asdict(self.requests).items() if k != "late"
+        }
+        return {
+            "schema": 1,
+            "service": self.service,
+            "policy": self.policy,
+            "predictor": self.predictor,
+            "seed": self.seed,
+            "trace": asdict(self.trace),
+            "requests": requests,
+            "slo": {"rt_max_ms": self.slo.rt_max_s * 1e3, "target": self.slo.attainment, **asdict(self.slo_result)},
+            "latency_ms": asdict(self.latency_ms),
+            "bill_usd": self.bill.as_json(),
+            "bound_usd": self.bound_usd,
+            "regret": self.regret,
+            "fleet": asdict(self.fleet),
+            "speed": asdict(self.speed),
+            "regret_reason": self.regret_reason,
+            "notes": list(self.notes),
+        }
