@@ -1,0 +1,57 @@
+"""`compiled`: numba's njit with a cache that notices every edited source.
+
+numba stamps a cache entry with the file of the compiled function only; an edited rule in another file would go
+unnoticed. So the cache folder's name holds a hash of all sources that are compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def _sources_hash() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for folder in ("rules", "kernel"):
+        for path in sorted((_ROOT / folder).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache_dir() -> str | None:
+    base = os.environ.get("MARK_CACHE_DIR") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mark-serving"
+    )
+    path = os.path.join(base, f"kernel-{_sources_hash()}")
+    try:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError:
+        return None
+
+
+_CACHE_DIR = _cache_dir()
+
+
+def compiled(function: F) -> F:
+    """Compile `function` at its first call, or take it from the cache. A read-only home costs the cache, no more."""
+    before = config.CACHE_DIR
+    try:
+        if _CACHE_DIR is not None:
+            config.CACHE_DIR = _CACHE_DIR
+        result: F = numba.njit(function, cache=_CACHE_DIR is not None, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+        return result
+    finally:
+        config.CACHE_DIR = before

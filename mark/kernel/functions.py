@@ -1,0 +1,111 @@
+"""The function's environments in compiled code: warm pool, cold starts, keep-alive, account limit, ramp."""
+
+from __future__ import annotations
+
+from mark.kernel.compiled import compiled
+from mark.kernel.state import (
+    COLD_CALLS,
+    COLD_COUNT,
+    COLD_FIRST,
+    COLD_S,
+    CONCURRENCY,
+    IDLE_COUNT,
+    IDLE_FIRST,
+    INF,
+    KEEP_ALIVE_S,
+    PINGS,
+    THROTTLED,
+    TOKENS,
+    TOKENS_AT_S,
+    TOKENS_MAX,
+    TOKENS_PER_S,
+    WARM_CALLS,
+    WARM_COUNT,
+    WARM_FIRST,
+    WARM_S,
+    Pool,
+)
+
+
+@compiled
+def settle(pool: Pool, now_s: float) -> None:
+    """Environments that finished become idle, in the order of their ends; those idle too long are recycled."""
+    number, value = pool.number, pool.value
+    mask = pool.warm_end_s.shape[0] - 1
+    while True:
+        warm = pool.warm_end_s[number[WARM_FIRST] & mask] if number[WARM_COUNT] > 0 else INF
+        cold = pool.cold_end_s[number[COLD_FIRST] & mask] if number[COLD_COUNT] > 0 else INF
+        end = min(warm, cold)
+        if end > now_s:
+            break
+        if warm <= cold:
+            number[WARM_FIRST] += 1
+            number[WARM_COUNT] -= 1
+        else:
+            number[COLD_FIRST] += 1
+            number[COLD_COUNT] -= 1
+        pool.idle_since_s[(number[IDLE_FIRST] + number[IDLE_COUNT]) & mask] = end
+        number[IDLE_COUNT] += 1
+    while number[IDLE_COUNT] > 0 and pool.idle_since_s[number[IDLE_FIRST] & mask] + value[KEEP_ALIVE_S] <= now_s:
+        number[IDLE_FIRST] += 1
+        number[IDLE_COUNT] -= 1
+
+
+@compiled
+def _may_start(pool: Pool, now_s: float) -> bool:
+    """Account limit and ramp: a token bucket refilled at the ramp's pace."""
+    number, value = pool.number, pool.value
+    tokens = min(value[TOKENS_MAX], value[TOKENS] + (now_s - value[TOKENS_AT_S]) * value[TOKENS_PER_S])
+    value[TOKENS], value[TOKENS_AT_S] = tokens, now_s
+    return tokens >= 1.0 and number[WARM_COUNT] + number[COLD_COUNT] < value[CONCURRENCY]
+
+
+@compiled
+def latency_s(pool: Pool, now_s: float) -> float:
+    """Seconds a call would take now: warm, with a cold start, or infinite when throttled (or switched off)."""
+    number, value = pool.number, pool.value
+    if value[CONCURRENCY] <= 0.0:
+        return INF
+    settle(pool, now_s)
+    if number[WARM_COUNT] + number[COLD_COUNT] >= value[CONCURRENCY]:
+        return INF
+    if number[IDLE_COUNT] > 0:
+        return value[WARM_S]
+    return value[WARM_S] + value[COLD_S] if _may_start(pool, now_s) else INF
+
+
+@compiled
+def call(pool: Pool, now_s: float) -> None:
+    """Take the most recently used idle environment (as AWS does), or start one. Only after a finite `latency_s`."""
+    number, value = pool.number, pool.value
+    mask = pool.warm_end_s.shape[0] - 1
+    if number[IDLE_COUNT] > 0:
+        number[IDLE_COUNT] -= 1
+        pool.warm_end_s[(number[WARM_FIRST] + number[WARM_COUNT]) & mask] = now_s + value[WARM_S]
+        number[WARM_COUNT] += 1
+        number[WARM_CALLS] += 1
+    else:
+        value[TOKENS] -= 1.0
+        pool.cold_end_s[(number[COLD_FIRST] + number[COLD_COUNT]) & mask] = now_s + value[WARM_S] + value[COLD_S]
+        number[COLD_COUNT] += 1
+        number[COLD_CALLS] += 1
+
+
+@compiled
+def warm(pool: Pool, now_s: float, environments: int) -> int:
+    """Ping until that many environments exist, as far as limits allow; returns how many were started."""
+    number, value = pool.number, pool.value
+    settle(pool, now_s)
+    mask = pool.warm_end_s.shape[0] - 1
+    started = 0
+    while number[IDLE_COUNT] + number[WARM_COUNT] + number[COLD_COUNT] < environments:
+        if not _may_start(pool, now_s):
+            number[THROTTLED] += 1
+            break
+        value[TOKENS] -= 1.0
+        # A ping runs no inference, but its ring is ordered by end: it is held as long as a cold call.
+        pool.cold_end_s[(number[COLD_FIRST] + number[COLD_COUNT]) & mask] = now_s + value[WARM_S] + value[COLD_S]
+        number[COLD_COUNT] += 1
+        number[PINGS] += 1
+        started += 1
+    return started

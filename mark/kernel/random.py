@@ -1,0 +1,36 @@
+"""A counter-based generator for compiled code: SplitMix64 (Steele, Lea, Flood 2014); state is one 64-bit integer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mark.kernel.compiled import compiled
+from mark.kernel.state import RANDOM, Ints
+
+
+@compiled
+def next_bits(counter: Ints) -> np.uint64:
+    counter[RANDOM] += np.int64(-7046029254386353131)  # 0x9E3779B97F4A7C15 as a signed integer
+    z = np.uint64(counter[RANDOM])
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def uniform(counter: Ints) -> float:
+    """In (0, 1]."""
+    return (float(next_bits(counter) >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0)
+
+
+@compiled
+def service_factor(counter: Ints, sigma: float) -> float:
+    """A factor of mean 1: lognormal, exponential for sigma < 0, and 1 for sigma 0."""
+    if sigma == 0.0:
+        return 1.0
+    if sigma < 0.0:
+        return -math.log(uniform(counter))
+    normal = math.sqrt(-2.0 * math.log(uniform(counter))) * math.cos(2.0 * math.pi * uniform(counter))
+    return math.exp(sigma * normal - 0.5 * sigma * sigma)

@@ -1,0 +1,394 @@
+"""A stage to simulate: owns the flat arrays, adds and drains replicas, advances through arrivals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.domain.profile import Candidate
+from mark.domain.service import FunctionUse
+from mark.kernel import functions, loop
+from mark.kernel.state import (
+    ACTIVE,
+    COLD_CALLS,
+    COLD_S,
+    CONCURRENCY,
+    FUNCTIONS,
+    HISTOGRAM_FIRST,
+    HISTOGRAM_SHIFT,
+    HISTOGRAM_SIZE,
+    INF,
+    INSTANCES,
+    KEEP_ALIVE_S,
+    LATE,
+    LATENCY_MAX,
+    LATENCY_SUM,
+    PINGS,
+    RANDOM,
+    READY,
+    REJECTED,
+    REQUEST,
+    RING_COUNT,
+    RING_GOOD,
+    TOKENS,
+    TOKENS_MAX,
+    TOKENS_PER_S,
+    WARM_CALLS,
+    WARM_S,
+    Floats,
+    Ints,
+    Pool,
+    Stage,
+)
+
+# A spot instance is gone 120 s after its notice, so its bouncer promises no more than that.
+SPOT_NOTICE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Request by request, for tests: who served it (-1 function, -2 refused), when its batch started, its answer."""
+
+    slot: Ints
+    start_s: Floats
+    finish_s: Floats
+
+
+class StageSimulation:
+    """Replicas behind one queue discipline, simulated request by request.
+
+    `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
+    Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
+    promises for a candidate (spot). With `record` > 0 the first `record` requests are recorded.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        rt_max_s: float,
+        end_s: float,
+        function: FunctionUse | None,
+        bouncers: bool,
+        two_choices: bool = False,
+        fine_s: float = 1.0,
+        recent: int = 1000,
+        seed: int = 0,
+        horizons_s: Sequence[float] | None = None,
+        record: int = 0,
+    ) -> None:
+        self._candidates = tuple(candidates)
+        self._rt_max_s, self._end_s = rt_max_s, end_s
+        self._bouncers, self._two_choices, self._fine_s = bouncers, two_choices, fine_s
+        self._function = function
+        promised = [rt_max_s] * len(self._candidates) if horizons_s is None else list(horizons_s)
+        self._horizons_s = [min(h, rt_max_s) if bouncers else INF for h in promised]
+        # kind = (candidate, speed): a burstable without credits is a slower kind of the same candidate
+        self._kinds: list[tuple[int, float]] = []
+        self._kind_of: dict[tuple[int, float], int] = {}
+        self._ready: set[int] = set()
+        self._stale = True
+        width = 1 + max((c.policy.n_batch for c in self._candidates), default=1)
+        most_workers = max((c.workers for c in self._candidates), default=1)
+        minutes = int(math.ceil(end_s / 60.0)) + 2
+        fine = int(math.ceil(end_s / fine_s)) + 2
+        counter = np.zeros(11, dtype=np.int64)
+        counter[RANDOM] = seed
+        self._st = Stage(
+            *_kind_arrays(0, width),
+            active=np.zeros(0, dtype=np.int64),
+            kind=np.zeros(0, dtype=np.int64),
+            leaf=np.zeros(0, dtype=np.int64),
+            free_s=np.zeros((0, most_workers)),
+            open_size=np.zeros(0, dtype=np.int64),
+            open_start_s=np.zeros(0),
+            busy_s=np.zeros(0),
+            member_s=np.zeros((0, width - 1)),
+            member_id=np.zeros((0, width - 1), dtype=np.int64),
+            ready=np.zeros(0, dtype=np.int64),
+            open_tree=np.full(2, INF),
+            free_tree=np.full(2, INF),
+            leaf_slot=np.zeros(2, dtype=np.int64),
+            counter=counter,
+            total=np.zeros(2),
+            histogram=np.zeros(HISTOGRAM_SIZE, dtype=np.int64),
+            minute_total=np.zeros(minutes, dtype=np.int64),
+            minute_good=np.zeros(minutes, dtype=np.int64),
+            minute_function=np.zeros(minutes, dtype=np.int64),
+            fine_count=np.zeros(fine, dtype=np.int64),
+            ring=np.zeros(recent, dtype=np.uint8),
+            recorded_slot=np.full(record, -3, dtype=np.int64),
+            recorded_start_s=np.full(record, INF),
+            recorded_finish_s=np.full(record, INF),
+        )
+        self._pool = _pool(function)
+
+    # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
+
+    def add(self, number: int, offer_index: int, at_s: float) -> None:
+        """Replica `number` of a candidate is ready from `at_s` on. Also brings a resumed one back."""
+        self._grow(number + 1)
+        kind = self._kind(offer_index, 1.0)
+        st = self._st
+        st.kind[number] = kind
+        st.free_s[number, :] = at_s
+        st.open_size[number] = 0
+        self._ready.add(number)
+        self._stale = True
+
+    def drain(self, number: int, at_s: float) -> None:
+        """No new request for it; what it has is finished. Repeatable."""
+        if number not in self._ready:
+            return
+        st = self._st
+        if st.open_size[number] > 0:
+            loop.start_open(st, number, float(st.open_start_s[number]), self._rt_max_s)
+        self._ready.discard(number)
+        st.leaf[number] = -1
+        self._stale = True
+
+    def remove(self, number: int, at_s: float) -> None:
+        """It is gone. A bouncer never promised beyond a notice, so a drained replica loses nothing."""
+        self.drain(number, at_s)
+
+    def idle_at(self, number: int) -> float:
+        """When everything it was given is finished; for a draining replica that is final."""
+        return float(self._st.free_s[number].max())
+
+    def busy_s(self, number: int) -> float:
+        """Worker-seconds of batches given to it since it was first added, batches under way in full."""
+        return float(self._st.busy_s[number])
+
+    def set_speed(self, number: int, factor: float, at_s: float) -> None:
+        """Its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
+        offer_index, _ = self._kinds[int(self._st.kind[number])]
+        self._st.kind[number] = self._kind(offer_index, factor)
+        self._stale = True
+
+    def warm(self, at_s: float, environments: int) -> int:
+        """Ping functions until that many environments are there; returns how many were started."""
+        return int(functions.warm(self._pool, at_s, environments)) if self._function is not None else 0
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def advance(self, arrivals_s: Floats, first: int, until_s: float) -> int:
+        """Simulate arrivals [first, ...) before `until_s`; returns the position of the next. Any number of calls."""
+        if self._stale:
+            self._rebuild()
+        return int(
+            loop.advance(
+                self._st,
+                self._pool,
+                arrivals_s,
+                first,
+                until_s,
+                self._rt_max_s,
+                self._fine_s,
+                self._two_choices,
+                self._bouncers,
+            )
+        )
+
+    def finish(self) -> None:
+        """Finish what was accepted; to be called once, after the last arrival."""
+        if self._stale:
+            self._rebuild()
+        loop.finish(self._st, self._rt_max_s)
+
+    # -- what was seen -----------------------------------------------------------------------------------------------
+
+    @property
+    def arrived(self) -> int:
+        return int(self._st.counter[REQUEST])
+
+    @property
+    def by_instances(self) -> int:
+        return int(self._st.counter[INSTANCES])
+
+    @property
+    def by_functions(self) -> int:
+        return int(self._st.counter[FUNCTIONS])
+
+    @property
+    def rejected(self) -> int:
+        return int(self._st.counter[REJECTED])
+
+    @property
+    def late(self) -> int:
+        """Answered, but after RT_max."""
+        return int(self._st.counter[LATE])
+
+    def recent(self) -> tuple[int, int]:
+        """Of the last M requests: how many there are, how many were answered in time."""
+        return int(self._st.counter[RING_COUNT]), int(self._st.counter[RING_GOOD])
+
+    def function_usd(self) -> float:
+        """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
+        use = self._function
+        if use is None:
+            return 0.0
+        init_s = use.cold_s if use.offer.bills_init else 0.0
+        n = self._pool.number
+        return float(
+            n[WARM_CALLS] * use.usd_per_request
+            + n[COLD_CALLS] * use.offer.usd_per_request(use.warm_s + init_s)
+            + n[PINGS] * use.offer.usd_per_request(init_s + use.offer.billing_step_ms / 1e3)
+        )
+
+    @property
+    def cold_starts(self) -> int:
+        return int(self._pool.number[COLD_CALLS])
+
+    def latency_mean_s(self) -> float | None:
+        answered = self.by_instances + self.by_functions
+        return float(self._st.total[LATENCY_SUM]) / answered if answered else None
+
+    def latency_max_s(self) -> float | None:
+        return float(self._st.total[LATENCY_MAX]) if self.by_instances + self.by_functions else None
+
+    def latency_quantile_s(self, share: float) -> float | None:
+        """The latency that `share` of the answered requests does not exceed, to 0.05 %; None without answers."""
+        cumulative = np.cumsum(self._st.histogram)
+        if cumulative[-1] == 0:
+            return None
+        rank = max(1, math.ceil(share * float(cumulative[-1]) - 1e-9))
+        place = int(np.searchsorted(cumulative, rank))
+        low, high = _bin_edges(np.array([place]))
+        return min(0.5 * float(low[0] + high[0]), float(self._st.total[LATENCY_MAX]))
+
+    def ccdf(self) -> tuple[Floats, Floats]:
+        """Latencies (s), ascending, and the share of answered requests slower than each."""
+        used = np.flatnonzero(self._st.histogram)
+        if len(used) == 0:
+            return np.zeros(0), np.zeros(0)
+        counts = self._st.histogram[used]
+        return _bin_edges(used)[1], 1.0 - np.cumsum(counts) / counts.sum()
+
+    def minutes(self) -> tuple[Ints, Ints, Ints]:
+        """Per minute of arrival: requests, those answered in time, those answered by functions."""
+        return self._st.minute_total, self._st.minute_good, self._st.minute_function
+
+    def fine_counts(self) -> Ints:
+        """Arrivals per bin of `fine_s`."""
+        return self._st.fine_count
+
+    def recording(self) -> Recording:
+        return Recording(self._st.recorded_slot, self._st.recorded_start_s, self._st.recorded_finish_s)
+
+    # -- arrays ------------------------------------------------------------------------------------------------------
+
+    def _kind(self, offer_index: int, speed: float) -> int:
+        key = (offer_index, speed)
+        if key not in self._kind_of:
+            self._kind_of[key] = len(self._kinds)
+            self._kinds.append(key)
+            width = self._st.service_s.shape[1]
+            n_batch, window, workers, service, overhead, sigma, horizon, at, leaves = _kind_arrays(
+                len(self._kinds), width
+            )
+            for k, (index, factor) in enumerate(self._kinds):
+                c = self._candidates[index]
+                n_batch[k], window[k], workers[k] = c.policy.n_batch, c.policy.w_batch_s, c.workers
+                service[k, : c.policy.n_batch + 1] = c.service_s / factor
+                overhead[k], sigma[k], horizon[k] = c.overhead_s, c.sigma, self._horizons_s[index]
+            self._st = self._st._replace(
+                n_batch=n_batch,
+                window_s=window,
+                workers=workers,
+                service_s=service,
+                overhead_s=overhead,
+                sigma=sigma,
+                horizon_s=horizon,
+                tree_at=at,
+                tree_leaves=leaves,
+                active=np.zeros(len(self._kinds), dtype=np.int64),
+            )
+            self._stale = True
+        return self._kind_of[key]
+
+    def _grow(self, slots: int) -> None:
+        have = len(self._st.kind)
+        if slots <= have:
+            return
+        more = max(slots, 2 * have, 64) - have
+        pad = lambda a: np.concatenate([a, np.zeros((more, *a.shape[1:]), dtype=a.dtype)])  # noqa: E731
+        st = self._st
+        self._st = st._replace(
+            kind=pad(st.kind),
+            leaf=np.concatenate([st.leaf, np.full(more, -1, dtype=np.int64)]),
+            free_s=pad(st.free_s),
+            open_size=pad(st.open_size),
+            open_start_s=pad(st.open_start_s),
+            busy_s=pad(st.busy_s),
+            member_s=pad(st.member_s),
+            member_id=pad(st.member_id),
+            ready=pad(st.ready),
+        )
+
+    def _rebuild(self) -> None:
+        """Lay out the trees anew: leaves of a kind in ascending number, which makes leftmost mean lowest id."""
+        st = self._st
+        numbers = np.array(sorted(self._ready), dtype=np.int64)
+        kinds = st.kind[numbers]
+        st.ready[: len(numbers)] = numbers
+        st.counter[READY] = len(numbers)
+        size = 0
+        active = []
+        for kind in range(len(self._kinds)):
+            count = int((kinds == kind).sum())
+            if count:
+                active.append(kind)
+                st.tree_at[kind] = size
+                st.tree_leaves[kind] = 1 << (count - 1).bit_length()
+                size += 2 * int(st.tree_leaves[kind])
+        st.active[: len(active)] = active
+        st.counter[ACTIVE] = len(active)
+        if size > len(st.open_tree):
+            size = max(size, 2 * len(st.open_tree))
+            self._st = st = st._replace(
+                open_tree=np.zeros(size), free_tree=np.zeros(size), leaf_slot=np.zeros(size, dtype=np.int64)
+            )
+        st.open_tree[:] = INF
+        st.free_tree[:] = INF
+        for kind in active:
+            at, leaves = int(st.tree_at[kind]), int(st.tree_leaves[kind])
+            mine = numbers[kinds == kind]
+            st.leaf[mine] = np.arange(len(mine))
+            st.leaf_slot[at : at + len(mine)] = mine
+            loop.show_all(st, kind, at, leaves, mine)
+        self._stale = False
+
+
+def _kind_arrays(kinds: int, width: int) -> tuple[Ints, Floats, Ints, Floats, Floats, Floats, Floats, Ints, Ints]:
+    """Fresh arrays of the fields of Stage from `n_batch` to `tree_leaves`, in that order."""
+    whole = lambda: np.zeros(kinds, dtype=np.int64)  # noqa: E731
+    real = lambda: np.zeros(kinds)  # noqa: E731
+    return whole(), real(), whole(), np.zeros((kinds, width)), real(), real(), real(), whole(), whole()
+
+
+def _pool(function: FunctionUse | None) -> Pool:
+    number = np.zeros(10, dtype=np.int64)
+    value = np.zeros(8)
+    size = 2
+    if function is not None:
+        offer = function.offer
+        if offer.concurrency < 1:
+            raise BadInput("a function needs a concurrency of at least 1", offer.name, offer.concurrency)
+        burst = max(offer.burst, offer.ramp_per_10s, 1.0)
+        value[WARM_S], value[COLD_S], value[KEEP_ALIVE_S] = function.warm_s, function.cold_s, offer.keep_alive_s
+        value[TOKENS] = value[TOKENS_MAX] = burst
+        value[TOKENS_PER_S] = offer.ramp_per_10s / 10.0
+        value[CONCURRENCY] = offer.concurrency
+        # idle and busy environments together: those kept alive may outnumber the limit of busy ones by the ramp
+        size = 1 << (4 * offer.concurrency).bit_length()
+    return Pool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
+
+
+def _bin_edges(bins: Ints) -> tuple[Floats, Floats]:
+    low = ((bins + HISTOGRAM_FIRST) << HISTOGRAM_SHIFT).view(np.float64)
+    high = ((bins + HISTOGRAM_FIRST + 1) << HISTOGRAM_SHIFT).view(np.float64)
+    return low, high

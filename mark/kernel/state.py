@@ -1,0 +1,84 @@
+"""The kernel's state: flat arrays only, so that compiled code passes them around for nothing.
+
+A *stage* is a set of replicas behind one queue discipline. A *kind* is what replicas share (service times by batch
+size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of two tournament trees:
+`open_tree` holds the completion a newcomer would see in a replica whose batch is open, `free_tree` the time at which
+the earliest worker of every other replica is free. Both answer "the best replica" in O(log n).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+INF = np.inf
+
+# Latency histogram: the sign-less float's exponent and 10 bits of mantissa, so bins are 1/1024 wide, relatively.
+HISTOGRAM_SHIFT = 42
+HISTOGRAM_FIRST = int(np.float64(2.0**-30).view(np.int64)) >> HISTOGRAM_SHIFT
+HISTOGRAM_SIZE = (int(np.float64(2.0**34).view(np.int64)) >> HISTOGRAM_SHIFT) - HISTOGRAM_FIRST + 1
+
+# Positions in Stage.counter
+ACTIVE, READY, RANDOM, INSTANCES, FUNCTIONS, REJECTED, LATE, REQUEST, RING_POS, RING_COUNT, RING_GOOD = range(11)
+# Positions in Stage.total
+LATENCY_SUM, LATENCY_MAX = range(2)
+# Positions in Pool.number
+IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT, WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(10)
+# Positions in Pool.value
+WARM_S, COLD_S, KEEP_ALIVE_S, TOKENS, TOKENS_AT_S, TOKENS_MAX, TOKENS_PER_S, CONCURRENCY = range(8)
+
+
+class Stage(NamedTuple):
+    """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves, B minutes."""
+
+    n_batch: Ints  # [K]
+    window_s: Floats  # [K]
+    workers: Ints  # [K]
+    service_s: Floats  # [K, N+1]
+    overhead_s: Floats  # [K]
+    sigma: Floats  # [K] log standard deviation; 0 deterministic, -1 exponential (tests)
+    horizon_s: Floats  # [K] what a bouncer promises; infinite without bouncers
+    tree_at: Ints  # [K] where a kind's trees begin
+    tree_leaves: Ints  # [K] leaves, a power of two
+    active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
+    kind: Ints  # [S]
+    leaf: Ints  # [S] -1: not ready
+    free_s: Floats  # [S, C]
+    open_size: Ints  # [S]
+    open_start_s: Floats  # [S]
+    busy_s: Floats  # [S]
+    member_s: Floats  # [S, N]
+    member_id: Ints  # [S, N]
+    ready: Ints  # [S] ready slots, the first counter[READY] entries
+    open_tree: Floats  # [2 L]
+    free_tree: Floats  # [2 L]
+    leaf_slot: Ints  # [2 L]
+    counter: Ints
+    total: Floats
+    histogram: Ints
+    minute_total: Ints  # [B]
+    minute_good: Ints  # [B]
+    minute_function: Ints  # [B]
+    fine_count: Ints  # arrivals per fine bin, for the bound
+    ring: NDArray[np.uint8]  # the last M requests: answered in time?
+    recorded_slot: Ints  # [requests] or [0]: who served it, -1 function, -2 refused
+    recorded_start_s: Floats
+    recorded_finish_s: Floats
+
+
+class Pool(NamedTuple):
+    """The function's environments: idle ones in a ring ordered by idle-since, busy ones in two rings ordered by end.
+
+    Warm and cold calls have one length each, so that each ring is in order by itself.
+    """
+
+    number: Ints
+    value: Floats
+    idle_since_s: Floats
+    warm_end_s: Floats
+    cold_end_s: Floats
