@@ -27,6 +27,9 @@ class BadInput(MarkError):
         shown = "" if value is None else f": {_short(value)}"
         super().__init__(f"{where}: {what}{shown}")
 
+    def __reduce__(self) -> tuple[type[BadInput], tuple[str, str, object]]:
+        return type(self), (self.what, self.where, self.value)  # survives the way back from a worker process
+
 
 class Infeasible(MarkError):
     """No offer can keep the SLO at the level of types; says which came closest."""

@@ -50,7 +50,8 @@ class Fleet:
 
     def live(self) -> Counter[str]:
         """Offer -> instances that serve or will: pending or ready, and not doomed."""
-        return Counter(i.offer for i in self.instances if i.phase in (Phase.PENDING, Phase.READY) and i.doomed_s is None)
+        serving = (Phase.PENDING, Phase.READY)
+        return Counter(i.offer for i in self.instances if i.phase in serving and i.doomed_s is None)
 
     def ready(self) -> Counter[str]:
         """Offer -> instances that serve now."""

@@ -81,10 +81,14 @@ class Forecast:
         times = round(self.step_s / 60.0)
         if times == 1:
             return self
-        repeat = lambda rates: np.repeat(rates, times, axis=1)  # noqa: E731
-        paths = None if self.paths_rps is None else repeat(self.paths_rps)
         return Forecast(
-            self.origin_s, 60.0, self.levels, repeat(self.mean_rps), repeat(self.peak_rps), self.predictor, paths
+            self.origin_s,
+            60.0,
+            self.levels,
+            np.repeat(self.mean_rps, times, axis=1),
+            np.repeat(self.peak_rps, times, axis=1),
+            self.predictor,
+            None if self.paths_rps is None else np.repeat(self.paths_rps, times, axis=1),
         )
 
 
@@ -92,6 +96,6 @@ def _quantile(levels: FloatArray, rates: FloatArray, level: float) -> FloatArray
     place = float(np.interp(level, levels, np.arange(len(levels), dtype=np.float64)))
     low = int(place)
     if low == len(levels) - 1:
-        return rates[low]
+        return np.asarray(rates[low])
     weight = place - low
     return np.asarray(rates[low] * (1.0 - weight) + rates[low + 1] * weight, dtype=np.float64)

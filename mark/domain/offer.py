@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mark.domain.errors import BadInput
@@ -27,7 +28,7 @@ class Delay:
     """A delay in seconds: lognormal with the given mean and 95th percentile, cut below half the mean.
 
     p95 = mean is a constant. For p95 > mean the lognormal has two solutions; the smaller sigma is taken.
-    Raises BadInput for p95 below the mean or above exp(z^2 / 2) = 3.87 x mean (no lognormal has it; INTERFACES says 3.8).
+    Raises BadInput for p95 below the mean or above 3.8 x mean (from exp(z^2 / 2) = 3.87 x mean on no lognormal has it).
     """
 
     mean_s: float
@@ -54,9 +55,9 @@ class Delay:
 
     def at(self, standard_normal: float) -> float:
         """The delay that belongs to one standard normal draw, in seconds."""
-        if self.mean_s == 0.0:
-            return 0.0
         sigma = self.sigma
+        if sigma == 0.0:
+            return self.mean_s
         return max(self.shortest_s, math.exp(math.log(self.mean_s) - sigma * sigma / 2.0 + sigma * standard_normal))
 
 
@@ -106,7 +107,8 @@ class Offer:
         if self.market is Market.FUNCTION:
             raise BadInput("a function is no instance offer", self.instance, str(self.market))
         if not self.interruptions_per_hour >= 0.0:
-            raise BadInput("a rate must not be negative", f"{self.instance} interruptions_per_hour", self.interruptions_per_hour)
+            where = f"{self.instance} interruptions_per_hour"
+            raise BadInput("a rate must not be negative", where, self.interruptions_per_hour)
 
     @property
     def name(self) -> str:
@@ -156,6 +158,7 @@ class Catalog:
     offers: tuple[Offer, ...]
     functions: tuple[FunctionOffer, ...]
     bills_extras: bool = False  # balancer, disks, addresses, data moved: on for aws-2026
+    any_function: FunctionOffer | None = None  # sold in every memory size up to its own: the catalogue's plain `lambda`
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -169,4 +172,10 @@ class Catalog:
         for function in self.functions:
             if function.name == name:
                 return function
+        size = name.removeprefix("lambda:")
+        if self.any_function is not None and name != size and re.fullmatch("[0-9]{1,9}", size):
+            # 128 MB is the smallest function that AWS has sold.
+            if 128 <= int(size) <= self.any_function.memory_mb:
+                return replace(self.any_function, memory_mb=int(size))
+            raise BadInput(f"functions have 128 to {self.any_function.memory_mb} MB", self.name, name)
         raise BadInput("the catalogue has no such function", self.name, name)

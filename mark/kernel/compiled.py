@@ -51,7 +51,8 @@ def compiled(function: F) -> F:
     try:
         if _CACHE_DIR is not None:
             config.CACHE_DIR = _CACHE_DIR
-        result: F = numba.njit(function, cache=_CACHE_DIR is not None, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+        cached = _CACHE_DIR is not None
+        result: F = numba.njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
         return result
     finally:
         config.CACHE_DIR = before

@@ -98,6 +98,7 @@ def warm(pool: Pool, now_s: float, environments: int) -> int:
     settle(pool, now_s)
     mask = pool.warm_end_s.shape[0] - 1
     started = 0
+    environments = min(environments, int(value[CONCURRENCY]))  # the rings hold no more
     while number[IDLE_COUNT] + number[WARM_COUNT] + number[COLD_COUNT] < environments:
         if not _may_start(pool, now_s):
             number[THROTTLED] += 1

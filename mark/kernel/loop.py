@@ -30,6 +30,7 @@ from mark.kernel.state import (
     RING_GOOD,
     RING_POS,
     THROTTLED,
+    WARM_S,
     Floats,
     Ints,
     Pool,
@@ -146,6 +147,8 @@ def start_open(st: Stage, slot: int, ready_s: float, rt_max_s: float) -> None:
     st.open_size[slot] = 0
     if st.leaf[slot] >= 0:
         tree_set(st.open_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], INF)
+        if st.workers[kind] > 1:
+            tree_set(st.due_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], INF)
     _show_free(st, slot, kind)
 
 
@@ -155,6 +158,8 @@ def show_all(st: Stage, kind: int, at: int, leaves: int, slots: Ints) -> None:
     for slot in slots:
         if st.open_size[slot] > 0:
             tree_set(st.open_tree, at, leaves, st.leaf[slot], _open_key(st, slot, kind))
+            if st.workers[kind] > 1:
+                tree_set(st.due_tree, at, leaves, st.leaf[slot], st.open_start_s[slot])
         else:
             _show_free(st, slot, kind)
 
@@ -189,15 +194,15 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
             return
         st.open_start_s[slot] = _start_s(free, now_s, st.window_s[kind])
         tree_set(st.free_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], INF)
+        if st.workers[kind] > 1:
+            tree_set(st.due_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], st.open_start_s[slot])
     st.member_s[slot, size] = now_s
     st.member_id[slot, size] = request
     size += 1
     st.open_size[slot] = size
-    start = st.open_start_s[slot]
-    if size < full and size + 1 == full:
-        start = max(free, now_s)  # the next one fills the batch, which then does not wait for its window
+    # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
     if size < full and _joins(
-        start,
+        st.open_start_s[slot],
         st.service_s[kind, size],
         st.service_s[kind, size + 1],
         st.service_s[kind, 1],
@@ -248,8 +253,13 @@ def _least_completion(st: Stage, now_s: float, rt_max_s: float) -> int:
         kind = st.active[a]
         at, leaves = st.tree_at[kind], st.tree_leaves[kind]
         overhead = st.overhead_s[kind]
-        # Open batches. A key is never later than the truth, so the lowest key is the best replica, once its batch
-        # turns out not to have started meanwhile.
+        # With several workers a replica may be a better choice once its batch has started: the next worker is free.
+        if st.workers[kind] > 1:
+            while st.due_tree[at + 1] <= now_s:
+                slot = st.leaf_slot[at + tree_first(st.due_tree, at, leaves, now_s)]
+                start_open(st, slot, st.open_start_s[slot], rt_max_s)
+        # Open batches. A key is never later than the truth, so the lowest key is the best replica, once it turns out
+        # to be the truth and its batch not to have started meanwhile.
         while st.open_tree[at + 1] + overhead <= best_finish:
             key = st.open_tree[at + 1]
             if key == INF:
@@ -258,7 +268,11 @@ def _least_completion(st: Stage, now_s: float, rt_max_s: float) -> int:
             if st.open_start_s[slot] <= now_s:
                 start_open(st, slot, st.open_start_s[slot], rt_max_s)
                 continue
-            finish = _expected(st, slot, now_s) + overhead
+            finish = _expected(st, slot, now_s)
+            if finish > key:
+                tree_set(st.open_tree, at, leaves, st.leaf[slot], finish)  # time passed; the key is still never late
+                continue
+            finish += overhead
             if _better(finish, True, slot, best_finish, best_open, best):
                 best, best_finish, best_open = slot, finish, True
             break
@@ -313,7 +327,8 @@ def advance(
             _place(st, slot, now, request, rt_max_s)
             continue
         function = functions.latency_s(pool, now)
-        where = _destination(latency, function, horizon)
+        # Nobody can tell beforehand whether a call will start cold, so a bouncer reckons with the warm latency.
+        where = _destination(latency, min(function, pool.value[WARM_S]) if function < INF else INF, horizon)
         if where == _INSTANCE:
             _place(st, slot, now, request, rt_max_s)
         elif where == _FUNCTION:

@@ -94,8 +94,8 @@ class StageSimulation:
         self._stale = True
         width = 1 + max((c.policy.n_batch for c in self._candidates), default=1)
         most_workers = max((c.workers for c in self._candidates), default=1)
-        minutes = int(math.ceil(end_s / 60.0)) + 2
-        fine = int(math.ceil(end_s / fine_s)) + 2
+        minutes = math.ceil(end_s / 60.0) + 2
+        fine = math.ceil(end_s / fine_s) + 2
         counter = np.zeros(11, dtype=np.int64)
         counter[RANDOM] = seed
         self._st = Stage(
@@ -112,6 +112,7 @@ class StageSimulation:
             ready=np.zeros(0, dtype=np.int64),
             open_tree=np.full(2, INF),
             free_tree=np.full(2, INF),
+            due_tree=np.full(2, INF),
             leaf_slot=np.zeros(2, dtype=np.int64),
             counter=counter,
             total=np.zeros(2),
@@ -144,12 +145,8 @@ class StageSimulation:
         """No new request for it; what it has is finished. Repeatable."""
         if number not in self._ready:
             return
-        st = self._st
-        if st.open_size[number] > 0:
-            loop.start_open(st, number, float(st.open_start_s[number]), self._rt_max_s)
+        self._settle(number)
         self._ready.discard(number)
-        st.leaf[number] = -1
-        self._stale = True
 
     def remove(self, number: int, at_s: float) -> None:
         """It is gone. A bouncer never promised beyond a notice, so a drained replica loses nothing."""
@@ -165,6 +162,8 @@ class StageSimulation:
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
         """Its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
+        if self._st.open_size[number] > 0 and self._st.open_start_s[number] <= at_s:
+            self._settle(number)
         offer_index, _ = self._kinds[int(self._st.kind[number])]
         self._st.kind[number] = self._kind(offer_index, factor)
         self._stale = True
@@ -329,6 +328,14 @@ class StageSimulation:
             ready=pad(st.ready),
         )
 
+    def _settle(self, number: int) -> None:
+        """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""
+        st = self._st
+        st.leaf[number] = -1
+        self._stale = True
+        if st.open_size[number] > 0:
+            loop.start_open(st, number, float(st.open_start_s[number]), self._rt_max_s)
+
     def _rebuild(self) -> None:
         """Lay out the trees anew: leaves of a kind in ascending number, which makes leftmost mean lowest id."""
         st = self._st
@@ -350,10 +357,14 @@ class StageSimulation:
         if size > len(st.open_tree):
             size = max(size, 2 * len(st.open_tree))
             self._st = st = st._replace(
-                open_tree=np.zeros(size), free_tree=np.zeros(size), leaf_slot=np.zeros(size, dtype=np.int64)
+                open_tree=np.zeros(size),
+                free_tree=np.zeros(size),
+                due_tree=np.zeros(size),
+                leaf_slot=np.zeros(size, dtype=np.int64),
             )
         st.open_tree[:] = INF
         st.free_tree[:] = INF
+        st.due_tree[:] = INF
         for kind in active:
             at, leaves = int(st.tree_at[kind]), int(st.tree_leaves[kind])
             mine = numbers[kinds == kind]

@@ -1,9 +1,10 @@
 """The kernel's state: flat arrays only, so that compiled code passes them around for nothing.
 
 A *stage* is a set of replicas behind one queue discipline. A *kind* is what replicas share (service times by batch
-size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of two tournament trees:
-`open_tree` holds the completion a newcomer would see in a replica whose batch is open, `free_tree` the time at which
-the earliest worker of every other replica is free. Both answer "the best replica" in O(log n).
+size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
+`open_tree` holds the completion a newcomer would see in a replica whose batch is open (never later than the truth),
+`free_tree` the time at which the earliest worker of every other replica is free, and `due_tree`, where a kind has
+several workers, when open batches start. They give the best replica in O(log n).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ ACTIVE, READY, RANDOM, INSTANCES, FUNCTIONS, REJECTED, LATE, REQUEST, RING_POS, 
 # Positions in Stage.total
 LATENCY_SUM, LATENCY_MAX = range(2)
 # Positions in Pool.number
-IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT, WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(10)
+IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
+WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
 # Positions in Pool.value
 WARM_S, COLD_S, KEEP_ALIVE_S, TOKENS, TOKENS_AT_S, TOKENS_MAX, TOKENS_PER_S, CONCURRENCY = range(8)
 
@@ -57,6 +59,7 @@ class Stage(NamedTuple):
     ready: Ints  # [S] ready slots, the first counter[READY] entries
     open_tree: Floats  # [2 L]
     free_tree: Floats  # [2 L]
+    due_tree: Floats  # [2 L]
     leaf_slot: Ints  # [2 L]
     counter: Ints
     total: Floats

@@ -1,0 +1,51 @@
+# The same few commands for people and for CI. Everything is set up in .venv; nothing else is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TRACE ?= traces/shop-day.csv.gz
+SERVICE ?= inception-v3
+POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
+REPORT ?= out/report.html
+
+.PHONY: demo test lint types unit bench reproduce clean
+
+demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
+	@mkdir -p $(dir $(REPORT))
+	$(BIN)/mark compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
+
+test: lint types unit  ## everything CI runs
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest -q -n 2 --dist loadfile
+
+bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
+	$(BIN)/python benchmarks/kernel.py
+	$(BIN)/python benchmarks/end_to_end.py
+	$(BIN)/python benchmarks/bound.py
+
+reproduce: $(VENV)/.base
+	$(BIN)/mark reproduce table2
+	$(BIN)/mark reproduce table5
+
+$(VENV)/bin/pip:
+	$(PYTHON) -c 'import sys; sys.exit("mark needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.base
+
+clean:
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

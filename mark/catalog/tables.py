@@ -1,0 +1,158 @@
+"""Catalogues: read a CSV price table into a `Catalog`; `aws-2019` and `aws-2026` ship with mark.
+
+The columns are those of docs/catalog.md. A blank cell means "not applicable"; every mistake is named by file, line,
+column and value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from mark.domain.cells import Row, read_rows
+from mark.domain.errors import BadInput
+from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
+
+_DATA = Path(__file__).parent / "data"
+CATALOG_NAMES = ("aws-2019", "aws-2026")
+# The extras (balancer, disks, addresses, data moved) are part of today's bill and left out of the paper's.
+_BILLS_EXTRAS = frozenset({"aws-2026"})
+
+_REQUIRED = (
+    "instance", "market", "zone", "usd_per_hour", "vcpu", "memory_gib", "gpus", "boot_mean_s", "boot_p95_s",
+    "interruptions_per_hour", "retired",
+)  # fmt: skip
+_RESUME = ("resume_mean_s", "resume_p95_s")
+_CREDITS = ("baseline", "credits_per_hour", "max_credits", "launch_credits", "surplus_usd_per_vcpu_hour")
+_FUNCTION = (
+    "usd_per_gb_second", "usd_per_million_requests", "billing_step_ms", "concurrency", "ramp_per_10s", "keep_alive_s",
+    "burst", "bills_init",
+)  # fmt: skip
+_OPTIONAL = (*_RESUME, *_CREDITS, *_FUNCTION, "source", "source_date")
+
+
+def load_catalog(name_or_path: str) -> Catalog:
+    """The shipped catalogue of that name, or the CSV file at that path.
+
+    Raises BadInput for an unknown name, a file that cannot be read, an unknown or missing column, and a row that
+    contradicts itself.
+    """
+    if name_or_path in CATALOG_NAMES:
+        path = _DATA / f"{name_or_path}.csv"
+    else:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise BadInput(f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}", name_or_path)
+    offers: list[Offer] = []
+    functions: list[FunctionOffer] = []
+    any_function: FunctionOffer | None = None
+    seen: set[str] = set()
+    for row in read_rows(path, _REQUIRED, _OPTIONAL):
+        if _market(row) is not Market.FUNCTION:
+            offer = _offer(row)
+            offers.append(offer)
+            name = offer.name
+        else:
+            function = _function(row)
+            if row.text("instance") == "lambda":
+                any_function = function
+            else:
+                functions.append(function)
+            name = row.text("instance")
+        if name in seen:
+            raise BadInput("the same instance, market and zone twice", row.where, name)
+        seen.add(name)
+    if not seen:
+        raise BadInput("the catalogue has no row", str(path))
+    return Catalog(name_or_path, tuple(offers), tuple(functions), name_or_path in _BILLS_EXTRAS, any_function)
+
+
+def _market(row: Row) -> Market:
+    market = row.text("market")
+    if market not in set(Market):
+        raise BadInput(f"must be one of {', '.join(Market)}", f"{row.where} market", market)
+    return Market(market)
+
+
+def _offer(row: Row) -> Offer:
+    instance, market = row.text("instance"), _market(row)
+    _refuse(row, _FUNCTION, f"does not apply to {market} rows")
+    if market is not Market.BURSTABLE:
+        _refuse(row, _CREDITS, f"does not apply to {market} rows")
+    if (market is Market.SAGEMAKER) != instance.startswith("ml."):
+        raise BadInput("ml.* types, and only these, belong to the market sagemaker", f"{row.where} instance", instance)
+    interruptions_per_hour = row.number_or("interruptions_per_hour", 0.0)
+    if interruptions_per_hour > 0.0 and market is not Market.SPOT:
+        raise BadInput("only spot is interrupted", f"{row.where} interruptions_per_hour", interruptions_per_hour)
+    credits = None
+    if market is Market.BURSTABLE:
+        credits = BurstCredits(
+            baseline=row.number("baseline", least=1e-6, most=1.0),
+            credits_per_hour=row.number("credits_per_hour"),
+            max_credits=row.number("max_credits"),
+            launch_credits=row.number("launch_credits"),
+            surplus_usd_per_vcpu_hour=(
+                row.number("surplus_usd_per_vcpu_hour") if row.has("surplus_usd_per_vcpu_hour") else None
+            ),
+        )
+    usd_per_hour = row.number("usd_per_hour")
+    if usd_per_hour == 0.0:
+        raise BadInput("a price must be above zero", f"{row.where} usd_per_hour", row.text("usd_per_hour"))
+    return Offer(
+        instance=instance,
+        market=market,
+        usd_per_hour=usd_per_hour,
+        boot=_delay(row, "boot"),
+        zone=row.cells["zone"],
+        vcpu=row.number_or("vcpu", 0.0),
+        memory_gib=row.number_or("memory_gib", 0.0),
+        gpus=row.whole("gpus", 0),
+        resume=_delay(row, "resume") if any(row.has(column) for column in _RESUME) else None,
+        interruptions_per_hour=interruptions_per_hour,
+        retired=row.flag("retired"),
+        credits=credits,
+    )
+
+
+def _delay(row: Row, kind: str) -> Delay:
+    mean_s, p95_s = row.number(f"{kind}_mean_s"), row.number(f"{kind}_p95_s")
+    try:
+        return Delay(mean_s, p95_s)
+    except BadInput as error:
+        raise BadInput(error.what, f"{row.where} {kind}_p95_s", f"{p95_s:g} (mean {mean_s:g})") from None
+
+
+def _function(row: Row) -> FunctionOffer:
+    instance = row.text("instance")
+    _refuse(
+        row,
+        (c for c in (*_REQUIRED[2:], *_RESUME, *_CREDITS) if c not in ("memory_gib", "retired")),
+        "does not apply to functions",
+    )
+    size = instance.removeprefix("lambda:")
+    if instance == "lambda":
+        # Any memory size up to the largest one sold, which this row carries in memory_gib.
+        memory_mb = round(row.number("memory_gib", least=0.125) * 1024.0)
+    elif size != instance and re.fullmatch("[1-9][0-9]{0,8}", size):
+        memory_mb = int(size)
+    else:
+        raise BadInput("a function is named lambda:MEMORY_MB or lambda", f"{row.where} instance", instance)
+    return FunctionOffer(
+        memory_mb=memory_mb,
+        usd_per_gb_second=row.number("usd_per_gb_second"),
+        usd_per_million_requests=row.number("usd_per_million_requests"),
+        billing_step_ms=row.number("billing_step_ms", least=1e-3),
+        concurrency=row.whole("concurrency", least=1),
+        ramp_per_10s=row.number("ramp_per_10s", least=1e-3),
+        keep_alive_s=row.number("keep_alive_s"),
+        burst=row.number_or("burst", 0.0),
+        bills_init=row.flag("bills_init"),
+    )
+
+
+def _refuse(row: Row, columns: Iterable[str], why: str) -> None:
+    """Columns that make no sense for a row must be blank: a shifted cell shows up here."""
+    for column in columns:
+        if row.has(column):
+            raise BadInput(why, f"{row.where} {column}", row.cells[column])

@@ -1,0 +1,396 @@
+"""The control loop: observe, forecast, plan, command. The same one drives the simulator, the testbed and EC2."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mark.control.interruption import Bridge, InterruptionHandler, instead_of
+from mark.control.monitor import MonitorState, SloMonitor, favourite
+from mark.control.ports import Clock, Cloud, Functions, Store, Telemetry
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
+from mark.domain.errors import CapacityError, CloudError, LimitError
+from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.load import Forecast
+from mark.domain.offer import Market, Offer
+from mark.domain.plan import Plan, Target
+from mark.forecasting.fallback import last_value_forecast
+from mark.forecasting.port import Predictor
+from mark.planning.port import Policy, Situation
+
+HORIZON_STEPS = 60  # of a minute each
+STEP_S = 60.0
+
+
+class Controller:
+    """Runs one service. `tick` is called once a minute, `fast` every 5 s and at every notice, `begin` once before.
+
+    `predictor` is fitted by the caller; None for policies that need no forecast. To time planner or predictor, hand in
+    objects that wrap them. Clock, telemetry, cloud and predictor count seconds from the same origin. `seed` marks the
+    launch tokens of this run, so that two runs against one cloud do not share instances.
+
+    Crash-only: plan, memory of the planner and bridges are in the store, everything else is read from the cloud.
+    `last_plan` is what the fleet follows; `fallbacks` counts, by name, where something else had to do, `failures`
+    commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        predictor: Predictor | None,
+        cloud: Cloud,
+        functions: Functions | None,
+        clock: Clock,
+        store: Store,
+        telemetry: Telemetry,
+        *,
+        seed: int = 0,
+    ) -> None:
+        deployment = policy.deployment
+        self._planner, self._deployment = policy.planner, deployment
+        if policy.planner.needs_forecast and predictor is None:
+            raise ValueError(f"{policy.planner.name} needs a predictor")
+        self._predictor = predictor if policy.planner.needs_forecast else None
+        self._cloud, self._functions, self._clock = cloud, functions, clock
+        self._store, self._telemetry, self._seed = store, telemetry, seed
+        self._offers = {offer.name: offer for offer in deployment.offers}
+        self._handler = InterruptionHandler(deployment)
+        offer = favourite(deployment) if policy.planner.monitors_slo else None
+        self._monitor = None if offer is None else SloMonitor(deployment.slo, offer.name, offer.usd_per_hour)
+        self._monitor_state = store.get("monitor") or MonitorState()
+        memory = store.get("memory")
+        self._memory: Any = policy.planner.begin() if memory is None else memory
+        self._bridges: tuple[Bridge, ...] = store.get("bridges") or ()
+        # Instances bought instead of a planned offer that could not be had: number -> planned offer.
+        self._stands_for: dict[int, str] = dict(store.get("stands_for") or {})
+        self._last_rps = 0.0
+        self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
+        self._seen: Fleet | None = None  # the snapshot that fast() has dealt with
+        self.last_plan: Plan | None = store.get("plan")
+        self.fallbacks: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+
+    def begin(self) -> Plan:
+        """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""
+        now_s = self._clock.now_s()
+        forecast, rps, _ = self._observe(now_s)
+        plan = self._plan(now_s, self._cloud.fleet(), forecast, rps, first=True)
+        targets, notes = [], plan.notes
+        counts: Counter[str] = Counter()
+        for target in plan.targets:
+            room, limit = self._room(self._offers[target.offer], counts)
+            count = min(target.count, room)
+            if count < target.count:
+                notes += (f"first fleet: {count} of {target.count} {target.offer}: {limit}",)
+            counts[target.offer] += count
+            targets.append(replace(target, count=count))
+        self._keep(replace(plan, targets=tuple(targets), notes=notes))
+        assert self.last_plan is not None
+        return self.last_plan
+
+    def tick(self) -> None:
+        """One round: take in the load, forecast, plan, and bring the fleet to the plan."""
+        now_s = self._clock.now_s()
+        forecast, rps, gap = self._observe(now_s)
+        fleet = self._cloud.fleet()
+        # Nothing was seen: nothing is known that the last plan did not know.
+        if not gap or self.last_plan is None:
+            self._keep(self._plan(now_s, fleet, forecast, rps, first=False))
+        assert self.last_plan is not None
+        self._follow(now_s, self.last_plan, fleet)
+
+    def fast(self) -> None:
+        """Between ticks: notices, the SLO monitor, and the end of drained instances."""
+        now_s = self._clock.now_s()
+        notices = self._cloud.notices()
+        if notices:
+            fleet = self._cloud.fleet()
+            planned = self.last_plan.counts if self.last_plan is not None else {}
+            live = Counter(self._planned_offer(i) for i in fleet.instances if _carries(i))
+            missing = {offer: count - live[offer] for offer, count in planned.items()}
+            commands, bridges = self._handler.on_notices(notices, fleet, missing, self._stands_for)
+            resumed = set()
+            for command in commands:
+                if self._execute(now_s, command) and isinstance(command, Resume):
+                    resumed.add(command.number)
+            self._set_bridges(self._bridges + tuple(b for b in bridges if b.standby in resumed))
+        if self._monitor is not None:
+            launches, state = self._monitor.check(now_s, self._telemetry.recent(), self._monitor_state)
+            if state is not self._monitor_state:
+                self._monitor_state = state
+                self._store.put("monitor", state)
+            for launch in launches:
+                self._execute(now_s, launch)
+        fleet = self._cloud.fleet()
+        if fleet is not self._seen or self._bridges:
+            self._seen = fleet
+            self._release(now_s, fleet)
+            self._finish_drained(now_s, fleet)
+
+    # -- observe and plan ----------------------------------------------------------------------------------------------
+
+    def _observe(self, now_s: float) -> tuple[Forecast | None, float | None, bool]:
+        """(forecast, rate of the last minute, was nothing seen?)."""
+        load, rps = self._telemetry.load(), self._telemetry.last_minute_rps()
+        gap = rps is None and not bool(np.isfinite(load.mean_rps).any())
+        if rps is not None:
+            self._last_rps = rps
+        elif not gap:
+            self._last_rps = float(load.mean_rps[np.isfinite(load.mean_rps)][-1])
+        if self._predictor is None:
+            return None, rps, gap
+        try:
+            if len(load):
+                self._predictor.update(load)
+            if gap and self.last_plan is not None:
+                return None, rps, gap
+            # One step more: the forecast begins where the last whole step ended, which may lie behind.
+            steps = math.ceil(HORIZON_STEPS * STEP_S / load.step_s) + (1 if load.step_s > STEP_S else 0)
+            return _from_now(self._predictor.predict(steps).by_minute(), now_s), rps, gap
+        # A predictor may be anybody's code; whatever it raises, the service must go on.
+        except Exception as error:
+            self._fall_back(f"last-value instead of {self._predictor.name}: {type(error).__name__}: {error}")
+            return last_value_forecast(now_s, STEP_S, HORIZON_STEPS, self._last_rps), rps, gap
+
+    def _plan(self, now_s: float, fleet: Fleet, forecast: Forecast | None, rps: float | None, *, first: bool) -> Plan:
+        utilization = {} if first else self._telemetry.utilization()
+        situation = Situation(now_s, self._deployment, fleet, forecast, rps, utilization, first)
+        plan, self._memory = self._planner.plan(situation, self._memory)
+        self._store.put("memory", self._memory)
+        return plan
+
+    def _keep(self, plan: Plan) -> None:
+        self.last_plan = plan
+        self._store.put("plan", plan)
+
+    # -- bring the fleet to the plan -----------------------------------------------------------------------------------
+
+    def _follow(self, now_s: float, plan: Plan, fleet: Fleet) -> None:
+        if self._stands_for:
+            there = {i.number for i in fleet.instances}
+            self._stands_for = {n: offer for n, offer in self._stands_for.items() if n in there}
+        have: dict[str, list[Instance]] = {}
+        standbys: dict[str, list[Instance]] = {}
+        for i in fleet.instances:
+            if i.standby:
+                standbys.setdefault(i.offer, []).append(i)
+            elif _carries(i):
+                have.setdefault(self._planned_offer(i), []).append(i)
+        targets = {target.offer: target for target in plan.targets}
+        for target in plan.targets:
+            missing = target.count - len(have.get(target.offer, ()))
+            if missing > 0:
+                self._execute(now_s, self._launch_of(target, missing, standby=False))
+        for offer, instances in have.items():
+            excess = len(instances) - plan.counts.get(offer, 0)
+            if excess > 0:
+                reason = targets[offer].reason if offer in targets else "the plan needs none of it any more"
+                self._shrink(now_s, offer, instances, excess, reason)
+        self._follow_standbys(now_s, plan, standbys)
+        if plan.warm > 0:
+            self._execute(now_s, Warm("planned", 0.0, plan.warm))
+
+    def _is_rescue(self, instance: Instance, now_s: float) -> bool:
+        """Bought by the SLO monitor a moment ago: the next plan, made from the belief that failed, may not undo it."""
+        bought_s = self._monitor_state.launched_s
+        return (
+            self._monitor is not None
+            and bought_s is not None
+            and instance.launched_s == bought_s
+            and instance.offer == self._monitor.offer
+            and now_s - bought_s < self._monitor.pause_s
+        )
+
+    def _shrink(self, now_s: float, planned: str, instances: list[Instance], excess: int, reason: str) -> None:
+        """End what serves nobody yet, then what stands in for something else, then the youngest."""
+        instances.sort(key=lambda i: (i.phase is not Phase.PENDING, i.offer == planned, -i.launched_s, -i.number))
+        for i in [i for i in instances if not self._is_rescue(i, now_s)][:excess]:
+            usd_per_hour = -self._offers[i.offer].usd_per_hour
+            verb = Terminate if i.phase is Phase.PENDING else Drain
+            self._execute(now_s, verb(reason, usd_per_hour, i.offer, i.number))
+
+    def _follow_standbys(self, now_s: float, plan: Plan, standbys: Mapping[str, Sequence[Instance]]) -> None:
+        wanted = {target.offer: target for target in plan.standbys}
+        for target in plan.standbys:
+            missing = target.count - len(standbys.get(target.offer, ()))
+            if missing > 0:
+                self._execute(now_s, self._launch_of(target, missing, standby=True))
+        for offer, instances in standbys.items():
+            excess = len(instances) - (wanted[offer].count if offer in wanted else 0)
+            stopped = [i for i in instances if i.phase is Phase.STOPPED]
+            for i in stopped[: max(0, excess)]:
+                self._execute(now_s, Terminate("the plan keeps fewer standbys", 0.0, i.offer, i.number))
+
+    def _launch_of(self, target: Target, count: int, *, standby: bool) -> Launch:
+        # A stopped standby costs its disk only.
+        usd_per_hour = 0.0 if standby else count * self._offers[target.offer].usd_per_hour
+        return Launch(target.reason, usd_per_hour, target.offer, count, standby)
+
+    def _release(self, now_s: float, fleet: Fleet) -> None:
+        if not self._bridges or self.last_plan is None:
+            return
+        ready = Counter(self._planned_offer(i) for i in fleet.instances if _carries(i) and i.phase is Phase.READY)
+        commands, bridges = self._handler.release(self._bridges, fleet, ready, self.last_plan.counts)
+        for command in commands:
+            self._execute(now_s, command)
+        if bridges != self._bridges:
+            self._set_bridges(bridges)
+
+    def _finish_drained(self, now_s: float, fleet: Fleet) -> None:
+        for i in fleet.instances:
+            if i.phase is Phase.DRAINING and i.idle:
+                verb = Stop if i.standby and i.doomed_s is None else Terminate
+                # The price was given back when it was drained.
+                self._execute(now_s, verb("its queue is empty", 0.0, i.offer, i.number))
+
+    # -- act -----------------------------------------------------------------------------------------------------------
+
+    def _execute(self, now_s: float, command: Command) -> bool:
+        """Carry a command out and record what came of it; a refusal is an outcome, not an error."""
+        if isinstance(command, Launch):
+            return self._launch(now_s, command)
+        outcome = "done"
+        try:
+            if isinstance(command, Drain):
+                self._cloud.drain(command.number)
+            elif isinstance(command, Terminate):
+                self._cloud.terminate(command.number)
+            elif isinstance(command, Resume):
+                room, limit = self._room(self._offers[command.offer])
+                if room == 0:
+                    raise LimitError(limit)
+                self._cloud.resume(command.number)
+            elif isinstance(command, Stop):
+                self._cloud.stop(command.number)
+            elif isinstance(command, Warm):
+                if self._functions is None:
+                    outcome = "there are no functions"
+                else:
+                    outcome = f"done, {self._functions.warm(command.environments)} started"
+        except CloudError as error:
+            outcome = self._failed(error)
+        self._store.record(now_s, command, outcome)
+        return outcome.startswith("done")
+
+    def _launch(self, now_s: float, command: Launch) -> bool:
+        """Launch within the limits; what the market has not is tried in other zones, then on demand."""
+        planned = self._offers[command.offer]
+        missing, why_not = self._launch_one(now_s, command, planned)
+        for other in instead_of(planned, self._deployment) if why_not else ():
+            if missing == 0:
+                break
+            reason = f"instead of {planned.name} ({why_not}): {command.reason}"
+            retry = Launch(reason, missing * other.usd_per_hour, other.name, missing, command.standby)
+            before = missing
+            missing, still = self._launch_one(now_s, retry, planned)
+            if missing < before:
+                self._fall_back(f"{other.name} instead of {planned.name}", before - missing)
+            if missing and not still:
+                break
+        return missing == 0
+
+    def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> tuple[int, str]:
+        """Launch of one offer: (how many are still missing, why the market fell short; "" when it did not)."""
+        offer = self._offers[command.offer]
+        room, limit = self._room(offer)
+        count = min(command.count, room)
+        numbers: tuple[int, ...] = ()
+        outcome, why_not = limit, ""
+        if count > 0:
+            try:
+                numbers = self._cloud.launch(offer.name, count, self._token(now_s), standby=command.standby)
+                if len(numbers) < count:
+                    why_not = f"the market had {len(numbers)} of {count}"
+                    outcome = why_not
+            except CapacityError as error:
+                outcome = why_not = self._failed(error)
+            except CloudError as error:
+                outcome = self._failed(error)
+        else:
+            self.failures["LimitError"] += 1
+        if offer is not planned and not command.standby:
+            self._stands_for.update(dict.fromkeys(numbers, planned.name))
+            self._store.put("stands_for", self._stands_for)
+        if len(numbers) == command.count:
+            outcome = "done"
+        elif len(numbers) == count > 0:
+            outcome = f"{count} of {command.count}: {limit}"
+        self._store.record(now_s, command, outcome)
+        return command.count - len(numbers), why_not
+
+    def _room(self, offer: Offer, planned: Mapping[str, int] | None = None) -> tuple[int, str]:
+        """How many more of the offer the service's limits allow, and which limit that is.
+
+        Counted is all that is neither stopped nor gone; or `planned`, when nothing is there yet.
+        """
+        service = self._deployment.service
+        running = planned
+        if running is None:
+            running = Counter(i.offer for i in self._cloud.fleet().instances if i.phase is not Phase.STOPPED)
+        usd_per_hour = sum(self._offers[name].usd_per_hour * count for name, count in running.items())
+        # 1e-9: a budget of exactly ten instances must hold ten.
+        if math.isinf(service.max_usd_per_hour):
+            by_price = sys.maxsize
+        else:
+            by_price = max(0, math.floor((service.max_usd_per_hour - usd_per_hour) / offer.usd_per_hour + 1e-9))
+        # A SageMaker endpoint is not bound by max_instances (INTERFACES, semantics 14).
+        if offer.market is Market.SAGEMAKER:
+            return by_price, f"max_usd_per_hour {service.max_usd_per_hour:g} is reached"
+        by_number = max(0, service.max_instances - sum(running.values()))
+        if by_number <= by_price:
+            return by_number, f"max_instances {service.max_instances} is reached"
+        return by_price, f"max_usd_per_hour {service.max_usd_per_hour:g} is reached"
+
+    def _token(self, now_s: float) -> str:
+        """Names a launch by its place in the run: a controller that repeats a tick repeats its tokens."""
+        at_s, count = self._tokens
+        self._tokens = (now_s, count + 1 if at_s == now_s else 0)
+        return f"{self._deployment.service.name}/{self._seed}/{now_s:.3f}/{self._tokens[1]}"
+
+    def _failed(self, error: CloudError) -> str:
+        self.failures[type(error).__name__] += 1
+        return str(error)
+
+    def _fall_back(self, name: str, times: int = 1) -> None:
+        self.fallbacks[name] += times
+        self._store.put("fallbacks", dict(self.fallbacks))
+
+    def _planned_offer(self, instance: Instance) -> str:
+        return self._stands_for.get(instance.number, instance.offer)
+
+    def _set_bridges(self, bridges: tuple[Bridge, ...]) -> None:
+        self._bridges = bridges
+        self._store.put("bridges", bridges)
+
+
+def _carries(instance: Instance) -> bool:
+    """Does it count towards the plan: serves or will, is not doomed, and is no standby?"""
+    return instance.phase in (Phase.PENDING, Phase.READY) and instance.doomed_s is None and not instance.standby
+
+
+def _from_now(forecast: Forecast, now_s: float) -> Forecast:
+    """The next hour of a forecast on 60 s steps: what lies before `now_s` is cut off.
+
+    Raises ValueError when nothing would be left.
+    """
+    past = round((now_s - forecast.origin_s) / STEP_S)
+    if past == 0 and forecast.steps == HORIZON_STEPS:
+        return forecast
+    if not 0 <= past < forecast.steps:
+        raise ValueError(f"a forecast from {forecast.origin_s} s on does not reach {now_s} s")
+    span = slice(past, past + HORIZON_STEPS)
+    return Forecast(
+        now_s,
+        STEP_S,
+        forecast.levels,
+        forecast.mean_rps[:, span],
+        forecast.peak_rps[:, span],
+        forecast.predictor,
+        None if forecast.paths_rps is None else forecast.paths_rps[:, span],
+    )

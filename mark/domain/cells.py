@@ -1,0 +1,106 @@
+"""Files that users write, read strictly: whatever is wrong is named by file, line, column and value."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+
+
+def read_text(path: Path) -> str:
+    """The whole of a UTF-8 file; raises BadInput when it is missing, unreadable or no text."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"cannot be read ({(error.strerror or 'error').lower()})", str(path)) from None
+    except UnicodeDecodeError:
+        raise BadInput("is no UTF-8 text", str(path)) from None
+    if "\0" in text:
+        raise BadInput("is no text: it holds NUL bytes", str(path))
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a CSV file. A blank cell and a column that is not there both mean "not applicable"."""
+
+    where: str  # file:line
+    cells: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """The cell; raises BadInput when it is blank."""
+        cell = self.cells.get(column, "")
+        if not cell:
+            raise BadInput("must not be blank", f"{self.where} {column}")
+        return cell
+
+    def has(self, column: str) -> bool:
+        return bool(self.cells.get(column, ""))
+
+    def number(self, column: str, *, least: float = 0.0, most: float = math.inf) -> float:
+        """A finite number in [least, most]; raises BadInput for anything else, a blank included."""
+        cell = self.text(column)
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise BadInput("must be a finite number", f"{self.where} {column}", cell)
+        if not least <= value <= most:
+            limits = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+            raise BadInput(f"must be {limits}", f"{self.where} {column}", cell)
+        return value
+
+    def number_or(self, column: str, default: float, *, least: float = 0.0, most: float = math.inf) -> float:
+        """As `number`, and `default` where the cell is blank."""
+        return self.number(column, least=least, most=most) if self.has(column) else default
+
+    def whole(self, column: str, default: int | None = None, *, least: int = 0) -> int:
+        """As `number`, for integers; without a default the cell must not be blank."""
+        if default is not None and not self.has(column):
+            return default
+        value = self.number(column, least=least)
+        if value != int(value):
+            raise BadInput("must be a whole number", f"{self.where} {column}", self.cells[column])
+        return int(value)
+
+    def flag(self, column: str) -> bool:
+        """true or false; blank is false."""
+        cell = self.cells.get(column, "").lower()
+        if cell not in ("", "true", "false"):
+            raise BadInput("must be true or false", f"{self.where} {column}", cell)
+        return cell == "true"
+
+
+def read_rows(path: Path, required: Collection[str], optional: Collection[str]) -> Iterator[Row]:
+    """The rows of a CSV file whose header has all `required` columns and no other than these and `optional` ones.
+
+    Cells are stripped, empty lines skipped. Raises BadInput for the file, its header, or a row of another width.
+    """
+    reader = csv.reader(StringIO(read_text(path), newline=""), strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        if not header:
+            raise BadInput("is empty", str(path))
+        for column in header:
+            if column not in required and column not in optional:
+                raise BadInput("unknown column", f"{path}:1", column)
+            if header.count(column) > 1:
+                raise BadInput("the same column twice", f"{path}:1", column)
+        for column in required:
+            if column not in header:
+                raise BadInput("missing column", f"{path}:1", column)
+        for cells in reader:
+            where = f"{path}:{reader.line_num}"
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise BadInput(f"{len(cells)} cells under a header of {len(header)}", where)
+            yield Row(where, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
+    except csv.Error as error:
+        raise BadInput(f"is no CSV ({error})", f"{path}:{reader.line_num}") from None

@@ -1,0 +1,47 @@
+"""The paper's Table 2 from catalogue and profile: dollars per million requests on an instance and on a function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mark.domain.errors import BadInput
+from mark.domain.offer import Catalog, Market
+from mark.domain.profile import Profile
+
+MODELS = ("inception-v3", "inception-resnet-v2", "opennmt-ende")
+INSTANCE, FUNCTION, FUNCTION_AS_PAPER = "c5.large", "lambda:3008", "lambda:3008 as the paper counts"
+
+
+class Table2Row(NamedTuple):
+    model: str
+    resource: str
+    usd_per_million: float
+    latency_ms: float
+
+
+def table2_rows(catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> list[Table2Row]:
+    """Per model: c5.large on demand kept busy with single requests; the function as billed; the function as printed.
+
+    The bill of a function call is its time rounded up to the billing step, at 3,008 of 1,024 MB, plus the charge per
+    call. The paper's figures are mean time x 3 GB x price, without rounding and charge; the third row counts so.
+    Raises BadInput when catalogue or profile lack c5.large on demand or lambda:3008.
+    """
+    offer = next((o for o in catalog.offers if o.instance == INSTANCE and o.market is Market.ON_DEMAND), None)
+    if offer is None:
+        raise BadInput("the catalogue has no such offer on demand", catalog.name, INSTANCE)
+    function = catalog.function(FUNCTION)
+    rows: list[Table2Row] = []
+    for model in MODELS:
+        of_model = profiles.get(model, {})
+        for name in (INSTANCE, FUNCTION):
+            if name not in of_model:
+                raise BadInput("the profile has no row for Table 2", model, name)
+        instance_s, function_s = of_model[INSTANCE].latency_s(1), of_model[FUNCTION].latency_s(1)
+        as_paper_usd = function_s * 3.0 * function.usd_per_gb_second
+        rows += [
+            Table2Row(model, INSTANCE, offer.usd_per_s * instance_s * 1e6, instance_s * 1e3),
+            Table2Row(model, FUNCTION, function.usd_per_request(function_s) * 1e6, function_s * 1e3),
+            Table2Row(model, FUNCTION_AS_PAPER, as_paper_usd * 1e6, function_s * 1e3),
+        ]
+    return rows

@@ -1,0 +1,100 @@
+"""From a profile and an SLO to a batch policy and a capacity (MArk, section 4.3).
+
+With T_b the time of a batch of b, RT = RT_max less the fixed overhead, and mu_nb = 1 / T_1 the unbatched rate of one
+worker, the paper asks two things of a window W: W + T_b <= RT, and W + T_b <= b / mu_nb, so that batching is never
+slower than serving one by one. Both give
+
+    W_b = min(RT, b T_1) - T_b
+
+A request that just missed a batch may wait for it to end before its own starts, hence the third condition
+T_b + max(W, T_b) <= RT. W_b may be shrunk to reach it; at W = 0 it reads 2 T_b <= RT. b = 1 needs no window, and no
+more than T_1 <= RT.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.slo import Slo
+
+# Quantile 0.99 of the standard normal distribution.
+_Z99 = 2.3263478740408408
+# Times that differ by less are equal: 300 ms and 3 x 100 ms differ in binary.
+_EPSILON_S = 1e-9
+BATCHING = ("work-conserving", "paper")
+
+
+def candidate(profile: Profile, slo: Slo, batching: str = "work-conserving", speed: float = 1.0) -> Candidate | str:
+    """The model on this type under this SLO, or the reason why the type cannot keep it.
+
+    Of the batch sizes with a row that fit the conditions above, N_batch is the largest one that no smaller one beats
+    in throughput. The window is the row's `w_batch_ms` where given; else by the formula with batching "paper", and 0
+    with "work-conserving". `speed` divides all times (a burstable out of credits runs at its baseline).
+    Raises BadInput for an unknown batching, a speed that is not above zero, and a p99 no lognormal has.
+    """
+    if batching not in BATCHING:
+        raise BadInput(f"must be one of {', '.join(BATCHING)}", "batching", batching)
+    if not (math.isfinite(speed) and speed > 0.0):
+        raise BadInput("a speed must be above zero", f"{profile.model} on {profile.instance}", speed)
+    limit_s = slo.rt_max_s - profile.overhead_s + _EPSILON_S
+    one_s = profile.latency_s(1) / speed
+    if one_s > limit_s:
+        return f"one request takes {(one_s + profile.overhead_s) * 1e3:.1f} ms, RT_max is {slo.rt_max_s * 1e3:g} ms"
+    n_batch, n_s, w_s = 1, one_s, 0.0
+    for row in profile.rows:
+        batch_s = row.latency_ms / 1e3 / speed
+        # Sizes ascend, so an equal rate goes to the larger batch. A rate of at least 1 / T_1 also means W_b >= 0.
+        no_slower = row.batch * n_s >= n_batch * batch_s * (1.0 - 1e-12)
+        if row.batch > 1 and 2.0 * batch_s <= limit_s and no_slower:
+            n_batch, n_s, w_s = row.batch, batch_s, _window_s(row, batch_s, one_s, limit_s - _EPSILON_S, batching)
+    return _candidate(profile, n_batch, w_s, speed)
+
+
+def unbatched(profile: Profile, slo: Slo) -> Candidate:
+    """One request at a time and no window, whether or not that keeps the SLO: what a SageMaker endpoint does."""
+    return _candidate(profile, 1, 0.0, 1.0)
+
+
+def paper_window_s(profile: Profile, slo: Slo, batch: int) -> float:
+    """The paper's W_batch = min(RT_max, b / mu_nb) - T_b in seconds, to be printed beside ours; may be negative."""
+    return min(slo.rt_max_s, batch * profile.latency_s(1)) - profile.latency_s(batch)
+
+
+def _window_s(row: ProfileRow, batch_s: float, one_s: float, limit_s: float, batching: str) -> float:
+    if row.w_batch_ms is not None:
+        # A measured window is a wish too: it shrinks where RT_max leaves less.
+        return max(0.0, min(row.w_batch_ms / 1e3, limit_s - batch_s))
+    return max(0.0, min(limit_s, row.batch * one_s) - batch_s) if batching == "paper" else 0.0
+
+
+def _candidate(profile: Profile, n_batch: int, w_s: float, speed: float) -> Candidate:
+    service_s = np.array([0.0, *(profile.latency_s(b) / speed for b in range(1, n_batch + 1))])
+    service_s.flags.writeable = False
+    ceiling_rps = max(row.batch / row.latency_ms for row in profile.rows) * 1e3 * speed
+    return Candidate(
+        profile=profile,
+        policy=BatchPolicy(n_batch, w_s),
+        service_s=service_s,
+        capacity_rps=profile.workers * n_batch / float(service_s[n_batch]),
+        ceiling_rps=profile.workers * ceiling_rps,
+        # One sigma for all sizes in use: the widest one measured.
+        sigma=max(sigma_of(row) for row in profile.rows if row.batch <= max(n_batch, profile.rows[0].batch)),
+    )
+
+
+def sigma_of(row: ProfileRow) -> float:
+    """Log standard deviation of a lognormal with the row's mean m and 99th percentile q; 0 without a p99.
+
+    ln q = ln m - s^2 / 2 + z s; of the two roots the smaller is taken. Raises BadInput where none exists, which is for
+    q / m > exp(z^2 / 2) = 14.97.
+    """
+    if row.p99_ms is None:
+        return 0.0
+    under_root = _Z99 * _Z99 - 2.0 * math.log(row.p99_ms / row.latency_ms)
+    if under_root < 0.0:
+        raise BadInput("no lognormal has a p99 of more than 14.97 x its mean", "p99_ms", row.p99_ms)
+    return _Z99 - math.sqrt(under_root)

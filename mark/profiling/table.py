@@ -1,0 +1,69 @@
+"""Profiles: read latency by batch size from CSV; the paper's models ship with mark.
+
+Columns `model,instance,batch,latency_ms[,p99_ms,w_batch_ms,overhead_ms,cold_ms,workers,basis,source]`, one row per
+batch size; functions are instances called `lambda:MEMORY_MB`. docs/profiles.md says where the shipped rows come from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mark.domain.cells import Row, read_rows
+from mark.domain.errors import BadInput
+from mark.domain.profile import Basis, Profile, ProfileRow
+from mark.profiling.policy import sigma_of
+
+_PAPER = Path(__file__).parent / "data" / "paper.csv"
+_REQUIRED = ("model", "instance", "batch", "latency_ms")
+_OPTIONAL = ("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "basis", "source")
+
+
+def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profile]]:
+    """Model -> instance -> profile, of the shipped table (None or "paper") or the CSV file at that path.
+
+    Raises BadInput for a file that cannot be read, an unknown or missing column, a number out of range, a batch size
+    given twice, and rows of one type that disagree about workers or overhead.
+    """
+    path = _PAPER if name_or_path in (None, "paper") else Path(str(name_or_path))
+    rows: dict[tuple[str, str], dict[int, ProfileRow]] = {}
+    for line in read_rows(path, _REQUIRED, _OPTIONAL):
+        row = _row(line)
+        of_type = rows.setdefault((line.text("model"), line.text("instance")), {})
+        first = next(iter(of_type.values()), row)
+        if row.batch in of_type:
+            raise BadInput("the same model, instance and batch twice", f"{line.where} batch", row.batch)
+        if row.workers != first.workers:
+            raise BadInput("all batch sizes of a type share one number", f"{line.where} workers", row.workers)
+        if row.overhead_ms != first.overhead_ms:
+            raise BadInput("all batch sizes of a type share one overhead", f"{line.where} overhead_ms", row.overhead_ms)
+        of_type[row.batch] = row
+    if not rows:
+        raise BadInput("the profile has no row", str(path))
+    profiles: dict[str, dict[str, Profile]] = {}
+    for (model, instance), of_type in rows.items():
+        by_batch = tuple(of_type[batch] for batch in sorted(of_type))
+        profiles.setdefault(model, {})[instance] = Profile(model, instance, by_batch)
+    return profiles
+
+
+def _row(line: Row) -> ProfileRow:
+    basis = line.cells.get("basis") or Basis.MEASURED
+    if basis not in set(Basis):
+        raise BadInput(f"must be one of {', '.join(Basis)}", f"{line.where} basis", basis)
+    try:
+        row = ProfileRow(
+            batch=line.whole("batch", least=1),
+            latency_ms=line.number("latency_ms"),
+            p99_ms=line.number("p99_ms") if line.has("p99_ms") else None,
+            w_batch_ms=line.number("w_batch_ms") if line.has("w_batch_ms") else None,
+            overhead_ms=line.number_or("overhead_ms", 0.0),
+            cold_ms=line.number("cold_ms") if line.has("cold_ms") else None,
+            workers=line.whole("workers", 1, least=1),
+            basis=Basis(basis),
+        )
+        sigma_of(row)  # an impossible p99 is found here, where file and line are known
+        return row
+    except BadInput as error:
+        if error.where.startswith(line.where):
+            raise
+        raise BadInput(error.what, f"{line.where} {error.where}", error.value) from None

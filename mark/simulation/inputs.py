@@ -1,0 +1,145 @@
+"""From the names in a request to the values a run needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from mark.catalog.services import load_service, markets_of
+from mark.catalog.tables import load_catalog
+from mark.domain.errors import BadInput
+from mark.domain.load import Load
+from mark.domain.offer import Catalog, Delay, Market, Offer
+from mark.domain.profile import Profile
+from mark.domain.service import Deployment, Service
+from mark.planning.deployment import deploy
+from mark.profiling.table import load_profiles
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.spot import SpotSeries, load_spot_series
+from mark.workload.reader import open_trace
+from mark.workload.trace import Trace, drawn_load
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything of a run that does not depend on the policy.
+
+    `start_s` and `end_s` count from the trace's first row; loads and gaps, like everything in the run, from `start_s`.
+    """
+
+    request: RunRequest
+    service: Service
+    deployment: Deployment
+    trace: Trace
+    start_s: float
+    end_s: float
+    history: Load  # [start - train, start), scaled
+    evaluated: Load  # expected load of the part, scaled
+    spot: tuple[SpotSeries, ...]
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def gaps(self) -> tuple[tuple[float, float], ...]:
+        """Missing spans; none where they were filled."""
+        if self.request.gaps != "bridge":
+            return ()
+        return tuple((begin - self.start_s, end - self.start_s) for begin, end in self.trace.gaps)
+
+    @property
+    def before_rps(self) -> float | None:
+        """The rate of the last step before the part; None when there is none or it is missing."""
+        last = self.history.mean_rps[-1:]
+        return float(last[0]) if len(last) and math.isfinite(last[0]) else None
+
+    def drawn(self) -> Load:
+        """The load that the drawn arrivals of the part really make: what a perfect forecast says."""
+        request = self.request
+        truth = drawn_load(self.trace, self.start_s, self.end_s, request.scale, request.seed)
+        return replace(truth, start_s=0.0)
+
+
+def open_deployment(request: RunRequest) -> Deployment:
+    """Service, catalogue and profiles of a request, looked up and checked."""
+    service = load_service(request.service)
+    if request.catalog is not None:
+        service = replace(service, catalog=request.catalog)
+    if request.profile is not None:
+        service = replace(service, profile_file=request.profile)
+    if request.markets is not None:
+        service = replace(service, markets=markets_of(request.markets, "--markets"))
+    catalog = load_catalog(service.catalog)
+    profiles = load_profiles(service.profile_file)
+    if request.sensitivity != Sensitivity():
+        catalog = _shifted_catalog(catalog, request.sensitivity)
+        profiles = {
+            model: {name: _shifted_profile(profile, request.sensitivity) for name, profile in by_instance.items()}
+            for model, by_instance in profiles.items()
+        }
+    return deploy(service, catalog, profiles)
+
+
+def open_inputs(request: RunRequest) -> Inputs:
+    """Raises BadInput for whatever cannot be used, Infeasible where no type can keep the SLO."""
+    deployment = open_deployment(request)
+    trace = open_trace(
+        request.trace,
+        gaps=request.gaps,
+        start_s=request.start_s,
+        duration_s=request.duration_s,
+        seed=request.seed,
+    )
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    start_s, end_s = part.start_s, part.end_s
+    train_s = start_s if request.train_s is None else min(request.train_s, start_s)
+    prices = {o.instance: o.usd_per_hour for o in deployment.catalog.offers if o.market is Market.ON_DEMAND}
+    return Inputs(
+        request=request,
+        service=deployment.service,
+        deployment=deployment,
+        trace=trace,
+        start_s=start_s,
+        end_s=end_s,
+        history=history_of(trace, start_s - train_s, start_s, request.scale),
+        evaluated=replace(trace.load(start_s, end_s, request.scale), start_s=0.0),
+        spot=tuple(load_spot_series(path, prices) for path in request.spot_traces),
+    )
+
+
+def history_of(trace: Trace, from_s: float, start_s: float, scale: float) -> Load:
+    """What a predictor may learn from: [from, start), in whole steps that end at `start_s`, which becomes second 0."""
+    steps = int((start_s - from_s) / trace.step_s + 1e-9)
+    span_s = steps * trace.step_s
+    return replace(trace.load(start_s - span_s, start_s, scale), start_s=-span_s)
+
+
+def _shifted_catalog(catalog: Catalog, by: Sensitivity) -> Catalog:
+    def longer(delay: Delay) -> Delay:
+        return Delay(delay.mean_s + by.boot_add_s, delay.p95_s + by.boot_add_s)
+
+    def shifted(offer: Offer) -> Offer:
+        return replace(
+            offer,
+            boot=longer(offer.boot),
+            resume=None if offer.resume is None else longer(offer.resume),
+            interruptions_per_hour=offer.interruptions_per_hour * by.interruptions,
+        )
+
+    return replace(catalog, offers=tuple(shifted(offer) for offer in catalog.offers))
+
+
+def _shifted_profile(profile: Profile, by: Sensitivity) -> Profile:
+    factor = by.function_latency if profile.instance.startswith("lambda:") else 1.0 / by.capacity
+    if factor == 1.0:
+        return profile
+    return replace(
+        profile,
+        rows=tuple(
+            replace(
+                row, latency_ms=row.latency_ms * factor, p99_ms=None if row.p99_ms is None else row.p99_ms * factor
+            )
+            for row in profile.rows
+        ),
+    )

@@ -1,0 +1,129 @@
+"""The meter of the simulated cloud: seconds of running instances into dollars by market.
+
+The rule is EC2's for Linux (INTERFACES, semantics 9): whole seconds from running to shutting down, at least 60 of
+them per start. The end of the run cuts every interval, and what it cuts pays no minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mark.domain.bill import Bill
+from mark.domain.offer import Market, Offer
+
+MINIMUM_S = 60.0
+FIRST_HOUR_S = 3600.0
+# One root volume per instance: gp3 in us-east-1, EBS list price since its launch in 2020-12.
+DISK_GIB = 8.0
+DISK_USD_PER_GIB_MONTH = 0.08
+_DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
+
+# Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.
+Cost = Callable[[float], float]
+
+
+@dataclass(slots=True)
+class _Account:
+    """One offer: closed intervals as sums; open ones as a count, and sums of where they began."""
+
+    cost: Cost
+    paid_usd: float = 0.0
+    billed_s: float = 0.0
+    open: int = 0
+    open_usd: float = 0.0
+    open_s: float = 0.0
+
+
+class Meter:
+    """Adds up intervals of running instances. Asking is O(offers), however many instances run.
+
+    `costs[i]` belongs to `offers[i]`. Times in seconds of the run, which ends at `end_s`; nothing is billed beyond.
+    """
+
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        costs: Sequence[Cost],
+        *,
+        end_s: float,
+        first_hour_free: bool = False,
+        bills_disks: bool = False,
+    ) -> None:
+        self._offers = tuple(offers)
+        self._accounts = [_Account(cost) for cost in costs]
+        self._end_s = end_s
+        self._first_hour_free = first_hour_free
+        self._bills_disks = bills_disks
+        self._disks = 0
+        self._disks_since_s = 0.0
+        self._disks_usd = 0.0
+
+    def open(self, offer: int, at_s: float) -> None:
+        """One more instance of the offer runs."""
+        account, at_s = self._accounts[offer], min(at_s, self._end_s)
+        account.open += 1
+        account.open_usd += account.cost(at_s)
+        account.open_s += at_s
+
+    def close(self, offer: int, began_s: float, at_s: float, *, minimum: bool = True, taken: bool = False) -> None:
+        """The instance that was opened at `began_s` runs no more; `taken`: the cloud took it back."""
+        account = self._accounts[offer]
+        began_s = min(began_s, self._end_s)
+        account.open -= 1
+        account.open_usd -= account.cost(began_s)
+        account.open_s -= began_s
+        seconds = at_s - began_s
+        if taken and self._first_hour_free and seconds <= FIRST_HOUR_S:
+            return
+        # 1e-6: a whole second must not become the next one through binary rounding of the two times.
+        whole_s = max(math.ceil(seconds - 1e-6), MINIMUM_S if minimum else 0.0)
+        until_s = min(began_s + whole_s, self._end_s)
+        account.paid_usd += account.cost(until_s) - account.cost(began_s)
+        account.billed_s += until_s - began_s
+
+    def surplus(self, offer: int, usd: float) -> None:
+        """Surplus CPU credits owed (or, below zero, earned back before they were charged)."""
+        self._accounts[offer].paid_usd += usd
+
+    def disks(self, change: int, at_s: float) -> None:
+        """So many disks more or fewer exist; stopped instances keep theirs."""
+        at_s = min(at_s, self._end_s)
+        self._disks_usd += self._disks * (at_s - self._disks_since_s) * _DISK_USD_PER_S
+        self._disks_since_s = at_s
+        self._disks += change
+
+    def spent_usd(self, now_s: float) -> dict[str, float]:
+        """Dollars up to `now_s` by market, keyed by the fields of `Bill` (without functions)."""
+        now_s = min(now_s, self._end_s)
+        spent = dict.fromkeys(("on_demand", "spot", "burstable", "sagemaker", "other"), 0.0)
+        for offer, account in zip(self._offers, self._accounts, strict=True):
+            running_usd = account.open * account.cost(now_s) - account.open_usd if account.open else 0.0
+            # max: the two sums may differ from zero by their rounding.
+            spent[_FIELD[offer.market]] += account.paid_usd + max(0.0, running_usd)
+        if self._bills_disks:
+            spent["other"] = self._disks_usd + self._disks * max(0.0, now_s - self._disks_since_s) * _DISK_USD_PER_S
+        return spent
+
+    def bill(self, end_s: float) -> Bill:
+        """The bill of everything up to `end_s`; what still runs is cut there. Repeatable."""
+        return Bill(**self.spent_usd(end_s))
+
+    def instance_hours(self, now_s: float) -> dict[str, float]:
+        """Billed hours by offer name, only offers that ran."""
+        now_s = min(now_s, self._end_s)
+        hours = {}
+        for offer, account in zip(self._offers, self._accounts, strict=True):
+            seconds = account.billed_s + (max(0.0, account.open * now_s - account.open_s) if account.open else 0.0)
+            if seconds > 0.0:
+                hours[offer.name] = seconds / 3600.0
+        return hours
+
+
+_FIELD = {
+    Market.ON_DEMAND: "on_demand",
+    Market.SPOT: "spot",
+    Market.BURSTABLE: "burstable",
+    Market.SAGEMAKER: "sagemaker",
+}

@@ -1,0 +1,42 @@
+"""What to simulate: the options of `mark simulate`, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """A world in which the inputs are off: every number changes before anything is planned or simulated."""
+
+    capacity: float = 1.0  # of every instance type: 0.85 makes service times 1 / 0.85 as long
+    boot_add_s: float = 0.0
+    function_latency: float = 1.0
+    interruptions: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Names and numbers as the command line has them; nothing is looked up yet."""
+
+    trace: str
+    service: str
+    policy: str = "mark"
+    predictor: str = "auto"
+    catalog: str | None = None
+    profile: str | None = None
+    markets: tuple[str, ...] | None = None
+    scale: float = 1.0
+    start_s: float = 0.0
+    duration_s: float | None = None
+    train_s: float | None = None
+    gaps: str = "bridge"
+    seed: int = 0
+    spot_traces: tuple[str, ...] = ()
+    cold_start: bool = False
+    spot_first_hour_free: bool = False
+    log_filter: tuple[str, str] | None = None
+    sensitivity: Sensitivity = Sensitivity()
+    with_bound: bool = True
+    progress: Callable[[float], None] | None = None

@@ -1,0 +1,430 @@
+"""The control loop among fakes: what it does in every situation, and that all of it is recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from control_fakes import (
+    BURSTABLE,
+    ON_DEMAND,
+    SAGEMAKER,
+    SPOT_A,
+    SPOT_B,
+    Bench,
+    RampPredictor,
+    ScriptedPlanner,
+    deployment,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.control.ports import RecentAnswers
+from mark.domain.errors import CapacityError, CloudError, LimitError
+from mark.domain.fleet import Phase
+
+OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name
+
+
+def test_a_tick_launches_what_the_plan_wants_and_says_why_in_money() -> None:
+    """The journal line of a launch names count, offer, price change and the plan's reason."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    assert bench.phases() == {1: f"{OD} pending", 2: f"{OD} pending"}
+    _, command, outcome = bench.store.journal[0]
+    assert str(command) == f"launch 2 {OD}, +0.17 $/h: forecast 25 requests/s against capacity 0"
+    assert outcome == "done"
+
+
+def test_a_plan_that_holds_commands_nothing() -> None:
+    """A second tick with the same plan and fleet does nothing."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    bench.cloud.boot()
+    bench.tick()
+    assert len(bench.store.journal) == 1
+
+
+def test_shrinking_ends_pending_first_and_then_drains_the_youngest() -> None:
+    """What serves nobody yet is terminated; what serves is drained, youngest first, and ended when idle."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    bench.cloud.boot()
+    bench.tick({OD: 3})
+    bench.tick({OD: 1})
+    assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} draining"}
+    bench.fast()
+    assert bench.phases() == {1: f"{OD} ready"}
+    assert bench.journal()[2:] == [
+        (f"terminate #3 {OD}", "done"), (f"drain #2 {OD}", "done"), (f"terminate #2 {OD}", "done"),
+    ]  # fmt: skip
+
+
+def test_the_running_price_is_the_sum_of_the_journal() -> None:
+    """Price changes of all commands add up to what still runs."""
+    bench = Bench()
+    bench.tick({OD: 3, A: 2})
+    bench.cloud.boot()
+    bench.tick({OD: 1})
+    bench.fast()
+    assert sum(c.usd_per_hour for _, c, _ in bench.store.journal) == pytest.approx(ON_DEMAND.usd_per_hour)
+
+
+def test_a_gap_keeps_the_last_plan_and_keeps_following_it() -> None:
+    """Without any observation the planner is not asked, but what is lost is still replaced."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    bench.telemetry.rps = None
+    del bench.cloud.instances[1]
+    bench.tick({OD: 9})
+    assert len(bench.planner.situations) == 1
+    assert len(bench.cloud.instances) == 2
+
+
+def test_missing_steps_are_a_gap_too() -> None:
+    """Steps that are missing values count as nothing observed."""
+    bench = Bench()
+    bench.tick({OD: 1})
+    bench.telemetry.rps, bench.telemetry.steps = None, [np.nan]
+    bench.tick({OD: 5})
+    assert len(bench.planner.situations) == 1
+
+
+def test_begin_returns_the_first_fleet_within_the_limits() -> None:
+    """The first fleet is planned as such, launches nothing by itself and obeys max_instances."""
+    bench = Bench(where=deployment(max_instances=3))
+    bench.planner.wanted = {OD: 2, A: 5}
+    plan = bench.controller.begin()
+    assert plan.counts == {OD: 2, A: 1}
+    assert "max_instances 3" in plan.notes[0]
+    assert bench.planner.situations[0].first
+    assert bench.cloud.calls == []
+    assert bench.controller.last_plan is plan
+
+
+@pytest.mark.parametrize(
+    ("limits", "launched", "why"),
+    [
+        ({"max_instances": 4}, 4, "max_instances 4 is reached"),
+        ({"max_usd_per_hour": 0.255}, 3, "max_usd_per_hour 0.255 is reached"),
+    ],
+)
+def test_launches_stop_at_the_services_limits(limits: dict, launched: int, why: str) -> None:
+    """No policy launches beyond the limits, and the refusal is recorded."""
+    bench = Bench(where=deployment(ON_DEMAND, **limits))
+    bench.tick({OD: 10})
+    assert len(bench.cloud.instances) == launched
+    assert bench.journal() == [(f"launch 10 {OD}", f"{launched} of 10: {why}")]
+    bench.tick()
+    assert bench.journal()[-1] == (f"launch {10 - launched} {OD}", why)
+    assert bench.controller.failures["LimitError"] == 1
+
+
+def test_draining_instances_count_towards_the_limit_and_stopped_ones_do_not() -> None:
+    """The limit is on everything that is billed."""
+    bench = Bench(where=deployment(ON_DEMAND, SPOT_A, BURSTABLE, max_instances=2))
+    bench.planner.standbys = {T2: 1}
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({OD: 2})
+    bench.cloud.boot()
+    bench.tick({A: 1})
+    assert sorted(bench.phases().values()) == [f"{OD} draining", f"{OD} draining", f"{T2} stopped"]
+
+
+def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
+    """While the doomed instance still runs it counts, whatever the emergency."""
+    bench = Bench(where=deployment(SPOT_A, BURSTABLE, max_instances=1))
+    bench.planner.standbys = {T2: 1}
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({A: 1})
+    bench.cloud.boot()
+    bench.cloud.interrupt(2)
+    bench.controller.fast()
+    assert (f"resume #1 {T2}", "max_instances 1 is reached") in bench.journal()
+    assert bench.phases() == {1: f"{T2} stopped"}
+
+
+def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
+    """The baseline scales as it would on AWS."""
+    bench = Bench(where=deployment(SAGEMAKER, max_instances=2))
+    bench.tick({SAGEMAKER.name: 5})
+    assert len(bench.cloud.instances) == 5
+
+
+def test_what_the_market_lacks_is_bought_elsewhere_and_stays_in_its_place() -> None:
+    """Out of a zone: the next zone, then on-demand; recorded, counted, and not undone by the next tick."""
+    bench = Bench()
+    bench.cloud.left = {A: 1, B: 1}
+    bench.tick({A: 3})
+    assert bench.phases() == {1: f"{A} pending", 2: f"{B} pending", 3: f"{OD} pending"}
+    assert bench.journal() == [
+        (f"launch 3 {A}", "the market had 1 of 3"),
+        (f"launch 2 {B}", "the market had 1 of 2"),
+        (f"launch 1 {OD}", "done"),
+    ]
+    assert bench.controller.fallbacks == {f"{B} instead of {A}": 1, f"{OD} instead of {A}": 1}
+    bench.cloud.boot()
+    bench.tick()
+    assert len(bench.cloud.instances) == 3
+    bench.tick({A: 2})
+    assert bench.phases()[1] == f"{A} ready"  # a stand-in goes first
+
+
+def test_a_refused_launch_is_recorded_and_tried_again_at_the_next_tick() -> None:
+    """An account limit ends the attempt, not the controller."""
+    bench = Bench()
+    bench.cloud.fail = {OD: LimitError("vCPU limit")}
+    bench.tick({OD: 1})
+    assert bench.journal() == [(f"launch 1 {OD}", "vCPU limit")]
+    assert bench.controller.failures == {"LimitError": 1}
+    bench.cloud.fail = {}
+    bench.tick()
+    assert len(bench.cloud.instances) == 1
+
+
+def test_a_refused_drain_or_terminate_does_not_stop_the_loop() -> None:
+    """Every cloud error is an outcome."""
+    bench = Bench()
+    bench.tick({OD: 1})
+    bench.cloud.boot()
+    bench.cloud.fail = {"drain": CloudError("throttled")}
+    bench.tick({})
+    assert bench.journal()[-1] == (f"drain #1 {OD}", "throttled")
+
+
+def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> None:
+    """Tokens are a function of service, seed and time: crash and repeat is harmless."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    bench.cloud.instances.clear()  # the second controller sees a fleet that does not show them yet
+    bench.controller = bench.controller_again()
+    bench.tick(at_s=bench.clock.t_s)
+    first, second = bench.cloud.calls
+    assert first == second
+
+
+def test_a_restarted_controller_finds_plan_memory_and_stand_ins_in_the_store() -> None:
+    """What it must remember survives it."""
+    bench = Bench()
+    bench.cloud.left = {A: 0, B: 0}
+    bench.tick({A: 1})
+    bench.controller = bench.controller_again()
+    assert bench.controller.last_plan.counts == {A: 1}
+    bench.telemetry.rps = None
+    bench.tick()
+    assert bench.phases() == {1: f"{OD} pending"}
+
+
+def test_two_launches_at_one_time_have_two_tokens() -> None:
+    """Equal offers at equal times are still two launches."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True))
+    bench.tick({OD: 1})
+    bench.telemetry.answers = RecentAnswers(1000, 900)
+    bench.controller.fast()
+    assert len({call[3] for call in bench.cloud.calls}) == 2
+    assert len(bench.cloud.instances) == 2
+
+
+def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
+    """Baselines run without it."""
+    bench = Bench()
+    bench.telemetry.answers = RecentAnswers(1000, 0)
+    bench.fast()
+    assert bench.cloud.calls == []
+
+
+def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever() -> None:
+    """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True))
+    bench.telemetry.answers = RecentAnswers(1000, 979)
+    bench.fast()
+    bench.telemetry.answers = RecentAnswers(1000, 1000)
+    bench.tick({})
+    assert [i.phase for i in bench.cloud.fleet().instances] == [Phase.PENDING]
+    for _ in range(5):
+        bench.tick({})
+    assert not bench.cloud.fleet().live()
+
+
+def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
+    """The next plan sees it as running."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True))
+    bench.telemetry.answers = RecentAnswers(1000, 979)
+    bench.fast()
+    bench.tick({OD: 1})
+    assert bench.planner.situations[0].fleet.live() == {OD: 1}
+    assert len(bench.cloud.instances) == 1
+
+
+def test_an_interruption_is_drained_replaced_bridged_and_the_bridge_taken_down() -> None:
+    """Notice: drain, resume a standby, launch, warm functions. Replacement ready: the standby is stopped again."""
+    bench = Bench()
+    bench.planner.standbys = {T2: 1}
+    bench.tick({A: 2})
+    bench.cloud.boot()
+    bench.cloud.interrupt(1)
+    bench.fast()
+    assert bench.journal()[2:] == [
+        (f"drain #1 {A}", "done"), (f"resume #3 {T2}", "done"), (f"launch 1 {A}", "done"),
+        ("warm 4 function environments", "done, 4 started"), (f"terminate #1 {A}", "done"),
+    ]  # fmt: skip
+    assert bench.functions.warmed == [4]  # ceil(10 requests/s x 0.38 s)
+    bench.tick()
+    assert bench.phases() == {2: f"{A} ready", 3: f"{T2} pending", 4: f"{A} pending"}
+    bench.cloud.boot()
+    bench.fast()
+    assert bench.phases() == {2: f"{A} ready", 3: f"{T2} draining", 4: f"{A} ready"}
+    bench.fast()
+    assert bench.phases()[3] == f"{T2} stopped"
+
+
+def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
+    """Only the planned number being ready again, or a smaller plan, releases a standby."""
+    bench = Bench(where=deployment(SPOT_A, BURSTABLE))
+    bench.planner.standbys = {T2: 1}
+    bench.tick({A: 1})
+    bench.cloud.boot()
+    bench.cloud.fail = {A: CapacityError("out of spot")}
+    bench.cloud.interrupt(1)
+    bench.fast()
+    bench.cloud.boot()
+    bench.fast()
+    assert bench.phases() == {2: f"{T2} ready"}
+    bench.controller = bench.controller_again()
+    bench.tick()
+    bench.fast()
+    assert bench.phases() == {2: f"{T2} ready"}
+    bench.tick({})
+    bench.fast()
+    bench.fast()
+    assert bench.phases() == {2: f"{T2} stopped"}
+
+
+def test_an_interruption_that_the_plan_does_not_miss_is_not_replaced() -> None:
+    """The doomed instance was one too many already."""
+    bench = Bench()
+    bench.tick({A: 2})
+    bench.cloud.boot()
+    bench.cloud.interrupt(1)
+    bench.tick({A: 1})
+    bench.controller.fast()
+    assert [call[0] for call in bench.cloud.calls] == ["launch", "drain", "terminate"]
+
+
+def test_standbys_are_launched_kept_and_ended_as_planned() -> None:
+    """plan.standbys is followed like targets, on stopped instances."""
+    bench = Bench()
+    bench.planner.standbys = {T2: 2}
+    bench.tick({})
+    bench.cloud.boot()
+    bench.tick({})
+    assert bench.phases() == {1: f"{T2} stopped", 2: f"{T2} stopped"}
+    bench.planner.standbys = {T2: 1}
+    bench.tick({})
+    assert bench.phases() == {2: f"{T2} stopped"}
+
+
+def test_planned_warm_environments_are_held_warm_every_tick() -> None:
+    """Keep-alive ends otherwise."""
+    bench = Bench()
+    bench.planner.warm = 3
+    bench.tick({})
+    bench.tick({})
+    assert bench.functions.warmed == [3, 3]
+
+
+def test_the_predictor_learns_before_it_predicts_and_the_forecast_begins_now() -> None:
+    """Update with the new steps, then 60 steps of a minute from now on."""
+    predictor = RampPredictor(origin_s=60.0)
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.telemetry.steps = [25.0]
+    bench.tick({})
+    assert len(predictor.updates) == 1
+    forecast = bench.planner.situations[0].forecast
+    assert (forecast.origin_s, forecast.steps, forecast.predictor) == (60.0, 60, "ramp")
+    assert forecast.mean_rps[0, 0] == 0.0
+
+
+def test_a_forecast_that_began_earlier_is_cut_to_now() -> None:
+    """Coarse steps: the first minute of the forecast is the minute that begins now."""
+    predictor = RampPredictor(origin_s=-120.0)
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.tick({}, at_s=60.0)
+    forecast = bench.planner.situations[0].forecast
+    assert forecast.origin_s == 60.0
+    assert forecast.mean_rps[0, 0] == forecast.paths_rps[0, 0] == 3.0
+
+
+def test_coarse_steps_are_cut_into_an_hour_of_minutes() -> None:
+    """Steps of 5 minutes, two minutes of the current one over: minutes 2 to 61 of the forecast are the next hour."""
+    predictor = RampPredictor(origin_s=300.0, step_s=300.0)
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.telemetry.step_s = 300.0
+    bench.tick({}, at_s=420.0)
+    forecast = bench.planner.situations[0].forecast
+    assert (forecast.origin_s, forecast.step_s, forecast.steps) == (420.0, 60.0, 60)
+    assert list(forecast.mean_rps[0, :4]) == [0.0, 0.0, 0.0, 1.0]
+    assert predictor.asked == 13
+
+
+def test_a_forecast_that_does_not_reach_the_present_is_a_failure_of_the_predictor() -> None:
+    """Wrong origin: last value, counted; never a forecast of another hour."""
+    predictor = RampPredictor(origin_s=86400.0)
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.tick({})
+    assert bench.planner.situations[0].forecast.predictor == "last-value"
+
+
+def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> None:
+    """A user's predictor cannot take the service down, and nobody is left in the dark."""
+    predictor = RampPredictor()
+    predictor.error = ZeroDivisionError("no data")
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.tick({OD: 1})
+    forecast = bench.planner.situations[0].forecast
+    assert forecast.predictor == "last-value"
+    assert forecast.mean_at(0.5)[0] == pytest.approx(25.0)
+    assert bench.controller.fallbacks == {"last-value instead of ramp: ZeroDivisionError: no data": 1}
+    assert bench.store.get("fallbacks") == dict(bench.controller.fallbacks)
+
+
+def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
+    """Refused at the start."""
+    with pytest.raises(ValueError, match="needs a predictor"):
+        Bench(ScriptedPlanner(needs_forecast=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 6)),
+            st.integers(0, 2),  # standbys
+            st.booleans(),  # boot
+            st.integers(0, 8),  # whom to interrupt
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: list) -> None:
+    """Never above max_instances or max_usd_per_hour; each call of the cloud has a line in the journal."""
+    where = deployment(max_instances=7, max_usd_per_hour=0.4)
+    bench = Bench(where=where)
+    price = {o.name: o.usd_per_hour for o in where.offers}
+    for wanted, standbys, boot, victim, left in script:
+        bench.cloud.left = left
+        bench.planner.standbys = {T2: standbys}
+        bench.tick(wanted)
+        if boot:
+            bench.cloud.boot()
+        if victim in bench.cloud.instances and bench.cloud.instances[victim].phase is not Phase.STOPPED:
+            bench.cloud.interrupt(victim)
+        bench.fast()
+        running = [i.offer for i in bench.cloud.instances.values() if i.phase is not Phase.STOPPED]
+        assert len(running) <= 7
+        assert sum(price[o] for o in running) <= 0.4 + 1e-9
+        calls = len(bench.cloud.calls) + len(bench.functions.warmed)
+        # Refusals by our own limits never reach the cloud.
+        assert calls == len(bench.store.journal) - bench.controller.failures["LimitError"]

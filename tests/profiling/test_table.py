@@ -1,0 +1,98 @@
+"""Profiles: what ships, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.domain.profile import Basis, Profile
+from mark.profiling.table import load_profiles
+
+HEAD = "model,instance,batch,latency_ms,p99_ms,w_batch_ms,overhead_ms,cold_ms,workers,basis\n"
+
+
+def profiles(folder: Path, text: str) -> dict[str, dict[str, Profile]]:
+    path = folder / "own.csv"
+    path.write_text(text)
+    return load_profiles(str(path))
+
+
+def test_rows_are_grouped_and_sorted_by_batch(tmp_path: Path) -> None:
+    read = profiles(tmp_path, HEAD + "m,x,4,30,40,5,1,,2,derived\nm,x,1,10,,,1,200,2,\nn,x,1,5,,,,,,assumed\n")
+    assert set(read) == {"m", "n"}
+    one, four = read["m"]["x"].rows
+    assert (one.batch, one.basis, one.cold_ms, one.p99_ms) == (1, Basis.MEASURED, 200.0, None)
+    assert (four.batch, four.basis, four.p99_ms, four.w_batch_ms) == (4, Basis.DERIVED, 40.0, 5.0)
+    assert (read["m"]["x"].workers, read["m"]["x"].overhead_s) == (2, 0.001)
+    assert read["n"]["x"].rows[0].basis is Basis.ASSUMED
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "own.csv: is empty"),
+        ("model,instance,batch\n", "own.csv:1: missing column: latency_ms"),
+        ("model,instance,batch,latency_ms,speed\n", "own.csv:1: unknown column: speed"),
+        (HEAD, "own.csv: the profile has no row"),
+        (HEAD + "m,x,1,10,,,,,,\nm,x,1,11,,,,,,\n", "own.csv:3 batch: the same model, instance and batch twice: 1"),
+        (HEAD + "m,x,1,nan,,,,,,\n", "own.csv:2 latency_ms: must be a finite number: nan"),
+        (HEAD + "m,x,1,-3,,,,,,\n", "own.csv:2 latency_ms: must be at least 0: -3"),
+        (HEAD + "m,x,1,0,,,,,,\n", "own.csv:2 latency_ms: a latency must be above zero: 0.0"),
+        (HEAD + "m,x,0,3,,,,,,\n", "own.csv:2 batch: must be at least 1: 0"),
+        (HEAD + "m,x,1.5,3,,,,,,\n", "own.csv:2 batch: must be a whole number: 1.5"),
+        (HEAD + "m,,1,3,,,,,,\n", "own.csv:2 instance: must not be blank"),
+        (HEAD + "m,x,1,3,2,,,,,\n", "own.csv:2 p99_ms: p99 must not be below the mean: 2.0"),
+        (HEAD + "m,x,1,3,45,,,,,\n", "own.csv:2 p99_ms: no lognormal has a p99 of more than 14.97 x its mean: 45.0"),
+        (HEAD + "m,x,1,3,,-1,,,,\n", "own.csv:2 w_batch_ms: must be at least 0: -1"),
+        (HEAD + "m,x,1,3,,,,-1,,\n", "own.csv:2 cold_ms: must be at least 0: -1"),
+        (HEAD + "m,x,1,3,,,,,0,\n", "own.csv:2 workers: must be at least 1: 0"),
+        (HEAD + "m,x,1,3,,,,,,guess\n", "own.csv:2 basis: must be one of measured, derived, assumed: guess"),
+        (HEAD + "m,x,1,3,,,,,1,\nm,x,2,3,,,,,2,\n", "own.csv:3 workers: all batch sizes of a type share one number: 2"),
+        (HEAD + "m,x,1,3,,,1,,,\nm,x,2,3,,,,,,\n", "own.csv:3 overhead_ms: all batch sizes of a type share one"),
+    ],
+)
+def test_a_wrong_row_is_named_by_file_line_column_and_value(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        profiles(tmp_path, text)
+    assert message in str(caught.value)
+
+
+def test_the_shipped_profiles_carry_the_rates_of_the_authors_code_exactly() -> None:
+    shipped = load_profiles()
+    assert set(shipped) == {"inception-v3", "inception-resnet-v2", "nasnet", "lstm-ptb", "opennmt-ende"}
+    per_minute = {
+        instance: profile.rows[-1].batch * 60e3 / profile.rows[-1].latency_ms
+        for instance, profile in shipped["inception-v3"].items()
+        if instance.startswith(("c5", "p2"))
+    }
+    assert per_minute == pytest.approx(
+        {"c5.large": 284, "c5.xlarge": 490, "c5.2xlarge": 771, "c5.4xlarge": 1080, "p2.xlarge": 8 * 415}, rel=1e-12
+    )
+    assert 60.0 / shipped["lstm-ptb"]["c5.xlarge"].latency_s(1) == pytest.approx(3100, rel=1e-12)
+
+
+def test_functions_have_the_times_that_are_promised() -> None:
+    shipped = load_profiles()
+    rows = {model: of_model["lambda:3008"].rows[0] for model, of_model in shipped.items()}
+    assert {model: row.latency_ms for model, row in rows.items()} == {
+        "inception-v3": 380.0, "inception-resnet-v2": 785.0, "nasnet": 2300.0, "lstm-ptb": 70.0, "opennmt-ende": 3100.0,
+    }  # fmt: skip
+    assert rows["inception-v3"].cold_ms == 2860.0
+    assert {model for model, row in rows.items() if row.basis is Basis.ASSUMED} == {"nasnet", "lstm-ptb"}
+    # A larger model takes longer to load.
+    assert all(row.cold_ms is not None for row in rows.values())
+    by_size = [rows[model].cold_ms or 0.0 for model in ("lstm-ptb", "inception-v3", "opennmt-ende", "nasnet")]
+    assert by_size == sorted(by_size)
+
+
+def test_derived_sizes_lie_on_the_line_so_that_they_change_no_service_time() -> None:
+    """INTERFACES has times linear between measured sizes; a row on that line only allows its size as N_batch."""
+    for model in ("inception-v3", "nasnet", "opennmt-ende"):
+        rows = load_profiles()[model]["p2.xlarge"].rows
+        assert [row.batch for row in rows] == list(range(1, 9))
+        one_ms, eight_ms = rows[0].latency_ms, rows[7].latency_ms
+        for row in rows[1:7]:
+            assert row.basis is Basis.DERIVED
+            assert row.latency_ms == pytest.approx(one_ms + (row.batch - 1) * (eight_ms - one_ms) / 7.0, rel=1e-12)
