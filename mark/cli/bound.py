@@ -1,0 +1,31 @@
+"""mark bound: the clairvoyant lower bound of the bill."""
+
+from __future__ import annotations
+
+import argparse
+
+from mark.cli.options import Commands, add_run_options, request_from
+from mark.cli.output import deliver, progress
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "bound",
+        help="the least that any policy could pay",
+        description="A proven lower bound of the bill of every policy that answers all of the requests.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    add_run_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.reporting.bound import bound_json, bound_table
+    from mark.simulation.run import bound
+
+    with progress("bounding") as bar:
+        at_zero, within_slo, requests = bound(request_from(args, bar))
+    data = bound_json(args.service, args.trace, requests, at_zero, within_slo)
+    deliver(data, args.json, lambda: bound_table(at_zero, within_slo, requests))
+    return 0

@@ -1,0 +1,44 @@
+"""mark compare: several policies on one trace, side by side."""
+
+from __future__ import annotations
+
+import argparse
+
+from mark.cli.options import Commands, add_run_options, policy_list, request_from
+from mark.cli.output import deliver, progress
+from mark.cli.report import report, slo_code
+
+_DEFAULT = "mark,mark-paper,reactive,static-peak,target-tracking,oracle"
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="several policies side by side: bill, SLO, regret",
+        description="Simulate several policies on the same arrivals and print them side by side.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    parser.add_argument(
+        "--policies",
+        type=policy_list,
+        default=_DEFAULT,
+        metavar="A,B,C",
+        help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT})",
+    )
+    add_run_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.reporting.table import compare_table
+    from mark.simulation.run import compare
+
+    names = args.policies if args.policy in (None, *args.policies) else (args.policy, *args.policies)
+    with progress("comparing") as bar:
+        results = compare(request_from(args, bar), names)
+    data = {"schema": 1, "policies": {name: result.as_json() for name, result in results.items()}}
+    deliver(data, args.json, lambda: compare_table(results))
+    if args.report:
+        report(args, results)
+    return slo_code(args, results)

@@ -1,0 +1,160 @@
+"""The options that simulate, compare, bound and plan share, checked as they are read, and the request they make."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+from mark.simulation.request import RunRequest
+
+MARKETS = ("on-demand", "spot", "burstable")
+GAPS = ("bridge", "zero", "interpolate", "fail")
+POLICIES = (
+    "mark, mark-paper, target-tracking, target-tracking-best, reactive, static-peak, static-mean, oracle, "
+    "fixed:INSTANCE=N[,...], as-is"
+)
+MOST_SEED = 2**63 - 1
+
+# argparse calls what is given to `add_subparsers()` so; it has no public name.
+Commands = argparse._SubParsersAction
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Everything but the trace, which `plan` takes as an option."""
+    what = parser.add_argument_group("what is served, and how")
+    what.add_argument("--service", required=True, metavar="NAME|FILE", help="shipped service or .toml file")
+    what.add_argument("--policy", metavar="NAME", help=f"one of {POLICIES} (default: mark)")
+    what.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
+    what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
+    what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
+    what.add_argument("--markets", type=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}")
+    part = parser.add_argument_group("which traffic")
+    part.add_argument("--scale", type=_above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
+    part.add_argument("--start", type=seconds, default=0.0, metavar="S", help="seconds from the first row")
+    part.add_argument("--duration", type=_above_zero, metavar="S", help="seconds to evaluate (default: to the end)")
+    part.add_argument("--train", type=seconds, metavar="S", help="seconds of history before it (default: all)")
+    part.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
+    part.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
+    part.add_argument("--seed", type=_seed, default=0, metavar="N", help="of everything drawn (default: 0)")
+    cloud = parser.add_argument_group("which cloud")
+    cloud.add_argument(
+        "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
+    )
+    cloud.add_argument("--spot-first-hour-free", action="store_true", help="AWS's rule for what it takes back early")
+    cloud.add_argument("--cold-start", action="store_true", help="begin with no instance")
+    result = parser.add_argument_group("what comes out")
+    add_json(result)
+    result.add_argument(
+        "--report", type=_html_file, metavar="FILE.html", help="interactive report, with a sensitivity table"
+    )
+    result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", type=_json_file, metavar="FILE", help="result as JSON; - is stdout, and nothing else")
+
+
+def request_from(args: argparse.Namespace, progress: Callable[[float], None] | None = None) -> RunRequest:
+    """The request for the policy named, or for `mark`."""
+    return RunRequest(
+        trace=args.trace,
+        service=args.service,
+        policy=args.policy or "mark",
+        predictor=args.predictor,
+        catalog=args.catalog,
+        profile=args.profile,
+        markets=args.markets,
+        scale=args.scale,
+        start_s=args.start,
+        duration_s=args.duration,
+        train_s=args.train,
+        gaps=args.gaps,
+        seed=args.seed,
+        spot_traces=tuple(args.spot_trace),
+        cold_start=args.cold_start,
+        spot_first_hour_free=args.spot_first_hour_free,
+        log_filter=args.log_filter,
+        progress=progress,
+    )
+
+
+def policy_list(text: str) -> tuple[str, ...]:
+    """`a,b:predictor,fixed:x=1,y=2` as names; `y=2` belongs to the fixed fleet before it."""
+    names: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if "=" in part and not part.startswith("fixed:") and names and names[-1].startswith("fixed:"):
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"names nothing between two commas: {text!r}")
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"names a policy twice: {text!r}")
+    return tuple(names)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be finite, not {text!r}")
+    return value
+
+
+def _above_zero(text: str) -> float:
+    value = _number(text)
+    if value <= 0.0:
+        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
+    return value
+
+
+def seconds(text: str) -> float:
+    value = _number(text)
+    if value < 0.0:
+        raise argparse.ArgumentTypeError(f"must be zero or more, not {text!r}")
+    return value
+
+
+def _seed(text: str) -> int:
+    # Digits only: int() would take "1_000" and " 7" as well.
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > MOST_SEED:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^63 - 1, not {text!r}")
+    return int(text)
+
+
+def _markets(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in MARKETS:
+            raise argparse.ArgumentTypeError(f"unknown market {name!r}; known: {', '.join(MARKETS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def field_value(text: str) -> tuple[str, str]:
+    field, equals, value = text.partition("=")
+    if not field or not equals:
+        raise argparse.ArgumentTypeError(f"must be field=value, not {text!r}")
+    return field, value
+
+
+def _json_file(text: str) -> str:
+    return text if text == "-" else writable(text, "--json")
+
+
+def _html_file(text: str) -> str:
+    return writable(text, "--report")
+
+
+def writable(text: str, option: str) -> str:
+    """The path, when a file can be put there: a long run must not end with a folder that isn't there."""
+    path = Path(text)
+    if not text or path.is_dir():
+        raise BadInput("must name a file", option, text)
+    if not path.parent.is_dir():
+        raise BadInput("no such folder", option, str(path.parent))
+    return text

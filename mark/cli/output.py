@@ -1,0 +1,78 @@
+"""Where results go: tables to stdout, JSON and HTML to files, progress to the terminal's stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mark.domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
+    """The JSON where it was asked for, and the table unless stdout belongs to the JSON."""
+    if json_to == "-":
+        sys.stdout.write(json_text(data))
+        return
+    show(table())
+    if json_to is not None:
+        write_file(json_to, json_text(data), "--json")
+
+
+def show(page: RenderableType) -> None:
+    """To stdout: coloured on a terminal, plain text of at most 80 columns (or $COLUMNS) in a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        console.print(page)
+        return
+    with console.capture() as captured:
+        console.print(page)
+    # rich fills lines with blanks to the width; in a file or a pipe they are noise.
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def json_text(data: Any) -> str:
+    """Indented JSON; NaN and infinities, which JSON lacks, become null."""
+    return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
+
+
+def write_file(path: str, text: str, option: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise BadInput(f"cannot be written ({error.strerror})", option, path) from None
+    print(f"{option.removeprefix('--')}: {path}", file=sys.stderr)
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[float], None] | None]:
+    """A bar on stderr, fed with the share done; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    parts = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

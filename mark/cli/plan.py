@@ -1,0 +1,43 @@
+"""mark plan: one decision, explained in dollars."""
+
+from __future__ import annotations
+
+import argparse
+
+from mark.cli.options import Commands, add_run_options, request_from, seconds
+from mark.cli.output import deliver
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="one decision, explained in dollars",
+        description="Plan once: what the policy believes, what it would buy, and what the alternatives would cost.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--trace", required=True, metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    parser.add_argument("--at", type=seconds, metavar="S", help="seconds from the first row (default: the last minute)")
+    add_run_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.reporting.explain import explain, plan_table
+    from mark.simulation.run import plan_once
+    from mark.workload.reader import open_trace
+
+    request = request_from(args)
+    at_s = args.at
+    if at_s is None:
+        trace = open_trace(
+            request.trace,
+            gaps=request.gaps,
+            start_s=request.start_s,
+            duration_s=request.duration_s,
+            seed=request.seed,
+            log_filter=request.log_filter,
+        )
+        at_s = max(0.0, trace.duration_s - 60.0)
+    explained = explain(*plan_once(request, at_s), at_s)
+    deliver(explained.as_json(), args.json, lambda: plan_table(explained))
+    return 0

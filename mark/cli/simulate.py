@@ -1,0 +1,34 @@
+"""mark simulate: one policy on one trace."""
+
+from __future__ import annotations
+
+import argparse
+
+from mark.cli.options import Commands, add_run_options, request_from
+from mark.cli.output import deliver, progress
+from mark.cli.report import report, slo_code
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "simulate",
+        help="bill and latency of one policy on a trace",
+        description="Simulate one policy on a trace, request by request: bill, SLO, latency, regret.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    add_run_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.reporting.table import simulate_table
+    from mark.simulation.run import simulate
+
+    with progress("simulating") as bar:
+        result = simulate(request_from(args, bar))
+    deliver(result.as_json(), args.json, lambda: simulate_table(result))
+    results = {result.policy: result}
+    if args.report:
+        report(args, results)
+    return slo_code(args, results)

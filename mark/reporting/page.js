@@ -1,0 +1,57 @@
+"use strict";
+// Draws the figures that Python prepared and fills the decisions of the chosen policy. All texts are set as text.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const font = { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: "#475569" };
+  const config = { displaylogo: false, displayModeBar: "hover", responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+  const axis = { gridcolor: "#eef2f6", linecolor: "#cbd5e1", zeroline: false, automargin: true };
+
+  function draw(element, figure) {
+    const layout = structuredClone(figure.layout);
+    Object.assign(layout, {
+      font, modebar: { bgcolor: "rgba(0,0,0,0)", color: "#94a3b8", activecolor: "#0f172a" }, margin: { l: 56, r: 16, t: 12, b: 44 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, showlegend: true,
+      xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+    });
+    const traces = figure.data.map((trace) => ({ x: figure.x, hoverlabel: { namelength: -1 }, ...trace }));
+    if (!traces.length) layout.annotations = [{ text: "nothing to show", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 }];
+    Plotly.react(element, traces, layout, config);
+  }
+
+  function clock(seconds) {
+    const pad = (n) => String(n).padStart(2, "0");
+    const s = Math.floor(seconds), days = Math.floor(s / 86400);
+    return (days ? `day ${days + 1} ` : "") + `${pad(Math.floor(s / 3600) % 24)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}`;
+  }
+
+  const filter = document.getElementById("filter"), shown = document.getElementById("shown");
+  const body = document.querySelector("#decisions tbody");
+  let policy;
+
+  function list() {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = policy.decisions.filter(([, text, outcome]) => {
+      const line = `${text} ${outcome}`.toLowerCase();
+      return words.every((word) => line.includes(word));
+    });
+    body.replaceChildren(...rows.map(([at, text, outcome]) => {
+      const row = document.createElement("tr");
+      for (const cell of [clock(at), text, outcome]) row.insertCell().textContent = cell;
+      return row;
+    }));
+    const cut = policy.decided > policy.decisions.length ? `, the first ${policy.decisions.length} of ${policy.decided} are in this file` : "";
+    shown.textContent = `${rows.length} shown${cut}`;
+  }
+
+  function choose(button) {
+    for (const other of document.querySelectorAll("[data-policy]")) other.setAttribute("aria-selected", String(other === button));
+    policy = data.policies[Number(button.dataset.policy)];
+    for (const element of document.querySelectorAll("[data-own]")) draw(element, policy[element.dataset.own]);
+    list();
+  }
+
+  for (const element of document.querySelectorAll("[data-shared]")) draw(element, data.shared[element.dataset.shared]);
+  for (const button of document.querySelectorAll("[data-policy]")) button.addEventListener("click", () => choose(button));
+  filter.addEventListener("input", list);
+  choose(document.querySelector("[data-policy][aria-selected=true]"));
+})();

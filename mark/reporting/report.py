@@ -1,0 +1,244 @@
+"""The report: one HTML file that needs nothing else, no network and no server.
+
+Every text from outside is escaped (`_html`) or travels as JSON that cannot end its script element (`_json`); the page's
+script puts it in place as text, and plotly's pseudo-HTML is defused in `_plain_names`.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from mark.reporting import plots
+from mark.reporting.takeaway import (
+    MARKETS,
+    best,
+    kept,
+    market_name,
+    notes,
+    overflow_share,
+    reference,
+    saving,
+    takeaway,
+    usd_per_million,
+)
+from mark.reporting.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
+
+if TYPE_CHECKING:
+    from mark.reporting.sensitivity import Variation
+    from mark.simulation.result import SimulationResult
+
+MOST_DECISIONS = 1000
+
+
+def render_report(results: Mapping[str, SimulationResult], sensitivity: Sequence[Variation] = ()) -> str:
+    """The whole page. `results` by policy name, one or more."""
+    from plotly.offline import get_plotlyjs
+
+    first = next(iter(results.values()))
+    trace = first.trace
+    mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
+    assets = files("mark.reporting")
+    data = {
+        "shared": {"bills": plots.bills_figure(results), "latency": plots.latency_figure(results)},
+        "policies": [
+            {
+                "name": name,
+                "load": plots.load_figure(result),
+                "fleet": plots.fleet_figure(result),
+                "bill": plots.bill_figure(result),
+                "decisions": [[d.at_s, d.text, d.outcome] for d in result.decisions[:MOST_DECISIONS]],
+                "decided": len(result.decisions),
+            }
+            for name, result in results.items()
+        ],
+    }
+    sentences = takeaway(results)
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>mark: {_html(first.service)} on {_html(trace.name)}</title>",
+            f"<style>{assets.joinpath('page.css').read_text('utf-8')}</style>",
+            f"<script>{get_plotlyjs()}</script>",
+            "</head><body><main>",
+            "<header>",
+            f"<p class=kicker>mark · {_html(first.service)}</p>",
+            f"<h1>{_html(sentences[0])}</h1>",
+            *(f"<p>{_html(sentence)}</p>" for sentence in sentences[1:]),
+            f"<p class=facts>{_html(trace.name)}: {count(trace.requests)} requests in {duration(trace.duration_s)}",
+            f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
+            f" · seed {first.seed}</p>",
+            "</header>",
+            f"<section class=cards>{''.join(_card(name, results) for name in results)}</section>",
+            _section("Policies side by side", _outcomes(results)),
+            _section(
+                "Bill over time",
+                "<div class=plot data-shared=bills></div>",
+                "Dollars spent since the start, by policy.",
+            )
+            if len(results) > 1
+            else "",
+            _section(
+                "Latency",
+                "<div class=plot data-shared=latency></div>",
+                "Share of answers slower than a time; left of the dashed line is in time. Both axes are logarithmic.",
+            ),
+            _policy_part(results),
+            _sensitivity(sensitivity),
+            _section("Notes", _list(notes(results))) if notes(results) else "",
+            "<footer>Simulated by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
+            "</main>",
+            f'<script type="application/json" id=data>{_json(data)}</script>',
+            f"<script>{assets.joinpath('page.js').read_text('utf-8')}</script>",
+            "</body></html>\n",
+        ]
+    )
+
+
+def _card(name: str, results: Mapping[str, SimulationResult]) -> str:
+    result = results[name]
+    month = per_month(result.bill.total, result.trace.duration_s)
+    facts = [
+        ("in time", percent(result.slo_result.attainment, 2)),
+        ("p99", f"{milliseconds(result.latency_ms.p99)} ms"),
+        ("by functions", percent(overflow_share(result))),
+        ("regret", number(result.regret)),
+    ]
+    return (
+        f'<article class="card{" best" if name == best(results) else ""}">'
+        f"<h2>{_html(name)} {_badge(result)}</h2>"
+        f"<p class=bill>{usd(result.bill.total)}</p><p class=month>{dollars(month)} a month at this pace</p>"
+        f"<dl>{''.join(f'<div><dt>{label}</dt><dd>{value}</dd></div>' for label, value in facts)}</dl></article>"
+    )
+
+
+def _outcomes(results: Mapping[str, SimulationResult]) -> str:
+    """The table: columns that would be all zero (a market, rejected, interrupted) are left out."""
+    against, winner = reference(results), best(results)
+    used = [market for market in MARKETS if any(getattr(result.bill, market) for result in results.values())]
+    rejected = any(result.requests.rejected for result in results.values())
+    interrupted = any(result.fleet.interrupted for result in results.values())
+    heads = ["policy", "bill", *(["saves"] if against else []), *(market_name(market) for market in used)]
+    heads += ["$ per million", "in time", "worst minute", "p50 ms", "p98 ms", "p99 ms", "by functions"]
+    heads += [*(["rejected"] if rejected else []), "peak fleet", *(["inter-rupted"] if interrupted else []), "regret"]
+    rows = []
+    for name, result in results.items():
+        latency = result.latency_ms
+        share = None if against is None else saving(result, results[against])
+        cells = [
+            f"<strong>{usd(result.bill.total)}</strong>",
+            *(["reference" if name == against else percent(share, 0)] if against else []),
+            *(usd(getattr(result.bill, market)) for market in used),
+            usd(usd_per_million(result)),
+            f"{percent(result.slo_result.attainment, 2)} {_badge(result)}",
+            percent(result.slo_result.worst_minute_attainment),
+            milliseconds(latency.p50),
+            milliseconds(latency.p98),
+            milliseconds(latency.p99),
+            percent(overflow_share(result)),
+            *([f"{result.requests.rejected:,}"] if rejected else []),
+            str(result.fleet.peak_instances),
+            *([str(result.fleet.interrupted)] if interrupted else []),
+            f'<span title="{_html(result.regret_reason)}">{number(result.regret)}</span>',
+        ]
+        row = f"<th scope=row>{_html(name)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
+        rows.append(f"<tr{' class=best' if name == winner else ''}>{row}</tr>")
+    return _grid(heads, rows)
+
+
+def _policy_part(results: Mapping[str, SimulationResult]) -> str:
+    """The figures of one policy at a time, chosen by buttons; the script fills them in."""
+    # The recommended one first in view; its place is what the script starts with.
+    start = list(results).index(best(results) or next(iter(results)))
+    buttons = "".join(
+        f"<button type=button role=tab data-policy={i} aria-selected={'true' if i == start else 'false'}>"
+        f"{_html(name)}</button>"
+        for i, name in enumerate(results)
+    )
+    tabs = (
+        f"<nav class=tabs role=tablist>{buttons}</nav>"
+        if len(results) > 1
+        else f"<nav class=tabs hidden>{buttons}</nav>"
+    )
+    return (
+        f"<section><h2>One policy in detail</h2>{tabs}"
+        "<h3>Load against capacity</h3><div class=plot data-own=load></div>"
+        "<h3>Fleet by offer</h3><div class=plot data-own=fleet></div>"
+        "<h3>Bill by market</h3><div class=plot data-own=bill></div>"
+        "<h3>Decisions and why</h3><p class=tools><input type=search id=filter "
+        'placeholder="filter: launch, spot, forecast ..." aria-label="filter decisions"><span id=shown></span></p>'
+        "<div class=scroll><table id=decisions><thead><tr><th>time</th><th>decision</th><th>outcome</th></tr></thead>"
+        "<tbody></tbody></table></div></section>"
+    )
+
+
+def _sensitivity(rows: Sequence[Variation]) -> str:
+    if not rows:
+        return ""
+    several = len(rows[0].outcomes) > 1
+    heads = [
+        "what if",
+        *(outcome.policy for outcome in rows[0].outcomes),
+        *(["order of the policies"] if several else []),
+    ]
+    lines = []
+    for row in rows:
+        cells = [f"<th scope=row>{_html(row.label)}</th>"]
+        for outcome in row.outcomes:
+            change = f" <small>{outcome.change:+.1%}</small>" if outcome.change is not None else ""
+            word = "" if outcome.kept is None else "ok" if outcome.kept else "MISSED"
+            cells.append(
+                f'<td>{usd(outcome.bill_usd)}{change}<br><span class="{word.lower()}">'
+                f"{percent(outcome.attainment, 2)} {word}</span></td>"
+            )
+        if several:
+            cells.append(f"<td>{'holds' if row.order_holds else '<strong>changes</strong>'}</td>")
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return _section(
+        "What if it is not so?",
+        _grid([_html(head) for head in heads], lines),
+        "Each line is the whole run again with one belief made worse: bill, its change, and the share in time.",
+    )
+
+
+def _section(title: str, body: str, lead: str = "") -> str:
+    return f"<section><h2>{title}</h2>{f'<p class=lead>{lead}</p>' if lead else ''}{body}</section>"
+
+
+def _grid(heads: Sequence[str], rows: Sequence[str]) -> str:
+    """`heads` are HTML already."""
+    head = "".join(f"<th scope=col>{text}</th>" for text in heads)
+    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_html(line)}</li>' for line in lines)}</ul>"
+
+
+def _badge(result: SimulationResult) -> str:
+    ok = kept(result)
+    return "" if ok is None else "<span class=ok>ok</span>" if ok else "<span class=missed>MISSED</span>"
+
+
+def _html(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def _json(data: Any) -> str:
+    """JSON inside a script element: no text in it may close the element."""
+    text = json.dumps(_plain_names(data), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _plain_names(data: dict[str, Any]) -> dict[str, Any]:
+    """plotly reads <b>, <a href> and the like in a trace's name: look-alike brackets keep a name a name."""
+    figures = [*data["shared"].values(), *(policy[k] for policy in data["policies"] for k in ("load", "fleet", "bill"))]
+    for figure in figures:
+        for line in figure["data"]:
+            line["name"] = line["name"].replace("<", "\u2039").replace(">", "\u203a")
+    return data

@@ -1,0 +1,73 @@
+"""What if the profile, the boots, the functions or the spot market are worse than believed? Each answer is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from mark.reporting.takeaway import kept
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.result import SimulationResult
+
+VARIATIONS = (
+    ("capacity -15 %", Sensitivity(capacity=0.85)),
+    ("boot +60 s", Sensitivity(boot_add_s=60.0)),
+    ("function latency x 1.5", Sensitivity(function_latency=1.5)),
+    ("interruptions x 5", Sensitivity(interruptions=5.0)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One policy under one variation; `change` is its bill over the bill as simulated, less 1 (None: that was 0)."""
+
+    policy: str
+    bill_usd: float
+    change: float | None
+    attainment: float | None
+    kept: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """`order_holds`: are the policies ranked as before? Who keeps the SLO ranks before who misses it, then by bill."""
+
+    label: str
+    outcomes: tuple[Outcome, ...]
+    order_holds: bool
+
+
+def sensitivity(
+    requests: Mapping[str, RunRequest],
+    base: Mapping[str, SimulationResult],
+    run: Callable[[RunRequest], SimulationResult],
+) -> list[Variation]:
+    """Run every policy again, without its bound, under each of the four variations.
+
+    `requests` and `base` hold, by policy name, what was asked and what came out of it. Errors of `run` pass through.
+    """
+    rows = []
+    for label, change in VARIATIONS:
+        results = {
+            name: run(replace(request, sensitivity=change, with_bound=False)) for name, request in requests.items()
+        }
+        rows.append(variation(label, base, results))
+    return rows
+
+
+def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:
+    outcomes = tuple(
+        Outcome(
+            name,
+            result.bill.total,
+            result.bill.total / base[name].bill.total - 1.0 if base[name].bill.total > 0.0 else None,
+            result.slo_result.attainment,
+            kept(result),
+        )
+        for name, result in results.items()
+    )
+    return Variation(label, outcomes, _order(results) == _order(base))
+
+
+def _order(results: Mapping[str, SimulationResult]) -> list[str]:
+    return sorted(results, key=lambda name: (kept(results[name]) is False, results[name].bill.total, name))

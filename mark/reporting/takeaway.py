@@ -1,0 +1,149 @@
+"""What to take away: who kept the promise, what it costs against what, and what the numbers leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from mark.domain.bill import Bill
+from mark.reporting.words import dollars, duration, number, per_month, percent, usd
+from mark.simulation.result import SimulationResult
+
+MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
+
+
+def market_name(field: str) -> str:
+    """A field of Bill as people write it."""
+    return "SageMaker" if field == "sagemaker" else field.replace("_", "-")
+
+
+def kept(result: SimulationResult) -> bool | None:
+    """Did the run keep its SLO? None when there was no request to keep it for."""
+    attainment = result.slo_result.attainment
+    return None if attainment is None else attainment >= result.slo.attainment
+
+
+def overflow_share(result: SimulationResult) -> float | None:
+    return result.requests.functions / result.requests.total if result.requests.total else None
+
+
+def usd_per_million(result: SimulationResult) -> float | None:
+    return result.bill.total / result.requests.total * 1e6 if result.requests.total else None
+
+
+def reference(results: Mapping[str, SimulationResult]) -> str | None:
+    """What savings are counted against: what somebody runs today where it is among the policies, else the dearest."""
+    if len(results) < 2:
+        return None
+    for name in results:
+        if name == "as-is" or name.startswith("fixed:"):
+            return name
+    return max(results, key=lambda name: results[name].bill.total)
+
+
+def saving(result: SimulationResult, against: SimulationResult) -> float | None:
+    """1 - bill / bill; negative where it costs more."""
+    return 1.0 - result.bill.total / against.bill.total if against.bill.total > 0.0 else None
+
+
+def best(results: Mapping[str, SimulationResult]) -> str | None:
+    """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale."""
+    able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
+    return min(able, key=lambda name: results[name].bill.total) if able else None
+
+
+def is_oracle(name: str) -> bool:
+    return name.split(":")[0] == "oracle"
+
+
+def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
+    """A few sentences in dollars, the most important first. Empty without requests."""
+    if not any(result.requests.total for result in results.values()):
+        return ["No requests arrived in this part of the trace."]
+    winner = best(results)
+    sentences = [_winner(winner, results), *_against(winner, results)]
+    missed = [name for name, result in results.items() if kept(result) is False]
+    if winner and missed:
+        sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
+    if winner:
+        sentences += _room_left(winner, results)
+    return sentences
+
+
+def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
+    if winner is None:
+        # An oracle alone may have kept it; the closest of those that one can run is what helps.
+        able = [name for name in results if not is_oracle(name)] or list(results)
+        name = max(able, key=lambda n: results[n].slo_result.attainment or 0.0)
+        result = results[name]
+        if kept(result):
+            return f"{name} keeps the promise for {usd(result.bill.total)}, but nobody has perfect forecasts."
+        return (
+            f"No policy here keeps the promise of {percent(result.slo.attainment)} within "
+            f"{number(result.slo.rt_max_s * 1e3, 0)} ms; closest is {name} with "
+            f"{percent(result.slo_result.attainment, 2)} for {usd(result.bill.total)}."
+        )
+    result = results[winner]
+    return (
+        f"{winner} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests within "
+        f"{number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
+        f"{usd(result.bill.total)}, which is {usd(usd_per_million(result))} per million requests."
+    )
+
+
+def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:
+    """Per month, and against the reference."""
+    if winner is None:
+        return []
+    result, other_name = results[winner], reference(results)
+    length_s = result.trace.duration_s
+    month = per_month(result.bill.total, length_s)
+    if month is None:
+        return []
+    pace = f"At this pace (extrapolated from {duration(length_s)}"
+    pace += ", a short look)" if length_s < 86400.0 else ")"
+    if other_name is None or other_name == winner:
+        return [f"{pace} that is {dollars(month)} a month."]
+    other = results[other_name]
+    other_month, less = per_month(other.bill.total, length_s) or 0.0, saving(result, other)
+    if less is None or less <= 0.0:
+        why = ", which misses the promise" if kept(other) is False else ""
+        return [f"{pace} that is {dollars(month)} a month; {other_name} costs {dollars(other_month)}{why}."]
+    return [
+        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_name}: "
+        f"{dollars(other_month - month)} a month less ({percent(less, 0)})."
+    ]
+
+
+def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str]:
+    """How far from the floor: perfect forecasts, and the proven bound."""
+    result = results[winner]
+    sentences = []
+    oracle = next((r for name, r in results.items() if is_oracle(name)), None)
+    if oracle is not None and kept(oracle) and oracle.bill.total < result.bill.total:
+        sentences.append(
+            f"With perfect forecasts it would be {usd(oracle.bill.total)}: better forecasts are worth at most "
+            f"{usd(result.bill.total - oracle.bill.total)} here."
+        )
+    if result.bound_usd is not None and result.regret is not None:
+        sentences.append(
+            f"No policy can answer this traffic for less than {usd(result.bound_usd)} (a proven bound): "
+            f"{winner} is at {number(result.regret)} times that."
+        )
+    return sentences
+
+
+def notes(results: Mapping[str, SimulationResult]) -> list[str]:
+    """Every note once: shared ones plainly, the others with the policies they concern; then what is missing."""
+    owners: dict[str, list[str]] = {}
+    for name, result in results.items():
+        own = list(result.notes)
+        if result.bound_note:
+            own.append(f"bound: {result.bound_note}")
+        if result.regret is None and result.regret_reason:
+            own.append(f"no regret: {result.regret_reason}")
+        if result.assumed_share > 0.0:
+            own.append(f"{percent(result.assumed_share)} of the bill rests on assumed profile rows")
+        for note in dict.fromkeys(own):
+            owners.setdefault(note, []).append(name)
+    return [note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in owners.items()]

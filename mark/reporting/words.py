@@ -1,0 +1,70 @@
+"""How numbers are written: one place, so that table, report and explanation agree. ASCII only, for pipes."""
+
+from __future__ import annotations
+
+import math
+
+HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12
+
+
+def usd(amount: float | None) -> str:
+    """Dollars to the cent, below ten cents to two significant digits; "-" where undefined."""
+    if amount is None or not math.isfinite(amount):
+        return "-"
+    if 0.0 < abs(amount) < 0.1:
+        return f"${amount:.{1 - math.floor(math.log10(abs(amount)))}f}"
+    return f"${amount:,.2f}" if abs(amount) < 1e5 else f"${amount:,.0f}"
+
+
+def dollars(amount: float | None) -> str:
+    """For extrapolations: whole dollars from 10 on, since the cents would pretend a precision they lack."""
+    if amount is None or not math.isfinite(amount) or abs(amount) < 10.0:
+        return usd(amount)
+    return f"${amount:,.0f}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share in [0, 1] as percent, cut rather than rounded near 100 so that 99.999 % never reads as all."""
+    if share is None or not math.isfinite(share):
+        return "-"
+    value = 100.0 * share
+    if value < 100.0 and round(value, digits) == 100.0:
+        value = math.floor(value * 10**digits) / 10**digits
+    return f"{value:.{digits}f} %"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Whole milliseconds from 10 on, one digit below."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def rate(rps: float) -> str:
+    return f"{rps:,.0f}" if rps >= 100.0 else f"{rps:.3g}"
+
+
+def count(n: float) -> str:
+    """A count for reading: 940, 12,345, 14.0 million, 1.2 billion."""
+    if n >= 1e9:
+        return f"{n / 1e9:.1f} billion"
+    if n >= 1e6:
+        return f"{n / 1e6:.1f} million"
+    return f"{n:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """The largest unit that reads naturally: 45 s, 10 min, 8.2 h, 7 days."""
+    for unit_s, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= (2.0 if unit == "days" else 1.0) * unit_s:
+            return f"{seconds / unit_s:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def per_month(amount_usd: float, duration_s: float) -> float | None:
+    """The same spending for a month of 730 h; None for a run without duration."""
+    return amount_usd * HOURS_PER_MONTH * 3600.0 / duration_s if duration_s > 0.0 else None

@@ -1,0 +1,311 @@
+"""Access logs: Application Load Balancer, and Common or Combined Log Format; one file or a folder of them.
+
+ALB lines carry the time at which the request came (`request_creation_time`, microseconds) but stand in the order in
+which they were answered, and each node of a balancer writes its own file. So arrivals are sorted again within a
+window of 15 minutes; a line that is later than that is counted, reported and left out.
+Format: AWS, "Access logs for your Application Load Balancer", section "Access log entries".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+from mark.workload.arrivals import trace_of
+from mark.workload.blocks import blocks, is_folder, shown
+from mark.workload.trace import Trace
+
+FloatArray = NDArray[np.float64]
+Micros = NDArray[np.int64]  # microseconds since 1970
+
+_WINDOW_US = 15 * 60 * 1_000_000
+_MOST_MALFORMED = 0.01
+_MOST_LATE = 0.5
+_PEEK_LINES = 20
+# Elastic Load Balancing leaves this file in the bucket when logging is switched on.
+_NOT_LOGS = frozenset({"ELBAccessLogTestFile"})
+_DELIVERED = re.compile(r"_(\d{8}T\d{4})Z_")
+
+_TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+# type time elb client target, three times, two status codes, two sizes; "request" "user_agent"; cipher protocol group;
+# "trace_id" "domain_name" "chosen_cert_arn"; priority; request_creation_time; what follows grows with the years.
+_ALB = re.compile(
+    rb"^(?:https?|h2|grpcs?|wss?) (?:[^ \n\"]++ ){11}" + _TEXT + rb" " + _TEXT + rb" (?:[^ \n\"]++ ){3}"
+    + rb" ".join([_TEXT] * 3) + rb" [^ \n\"]++ (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?: |$)",
+    re.MULTILINE,
+)  # fmt: skip
+# host ident user [time] "request" status bytes, and for Combined "referer" "agent". A user may hold blanks.
+_COMMON = re.compile(
+    rb"^[^ \n]++ [^ \n]++ [^\[\n]*+\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
+    + _TEXT
+    + rb" (?:\d{3}|-) (?:\d++|-)",
+    re.MULTILINE,
+)
+_MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
+
+
+class LogFormat(Enum):
+    ALB = "ALB access log"
+    COMMON = "Common or Combined Log Format"
+
+
+_PATTERNS = {LogFormat.ALB: _ALB, LogFormat.COMMON: _COMMON}
+
+
+def log_format(block: bytes) -> LogFormat | None:
+    """The format of a log by its first lines: that of most of them that are of any, or None."""
+    head = b"\n".join(block.split(b"\n", _PEEK_LINES)[:_PEEK_LINES])
+    found = {form: len(pattern.findall(head)) for form, pattern in _PATTERNS.items()}
+    best = max(found, key=lambda form: found[form])
+    return best if found[best] else None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one reading of a log met with; begun anew with each reading."""
+
+    lines: int = 0
+    malformed: int = 0
+    first_malformed: tuple[str, str] = ("", "")
+    late: int = 0
+    most_late_s: float = 0.0
+    formats: set[LogFormat] = field(default_factory=set)
+
+    def check(self, name: str) -> None:
+        if self.malformed > _MOST_MALFORMED * self.lines:
+            where, line = self.first_malformed
+            raise BadInput(f"{self.malformed} of {self.lines} lines are no access log lines, the first", where, line)
+        if self.late > _MOST_LATE * self.lines:
+            raise BadInput(
+                "most lines are over 15 minutes out of order; is the log sorted by time?", name, f"{self.late} late"
+            )
+
+    def notes(self) -> tuple[str, ...]:
+        notes = [" and ".join(sorted(form.value for form in self.formats))]
+        if self.malformed:
+            notes.append(f"{self.malformed} malformed lines left out, the first at {self.first_malformed[0]}")
+        if self.late:
+            notes.append(f"{self.late} lines over 15 minutes late left out, the latest by {self.most_late_s:g} s")
+        if LogFormat.COMMON in self.formats:
+            notes.append(
+                "whole-second stamps: requests of a second are spread evenly over it, in the order of the file"
+            )
+        return tuple(notes)
+
+
+def read_logs(path: Path) -> Trace:
+    """The arrivals of an access log or a folder of them, streamed; second 0 is the first request.
+
+    Raises BadInput for a file in no known format, for a log of which more than 1 % of the lines are malformed, and for
+    one of which most lines stand more than 15 minutes late.
+    """
+    log = _Log(path.name or str(path), _in_order(path) if is_folder(path) else [path])
+    return trace_of(log.name, log.stream, notes=lambda: log.tally.notes())
+
+
+@dataclass(slots=True)
+class _Log:
+    """Files of one log in order; `tally` is that of the reading begun last."""
+
+    name: str
+    files: list[Path]
+    tally: _Tally = field(default_factory=_Tally)
+
+    def stream(self) -> Iterator[FloatArray]:
+        """Ascending seconds from the first request."""
+        self.tally = tally = _Tally()
+        origin: np.int64 | None = None
+        for stamps in _sorted(_stamps(self.files, tally), tally):
+            origin = stamps[0] if origin is None else origin
+            yield (stamps - origin) / 1e6
+        tally.check(self.name)
+
+
+def _in_order(folder: Path) -> list[Path]:
+    """The logs below a folder: by the time of delivery in their names, else by the time of their first line."""
+    found = sorted(
+        p
+        for p in folder.rglob("*")
+        if p.is_file() and not p.name.startswith(".") and p.name not in _NOT_LOGS and p.stat().st_size
+    )
+    if not found:
+        raise BadInput("no log files in this folder", str(folder))
+    delivered = [_DELIVERED.search(p.name) for p in found]
+    keys: list[str | int] = [match[1] if match else "" for match in delivered]
+    if not all(keys):
+        keys = [_first_stamp(p) for p in found]
+    return [p for _, p in sorted(zip(keys, found, strict=True))]
+
+
+def _first_stamp(path: Path) -> int:
+    for stamps in _stamps([path], _Tally(), size=1 << 16):
+        return int(stamps[0])
+    return 0
+
+
+def _stamps(files: list[Path], tally: _Tally, size: int = 8 << 20) -> Iterator[Micros]:
+    """Times of the requests in the order of the lines, never empty."""
+    for path in files:
+        form: LogFormat | None = None
+        for line, block in blocks(path, size):
+            form = form or log_format(block)
+            if form is None:
+                first = next((text for text in block.split(b"\n") if text.strip()), b"")
+                raise BadInput("not an access log in a known format", f"{path} line {line}", shown(first))
+            tally.formats.add(form)
+            stamps = _alb_stamps(block) if form is LogFormat.ALB else _common_stamps(block)
+            tally.lines += len(stamps)
+            wrong = np.flatnonzero(stamps < 0)
+            if len(wrong):
+                texts = block.split(b"\n")
+                for i in wrong.tolist():
+                    if texts[i].strip():
+                        tally.malformed += 1
+                        if tally.malformed == 1:
+                            tally.first_malformed = (f"{path} line {line + i}", shown(texts[i]))
+                    else:
+                        tally.lines -= 1
+                stamps = stamps[stamps >= 0]
+            if len(stamps):
+                yield stamps
+
+
+def _alb_stamps(block: bytes) -> Micros:
+    """`request_creation_time` of each line, negative where the line is none of an ALB log.
+
+    The quotes give the usual line away: after twelve blank-separated words and five quoted ones, the eleventh quote
+    follows the time. Lines that do not fit (a quote inside quotes, a shorter fraction) are looked at one by one.
+    """
+    text = np.frombuffer(block + bytes(29), dtype=np.uint8)  # so that 29 bytes can always be looked at
+    ends = np.flatnonzero(text == 10)
+    begins = np.concatenate(([0], ends[:-1] + 1))
+    quotes = np.flatnonzero(text == 34)
+    blanks = np.flatnonzero(text == 32)
+    first = np.searchsorted(quotes, begins)
+    quotes = np.append(quotes, np.full(11, len(text)))
+    words = np.searchsorted(blanks, quotes[first]) - np.searchsorted(blanks, begins)
+    after = quotes[first + 10]
+    usual = (after < ends) & (words == 12) & (after - begins > 64)
+    # Where nothing usual stands the table shows the block's beginning, and is not used.
+    table = text[np.where(usual, after, 29)[:, None] + np.arange(-29, 0)]
+    usual &= (table[:, 0] == 32) & (table[:, 28] == 32) & np.isin(text[begins], np.frombuffer(b"ghw", np.uint8))
+    usual &= np.all(table[:, [5, 8, 11, 14, 17, 20, 27]] == np.frombuffer(b"--T::.Z", np.uint8), axis=1)
+    digits = table[:, _ALB_DIGITS].astype(np.int64) - 48
+    usual &= np.all((digits >= 0) & (digits <= 9), axis=1)
+    stamps = _civil_micros(digits)
+    for i in np.flatnonzero(~usual).tolist():
+        found = _ALB.match(block, begins[i], ends[i])
+        stamps[i] = _alb_micros(found[1]) if found else -1
+    return stamps
+
+
+# Columns of the digits in ` 2018-07-02T22:22:48.364000Z `, the blank before it included.
+_ALB_DIGITS = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 19, 21, 22, 23, 24, 25, 26]
+
+
+def _alb_micros(stamp: bytes) -> int:
+    """`2018-07-02T22:22:48.364Z`, with a fraction or without."""
+    seconds, _, fraction = stamp[:-1].partition(b".")
+    digits = [int(c) for c in re.sub(rb"\D", b"", seconds).decode() + fraction.decode().ljust(6, "0")]
+    return int(_civil_micros(np.array([digits], dtype=np.int64))[0])
+
+
+def _common_stamps(block: bytes) -> Micros:
+    """The time of each line, negative where the line is none of Common Log Format."""
+    found = _COMMON.findall(block)
+    lines = block.count(b"\n")
+    if len(found) == lines:
+        return _common_micros(found)
+    matches = [_COMMON.match(text) for text in block.split(b"\n")[:-1]]
+    stamps = np.full(lines, -1, dtype=np.int64)
+    if found:
+        stamps[[match is not None for match in matches]] = _common_micros(found)
+    return stamps
+
+
+def _common_micros(stamps: list[bytes]) -> Micros:
+    """`10/Oct/2000:13:55:36 -0700` to microseconds; an impossible date is negative."""
+    table = np.array(stamps, dtype="S26").view(np.uint8).reshape(len(stamps), 26)
+    digits = table.astype(np.int64) - 48
+    names = np.ascontiguousarray(table[:, 3:6]).view("S3")[:, 0]
+    month = np.zeros(len(stamps), dtype=np.int64)
+    for number, name in enumerate(_MONTHS, 1):
+        month[names == name] = number
+    date = np.column_stack(
+        (digits[:, 7:11], month // 10, month % 10, digits[:, 0:2], digits[:, [12, 13, 15, 16, 18, 19]])
+    )  # fmt: skip
+    local = _civil_micros(np.column_stack((date, np.zeros((len(stamps), 6), dtype=np.int64))))
+    two = np.array([10, 1])
+    offset_s = (digits[:, 22:24] @ two) * 3600 + (digits[:, 24:26] @ two) * 60
+    east = np.where(table[:, 21] == ord("-"), -1, 1)
+    return np.asarray(np.where(local < 0, local, local - east * offset_s * 1_000_000), dtype=np.int64)
+
+
+def _civil_micros(digits: Micros) -> Micros:
+    """Microseconds since 1970 of UTC dates, rows of 20 digits YYYYMMDDhhmmssuuuuuu; impossible ones are negative."""
+    two = np.array([10, 1])
+    year = digits[:, 0:4] @ np.array([1000, 100, 10, 1])
+    fields = (digits[:, i : i + 2] @ two for i in range(4, 14, 2))
+    micros = _micros(year, *fields)
+    return np.asarray(micros + digits[:, 14:20] @ np.array([100_000, 10_000, 1_000, 100, 10, 1]), dtype=np.int64)
+
+
+def _micros(year: Micros, month: Micros, day: Micros, hour: Micros, minute: Micros, second: Micros) -> Micros:
+    """Microseconds since 1970 of a date in UTC; below zero where a field is out of range.
+
+    Days by the civil calendar of 400-year eras that begin in March, so that the leap day ends a year.
+    """
+    y = np.where(month <= 2, year - 1, year)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = 365 * y + y // 4 - y // 100 + y // 400 + day_of_year - 719_468
+    wrong = (
+        (month < 1)
+        | (month > 12)
+        | (day < 1)
+        | (day > 31)
+        | (hour > 23)
+        | (minute > 59)
+        | (second > 60)
+        | (year < 1971)
+    )
+    micros = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000
+    return np.where(wrong, np.int64(-2_000_000), micros)
+
+
+def _sorted(stream: Iterator[Micros], tally: _Tally) -> Iterator[Micros]:
+    """Ascending stamps, late ones dropped; whole-second stamps spread over their second. Never empty arrays."""
+    waiting = np.empty(0, dtype=np.int64)
+    newest = np.int64(0)
+    for stamps in stream:
+        # Late by the newest line that stands before, so the size of a block changes nothing.
+        before = np.maximum.accumulate(np.concatenate(([newest], stamps)))
+        late = stamps < before[:-1] - _WINDOW_US
+        if late.any():
+            tally.late += int(late.sum())
+            tally.most_late_s = max(tally.most_late_s, float((before[:-1] - stamps)[late].max()) / 1e6)
+            stamps = stamps[~late]
+        newest = before[-1]
+        waiting = np.sort(np.concatenate((waiting, stamps)), kind="stable")
+        # Whole seconds, so that a second is never torn apart.
+        cut = int(np.searchsorted(waiting, (newest - _WINDOW_US) // 1_000_000 * 1_000_000))
+        if cut:
+            yield _spread(waiting[:cut], tally)
+            waiting = waiting[cut:]
+    if len(waiting):
+        yield _spread(waiting, tally)
+
+
+def _spread(stamps: Micros, tally: _Tally) -> Micros:
+    if tally.formats != {LogFormat.COMMON}:
+        return stamps
+    begins = np.flatnonzero(np.diff(stamps, prepend=-1))
+    counts = np.diff(begins, append=len(stamps))
+    place = np.arange(len(stamps)) - np.repeat(begins, counts)
+    return np.asarray(stamps + place * 1_000_000 // np.repeat(counts, counts), dtype=np.int64)

@@ -1,0 +1,149 @@
+"""Traces of counts: reading the file, its gaps, and drawing arrivals from bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+from mark.workload.blocks import blocks
+from mark.workload.columns import read_numbers
+from mark.workload.series import Series
+from mark.workload.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
+
+FloatArray = NDArray[np.float64]
+
+COLUMNS = ("t_seconds", "count")
+GAPS = ("bridge", "zero", "interpolate", "fail")
+_ONLY_BIN_S = 60.0  # the width of a single row
+_REACH = 1.5  # a bin reaches to the next one's start if that is at most so many widths away; else there is a gap
+_MOST_COUNT = 1e15
+_MOST_FILLED = 20_000_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PoissonBins:
+    """A Source: each bin draws Poisson(count x scale) arrivals, uniform within it."""
+
+    series: Series
+
+    def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
+        from mark.workload.draw import ROOM, draw_bins
+
+        series = self.series
+        state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        row = max(0, int(np.searchsorted(series.starts_s, start_s, side="right")) - 1)
+        piece = 0
+        low = start_s
+        while low < end_s:
+            high = min(low + CHUNK_S, end_s)
+            before, _ = series.until(np.array([low, high]))
+            expected = float(before[1] - before[0]) * scale
+            # Room for the draw and, since the last slice may be drawn whole and cut, for one slice more.
+            room = int(min(expected + 6.0 * expected**0.5 + ROOM, CHUNK_REQUESTS))
+            times = np.empty(room)
+            n, row, piece, reached = draw_bins(
+                series.starts_s, series.ends_s, series.counts, series.bin_s, scale, state, row, piece, low, high, times
+            )
+            times = times[:n]
+            if start_s:
+                times -= start_s
+            yield times, reached - start_s
+            low = reached
+
+
+def read_counts(path: Path, gaps: str = "bridge") -> Trace:
+    """A `t_seconds,count` file, plain or gzip. `gaps` is one of GAPS.
+
+    Raises BadInput with file and line for whatever INTERFACES (semantics 15) does not allow.
+    """
+    starts, counts = _rows(path)
+    width_s = float(np.diff(starts).min()) if len(starts) > 1 else _ONLY_BIN_S
+    starts = starts - starts[0]
+    rows = len(starts)
+    # Half a bin is the least that counts as absent: stamps may wander a little.
+    holes = np.flatnonzero(np.diff(starts) > _REACH * width_s)
+    found = tuple(
+        (begin + width_s, end) for begin, end in zip(starts[holes].tolist(), starts[holes + 1].tolist(), strict=True)
+    )
+    notes: tuple[str, ...] = ()
+    if found:
+        if gaps == "fail":
+            begin, end = found[0]
+            raise BadInput(f"{len(found)} gaps, and --gaps is fail", str(path), f"first from {begin:g} to {end:g} s")
+        total_s = sum(end - begin for begin, end in found)
+        begin, end = max(found, key=lambda gap: (gap[1] - gap[0], -gap[0]))
+        word = {"bridge": "bridged", "zero": "filled with zeros", "interpolate": "interpolated"}[gaps]
+        plural = "s" if len(found) > 1 else ""
+        longest = f"the longest {end - begin:g} s from second {begin:g}"
+        notes = (f"{len(found)} gap{plural} {word}, {total_s:g} s in all, {longest}",)
+    if gaps == "interpolate" and found:
+        starts, counts = _interpolated(starts, counts, width_s, holes, path)
+    reach = np.inf if gaps == "interpolate" else _REACH
+    series = Series.of(starts, counts, width_s, reach=reach, silent=gaps == "zero")
+    return Trace(
+        name=path.name,
+        kind="counts",
+        bin_s=width_s,
+        duration_s=float(starts[-1]) + width_s,
+        rows=rows,
+        series=series,
+        source=PoissonBins(series),
+        gaps=found if gaps == "bridge" else (),
+        notes=notes,
+    )
+
+
+def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
+    """Starts as they stand in the file, and counts; checked."""
+    tables: list[FloatArray] = []
+    last: float | None = None
+    for line, block in blocks(path):
+        if line == 1:
+            block = block[block.index(b"\n") + 1 :]
+            line = 2
+        table = read_numbers(block, line, path, COLUMNS, more=False)
+        if not len(table):
+            continue
+        times = table[:, 0] if last is None else np.concatenate(([last], table[:, 0]))
+        steps = np.diff(times)
+        if np.any(steps <= 0.0):
+            at = int(np.argmax(steps <= 0.0)) + 1
+            where = f"{path} line {line + at - (last is not None)}"
+            raise BadInput(f"t_seconds must increase, {times[at - 1]:g} stands before", where, f"{times[at]:g}")
+        if table[:, 1].max() > _MOST_COUNT:
+            at = int(np.argmax(table[:, 1]))
+            raise BadInput("a count beyond 1e15", f"{path} line {line + at}", f"{table[at, 1]:g}")
+        tables.append(table)
+        last = float(table[-1, 0])
+    if not tables:
+        raise BadInput("no rows below the header", str(path))
+    rows = np.concatenate(tables)
+    starts, counts = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
+    if starts[-1] - starts[0] > LONGEST_S:
+        raise BadInput("spans more than ten years; is a time stamp wrong?", str(path), f"{starts[-1] - starts[0]:g} s")
+    if not counts.any():
+        raise BadInput("no requests: every count is 0", str(path))
+    return starts, counts
+
+
+def _interpolated(
+    starts: FloatArray, counts: FloatArray, width_s: float, holes: NDArray[np.intp], path: Path
+) -> tuple[FloatArray, FloatArray]:
+    """The bins with those that are absent put in, on a line between the neighbours of each gap."""
+    absent = np.floor((starts[holes + 1] - starts[holes]) / width_s - 1.0 + 1e-6)
+    if absent.sum() > _MOST_FILLED:
+        raise BadInput("too many bins to interpolate, use --gaps bridge or zero", str(path), f"{absent.sum():.4g}")
+    # The k-th new bin of a gap of n stands k / (n + 1) of the way between its neighbours.
+    times = absent.astype(np.int64)
+    gap = np.repeat(holes, times)
+    k = np.arange(len(gap)) - np.repeat(np.cumsum(times) - times, times) + 1.0
+    share = k / (np.repeat(times, times) + 1.0)
+    new_starts = starts[gap] + share * (starts[gap + 1] - starts[gap])
+    new_counts = counts[gap] + share * (counts[gap + 1] - counts[gap])
+    where = gap + 1
+    return np.insert(starts, where, new_starts), np.insert(counts, where, new_counts)

@@ -1,0 +1,52 @@
+"""`open_trace`: whatever a user may name as a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+from mark.workload.accesslog import log_format, read_logs
+from mark.workload.arrivals import read_arrivals
+from mark.workload.blocks import blocks, is_folder, shown
+from mark.workload.counts import COLUMNS, GAPS, read_counts
+from mark.workload.synthetic import DAY_S, PREFIX, read_synthetic
+from mark.workload.trace import Trace, check_times
+
+
+def open_trace(
+    spec: str, *, gaps: str = "bridge", start_s: float = 0.0, duration_s: float | None = None, seed: int = 0
+) -> Trace:
+    """A trace by name: a file, a folder of access logs, or `synthetic:NAME?key=value&...`.
+
+    What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
+    generator's trace, which runs for start + duration (a day unless said); a file is returned whole. Raises BadInput,
+    one line naming file, line and value, for everything that cannot be used.
+    """
+    check_times(start_s, duration_s)
+    if gaps not in GAPS:
+        raise BadInput(f"must be one of {', '.join(GAPS)}", "--gaps", gaps)
+    if spec.startswith(PREFIX):
+        return read_synthetic(spec, start_s + (DAY_S if duration_s is None else duration_s), seed)
+    if spec.startswith("cloudwatch:"):
+        raise BadInput("needs the AWS adapter, which comes with the extra `aws` and is not there yet", spec)
+    path = Path(spec)
+    if is_folder(path):
+        return read_logs(path)
+    block = next((block for _, block in blocks(path, 1 << 16)), None)
+    if block is None or not block.strip():
+        raise BadInput("the file is empty", spec)
+    header = shown(block.split(b"\n", 1)[0]).strip()
+    columns = tuple(column.strip() for column in header.split(","))
+    if columns == COLUMNS:
+        return read_counts(path, gaps)
+    if columns[0] == "t_seconds" and "count" not in columns:
+        return read_arrivals(path, header)
+    if columns[0] == "t_seconds":
+        raise BadInput(f"a file of counts has exactly the columns {','.join(COLUMNS)}", f"{spec} line 1", header)
+    if log_format(block) is None:
+        raise BadInput(
+            "neither a trace (header t_seconds,count or t_seconds) nor an access log in a known format",
+            f"{spec} line 1",
+            header,
+        )
+    return read_logs(path)

@@ -1,0 +1,106 @@
+"""Expected requests over time: bins of a fixed width, some of them absent, summed over any interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.load import Load
+
+FloatArray = NDArray[np.float64]
+
+FINE_S = 5.0  # the window of peak rates; coarser bins know no such peak
+_STEPS_AT_ONCE = 20_000
+
+
+def windows_per_step(step_s: float) -> int:
+    """How many equal windows of at most 5 s (to rounding) tile a step."""
+    return max(1, int(np.ceil(step_s / FINE_S - 1e-9)))
+
+
+def load_of(
+    counts: FloatArray, covered_s: FloatArray, whole_s: FloatArray, start_s: float, step_s: float, *, fine: bool
+) -> Load:
+    """Rates from requests and observed seconds per window, each of shape (steps, windows).
+
+    `whole_s` is the length of each window inside the part. A step observed for less than half of its length is
+    missing (NaN); a window observed for less than half of the full window's length has no say in the peak.
+    """
+    seen_s = covered_s.sum(axis=1)
+    missing = seen_s < 0.5 * whole_s.sum(axis=1) - 1e-9
+    full_s = step_s / counts.shape[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(missing | (seen_s <= 0.0), np.nan, counts.sum(axis=1) / seen_s)
+        rates = np.where(covered_s < 0.5 * full_s - 1e-9, -1.0, counts / covered_s)
+    return Load(start_s, step_s, mean, np.fmax(np.where(missing, np.nan, rates.max(axis=1)), mean), fine)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Series:
+    """Bin i covers [starts_s[i], ends_s[i]) and expects counts[i] requests, evenly spread.
+
+    Bins ascend and do not overlap; `bin_s` is the least distance of two starts. Time outside the bins is missing, or
+    silent where `silent`.
+    """
+
+    starts_s: FloatArray
+    ends_s: FloatArray
+    counts: FloatArray
+    bin_s: float
+    silent: bool
+    _requests_before: FloatArray  # of each bin, and in all: shape (bins + 1,)
+    _seen_before_s: FloatArray
+
+    @classmethod
+    def of(cls, starts_s: FloatArray, counts: FloatArray, bin_s: float, *, reach: float = 1.5, silent: bool) -> Series:
+        """Bins from their starts: each ends where the next one begins, but is at most `reach` x `bin_s` long.
+
+        One that would be longer has a gap behind it and is `bin_s` long. So stamps that wander by a few seconds leave
+        no holes and no wrong rates, and no bin overlaps the next by a rounding error.
+        """
+        ends_s = np.append(starts_s[1:], starts_s[-1] + bin_s)
+        ends_s = np.where(ends_s - starts_s > reach * bin_s, starts_s + bin_s, ends_s)
+        sums = (np.concatenate(([0.0], np.cumsum(values))) for values in (counts, ends_s - starts_s))
+        return cls(starts_s, ends_s, counts, bin_s, silent, *sums)
+
+    def until(self, at_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Requests expected and seconds observed in [0, at_s), for each time."""
+        row = np.maximum(np.searchsorted(self.starts_s, at_s, side="right") - 1, 0)
+        width_s = self.ends_s[row] - self.starts_s[row]
+        inside_s = np.clip(at_s - self.starts_s[row], 0.0, width_s)
+        requests = self._requests_before[row] + self.counts[row] * (inside_s / width_s)
+        # Rounding must not make the sum fall from one bin to the next.
+        requests = np.minimum(requests, self._requests_before[row + 1])
+        return requests, at_s if self.silent else self._seen_before_s[row] + inside_s
+
+    def load(self, start_s: float, end_s: float, step_s: float, scale: float) -> Load:
+        """Load on steps of `step_s` from `start_s`; the last step is cut at `end_s`.
+
+        Where bins are 5 s or finer the peak is the highest 5 s rate within the step, else the step's mean.
+        """
+        fine = self.bin_s <= FINE_S
+        windows = windows_per_step(step_s) if fine else 1
+        steps = steps_between(start_s, end_s, step_s)
+        pieces = []
+        # In pieces, so that a long and mostly absent trace needs no memory to speak of.
+        for first in range(0, steps, _STEPS_AT_ONCE):
+            last = min(first + _STEPS_AT_ONCE, steps)
+            edges = start_s + np.arange(first * windows, last * windows + 1) * (step_s / windows)
+            edges = np.minimum(edges, end_s)
+            requests, seen_s = self.until(edges)
+            shape = (last - first, windows)
+            counts = (np.diff(requests) * scale).reshape(shape)
+            covered = np.diff(seen_s).reshape(shape)
+            pieces.append(load_of(counts, covered, np.diff(edges).reshape(shape), start_s, step_s, fine=fine))
+        mean, peak = (np.concatenate([getattr(p, name) for p in pieces] or [np.empty(0)]) for name in _RATES)
+        return Load(start_s, step_s, mean, peak, fine)
+
+
+_RATES = ("mean_rps", "peak_rps")
+
+
+def steps_between(start_s: float, end_s: float, step_s: float) -> int:
+    """How many steps cover [start_s, end_s), the last one maybe cut."""
+    return max(0, int(np.ceil((end_s - start_s) / step_s - 1e-9)))

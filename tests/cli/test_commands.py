@@ -1,0 +1,121 @@
+"""The commands end to end, on a few minutes of generated traffic."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.cli.main import main
+
+TRACE = "synthetic:poisson?rate=20"
+RUN = ("--service", "inception-v3", "--duration", "600")
+
+KEYS = {
+    "schema": None,
+    "service": None,
+    "policy": None,
+    "predictor": None,
+    "seed": None,
+    "trace": {"name", "requests", "duration_s"},
+    "requests": {"total", "instances", "functions", "rejected"},
+    "slo": {"rt_max_ms", "target", "attainment", "worst_minute_attainment", "minutes_below_target"},
+    "latency_ms": {"mean", "p50", "p95", "p98", "p99", "p999", "max"},
+    "bill_usd": {"on_demand", "spot", "burstable", "functions", "sagemaker", "other", "total"},
+    "bound_usd": None,
+    "regret": None,
+    "fleet": {"launched", "terminated", "interrupted", "peak_instances", "instance_hours"},
+    "speed": {"wall_s", "kernel_s", "planner_s", "predictor_s", "requests_per_wall_s", "peak_rss_mb"},
+}
+
+
+def schema_holds(data: dict[str, Any]) -> None:
+    assert data["schema"] == 1
+    for key, inner in KEYS.items():
+        assert key in data
+        if inner is not None:
+            assert inner <= set(data[key])
+    parts = data["requests"]
+    assert parts["total"] == parts["instances"] + parts["functions"] + parts["rejected"]
+    bill = data["bill_usd"]
+    assert bill["total"] == pytest.approx(sum(v for k, v in bill.items() if k != "total"), abs=1e-9)
+
+
+def test_simulate_prints_only_json_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", TRACE, *RUN, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    schema_holds(json.loads(captured.out))
+    assert captured.err == ""
+
+
+def test_simulate_prints_a_table_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", TRACE, *RUN]) == 0
+    assert "keeps the promise" in capsys.readouterr().out
+
+
+def test_compare_keys_its_results_by_the_names_given(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["mark", "mark:seasonal-naive", "fixed:c5.large=8,c5.xlarge=1"]
+    assert main(["compare", TRACE, *RUN, "--policies", ",".join(names), "--json", "-"]) == 0
+    policies = json.loads(capsys.readouterr().out)["policies"]
+    assert list(policies) == names
+    for result in policies.values():
+        schema_holds(result)
+
+
+def test_the_report_comes_with_its_sensitivity_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "r.html"
+    assert main(["compare", TRACE, *RUN, "--policies", "mark,static-peak", "--report", str(page)]) == 0
+    assert "interruptions x 5" in capsys.readouterr().out
+    assert "interruptions x 5" in page.read_text()
+
+
+def test_a_missed_slo_is_exit_4_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = [TRACE, *RUN, "--policy", "fixed:c5.large=1"]
+    assert main(["simulate", *tiny]) == 0
+    assert main(["simulate", *tiny, "--fail-below-slo"]) == 4
+    assert "MISSED" in capsys.readouterr().out
+
+
+def test_an_slo_that_nothing_can_meet_is_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = tmp_path / "s.toml"
+    assert main(["init", "quick", "--out", str(service)]) == 0
+    service.write_text(service.read_text().replace("slo_ms = 600", "slo_ms = 1"))
+    capsys.readouterr()
+    assert main(["simulate", TRACE, "--service", str(service)]) == 3
+    assert "closest" in capsys.readouterr().err
+
+
+def test_bound_prints_both_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bound", TRACE, *RUN, "--json", "-"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    strict, late = (row["usd"] for row in data["bounds"])
+    assert 0.0 < late <= strict == data["bound_usd"]
+
+
+def test_plan_explains_one_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--trace", TRACE, *RUN]) == 0
+    assert "functions alone" in capsys.readouterr().out
+    assert main(["plan", "--trace", TRACE, *RUN, "--at", "300", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["at_s"] == 300.0
+
+
+def test_init_never_overwrites_and_its_file_passes_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "mine.toml")
+    assert main(["init", "mine", "--out", path]) == 0
+    assert main(["check", path]) == 0
+    assert main(["init", "mine", "--out", path]) == 2
+    assert "left alone" in capsys.readouterr().err
+
+
+def test_trace_info_says_what_is_in_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("t_seconds,count\n0,60\n60,120\n")
+    assert main(["trace", "info", str(tmp_path / "t.csv"), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == 180
+
+
+def test_catalog_show_and_table_2_print_and_have_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["catalog", "show", "aws-2019"], ["reproduce", "table2"]):
+        assert main(argv) == 0
+        assert "c5.large" in capsys.readouterr().out
+        assert main([*argv, "--json", "-"]) == 0
+        assert json.loads(capsys.readouterr().out)["schema"] == 1

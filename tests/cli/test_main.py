@@ -1,0 +1,156 @@
+"""From every ending to its exit code, and one line on stderr."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from mark.cli.main import guarded, main, parser
+from mark.domain.errors import BadInput, Infeasible
+
+SERVE = ("--service", "inception-v3")
+
+
+def one_line(captured: str) -> str:
+    assert captured.endswith("\n")
+    assert captured.count("\n") == 1
+    assert captured.startswith("mark: ")
+    return captured
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def action() -> int:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadInput("is\nno number", "t.csv line 3", "x"), 2),
+        (Infeasible("no offer meets the SLO"), 3),
+        (RuntimeError("lost\nit"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_every_error_is_one_line_and_its_own_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(raising(error)) == code
+    captured = capsys.readouterr()
+    one_line(captured.err)
+    assert captured.out == ""
+
+
+def test_a_fault_of_ours_says_how_to_see_the_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MARK_TRACEBACK", raising=False)
+    assert guarded(raising(ZeroDivisionError("x"))) == 1
+    assert "MARK_TRACEBACK=1" in capsys.readouterr().err
+    monkeypatch.setenv("MARK_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        guarded(raising(ZeroDivisionError("x")))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["simulat"], "simulat"),
+        (["simulate"], "TRACE"),
+        (["simulate", "t.csv"], "--service"),
+        (["simulate", "t.csv", *SERVE, "--scale", "0"], "--scale: must be above zero, not '0'"),
+        (["simulate", "t.csv", *SERVE, "--scale", "nan"], "--scale: must be finite, not 'nan'"),
+        (["simulate", "t.csv", *SERVE, "--scale", "ten"], "--scale: must be a number, not 'ten'"),
+        (["simulate", "t.csv", *SERVE, "--duration", "-1"], "--duration: must be above zero, not '-1'"),
+        (["simulate", "t.csv", *SERVE, "--start", "-1"], "--start: must be zero or more, not '-1'"),
+        (["simulate", "t.csv", *SERVE, "--train", "inf"], "--train: must be finite, not 'inf'"),
+        (["simulate", "t.csv", *SERVE, "--seed", "-1"], "--seed: must be a whole number"),
+        (["simulate", "t.csv", *SERVE, "--seed", "9" * 30], "--seed: must be a whole number"),
+        (["simulate", "t.csv", *SERVE, "--gaps", "guess"], "guess"),
+        (["simulate", "t.csv", *SERVE, "--markets", "spot,moon"], "unknown market 'moon'"),
+        (["simulate", "t.csv", *SERVE, "--log-filter", "host"], "must be field=value, not 'host'"),
+        (["simulate", "t.csv", *SERVE, "--json", "no/such/folder/x.json"], "no such folder"),
+        (["simulate", "t.csv", *SERVE, "--report", "."], "must name a file"),
+        (["simulate", "t.csv", *SERVE, "--sca", "1"], "--sca"),
+        (["compare", "t.csv", *SERVE, "--policies", "mark,,oracle"], "names nothing"),
+        (["compare", "t.csv", *SERVE, "--policies", "mark,mark"], "names a policy twice"),
+        (["plan", *SERVE], "--trace"),
+        (["reproduce", "table9"], "table9"),
+        (["trace"], "ACTION"),
+        (["check", "no-such-file.csv"], "no-such-file.csv"),
+        (["catalog", "show", "aws-1999"], "aws-1999"),
+    ],
+)
+def test_wrong_command_lines_are_one_line_and_exit_2(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert said in one_line(captured.err)
+    assert captured.out == ""
+
+
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "mark compare" in capsys.readouterr().out
+
+
+def test_version_and_help_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert main(["simulate", "--help"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+RUN_OPTIONS = {
+    *("--service", "--policy", "--predictor", "--catalog", "--profile", "--markets", "--scale", "--start"),
+    *("--duration", "--train", "--gaps", "--seed", "--spot-trace", "--cold-start", "--log-filter"),
+    *("--spot-first-hour-free", "--json", "--report", "--fail-below-slo"),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("simulate", RUN_OPTIONS),
+        ("compare", RUN_OPTIONS | {"--policies"}),
+        ("bound", RUN_OPTIONS),
+        ("plan", RUN_OPTIONS | {"--trace", "--at"}),
+        ("reproduce", {"--trace", "--json"}),
+    ],
+)
+def test_every_option_of_the_stable_interface_stands_in_the_usage(
+    command: str, options: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--help"]) == 0
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out))
+    assert options <= shown
+
+
+def test_every_command_explains_itself() -> None:
+    text = parser().format_help()
+    for command in ("simulate", "compare", "bound", "plan", "reproduce", "trace", "catalog", "init", "check"):
+        assert re.search(rf"^ +{command}\b", text, re.M)
+
+
+def test_help_starts_quickly_because_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys; from mark.cli.main import main; main(['--help']); main(['simulate', '--help']);"
+        "heavy = {'numpy', 'numba', 'plotly', 'statsmodels', 'pandas', 'rich', 'highspy'} & set(sys.modules);"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "mark.cli.main", "catalog", "show", "aws-2019"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

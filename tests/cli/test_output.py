@@ -1,0 +1,45 @@
+"""stdout belongs to the result, JSON to JSON."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mark.cli.output import deliver, json_text, progress, write_file
+from mark.domain.errors import BadInput
+from mark.reporting.layout import columns, text
+
+
+def test_undefined_numbers_become_null_and_numpys_become_plain() -> None:
+    data = {"nan": float("nan"), "inf": [np.float64("inf")], "n": np.int64(3), "ok": True, "none": None}
+    assert json.loads(json_text(data)) == {"nan": None, "inf": [None], "n": 3, "ok": True, "none": None}
+
+
+def test_json_to_stdout_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    deliver({"schema": 1}, "-", lambda: pytest.fail("the table was made"))
+    assert json.loads(capsys.readouterr().out) == {"schema": 1}
+
+
+def test_json_to_a_file_leaves_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deliver({"schema": 1}, str(tmp_path / "r.json"), lambda: text("a table"))
+    assert capsys.readouterr().out == "a table\n"
+    assert json.loads((tmp_path / "r.json").read_text()) == {"schema": 1}
+
+
+def test_piped_tables_are_plain_text_without_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    table = columns("policy", "bill")
+    table.add_row(text("a", "bold red"), "$1.00")
+    deliver({}, None, lambda: table)
+    assert capsys.readouterr().out == "policy  bill\na      $1.00\n"
+
+
+def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_file(str(tmp_path), "x", "--json")
+
+
+def test_there_is_no_progress_bar_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("x") as bar:
+        assert bar is None
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,96 @@
+"""The HTML report: whole, self-contained, and safe with any text."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from mark.reporting.report import MOST_DECISIONS, render_report
+from mark.reporting.sensitivity import variation
+from mark.simulation.result import Decision, TraceInfo
+from tests.reporting.results import result
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+class Tags(HTMLParser):
+    """Counts tags and collects the text of each element with an id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.data = ""
+        self._in_data = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._in_data = ("id", "data") in attrs
+
+    def handle_data(self, data: str) -> None:
+        if self._in_data:
+            self.data += data
+            self._in_data = False
+
+
+@pytest.fixture(scope="module")
+def evil_page() -> str:
+    """Every text that can come from outside is hostile."""
+    decision = Decision(1.0, "launch", EVIL, EVIL, 1.0)
+    changes = {"trace": TraceInfo(EVIL, 10, 60.0), "decisions": (decision,), "notes": (EVIL,), "service": EVIL}
+    results = {EVIL: result(EVIL, **changes), "b": result("b", attainment=0.5, regret=None, regret_reason=EVIL)}
+    return render_report(results, [variation(EVIL, results, results)])
+
+
+def parsed(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    return tags
+
+
+def test_no_text_from_outside_becomes_markup(evil_page: str) -> None:
+    tags = parsed(evil_page)
+    assert [tag for tag, _ in tags.tags].count("script") == 3  # plotly, the data, ours
+    assert not any(tag == "img" or "onerror" in attrs for tag, attrs in tags.tags)
+
+
+def test_hostile_texts_arrive_unchanged_in_the_data(evil_page: str) -> None:
+    data = json.loads(parsed(evil_page).data)
+    assert data["policies"][0]["decisions"] == [[1.0, EVIL, EVIL]]
+
+
+def test_trace_names_that_plotly_would_read_as_html_are_defused(evil_page: str) -> None:
+    data = json.loads(parsed(evil_page).data)
+    assert all("<" not in trace["name"] for trace in data["shared"]["bills"]["data"])
+
+
+def test_the_page_loads_nothing(evil_page: str) -> None:
+    for tag, attrs in parsed(evil_page).tags:
+        assert tag not in ("link", "iframe", "img")
+        assert "src" not in attrs, tag
+        assert "href" not in attrs, tag
+    assert "@import" not in re.sub(r"<script>.*?</script>", "", evil_page, flags=re.S)
+
+
+def test_everything_asked_for_is_on_the_page() -> None:
+    results = {"mark": result(), "static-peak": result("static-peak", 40.0)}
+    page = render_report(results, [variation("boot +60 s", results, results)])
+    for heading in ("Policies side by side", "Bill over time", "Latency", "Load against capacity", "Fleet by offer"):
+        assert heading in page
+    assert "Decisions and why" in page
+    assert "boot +60 s" in page
+    assert "holds" in page
+
+
+def test_one_policy_alone_makes_the_same_page_without_comparisons() -> None:
+    page = render_report({"mark": result()})
+    assert "Load against capacity" in page
+    assert "Bill over time" not in page
+    assert "What if" not in page
+
+
+def test_many_decisions_are_capped_and_their_number_is_told() -> None:
+    decision = Decision(1.0, "launch", "launch 1 x", "done", 0.1)
+    data = json.loads(parsed(render_report({"mark": result(decisions=(decision,) * (MOST_DECISIONS + 5))})).data)
+    assert len(data["policies"][0]["decisions"]) == MOST_DECISIONS
+    assert data["policies"][0]["decided"] == MOST_DECISIONS + 5

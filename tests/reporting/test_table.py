@@ -1,0 +1,95 @@
+"""Terminal tables: complete, plain in a pipe, never wider than 80 columns."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console, RenderableType
+
+from mark.catalog.tables import load_catalog
+from mark.domain.bill import Bill
+from mark.domain.errors import BadInput
+from mark.reporting.sensitivity import variation
+from mark.reporting.table import catalog_table, compare_table, sensitivity_table, simulate_table, trace_table
+from mark.simulation.result import Latency, Requests
+from tests.reporting.results import result
+
+
+def plain(page: RenderableType, width: int = 80) -> str:
+    out = StringIO()
+    Console(file=out, width=width, highlight=False).print(page)
+    return out.getvalue()
+
+
+def test_compare_shows_bill_slo_latency_overflow_regret_and_saving_of_every_policy() -> None:
+    results = {"mark": result(usd=9.5), "target-tracking": result("target-tracking", 39.5, 0.93, regret=None)}
+    lines = plain(compare_table(results)).splitlines()
+    row = next(line.split() for line in lines if line.startswith("mark "))
+    assert row == ["mark", "$10.00", "75", "%", "99.00", "ok", "190", "480", "530", "2.0", "%", "1.25"]
+    other = next(line for line in lines if line.startswith("target-tracking "))
+    assert "ref." in other
+    assert "93.00 MISSED" in other
+
+
+def test_the_bill_by_market_leaves_out_markets_where_nobody_spent() -> None:
+    text = plain(compare_table({"a": result("a"), "b": result("b", bill=Bill(spot=3.0))}))
+    assert "spot" in text
+    assert "SageMaker" not in text
+
+
+@pytest.mark.parametrize("usd", [0.004, 10.0, 123_456.78])
+def test_nothing_is_wider_than_80_columns_and_no_figure_is_cut(usd: float) -> None:
+    names = ("mark", "target-tracking-best", "fixed:c5.xlarge=10,p2.xlarge=2", "mark-paper:mark-paper:artefact")
+    slow = Latency(1e5, 1e5, 1e5, 123_456.0, 234_567.0, 1e6, 1e6)
+    results = {name: result(name, usd * (i + 1), latency_ms=slow) for i, name in enumerate(names)}
+    text = plain(compare_table(results))
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "123,456" in text
+    assert "…" not in text
+
+
+def test_simulate_says_what_it_costs_a_month_and_who_answered() -> None:
+    text = plain(simulate_table(result(usd=9.5, requests=Requests(900, 99, 1))))
+    assert "$304 a month" in text
+    assert "instances 90.0 %, functions 9.9 %" in text
+    assert "regret 1.25 x the bound" in text
+
+
+def test_a_run_without_requests_still_prints() -> None:
+    empty = result(attainment=None, requests=Requests(0, 0, 0), bill=Bill(), latency_ms=Latency(), bound_usd=None)
+    assert "No requests arrived" in plain(simulate_table(empty))
+    assert "No requests arrived" in plain(compare_table({"mark": empty}))
+
+
+def test_markup_in_names_is_shown_not_obeyed() -> None:
+    text = plain(compare_table({"[red]x[/red]": result("[red]x[/red]", notes=("[bold]gap",))}))
+    assert "[red]x[/red]" in text
+    assert "[bold]gap" in text
+
+
+def test_sensitivity_tells_when_the_order_changes() -> None:
+    base = {"a": result("a", 10.0), "b": result("b", 11.0)}
+    rows = [variation("capacity -15 %", base, {"a": result("a", 14.0), "b": result("b", 12.0)})]
+    line = next(line for line in plain(sensitivity_table(rows)).splitlines() if line.startswith("capacity"))
+    assert line.split()[-1] == "no"
+    assert "+38.1%" in line
+
+
+def test_trace_facts_are_one_a_line() -> None:
+    lines = plain(trace_table({"requests": 1_234_567, "cv": None, "notes": []})).split("\n")
+    assert [line.split() for line in lines if line.strip()] == [
+        ["requests", "1,234,567"],
+        ["cv", "-"],
+        ["notes", "none"],
+    ]
+
+
+def test_the_catalogue_shows_price_boot_and_function() -> None:
+    text = plain(catalog_table(load_catalog("aws-2019")))
+    assert "c5.large/on-demand" in text
+    assert "180/300" in text
+    assert "lambda" in text
+
+
+def test_an_unknown_catalogue_is_bad_input() -> None:
+    with pytest.raises(BadInput):
+        load_catalog("aws-1999")

@@ -1,0 +1,65 @@
+"""The sentences that people remember must be true."""
+
+from mark.domain.bill import Bill
+from mark.reporting.takeaway import best, kept, notes, reference, saving, takeaway
+from mark.simulation.result import Requests, TraceInfo
+from tests.reporting.results import result
+
+
+def test_the_cheapest_policy_that_missed_the_slo_is_never_recommended() -> None:
+    results = {"cheap": result("cheap", usd=1.0, attainment=0.9), "mark": result(usd=10.0)}
+    assert best(results) == "mark"
+    assert "cheap" in next(line for line in takeaway(results) if line.startswith("Missed"))
+
+
+def test_nobody_is_told_to_run_an_oracle() -> None:
+    results = {"oracle": result("oracle", usd=5.0), "mark": result(usd=10.0)}
+    assert best(results) == "mark"
+    assert any("better forecasts are worth at most $5.00" in line for line in takeaway(results))
+
+
+def test_savings_count_against_what_runs_today_else_against_the_dearest() -> None:
+    mark, dear = result(usd=10.0), result("static-peak", usd=40.0)
+    assert reference({"mark": mark, "static-peak": dear}) == "static-peak"
+    assert reference({"mark": mark, "static-peak": dear, "as-is": result(usd=20.0)}) == "as-is"
+    assert reference({"mark": mark, "fixed:c5.large=3": result(usd=20.0), "static-peak": dear}) == "fixed:c5.large=3"
+    assert reference({"mark": mark}) is None
+
+
+def test_a_policy_that_costs_more_than_today_says_so() -> None:
+    results = {"mark": result(usd=10.0), "as-is": result("as-is", usd=5.0, attainment=0.5)}
+    assert saving(results["mark"], results["as-is"]) < 0.0  # type: ignore[operator]
+    text = " ".join(takeaway(results))
+    assert "as-is costs $167, which misses the promise" in text
+    assert "less (" not in text
+
+
+def test_the_month_is_extrapolated_and_a_short_look_is_called_one() -> None:
+    day = {"mark": result(usd=9.5), "as-is": result("as-is", usd=39.5)}
+    assert "$304 a month instead of $1,217 with as-is: $912 a month less (75 %)" in " ".join(takeaway(day))
+    assert "short look" not in " ".join(takeaway(day))
+    hour = {"mark": result(trace=TraceInfo("x", 10, 3600.0))}
+    assert "a short look" in " ".join(takeaway(hour))
+
+
+def test_without_a_policy_that_keeps_the_promise_the_closest_is_named() -> None:
+    results = {"a": result("a", attainment=0.9), "b": result("b", attainment=0.95)}
+    assert best(results) is None
+    assert "closest is b with 95.00 %" in takeaway(results)[0]
+
+
+def test_no_requests_is_no_verdict() -> None:
+    empty = result(attainment=None, requests=Requests(0, 0, 0), bill=Bill())
+    assert kept(empty) is None
+    assert takeaway({"mark": empty}) == ["No requests arrived in this part of the trace."]
+
+
+def test_notes_come_once_and_name_their_policies_when_they_differ() -> None:
+    shared = result(notes=("a gap",), assumed_share=0.25)
+    other = result("b", notes=("a gap", "fell back"), regret=None, regret_reason="the SLO was missed")
+    assert notes({"a": shared, "b": other}) == [
+        "a gap",
+        "a: 25.0 % of the bill rests on assumed profile rows",
+        "b: fell back",
+        "b: no regret: the SLO was missed",
+    ]

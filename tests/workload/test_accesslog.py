@@ -1,0 +1,127 @@
+"""Access logs: both formats by content, order restored within 15 minutes, what is wrong counted and named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.workload import open_trace
+from mark.workload.accesslog import _alb_micros, _common_micros
+from tests.workload.files import alb_line, arrivals, written
+
+COMMON = '127.0.0.1 - frank [10/Oct/2000:13:55:{:02} -0700] "GET /a.gif HTTP/1.0" 200 2326\n'
+
+
+def test_an_alb_log_is_read_by_creation_time_whatever_the_order_of_answers(tmp_path: Path) -> None:
+    lines = [
+        alb_line(7.5, 8.0),
+        alb_line(3.25, 9.0, "h2"),
+        alb_line(3.0, 10.0, "wss"),
+        alb_line(8.000001, 11.0, "https"),
+    ]
+    for name in ("access.log", "access.log.gz", "oddly-named.csv"):
+        trace = open_trace(written(tmp_path, "".join(lines), name))
+        assert (trace.kind, trace.rows, trace.notes) == ("arrivals", 4, ("ALB access log",))
+        np.testing.assert_allclose(arrivals(trace, 0.0, 60.0), [0.0, 0.25, 4.5, 5.000001], atol=1e-9)
+
+
+def test_unusual_but_valid_alb_lines_are_read(tmp_path: Path) -> None:
+    """Escaped quotes, a quoted name with blanks, milliseconds only, fields that AWS may add, and no further fields."""
+    plain = alb_line(0.0)
+    short = alb_line(2.0).replace(':02.000000Z "forward"', ':02.5Z "forward"')
+    ended = alb_line(3.0).split(' "forward"')[0] + "\n"
+    text = plain + alb_line(1.0, agent='a \\"quoted\\" agent') + short + ended + alb_line(4.0)[:-1] + ' new "field"\n'
+    trace = open_trace(written(tmp_path, text))
+    assert trace.notes == ("ALB access log",)
+    np.testing.assert_allclose(arrivals(trace, 0.0, 60.0), [0.0, 1.0, 2.5, 3.0, 4.0], atol=1e-9)
+
+
+def test_lines_over_15_minutes_late_are_counted_reported_and_left_out(tmp_path: Path) -> None:
+    created = [0.0, 899.0, 1000.0, 101.0, 99.0, 1001.0]
+    trace = open_trace(written(tmp_path, "".join(alb_line(s, 1001.0) for s in created)))
+    assert trace.notes == ("ALB access log", "1 lines over 15 minutes late left out, the latest by 901 s")
+    np.testing.assert_allclose(arrivals(trace, 0.0, trace.duration_s), [0.0, 101.0, 899.0, 1000.0, 1001.0])
+
+
+def test_a_log_in_disorder_is_refused(tmp_path: Path) -> None:
+    text = "".join(alb_line(s) for s in range(10_000, 0, -1000))
+    with pytest.raises(BadInput, match="15 minutes out of order"):
+        open_trace(written(tmp_path, text))
+
+
+def test_a_few_malformed_lines_are_reported_and_many_refused(tmp_path: Path) -> None:
+    good = [alb_line(k / 10.0) for k in range(300)]
+    trace = open_trace(written(tmp_path, "".join([*good[:50], "cut off\n", "\n", *good[50:]]), "few.log"))
+    assert trace.rows == 300
+    assert "1 malformed lines left out, the first at" in trace.notes[1]
+    assert "few.log line 51" in trace.notes[1]
+    with pytest.raises(
+        BadInput, match=r"many.log line 4: 20 of 120 lines are no access log lines, the first: nonsense$"
+    ):
+        open_trace(written(tmp_path, "".join([*good[:3], *["nonsense\n"] * 20, *good[3:100]]), "many.log"))
+    impossible = alb_line(5.0).replace('2018-07-02T22:00:05.000000Z "', '2018-13-02T22:00:05.000000Z "')
+    assert "1 malformed" in open_trace(written(tmp_path, "".join([*good, impossible]))).notes[1]
+
+
+def test_a_folder_is_read_in_the_order_of_delivery_and_nodes_are_merged(tmp_path: Path) -> None:
+    def name(end: str, node: str) -> str:
+        return f"1_elasticloadbalancing_us-east-2_app.lb.50dc_{end}Z_{node}_x.log.gz"
+
+    day = tmp_path / "2018" / "07"
+    day.mkdir(parents=True)
+    written(day, "".join(alb_line(s) for s in (0.0, 10.0)), name("20180702T2205", "9.9.9.9"))
+    written(day, "".join(alb_line(s) for s in (5.0, 20.0)), name("20180702T2205", "1.1.1.1"))
+    written(day, "".join(alb_line(s) for s in (301.0, 302.0)), name("20180702T2210", "1.1.1.1"))
+    written(tmp_path, "Enable AccessLog for ELB", "ELBAccessLogTestFile")
+    written(tmp_path, b"", "empty.log")
+    trace = open_trace(str(tmp_path))
+    np.testing.assert_allclose(arrivals(trace, 0.0, trace.duration_s), [0.0, 5.0, 10.0, 20.0, 301.0, 302.0])
+
+
+def test_files_without_a_delivery_time_are_ordered_by_their_first_line(tmp_path: Path) -> None:
+    written(tmp_path, alb_line(5000.0), "a.log")
+    written(tmp_path, alb_line(0.0), "b.log")
+    trace = open_trace(str(tmp_path))
+    np.testing.assert_allclose(arrivals(trace, 0.0, trace.duration_s), [0.0, 5000.0])
+
+
+def test_common_and_combined_logs_spread_the_requests_of_a_second(tmp_path: Path) -> None:
+    combined = COMMON.format(37)[:-1] + ' "http://a/b" "Mozilla/4.08 [en] (Win98; I ;Nav)"\n'
+    trace = open_trace(written(tmp_path, COMMON.format(36) * 4 + combined))
+    assert trace.rows == 5
+    assert "spread evenly" in trace.notes[1]
+    np.testing.assert_allclose(arrivals(trace, 0.0, 60.0), [0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+def test_zones_of_a_common_log_are_taken_into_account(tmp_path: Path) -> None:
+    east = COMMON.format(36).replace("13:55:36 -0700", "22:55:38 +0200")
+    trace = open_trace(written(tmp_path, COMMON.format(36) + east))
+    np.testing.assert_allclose(arrivals(trace, 0.0, 60.0), [0.0, 2.0])
+
+
+def test_stamps_become_the_seconds_that_numpy_knows() -> None:
+    for text in (
+        "2000-02-29T23:59:59.999999Z",
+        "2024-12-31T00:00:00.000001Z",
+        "1999-03-01T12:30:15.5Z",
+        "2100-03-01T00:00:00Z",
+    ):
+        assert _alb_micros(text.encode()) == np.datetime64(text[:-1], "us").astype(np.int64)
+    assert _common_micros([b"10/Oct/2000:13:55:36 -0700"])[0] == np.datetime64("2000-10-10T20:55:36", "us").astype(
+        np.int64
+    )
+
+
+def test_the_benchmark_s_log_reads_back_completely(tmp_path: Path) -> None:
+    maker = Path(__file__).parents[2] / "benchmarks" / "make_alb_log.py"
+    log = tmp_path / "made.log.gz"
+    command = [sys.executable, str(maker), "3000", "--spec", "synthetic:poisson?rate=50", "--out", str(log)]
+    subprocess.run(command, check=True)
+    trace = open_trace(str(log))
+    assert (trace.rows, trace.notes) == (3000, ("ALB access log",))
+    assert trace.duration_s == pytest.approx(60.0, abs=5.0)
