@@ -17,7 +17,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("what", choices=("table2", "table5"))
-    parser.add_argument("--trace", metavar="TRACE", help="table5: the traffic to replay (default: generated)")
+    parser.add_argument("--trace", metavar="TRACE", help="table5: the traffic to replay (default: the Twitter stream of "
+        "MARK_DATA or ../shared/data where it is there, else generated)")
     parser.add_argument("--spot-trace", metavar="FILE", help="table5: a preemption series, as one more column")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -25,6 +26,15 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     return _table2(args) if args.what == "table2" else _table5(args)
+
+
+def _stream() -> str | None:
+    """The stream that the targets were set on, where a checkout has the data beside it."""
+    import os
+    from pathlib import Path
+
+    path = Path(os.environ.get("MARK_DATA", "../shared/data")) / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
+    return str(path) if path.is_file() else None
 
 
 def _table2(args: argparse.Namespace) -> int:
@@ -42,7 +52,8 @@ def _table5(args: argparse.Namespace) -> int:
     from mark.reporting.table5 import as_json, render
     from mark.simulation.table5 import run_table5
 
+    trace = args.trace or _stream()
     with progress("reproducing") as bar:
-        result = run_table5(args.trace, spot_trace=args.spot_trace, progress=bar)
+        result = run_table5(trace, spot_trace=args.spot_trace, progress=bar)
     deliver(as_json(result), args.json, lambda: render(result))
     return 0

@@ -89,7 +89,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One row a minute (`t_s`: start of the minute, from the start of the evaluated part); every array has its length."""
+    """One row a minute, `t_s` seconds after the start of the evaluated part; every array has its length."""
 
     t_s: FloatArray
     arrival_rps: FloatArray

@@ -30,7 +30,7 @@ from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.kernel.stage import SPOT_NOTICE_S, StageSimulation
-from mark.planning.bound import Bound, build_problem, lower_bound
+from mark.planning.bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
 from mark.planning.policies import make_policy, wants_perfect_forecast
 from mark.planning.port import Planner, Policy, Situation
 from mark.simulation.cloud import SimulatedCloud
@@ -147,7 +147,7 @@ class Simulation:
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         deployment = self._policy.deployment
         rt_max_s = deployment.slo.rt_max_s
-        self._fine_s = max(rt_max_s, 1.0)
+        self._fine_s = bin_width_s(deployment.slo)
         self._stage = StageSimulation(
             deployment.candidates,
             rt_max_s=rt_max_s,
@@ -198,7 +198,9 @@ class Simulation:
             seed=request.seed,
         )
         self._advance = self._kernel_watch.timed(
-            _Arrivals(inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed), self._end_s).advance
+            _Arrivals(
+                inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed), self._end_s
+            ).advance
         )
         self._minutes = _Minutes(deployment)
 
@@ -272,7 +274,6 @@ class Simulation:
             bound = self._bound(requests.late)
             bound_note = bound.note
             regret, reason = _regret(bill.total, bound, requests, slo_result, inputs.service.slo.attainment)
-        ms = lambda seconds: None if seconds is None else seconds * 1e3  # noqa: E731
         ccdf_s, ccdf_share = stage.ccdf()
         plan = self._controller.last_plan
         return SimulationResult(
@@ -285,9 +286,13 @@ class Simulation:
             requests=requests,
             slo_result=slo_result,
             latency_ms=Latency(
-                ms(stage.latency_mean_s()),
-                *(ms(stage.latency_quantile_s(q)) for q in (0.5, 0.95, 0.98, 0.99, 0.999)),
-                ms(stage.latency_max_s()),
+                mean=_ms(stage.latency_mean_s()),
+                p50=_ms(stage.latency_quantile_s(0.5)),
+                p95=_ms(stage.latency_quantile_s(0.95)),
+                p98=_ms(stage.latency_quantile_s(0.98)),
+                p99=_ms(stage.latency_quantile_s(0.99)),
+                p999=_ms(stage.latency_quantile_s(0.999)),
+                max=_ms(stage.latency_max_s()),
             ),
             bill=bill,
             fleet=self._cloud.fleet_result(self._end_s),
@@ -351,7 +356,9 @@ class Simulation:
 
     def _notes(self, deployment: Deployment, plan: Plan) -> tuple[str, ...]:
         notes = list(self._inputs.trace.notes)
-        notes += [f"{name} left out: {why}" for name, why in deployment.skipped]
+        reasons = dict.fromkeys(why for _, why in deployment.skipped)
+        for why in reasons:
+            notes.append(f"left out ({why}): {', '.join(name for name, w in deployment.skipped if w == why)}")
         notes += plan.notes
         notes += self._cloud.notes
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
@@ -440,23 +447,24 @@ def compare(request: RunRequest, policies: tuple[str, ...]) -> dict[str, Simulat
     return results
 
 
-def bound_problem(inputs: Inputs, fine_counts: NDArray[Any], fine_s: float) -> Any:
+def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float) -> BoundProblem:
     """The clairvoyant problem of a part: arrivals as drawn, everything the service itself may buy."""
     bins = int(np.ceil(inputs.duration_s / fine_s))
     return build_problem(
-        fine_counts[:bins].astype(np.float64),
-        fine_s,
         inputs.deployment,
+        fine_counts[:bins],
+        end_s=inputs.duration_s,
+        bin_s=fine_s,
         warm_start=not inputs.request.cold_start,
         spot=inputs.spot,
-        end_s=inputs.duration_s,
+        spot_first_hour_free=inputs.request.spot_first_hour_free,
     )
 
 
 def bound(request: RunRequest) -> tuple[Bound, Bound, int]:
     """The lower bound with no late request, with (1 - SL_min) of them late, and the number of requests."""
     inputs = open_inputs(request)
-    fine_s = max(inputs.service.slo.rt_max_s, 1.0)
+    fine_s = bin_width_s(inputs.service.slo)
     counts = np.zeros(int(np.ceil(inputs.duration_s / fine_s)) + 1, dtype=np.int64)
     for times, _ in inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed):
         if len(times):
@@ -484,6 +492,10 @@ def plan_once(request: RunRequest, at_s: float) -> tuple[Plan, Forecast | None, 
     )
     plan, _ = policy.planner.plan(first, policy.planner.begin())
     return plan, forecast, policy.deployment, {}
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
 
 
 def _regret(

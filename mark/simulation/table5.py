@@ -33,7 +33,7 @@ DURATION_S = 490 * 60.0
 CAP = 1.15
 CAP_MINUTES = 61
 GENERATED = "synthetic:diurnal"
-GENERATED_HISTORY_S = 7 * 86400.0
+GENERATED_S = 8 * 86400.0
 SPOT_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
 
 
@@ -108,8 +108,8 @@ def run_table5(
     progress: Callable[[float], None] | None = None,
 ) -> Table5:
     """Run all four models; `trace` is a file of counts, or None for a generated stand-in."""
-    spec = trace if trace is not None else f"{GENERATED}?rate=100&period_s=86400"
-    source = open_trace(spec, duration_s=GENERATED_HISTORY_S + 86400.0 if trace is None else None, seed=seed)
+    spec = GENERATED if trace is None else trace
+    source = open_trace(spec, duration_s=GENERATED_S if spec.startswith("synthetic:") else None, seed=seed)
     load = source.load(0.0, source.duration_s)
     if load.step_s != 60.0:
         raise BadInput("Table 5 needs bins of a minute or less", spec, f"{load.step_s:g} s")

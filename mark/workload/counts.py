@@ -98,6 +98,24 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
     )
 
 
+def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: float) -> Trace:
+    """Bins at hand as a trace: `starts_s` ascend by `bin_s` or more, what lies between is missing."""
+    starts = starts_s - starts_s[0]
+    holes = np.flatnonzero(np.diff(starts) > _REACH * bin_s)
+    gaps = tuple((float(starts[i] + bin_s), float(starts[i + 1])) for i in holes)
+    series = Series.of(starts, counts, bin_s, reach=_REACH, silent=False)
+    return Trace(
+        name=name,
+        kind="counts",
+        bin_s=bin_s,
+        duration_s=float(starts[-1]) + bin_s,
+        rows=len(starts),
+        series=series,
+        source=PoissonBins(series),
+        gaps=gaps,
+    )
+
+
 def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
     """Starts as they stand in the file, and counts; checked."""
     tables: list[FloatArray] = []
