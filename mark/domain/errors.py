@@ -1,12 +1,12 @@
 """The errors a caller can react to: one class per reaction.
 
-    MarkError
-    |-- BadInput      the input must change            exit 2
-    |-- Infeasible    no offer can keep the SLO        exit 3
-    `-- CloudError    the cloud said no                (never leaves the controller)
-        |-- CapacityError   try another offer or zone
-        |-- LimitError      stop asking for more
-        `-- NotFoundError   forget the object
+MarkError
+|-- BadInput      the input must change            exit 2
+|-- Infeasible    no offer can keep the SLO        exit 3
+`-- CloudError    the cloud said no                (never leaves the controller)
+    |-- CapacityError   try another offer or zone
+    |-- LimitError      stop asking for more
+    `-- NotFoundError   forget the object
 """
 
 from __future__ import annotations

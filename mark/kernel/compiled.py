@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config as _numba_config
 
+config: Any = _numba_config  # its settings are made at run time, and no stub knows them
+_njit: Any = numba.njit  # nor `_nrt`: no reference counts in code that allocates nothing
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +54,7 @@ def compiled(function: F) -> F:
         if _CACHE_DIR is not None:
             config.CACHE_DIR = _CACHE_DIR
         cached = _CACHE_DIR is not None
-        result: F = numba.njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+        result: F = _njit(function, cache=cached, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
         return result
     finally:
         config.CACHE_DIR = before

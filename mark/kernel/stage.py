@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
@@ -44,6 +46,8 @@ from mark.kernel.state import (
     Pool,
     Stage,
 )
+
+T = TypeVar("T", np.float64, np.int64)
 
 # A spot instance is gone 120 s after its notice, so its bouncer promises no more than that.
 SPOT_NOTICE_S = 120.0
@@ -314,18 +318,17 @@ class StageSimulation:
         if slots <= have:
             return
         more = max(slots, 2 * have, 64) - have
-        pad = lambda a: np.concatenate([a, np.zeros((more, *a.shape[1:]), dtype=a.dtype)])  # noqa: E731
         st = self._st
         self._st = st._replace(
-            kind=pad(st.kind),
+            kind=_padded(st.kind, more),
             leaf=np.concatenate([st.leaf, np.full(more, -1, dtype=np.int64)]),
-            free_s=pad(st.free_s),
-            open_size=pad(st.open_size),
-            open_start_s=pad(st.open_start_s),
-            busy_s=pad(st.busy_s),
-            member_s=pad(st.member_s),
-            member_id=pad(st.member_id),
-            ready=pad(st.ready),
+            free_s=_padded(st.free_s, more),
+            open_size=_padded(st.open_size, more),
+            open_start_s=_padded(st.open_start_s, more),
+            busy_s=_padded(st.busy_s, more),
+            member_s=_padded(st.member_s, more),
+            member_id=_padded(st.member_id, more),
+            ready=_padded(st.ready, more),
         )
 
     def _settle(self, number: int) -> None:
@@ -374,11 +377,16 @@ class StageSimulation:
         self._stale = False
 
 
+def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
+    return np.concatenate([array, np.zeros((rows, *array.shape[1:]), dtype=array.dtype)])
+
+
 def _kind_arrays(kinds: int, width: int) -> tuple[Ints, Floats, Ints, Floats, Floats, Floats, Floats, Ints, Ints]:
     """Fresh arrays of the fields of Stage from `n_batch` to `tree_leaves`, in that order."""
-    whole = lambda: np.zeros(kinds, dtype=np.int64)  # noqa: E731
-    real = lambda: np.zeros(kinds)  # noqa: E731
-    return whole(), real(), whole(), np.zeros((kinds, width)), real(), real(), real(), whole(), whole()
+    n_batch, workers, tree_at, tree_leaves = np.zeros((4, kinds), dtype=np.int64)
+    window_s, overhead_s, sigma, horizon_s = np.zeros((4, kinds))
+    service_s = np.zeros((kinds, width))
+    return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, tree_at, tree_leaves
 
 
 def _pool(function: FunctionUse | None) -> Pool:

@@ -37,7 +37,9 @@ def render(result: Table5) -> RenderableType:
 
 
 def _bills(rows: list[Row]) -> Table:
-    table = columns("model", "SageMaker $", "in time", "ours $", "in time", "regret", "mark-paper $", "spot $", "in time")
+    table = columns(
+        "model", "SageMaker $", "in time", "ours $", "in time", "regret", "mark-paper $", "spot $", "in time"
+    )
     for row in rows:
         table.add_row(
             row.model,

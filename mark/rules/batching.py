@@ -19,8 +19,19 @@ def joins(
 ) -> bool:
     """May one more request join a batch that has room?
 
-    Only if the oldest request in it still finishes within its horizon (a promise once made is kept), and if joining
-    is no slower for the newcomer than a batch of its own right behind.
+    Only if the oldest request in it still finishes within its horizon (a promise once made is kept, unless it is
+    broken already), and if joining is no slower for the newcomer than a batch of its own right behind.
     """
-    kept = start + service_joined_s + overhead_s - oldest_s <= horizon_s + TOLERANCE_S
+    limit_s = oldest_s + horizon_s + TOLERANCE_S - overhead_s
+    kept = start + service_joined_s <= limit_s or start + service_now_s > limit_s
     return kept and service_joined_s <= service_now_s + service_alone_s + TOLERANCE_S
+
+
+def reserve_s(waits: bool, service_alone_s: float, service_full_s: float) -> float:
+    """What a bouncer adds to the expected completion of a request that opens a batch, before it promises anything.
+
+    While such a batch waits others will join it, so it is admitted as if it were full. Without this reserve a
+    saturated bouncer takes requests that just fit alone and may then let nobody join: batches of one, half the
+    throughput, for as long as the overload lasts.
+    """
+    return service_full_s - service_alone_s if waits else 0.0

@@ -16,9 +16,7 @@ LEFT_OUT = "the bill leaves out balancer, disks, public addresses and data moved
 LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, NAT and cross-zone traffic"
 
 
-def extras_usd(
-    duration_s: float, instance_hours: float, requests: int, request_kb: float, response_kb: float
-) -> float:
+def extras_usd(duration_s: float, instance_hours: float, requests: int, request_kb: float, response_kb: float) -> float:
     """Dollars of a run for balancer, addresses, and answers sent to the internet."""
     hours = duration_s / 3600.0
     gb = requests * (request_kb + response_kb) / 1e6

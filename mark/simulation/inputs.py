@@ -90,6 +90,7 @@ def open_inputs(request: RunRequest) -> Inputs:
         start_s=request.start_s,
         duration_s=request.duration_s,
         seed=request.seed,
+        log_filter=request.log_filter,
     )
     part = trace.part(request.start_s, request.duration_s, request.scale)
     start_s, end_s = part.start_s, part.end_s
@@ -137,9 +138,7 @@ def _shifted_profile(profile: Profile, by: Sensitivity) -> Profile:
     return replace(
         profile,
         rows=tuple(
-            replace(
-                row, latency_ms=row.latency_ms * factor, p99_ms=None if row.p99_ms is None else row.p99_ms * factor
-            )
+            replace(row, latency_ms=row.latency_ms * factor, p99_ms=None if row.p99_ms is None else row.p99_ms * factor)
             for row in profile.rows
         ),
     )

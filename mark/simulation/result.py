@@ -128,9 +128,7 @@ class SimulationResult:
 
     def as_json(self) -> dict[str, Any]:
         """The stable object of INTERFACES; undefined numbers are None."""
-        requests = {"total": self.requests.total} | {
-            k: v for k, v in asdict(self.requests).items() if k != "late"
-        }
+        requests = {"total": self.requests.total} | {k: v for k, v in asdict(self.requests).items() if k != "late"}
         return {
             "schema": 1,
             "service": self.service,

@@ -50,6 +50,7 @@ from mark.simulation.result import (
 from mark.simulation.telemetry import WINDOW_S, SimulatedTelemetry
 
 TICK_S = 60.0
+_SAGEMAKER = Market.SAGEMAKER  # dearer than the same type elsewhere, so the bound need not know it
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
 
 
@@ -341,7 +342,17 @@ class Simulation:
         )
 
     def _bound(self, late: int) -> Bound:
-        return lower_bound(bound_problem(self._inputs, self._stage.fine_counts(), self._fine_s), float(late))
+        # A fixed fleet may use types that the service does not name; the bound must allow them too.
+        own, used = self._inputs.deployment, self._policy.deployment
+        known = {offer.name for offer in own.offers}
+        more = [i for i, offer in enumerate(used.offers) if offer.name not in known and offer.market is not _SAGEMAKER]
+        allowed = replace(
+            own,
+            offers=own.offers + tuple(used.offers[i] for i in more),
+            candidates=own.candidates + tuple(used.candidates[i] for i in more),
+        )
+        problem = bound_problem(replace(self._inputs, deployment=allowed), self._stage.fine_counts(), self._fine_s)
+        return lower_bound(problem, float(late))
 
     def _assumed_share(self, bill: Bill) -> float:
         deployment = self._policy.deployment
@@ -357,8 +368,9 @@ class Simulation:
     def _notes(self, deployment: Deployment, plan: Plan) -> tuple[str, ...]:
         notes = list(self._inputs.trace.notes)
         reasons = dict.fromkeys(why for _, why in deployment.skipped)
-        for why in reasons:
-            notes.append(f"left out ({why}): {', '.join(name for name, w in deployment.skipped if w == why)}")
+        notes += [
+            f"left out ({why}): {', '.join(name for name, w in deployment.skipped if w == why)}" for why in reasons
+        ]
         notes += plan.notes
         notes += self._cloud.notes
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
@@ -511,5 +523,3 @@ def _regret(
     if bound.usd <= 0.0:
         return None, "the bound is zero"
     return total_usd / bound.usd, ""
-
-

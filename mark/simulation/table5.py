@@ -117,9 +117,10 @@ def run_table5(
         raise BadInput("Table 5 needs a day of history and 490 minutes", spec, f"{source.duration_s:g} s")
     start = min(7 * 86400.0, source.duration_s - DURATION_S) if start_s is None else start_s
     minutes = np.flatnonzero(np.isfinite(load.mean_rps))
+    starts_s = np.asarray(minutes * 60.0, dtype=np.float64)
     counts = load.mean_rps[minutes] * 60.0
-    calm = trace_of_bins(f"{source.name}, capped", minutes * 60.0, capped(counts), 60.0)
-    raw = trace_of_bins(f"{source.name}, as it is", minutes * 60.0, counts, 60.0)
+    calm = trace_of_bins(f"{source.name}, capped", starts_s, capped(counts), 60.0)
+    raw = trace_of_bins(f"{source.name}, as it is", starts_s, counts, 60.0)
     rows: list[Row] = []
     jobs = [(model, calm, True) for model in models] + [(model, raw, False) for model in models]
     for i, (model, part, is_capped) in enumerate(jobs):

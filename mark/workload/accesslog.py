@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from fnmatch import translate
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.trace import Trace
 
 FloatArray = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Micros = NDArray[np.int64]  # microseconds since 1970
 
 _WINDOW_US = 15 * 60 * 1_000_000
@@ -33,7 +35,8 @@ _PEEK_LINES = 20
 _NOT_LOGS = frozenset({"ELBAccessLogTestFile"})
 _DELIVERED = re.compile(r"_(\d{8}T\d{4})Z_")
 
-_TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+_INSIDE = rb'[^"\\\n]*+(?:\\.[^"\\\n]*+)*+'
+_TEXT = b'"' + _INSIDE + b'"'
 # type time elb client target, three times, two status codes, two sizes; "request" "user_agent"; cipher protocol group;
 # "trace_id" "domain_name" "chosen_cert_arn"; priority; request_creation_time; what follows grows with the years.
 _ALB = re.compile(
@@ -58,6 +61,49 @@ class LogFormat(Enum):
 
 _PATTERNS = {LogFormat.ALB: _ALB, LogFormat.COMMON: _COMMON}
 
+_ALB_NAMES = (
+    "type", "time", "elb", "client:port", "target:port", "request_processing_time", "target_processing_time",
+    "response_processing_time", "elb_status_code", "target_status_code", "received_bytes", "sent_bytes", "request",
+    "user_agent", "ssl_cipher", "ssl_protocol", "target_group_arn", "trace_id", "domain_name", "chosen_cert_arn",
+    "matched_rule_priority", "request_creation_time", "actions_executed", "redirect_url", "error_reason",
+    "target:port_list", "target_status_code_list", "classification", "classification_reason", "conn_trace_id",
+    "transformed_host", "transformed_uri", "request_transform_status",
+)  # fmt: skip
+_ADDRESSES = frozenset({"client", "target"})  # compared with the port and without it
+# A word of an ALB line, quoted or not: both are read wherever they stand.
+_WORD = rb'(?:[^ "\n]++|' + _TEXT + rb")"
+_WORD_HELD = rb'(?:([^ "\n]++)|"(' + _INSIDE + rb')")'
+_ALB_REQUEST = rb"(?:[^ \n]++ ){12}"
+# A user may hold blanks, or be missing.
+_COMMON_REQUEST = rb"[^ \n]++ [^ \n]++ [^\[\n]*+\[[^\]\n]*+\] "
+# Within a request, after its first quote: `GET https://host:443/path?query HTTP/1.1` or `GET /path HTTP/1.1`.
+_METHOD = rb'([^ "\n]++)'
+_SITE = rb'(?:\[[^\] "\n]*+\]|[^:/? "\n]++)'
+_HOST = rb'[^ "\n]*+ [a-z]++://(' + _SITE + rb")"
+_PATH = rb'[^ "\n]*+ (?:[a-z]++://' + _SITE + rb'(?::\d++)?+)?+([^? "\\\n]++(?:\\.[^? "\\\n]*+)*+)'
+
+# By format and field: what finds the field from the beginning of a line, as the only group that takes part.
+_FIELDS: dict[LogFormat, dict[str, bytes]] = {
+    LogFormat.ALB: {
+        **{name: rb"(?:%b ){%d}%b" % (_WORD, i, _WORD_HELD) for i, name in enumerate(_ALB_NAMES)},
+        "client": rb"(?:[^ \n]++ ){3}([^ \n]++)",
+        "target": rb"(?:[^ \n]++ ){4}([^ \n]++)",
+        "method": _ALB_REQUEST + b'"' + _METHOD,
+        "host": _ALB_REQUEST + b'"' + _HOST,
+        "path": _ALB_REQUEST + b'"' + _PATH,
+    },
+    LogFormat.COMMON: {
+        "host": rb"([^ \n]++)",
+        "user": rb"[^ \n]++ [^ \n]++ ([^\[\n]*?) ?\[",
+        "request": _COMMON_REQUEST + b'"(' + _INSIDE + b')"',
+        "method": _COMMON_REQUEST + b'"' + _METHOD,
+        "path": _COMMON_REQUEST + b'"' + _PATH,
+        "status": _COMMON_REQUEST + _TEXT + rb" ([^ \n]++)",
+        "referer": _COMMON_REQUEST + _TEXT + rb' [^ \n]++ [^ \n]++ "(' + _INSIDE + rb')"',
+        "user_agent": _COMMON_REQUEST + _TEXT + rb" [^ \n]++ [^ \n]++ " + _TEXT + rb' "(' + _INSIDE + rb')"',
+    },
+}
+
 
 def log_format(block: bytes) -> LogFormat | None:
     """The format of a log by its first lines: that of most of them that are of any, or None."""
@@ -65,6 +111,31 @@ def log_format(block: bytes) -> LogFormat | None:
     found = {form: len(pattern.findall(head)) for form, pattern in _PATTERNS.items()}
     best = max(found, key=lambda form: found[form])
     return best if found[best] else None
+
+
+class _Filter:
+    """Keeps the lines whose field is `value`, or fits it as a shell pattern of `*` and `?`."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self.text = shown(f"{name}={value}".encode("utf-8", "surrogateescape"))
+        # Brackets are no pattern here: paths and IPv6 addresses hold them.
+        self._pattern = re.compile(translate(value.replace("[", "[[]")))
+
+    def values(self, block: bytes, form: LogFormat) -> list[bytes]:
+        """What each line has in the field, `-` where it has none. Raises BadInput for a field unknown to the format."""
+        fields = _FIELDS[form]
+        if self.name not in fields:
+            raise BadInput(f"unknown field, {form.value} has {', '.join(fields)}", "--log-filter", self.text)
+        match = re.compile(fields[self.name]).match
+        found = map(match, block.split(b"\n")[:-1])
+        return [m[m.lastindex or 0] if m else b"-" for m in found]
+
+    def fits(self, value: bytes) -> bool:
+        text = value.decode("utf-8", "surrogateescape")
+        if self._pattern.match(text):
+            return True
+        return self.name in _ADDRESSES and self._pattern.match(text.rpartition(":")[0]) is not None
 
 
 @dataclass(slots=True)
@@ -77,18 +148,23 @@ class _Tally:
     late: int = 0
     most_late_s: float = 0.0
     formats: set[LogFormat] = field(default_factory=set)
+    filtered: int = 0  # well-formed lines that the filter left out
+    first_filtered: str = ""
 
     def check(self, name: str) -> None:
         if self.malformed > _MOST_MALFORMED * self.lines:
             where, line = self.first_malformed
             raise BadInput(f"{self.malformed} of {self.lines} lines are no access log lines, the first", where, line)
-        if self.late > _MOST_LATE * self.lines:
+        if self.late > _MOST_LATE * (self.lines - self.filtered):
             raise BadInput(
                 "most lines are over 15 minutes out of order; is the log sorted by time?", name, f"{self.late} late"
             )
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self, log_filter: _Filter | None) -> tuple[str, ...]:
         notes = [" and ".join(sorted(form.value for form in self.formats))]
+        if log_filter is not None:
+            read = self.lines - self.malformed
+            notes.append(f"{read - self.filtered} of {read} lines kept by --log-filter {log_filter.text}")
         if self.malformed:
             notes.append(f"{self.malformed} malformed lines left out, the first at {self.first_malformed[0]}")
         if self.late:
@@ -100,14 +176,17 @@ class _Tally:
         return tuple(notes)
 
 
-def read_logs(path: Path) -> Trace:
+def read_logs(path: Path, log_filter: tuple[str, str] | None = None) -> Trace:
     """The arrivals of an access log or a folder of them, streamed; second 0 is the first request.
 
-    Raises BadInput for a file in no known format, for a log of which more than 1 % of the lines are malformed, and for
-    one of which most lines stand more than 15 minutes late.
+    `log_filter` is a field and its value (exact, or a shell pattern of `*` and `?`): other lines are passed over, as if
+    they were not there. Raises BadInput for a file in no known format, for a log of which more than 1 % of the lines
+    are malformed, for one of which most lines stand more than 15 minutes late, for a filter's field that the format
+    does not have, and for a filter that leaves nothing.
     """
-    log = _Log(path.name or str(path), _in_order(path) if is_folder(path) else [path])
-    return trace_of(log.name, log.stream, notes=lambda: log.tally.notes())
+    keep = None if log_filter is None else _Filter(*log_filter)
+    log = _Log(path.name or str(path), _in_order(path) if is_folder(path) else [path], keep)
+    return trace_of(log.name, log.stream, notes=lambda: log.tally.notes(keep))
 
 
 @dataclass(slots=True)
@@ -116,16 +195,20 @@ class _Log:
 
     name: str
     files: list[Path]
+    keep: _Filter | None
     tally: _Tally = field(default_factory=_Tally)
 
     def stream(self) -> Iterator[FloatArray]:
         """Ascending seconds from the first request."""
         self.tally = tally = _Tally()
         origin: np.int64 | None = None
-        for stamps in _sorted(_stamps(self.files, tally), tally):
+        for stamps in _sorted(_stamps(self.files, tally, self.keep), tally):
             origin = stamps[0] if origin is None else origin
             yield (stamps - origin) / 1e6
         tally.check(self.name)
+        if self.keep is not None and origin is None:
+            first = f"the first of {tally.filtered} in {self.name} has {tally.first_filtered!r}"
+            raise BadInput(f"no lines match; {first}", "--log-filter", self.keep.text)
 
 
 def _in_order(folder: Path) -> list[Path]:
@@ -150,8 +233,8 @@ def _first_stamp(path: Path) -> int:
     return 0
 
 
-def _stamps(files: list[Path], tally: _Tally, size: int = 8 << 20) -> Iterator[Micros]:
-    """Times of the requests in the order of the lines, never empty."""
+def _stamps(files: list[Path], tally: _Tally, keep: _Filter | None = None, size: int = 8 << 20) -> Iterator[Micros]:
+    """Times of the requests that are kept in the order of the lines, never empty."""
     for path in files:
         form: LogFormat | None = None
         for line, block in blocks(path, size):
@@ -172,9 +255,24 @@ def _stamps(files: list[Path], tally: _Tally, size: int = 8 << 20) -> Iterator[M
                             tally.first_malformed = (f"{path} line {line + i}", shown(texts[i]))
                     else:
                         tally.lines -= 1
+            if keep is not None:
+                stamps = stamps[_kept(keep, block, form, stamps >= 0, tally)]
+            elif len(wrong):
                 stamps = stamps[stamps >= 0]
             if len(stamps):
                 yield stamps
+
+
+def _kept(keep: _Filter, block: bytes, form: LogFormat, valid: Mask, tally: _Tally) -> Mask:
+    """Which of the valid lines of a block a filter keeps; the others are counted."""
+    values = keep.values(block, form)
+    verdicts = {value: keep.fits(value) for value in set(values)}  # most fields have few values
+    fits = np.fromiter(map(verdicts.__getitem__, values), dtype=np.bool_, count=len(values))
+    others = np.flatnonzero(valid & ~fits)
+    if len(others) and not tally.filtered:
+        tally.first_filtered = shown(values[others[0]])
+    tally.filtered += len(others)
+    return valid & fits
 
 
 def _alb_stamps(block: bytes) -> Micros:

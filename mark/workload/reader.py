@@ -14,29 +14,40 @@ from mark.workload.trace import Trace, check_times
 
 
 def open_trace(
-    spec: str, *, gaps: str = "bridge", start_s: float = 0.0, duration_s: float | None = None, seed: int = 0
+    spec: str,
+    *,
+    gaps: str = "bridge",
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    seed: int = 0,
+    log_filter: tuple[str, str] | None = None,
 ) -> Trace:
     """A trace by name: a file, a folder of access logs, or `synthetic:NAME?key=value&...`.
 
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
-    generator's trace, which runs for start + duration (a day unless said); a file is returned whole. Raises BadInput,
-    one line naming file, line and value, for everything that cannot be used.
+    generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
+    (see `read_logs`) concerns access logs only, and is refused elsewhere. Raises BadInput, one line naming file, line
+    and value, for everything that cannot be used.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
         raise BadInput(f"must be one of {', '.join(GAPS)}", "--gaps", gaps)
+    if log_filter is not None and spec.startswith(PREFIX):
+        raise _no_log(spec)
     if spec.startswith(PREFIX):
         return read_synthetic(spec, start_s + (DAY_S if duration_s is None else duration_s), seed)
     if spec.startswith("cloudwatch:"):
         raise BadInput("needs the AWS adapter, which comes with the extra `aws` and is not there yet", spec)
     path = Path(spec)
     if is_folder(path):
-        return read_logs(path)
+        return read_logs(path, log_filter)
     block = next((block for _, block in blocks(path, 1 << 16)), None)
     if block is None or not block.strip():
         raise BadInput("the file is empty", spec)
     header = shown(block.split(b"\n", 1)[0]).strip()
     columns = tuple(column.strip() for column in header.split(","))
+    if log_filter is not None and columns[0] == "t_seconds":
+        raise _no_log(spec)
     if columns == COLUMNS:
         return read_counts(path, gaps)
     if columns[0] == "t_seconds" and "count" not in columns:
@@ -49,4 +60,8 @@ def open_trace(
             f"{spec} line 1",
             header,
         )
-    return read_logs(path)
+    return read_logs(path, log_filter)
+
+
+def _no_log(spec: str) -> BadInput:
+    return BadInput("only access logs have fields to filter by; this is none", "--log-filter", spec)

@@ -1,0 +1,83 @@
+"""`fixed:c5.xlarge=10,p2.xlarge=2`: a fleet that somebody runs today, with neither bouncers nor functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mark.domain.errors import BadInput
+from mark.domain.offer import Market, Offer
+from mark.domain.plan import Target
+from mark.domain.profile import Candidate
+from mark.domain.service import Deployment
+from mark.planning.deployment import profile_of
+from mark.planning.port import Policy
+from mark.planning.static import Static
+from mark.planning.target_tracking import NO_LIMIT_USD_PER_HOUR
+from mark.profiling.policy import candidate, unbatched
+
+MOST = 10_000  # instances; more is a slip of the keyboard
+_MARKETS = (Market.ON_DEMAND, Market.BURSTABLE, Market.SPOT, Market.SAGEMAKER)
+
+
+def fixed(name: str, deployment: Deployment) -> Policy:
+    """The policy `fixed:...`; raises BadInput for what cannot be read, bought or profiled."""
+    counts: dict[str, int] = {}
+    for part in name.removeprefix("fixed:").split(","):
+        instance, equals, count = (text.strip() for text in part.partition("="))
+        if not instance or not equals:
+            raise BadInput("write fixed:INSTANCE=COUNT[,INSTANCE=COUNT...]", "policy", name)
+        if not (count.isascii() and count.isdigit() and 1 <= int(count[:9]) <= MOST):
+            raise BadInput(f"a count is a whole number from 1 to {MOST:,}", f"policy {name}", count)
+        found = offer_named(instance, deployment)[0].name
+        if found in counts:
+            raise BadInput("the same instances twice", f"policy {name}", instance)
+        counts[found] = int(count)
+    return Policy(*_planner(name, counts, deployment), bouncers=False)
+
+
+def _planner(name: str, counts: dict[str, int], deployment: Deployment) -> tuple[Static, Deployment]:
+    pairs = [offer_named(offer, deployment) for offer in counts]
+    targets = tuple(
+        Target(offer, count, f"fixed by the user, {count * sold.usd_per_hour:.2f} $/h")
+        for (offer, count), (sold, _) in zip(counts.items(), pairs, strict=True)
+    )
+    capacity_rps = sum(n * able.capacity_rps for n, (_, able) in zip(counts.values(), pairs, strict=True))
+    return Static(name, targets, capacity_rps), without_functions(deployment, pairs)
+
+
+def offer_named(wanted: str, deployment: Deployment) -> tuple[Offer, Candidate]:
+    """An offer of the catalogue by its name or instance type, and the model on it, able to keep the SLO or not.
+
+    An instance type means on-demand where that is sold. Raises BadInput.
+    """
+    sold = [o for o in deployment.catalog.offers if wanted in (o.instance, o.name)]
+    if not sold:
+        raise BadInput("the catalogue has no such instance", deployment.catalog.name, wanted)
+    offer = min(sold, key=lambda o: (_MARKETS.index(o.market), o.name))
+    if offer.retired:
+        raise BadInput("retired: it can no longer be bought", deployment.catalog.name, wanted)
+    profile = profile_of(deployment.profiles, offer.instance)
+    if profile is None:
+        known = ", ".join(sorted(i for i in deployment.profiles if not i.startswith("lambda")))
+        raise BadInput(f"{deployment.service.model} has no profile on it (there is one on {known})", "policy", wanted)
+    able = candidate(profile, deployment.slo, deployment.service.batching)
+    return offer, unbatched(profile, deployment.slo) if isinstance(able, str) else able
+
+
+def without_functions(deployment: Deployment, pairs: list[tuple[Offer, Candidate]]) -> Deployment:
+    """The deployment of somebody who buys just these offers, with no functions and no limits of ours."""
+    return replace(
+        deployment,
+        service=replace(
+            deployment.service,
+            markets=tuple(sorted({offer.market for offer, _ in pairs})),
+            instances=tuple(sorted({offer.instance for offer, _ in pairs})),
+            function=None,
+            max_instances=MOST * len(pairs),
+            max_usd_per_hour=NO_LIMIT_USD_PER_HOUR,
+        ),
+        offers=tuple(offer for offer, _ in pairs),
+        candidates=tuple(able for _, able in pairs),
+        function=None,
+        skipped=(),
+    )

@@ -1,0 +1,100 @@
+"""What predictors remember of the load: the series on its grid, gaps, days before, and quantiles of past errors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.load import FloatArray, Load
+
+LEVELS: FloatArray = np.arange(1, 20) / 20.0
+DAY_S = 86400.0
+# Errors are collected at these horizons (steps ahead, from 1) and interpolated between them.
+HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])
+# Errors and forecasts of the last this many steps count; of coarse steps at most a week.
+WINDOW = 1440
+
+
+class History:
+    """Everything observed so far; arrays have two rows, the mean and the 5 s peak, and a column a step.
+
+    `observed` holds NaN in gaps; `filled` there the value one day before (or two, or three ...) where there is one;
+    `last` the newest observation at or before the step, 0 before the first.
+    """
+
+    def __init__(self, start: Load) -> None:
+        self.step_s = start.step_s
+        self.season = max(1, round(DAY_S / start.step_s))
+        self.window = min(WINDOW, 7 * self.season)
+        self.start_s = start.start_s
+        self._length = 0
+        self._rows = np.empty((6, 1024))
+        self.append(start)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self._length * self.step_s
+
+    @property
+    def observed(self) -> FloatArray:
+        return self._rows[0:2, : self._length]
+
+    @property
+    def filled(self) -> FloatArray:
+        return self._rows[2:4, : self._length]
+
+    @property
+    def last(self) -> FloatArray:
+        return self._rows[4:6, : self._length]
+
+    def append(self, load: Load) -> None:
+        begin, end = self._length, self._length + len(load)
+        if end > self._rows.shape[1]:
+            grown = np.empty((6, max(end, 2 * self._rows.shape[1])))
+            grown[:, :begin] = self._rows[:, :begin]
+            self._rows = grown
+        new = self._rows[0:2, begin:end]
+        new[0], new[1] = load.mean_rps, load.peak_rps
+        new[:, ~np.isfinite(new).all(axis=0)] = np.nan
+        self._length = end
+        # A day at a time: a gap takes what the day before was filled with.
+        for at in range(begin, end, self.season):
+            day = slice(at, min(at + self.season, end))
+            before = self.days_before(np.arange(day.start, day.stop), 1)
+            self.filled[:, day] = np.where(np.isnan(self.observed[:, day]), before, self.observed[:, day])
+        known = np.where(np.isnan(new[0]), -1, np.arange(begin, end))
+        newest = np.maximum.accumulate(known)
+        older = self._rows[4:6, begin - 1 : begin] if begin else np.zeros((2, 1))
+        self._rows[4:6, begin:end] = np.where(newest >= 0, self._rows[0:2, np.maximum(newest, 0)], older)
+
+    def newest(self) -> FloatArray:
+        """The last observation (2,); 0 while there is none."""
+        return self.last[:, -1] if self._length else np.zeros(2)
+
+    def days_before(self, steps: np.ndarray[tuple[int], np.dtype[np.int64]], days: int) -> FloatArray:
+        """`filled` at `steps` (K,) less so many days: (2, K), NaN where that is before the beginning."""
+        at = steps - days * self.season
+        return np.where(at >= 0, self._rows[2:4, np.maximum(at, 0)], np.nan)
+
+
+def error_quantiles(errors: FloatArray) -> FloatArray:
+    """Quantiles at LEVELS of each row of `errors` (..., N), NaN left out: (..., 19); 0 where a row holds none."""
+    ordered = np.sort(errors, axis=-1)  # NaN goes last
+    known = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    place = LEVELS * np.maximum(known - 1, 0)
+    low = place.astype(np.int64)
+    high = np.minimum(low + 1, np.maximum(known - 1, 0))
+    if ordered.shape[-1] == 0:
+        return np.zeros((*errors.shape[:-1], len(LEVELS)))
+    below, above = np.take_along_axis(ordered, low, axis=-1), np.take_along_axis(ordered, high, axis=-1)
+    return np.where(known > 0, below + (above - below) * (place - low), 0.0)
+
+
+def by_step(at_horizons: FloatArray, steps: int) -> FloatArray:
+    """Values at HORIZONS (..., 7) for every step from 1 to `steps`: (..., steps), linear between, constant beyond."""
+    ahead = np.clip(np.arange(1, steps + 1), HORIZONS[0], HORIZONS[-1])
+    right = np.clip(np.searchsorted(HORIZONS, ahead), 1, len(HORIZONS) - 1)
+    weight = (ahead - HORIZONS[right - 1]) / (HORIZONS[right] - HORIZONS[right - 1])
+    return np.asarray(at_horizons[..., right - 1] * (1.0 - weight) + at_horizons[..., right] * weight, dtype=np.float64)

@@ -1,0 +1,334 @@
+"""The same stage as `mark.kernel`, plain and slow: SimPy events, a bouncer that asks every replica, nothing clever.
+
+What happens at one and the same time happens in this order:
+
+1. workers finish and environments of functions become idle; batches that are due start (a window's end included);
+2. the fleet changes (added, drained, slowed down; environments warmed), in the order given;
+3. requests arrive, in the order given; one that starts or closes a batch does so before the next arrives.
+
+A batch's service time is fixed when it closes (no one may join any more), at the latest when it starts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from mark.domain.offer import FunctionOffer
+from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
+from mark.domain.service import FunctionUse
+from mark.rules import admission, batching, routing
+
+CHANGE, ARRIVAL = 2, 3  # SimPy's own events have priorities 0 and 1
+
+REFUSED, BY_FUNCTION = -2, -1
+GOLDEN, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
+def candidate(
+    service_s: list[float],
+    *,
+    window_s: float = 0.0,
+    workers: int = 1,
+    overhead_s: float = 0.0,
+    sigma: float = 0.0,
+) -> Candidate:
+    """A candidate whose batch of b takes `service_s[b - 1]`."""
+    rows = tuple(
+        ProfileRow(b, t * 1e3, workers=workers, overhead_ms=overhead_s * 1e3) for b, t in enumerate(service_s, start=1)
+    )
+    largest = len(service_s)
+    rate = workers * largest / service_s[-1]
+    table = np.array([0.0, *service_s])
+    return Candidate(Profile("m", "i", rows), BatchPolicy(largest, window_s), table, rate, rate, sigma)
+
+
+def function(
+    warm_s: float,
+    cold_s: float,
+    *,
+    concurrency: int = 1000,
+    ramp_per_10s: float = 10_000.0,
+    burst: float = 0.0,
+    keep_alive_s: float = 2700.0,
+    bills_init: bool = False,
+) -> FunctionUse:
+    offer = FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, concurrency, ramp_per_10s, keep_alive_s, burst, bills_init)
+    return FunctionUse(offer, warm_s, cold_s, "measured")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step of the fleet's history: `what` is add, drain, speed or warm."""
+
+    at_s: float
+    what: str
+    number: int = 0
+    candidate: int = 0
+    speed: float = 1.0
+    environments: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    candidates: tuple[Candidate, ...]
+    changes: tuple[Change, ...]
+    arrivals_s: tuple[float, ...]
+    rt_max_s: float
+    function: FunctionUse | None = None
+    bouncers: bool = True
+    two_choices: bool = False
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    """Request by request, as `mark.kernel.stage.Recording` has it."""
+
+    slot: NDArray[np.int64]
+    start_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    cold_starts: int = 0
+    pings: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Batch:
+    members: list[tuple[int, float]] = field(default_factory=list)  # request, arrival
+    service_s: float = 0.0
+
+
+class Replica:
+    def __init__(self, world: World, number: int, kind: Candidate) -> None:
+        self.world, self.number, self.kind = world, number, kind
+        self.speed = 1.0
+        self.running: list[float] = []  # when each busy worker will be free
+        self.closed: deque[Batch] = deque()
+        self.open: Batch | None = None
+
+    def service_s(self, size: int) -> float:
+        return float(self.kind.service_s[size]) / self.speed
+
+    @property
+    def window_s(self) -> float:
+        return self.kind.policy.w_batch_s if self.kind.policy.n_batch > 1 else 0.0
+
+    def worker_free_s(self) -> float:
+        """When a worker is free for the batch behind all closed ones: the closed ones are played through."""
+        now = self.world.env.now
+        free = [*self.running, *[now] * (self.kind.workers - len(self.running))]
+        heapq.heapify(free)
+        for batch in self.closed:
+            heapq.heappush(free, heapq.heappop(free) + batch.service_s)
+        return min(free)
+
+    def completion_s(self) -> float:
+        """When a request that arrives now would be answered if no further one came."""
+        now, free = self.world.env.now, self.worker_free_s()
+        if self.open is None:
+            return batching.start_s(free, now, self.window_s) + self.service_s(1) + self.kind.overhead_s
+        size = len(self.open.members) + 1
+        if size == self.kind.policy.n_batch:
+            start = max(free, now)
+        else:
+            start = batching.start_s(free, self.open.members[0][1], self.window_s)
+        return start + self.service_s(size) + self.kind.overhead_s
+
+    def take(self, request: int, horizon_s: float) -> None:
+        env = self.world.env
+        if self.open is None:
+            self.open = Batch()
+            env.process(self.wait_for_window(self.open))
+        batch = self.open
+        batch.members.append((request, env.now))
+        size, oldest = len(batch.members), batch.members[0][1]
+        if size == self.kind.policy.n_batch or not batching.joins(
+            batching.start_s(self.worker_free_s(), oldest, self.window_s),
+            self.service_s(size),
+            self.service_s(size + 1),
+            self.service_s(1),
+            oldest,
+            self.kind.overhead_s,
+            horizon_s,
+        ):
+            self.close()
+        self.start_what_is_due()
+
+    def close(self) -> None:
+        if self.open is not None:
+            self.open.service_s = self.service_s(len(self.open.members))
+            self.closed.append(self.open)
+            self.open = None
+
+    def wait_for_window(self, batch: Batch) -> Iterator[simpy.Event]:
+        yield self.world.env.timeout(self.window_s)
+        self.start_what_is_due()
+
+    def start_what_is_due(self) -> None:
+        now = self.world.env.now
+        while len(self.running) < self.kind.workers:
+            if not self.closed and self.open is not None and now >= self.open.members[0][1] + self.window_s:
+                self.close()
+            if not self.closed:
+                return
+            batch = self.closed.popleft()
+            finish = now + batch.service_s
+            self.running.append(finish)
+            for request, _ in batch.members:
+                self.world.answer(request, self.number, now, finish + self.kind.overhead_s)
+            self.world.env.process(self.serve(finish, batch.service_s))
+
+    def serve(self, finish_s: float, service_s: float) -> Iterator[simpy.Event]:
+        yield self.world.env.timeout(service_s)
+        self.running.remove(finish_s)
+        self.start_what_is_due()
+
+
+class Environments:
+    """The function's: busy, idle or gone."""
+
+    def __init__(self, env: simpy.Environment, use: FunctionUse | None) -> None:
+        self.env, self.use = env, use
+        self.idle_since_s: list[float] = []
+        self.busy = 0
+        self.cold_starts = 0
+        if use is not None:
+            self.most = max(use.offer.burst, use.offer.ramp_per_10s, 1.0)
+            self.tokens, self.tokens_at_s = self.most, 0.0
+
+    def may_start(self) -> bool:
+        assert self.use is not None
+        grown = (self.env.now - self.tokens_at_s) * self.use.offer.ramp_per_10s / 10.0
+        self.tokens, self.tokens_at_s = min(self.most, self.tokens + grown), self.env.now
+        return self.tokens >= 1.0 and self.busy < self.use.offer.concurrency
+
+    def latency_s(self) -> float:
+        if self.use is None or self.busy >= self.use.offer.concurrency:
+            return admission.NEVER_S
+        keep = self.use.offer.keep_alive_s
+        self.idle_since_s = [since for since in self.idle_since_s if since + keep > self.env.now]
+        if self.idle_since_s:
+            return self.use.warm_s
+        return self.use.warm_s + self.use.cold_s if self.may_start() else admission.NEVER_S
+
+    def call(self, latency_s: float) -> None:
+        if self.idle_since_s:
+            self.idle_since_s.remove(max(self.idle_since_s))
+        else:
+            self.tokens -= 1.0
+            self.cold_starts += 1
+        self.busy += 1
+        self.env.process(self.hold(latency_s))
+
+    def warm(self, environments: int) -> int:
+        if self.use is None:
+            return 0
+        self.latency_s()  # forgets those idle for too long
+        started = 0
+        while len(self.idle_since_s) + self.busy < min(environments, self.use.offer.concurrency):
+            if not self.may_start():
+                break
+            self.tokens -= 1.0
+            self.busy += 1
+            self.env.process(self.hold(self.use.warm_s + self.use.cold_s))
+            started += 1
+        return started
+
+    def hold(self, duration_s: float) -> Iterator[simpy.Event]:
+        yield self.env.timeout(duration_s)
+        self.busy -= 1
+        self.idle_since_s.append(self.env.now)
+
+
+class World:
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.env = simpy.Environment()
+        self.environments = Environments(self.env, case.function)
+        self.replicas: dict[int, Replica] = {}
+        self.random = case.seed
+        n = len(case.arrivals_s)
+        self.outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
+
+    def run(self) -> Outcome:
+        self.env.process(self.changes())
+        self.env.process(self.arrivals())
+        self.env.run()
+        self.outcome.cold_starts = self.environments.cold_starts
+        return self.outcome
+
+    def at(self, time_s: float, priority: int) -> simpy.Event:
+        """An event that comes after all events of lower priority of its time, also of those not yet scheduled."""
+        event = self.env.event()
+        event._ok, event._value = True, None
+        self.env.schedule(event, priority, time_s - self.env.now)  # type: ignore[arg-type]
+        return event
+
+    def changes(self) -> Iterator[simpy.Event]:
+        for change in self.case.changes:
+            yield self.at(change.at_s, CHANGE)
+            if change.what == "add":
+                self.replicas[change.number] = Replica(self, change.number, self.case.candidates[change.candidate])
+            elif change.what == "drain":
+                self.replicas.pop(change.number)  # its events go on until it is empty
+            elif change.what == "speed":
+                self.replicas[change.number].speed = change.speed
+            else:
+                self.outcome.pings.append(self.environments.warm(change.environments))
+
+    def arrivals(self) -> Iterator[simpy.Event]:
+        for request, at_s in enumerate(self.case.arrivals_s):
+            yield self.at(at_s, ARRIVAL)
+            self.arrive(request)
+
+    def arrive(self, request: int) -> None:
+        now, case = self.env.now, self.case
+        horizon = case.rt_max_s if case.bouncers else admission.NEVER_S
+        best = self.choose()
+        latency = admission.NEVER_S if best is None else best.completion_s() - now
+        if best is not None and admission.in_time(latency, horizon):
+            best.take(request, horizon)
+            return
+        by_function = self.environments.latency_s()
+        # a bouncer knows whether functions answer at all, not whether the next call will be a cold start
+        promised = case.function.warm_s if case.function and by_function < admission.NEVER_S else admission.NEVER_S
+        where = admission.destination(latency, promised, case.rt_max_s)
+        if where == admission.INSTANCE and best is not None:
+            best.take(request, horizon)
+        elif where == admission.FUNCTION:
+            self.environments.call(by_function)
+            self.answer(request, BY_FUNCTION, now, now + by_function)
+        else:
+            self.answer(request, REFUSED, now, np.inf)
+
+    def choose(self) -> Replica | None:
+        numbers = sorted(self.replicas)
+        if self.case.two_choices and numbers:
+            numbers = [numbers[self.bits() % len(numbers)], numbers[self.bits() % len(numbers)]]
+        best: Replica | None = None
+        for replica in (self.replicas[n] for n in numbers):
+            if best is None or routing.better(
+                replica.completion_s(), replica.open is not None, replica.number,
+                best.completion_s(), best.open is not None, best.number,
+            ):  # fmt: skip
+                best = replica
+        return best
+
+    def bits(self) -> int:
+        """SplitMix64 (Steele, Lea, Flood 2014)."""
+        self.random = (self.random + GOLDEN) & BITS
+        z = self.random
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & BITS
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & BITS
+        return z ^ (z >> 31)
+
+    def answer(self, request: int, slot: int, start_s: float, finish_s: float) -> None:
+        self.outcome.slot[request] = slot
+        self.outcome.start_s[request] = start_s
+        self.outcome.finish_s[request] = finish_s

@@ -1,0 +1,82 @@
+"""The compile cache: an edited rule is noticed, and a home that cannot be written to costs the cache and no more."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mark.kernel.compiled
+
+PACKAGE = Path(mark.kernel.compiled.__file__).parent.parent
+
+PROGRAM = """
+from mark.kernel.compiled import compiled
+from mark.rules.admission import in_time
+print(compiled(in_time)(0.5, 0.6))
+"""
+
+
+def cache_key(package: Path) -> str:
+    """The hash that a copy of the package puts into the name of its cache folder."""
+    spec = importlib.util.spec_from_file_location("copy_of_compiled", package / "kernel" / "compiled.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module._sources_hash())
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    package = tmp_path / "mark"
+    for folder in ("rules", "kernel"):
+        shutil.copytree(PACKAGE / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return package
+
+
+def run(cache: Path) -> str:
+    environment = {**os.environ, "MARK_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_an_edited_rule_or_loop_gets_a_new_cache(copy: Path) -> None:
+    """numba looks at the file of a compiled function only; a rule that it calls in another file must count too."""
+    before = cache_key(copy)
+    assert before == cache_key(PACKAGE)
+    rule = copy / "rules" / "admission.py"
+    rule.write_text(rule.read_text().replace("1e-6", "1e-7"))
+    with_rule = cache_key(copy)
+    loop = copy / "kernel" / "loop.py"
+    loop.write_text(loop.read_text() + "\n")
+    assert len({before, with_rule, cache_key(copy)}) == 3
+
+
+def test_the_cache_lies_where_it_is_wanted(tmp_path: Path) -> None:
+    """MARK_CACHE_DIR holds a folder named after the sources, with the compiled code in it."""
+    assert run(tmp_path) == "True"
+    assert list(tmp_path.glob(f"kernel-{cache_key(PACKAGE)}/**/*.nbi"))
+
+
+def test_without_a_place_to_write_everything_runs_uncached(tmp_path: Path) -> None:
+    """A cache folder that cannot be made is no error (a file stands in its place, which stops root as well)."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert run(blocked) == "True"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
+def test_a_read_only_folder_runs_uncached(tmp_path: Path) -> None:
+    """The same for a folder without permission to write."""
+    tmp_path.chmod(0o500)
+    assert run(tmp_path) == "True"
+    tmp_path.chmod(0o700)

@@ -1,0 +1,158 @@
+"""The function's environments: warm pool, cold starts, keep-alive, account limit, ramp, bill.
+
+Without replicas every request goes to the function, so the recording shows the pool alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+from mark.domain.service import FunctionUse
+from mark.kernel.stage import StageSimulation
+from tests.kernel.reference import function
+
+Floats = NDArray[np.float64]
+
+WARM_S, COLD_S = 0.25, 2.0
+REFUSED = -2
+
+
+def call(
+    use: FunctionUse, times_s: list[float], pings: dict[float, int] | None = None
+) -> tuple[StageSimulation, Floats]:
+    """Latencies (s) of calls at these times, infinite where throttled; `pings`: environments wanted, by time."""
+    arrivals = np.array(times_s)
+    stage = StageSimulation(
+        [], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, recent=len(times_s), record=len(times_s)
+    )
+    position = 0
+    for at_s, environments in sorted((pings or {}).items()):
+        position = stage.advance(arrivals, position, at_s)
+        stage.warm(at_s, environments)
+    stage.advance(arrivals, position, np.inf)
+    stage.finish()
+    return stage, stage.recording().finish_s - arrivals
+
+
+def test_the_first_call_starts_cold_and_the_next_is_warm() -> None:
+    """A cold start takes its extra seconds; an environment that became idle at this very moment is warm."""
+    stage, latencies = call(function(WARM_S, COLD_S), [0.0, WARM_S + COLD_S, 10.0])
+    assert latencies.tolist() == [WARM_S + COLD_S, WARM_S, WARM_S]
+    assert (stage.by_functions, stage.cold_starts, stage.late) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(("idle_s", "warm"), [(59.0, True), (60.0, False), (61.0, False)])
+def test_keep_alive_counts_from_the_last_answer(idle_s: float, warm: bool) -> None:
+    """An environment is recycled once it was idle for the keep-alive time, and each use begins it anew."""
+    use = function(WARM_S, COLD_S, keep_alive_s=60.0)
+    first_end = WARM_S + COLD_S
+    second_end = first_end + 40.0 + WARM_S
+    _, latencies = call(use, [0.0, first_end + 40.0, second_end + idle_s])
+    assert latencies[2] == (WARM_S if warm else WARM_S + COLD_S)
+
+
+def test_calls_take_the_environment_used_last() -> None:
+    """As AWS does: a low load keeps one environment warm and lets the others go."""
+    use = function(WARM_S, COLD_S, keep_alive_s=60.0)
+    stage, latencies = call(use, [0.0, 0.0, 0.0, 30.0, 60.0, 90.0, 120.0, 120.0])
+    assert latencies.tolist() == [2.25] * 3 + [0.25] * 4 + [2.25]
+    assert stage.cold_starts == 4
+
+
+def test_the_account_limit_refuses_and_frees_up_again() -> None:
+    """Never more calls at once than the limit; the rest is throttled, which counts as refused and as a miss."""
+    use = function(WARM_S, COLD_S, concurrency=3)
+    stage, latencies = call(use, [0.0] * 5 + [2.25] * 4)
+    assert latencies.tolist() == [2.25] * 3 + [np.inf] * 2 + [0.25] * 3 + [np.inf]
+    assert (stage.by_functions, stage.rejected) == (6, 3)
+    assert stage.recent() == (9, 3)
+
+
+def test_the_ramp_is_a_bucket_that_begins_full() -> None:
+    """A burst at once, then environments at the ramp's pace, whole ones only; warm calls cost nothing."""
+    use = function(WARM_S, COLD_S, burst=6.0, ramp_per_10s=5.0)
+    _, latencies = call(use, [0.0] * 8 + [1.0, 2.0, 2.0] + [100.0] * 16)
+    assert np.isfinite(latencies[:8]).sum() == 6
+    assert np.isfinite(latencies[8:11]).tolist() == [False, True, False]
+    # 7 idle ones are warm, 6 come new from the full bucket, 3 are refused
+    assert sorted(latencies[11:].tolist()) == [0.25] * 7 + [2.25] * 6 + [np.inf] * 3
+
+
+def test_without_a_burst_the_bucket_holds_ten_seconds() -> None:
+    """The catalogue's `burst` of zero means the ramp of one 10 s step."""
+    _, latencies = call(function(WARM_S, COLD_S, ramp_per_10s=3.0), [0.0] * 5)
+    assert np.isfinite(latencies).sum() == 3
+
+
+def test_pings_make_calls_warm_and_are_repeatable() -> None:
+    """Warming tops up to what is wanted, within the account limit, and is paid as pings."""
+    use = function(WARM_S, COLD_S, concurrency=5)
+    stage = StageSimulation([], rt_max_s=1.0, end_s=1e3, function=use, bouncers=True, record=3)
+    wanted = [(0.0, 2), (0.0, 2), (0.0, 3), (10.0, 3), (10.0, 9), (20.0, 9)]
+    assert [stage.warm(at_s, environments) for at_s, environments in wanted] == [2, 0, 1, 0, 2, 0]
+    stage.advance(np.array([30.0, 30.0, 30.0]), 0, np.inf)
+    assert stage.cold_starts == 0
+    assert stage.recording().finish_s.tolist() == [30.25] * 3
+
+
+def test_a_stage_without_functions_refuses() -> None:
+    """Functions off: nothing to warm, nothing to pay."""
+    stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
+    assert stage.warm(0.0, 5) == 0
+    stage.advance(np.array([1.0]), 0, np.inf)
+    assert (stage.arrived, stage.rejected, stage.function_usd()) == (1, 1, 0.0)
+
+
+def test_a_function_without_concurrency_is_bad_input() -> None:
+    """One line, never a silent switch-off."""
+    with pytest.raises(BadInput, match="concurrency"):
+        StageSimulation([], rt_max_s=1.0, end_s=1.0, function=function(0.1, 0.1, concurrency=0), bouncers=True)
+
+
+@pytest.mark.parametrize("bills_init", [False, True])
+def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
+    """Each in whole billing steps; whether initialisation is billed is the catalogue's matter."""
+    use = function(0.25, 2.01, bills_init=bills_init)
+    stage, _ = call(use, [10.0, 10.0, 10.0, 20.0], pings={0.0: 2})
+    assert stage.cold_starts == 1
+    step_usd = 0.1 * use.offer.usd_per_s
+    warm_steps, cold_steps, ping_steps = 3 * 3, 23 if bills_init else 3, 2 * (22 if bills_init else 1)
+    usd = (warm_steps + cold_steps + ping_steps) * step_usd + (3 + 1 + 2) * 0.2e-6
+    assert stage.function_usd() == pytest.approx(usd, rel=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    gaps=st.lists(st.integers(0, 40), min_size=1, max_size=200),
+    concurrency=st.integers(1, 12),
+    ramp=st.sampled_from([1.0, 8.0, 1000.0]),
+    burst=st.sampled_from([0.0, 3.0]),
+    keep_alive_s=st.sampled_from([0.5, 5.0, 1000.0]),
+)
+def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst: float, keep_alive_s: float) -> None:
+    """Everything is answered or refused; limits hold at every moment; nobody is refused without a reason."""
+    times = np.cumsum(gaps) / 16.0
+    use = function(WARM_S, COLD_S, concurrency=concurrency, ramp_per_10s=ramp, burst=burst, keep_alive_s=keep_alive_s)
+    stage, latencies = call(use, times.tolist())
+    answered = np.isfinite(latencies)
+    cold = latencies == WARM_S + COLD_S
+    assert stage.by_functions == answered.sum()
+    assert stage.rejected == (~answered).sum() == (stage.recording().slot == REFUSED).sum()
+    assert stage.cold_starts == cold.sum()
+    assert (answered == (cold | (latencies == WARM_S))).all()
+    most = tokens = max(burst, ramp, 1.0)
+    before = 0.0
+    for i, now in enumerate(times):
+        tokens, before = min(most, tokens + (now - before) * ramp / 10.0), now
+        busy = (answered[:i] & (times[:i] + latencies[:i] > now)).sum()
+        assert busy + answered[i] <= concurrency
+        if cold[i]:
+            assert tokens >= 1.0 - 1e-9
+            tokens -= 1.0
+        if not answered[i]:
+            assert busy == concurrency or tokens < 1.0 + 1e-9

@@ -1,0 +1,154 @@
+"""The kernel against the plain reference, request by request, on small random cases.
+
+Times are multiples of a power of two, so that all sums are exact: ties are true ties, and every comparison can be
+for the same server, not for a similar latency. A coarse grid makes ties the rule, a fine one makes them rare.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.kernel.stage import StageSimulation
+from tests.kernel.reference import Case, Change, World, candidate, function
+
+END_S = 1e4
+
+
+def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
+    """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
+    stage = StageSimulation(
+        case.candidates,
+        rt_max_s=case.rt_max_s,
+        end_s=END_S,
+        function=case.function,
+        bouncers=case.bouncers,
+        two_choices=case.two_choices,
+        seed=case.seed,
+        record=len(case.arrivals_s),
+    )
+    arrivals = np.array(case.arrivals_s)
+    position = 0
+    pings = []
+    for change in case.changes:
+        position = stage.advance(arrivals, position, change.at_s)
+        if change.what == "add":
+            stage.add(change.number, change.candidate, change.at_s)
+        elif change.what == "drain":
+            stage.drain(change.number, change.at_s)
+        elif change.what == "speed":
+            stage.set_speed(change.number, change.speed, change.at_s)
+        else:
+            pings.append(stage.warm(change.at_s, change.environments))
+    assert stage.advance(arrivals, position, np.inf) == len(arrivals)
+    stage.finish()
+    return stage, pings
+
+
+def check(case: Case) -> None:
+    stage, pings = by_kernel(case)
+    recording = stage.recording()
+    expected = World(case).run()
+    np.testing.assert_array_equal(recording.slot, expected.slot)
+    np.testing.assert_allclose(recording.start_s, expected.start_s, rtol=0.0, atol=1e-9)
+    np.testing.assert_allclose(recording.finish_s, expected.finish_s, rtol=0.0, atol=1e-9)
+    assert stage.cold_starts == expected.cold_starts
+    assert pings == expected.pings
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, windows: bool, two_choices: bool = False) -> Case:
+    # `unit` ticks make one step of the coarse grid: 1 makes nearly everything tie, 1009 nearly nothing
+    unit = draw(st.sampled_from([1, 4, 1009]))
+    tick = draw(st.sampled_from([2.0**-3, 2.0**-6])) / (1 if unit < 1009 else 1024)
+
+    def ticks(low: int, high: int) -> float:
+        return tick * draw(st.integers(low * unit, high * unit))
+
+    def some_candidate() -> object:
+        if draw(st.booleans()):  # batching pays: a fixed part and a part for each request
+            fixed, each = ticks(1, 8), ticks(0, 3)
+            table = [fixed + each * b for b in range(1, draw(st.integers(1, 8)) + 1)]
+        else:
+            table = [max(tick, ticks(0, 10)) for _ in range(draw(st.integers(1, 4)))]
+        return candidate(
+            table,
+            window_s=ticks(0, 12) if windows else 0.0,
+            workers=draw(st.integers(1, 3)),
+            overhead_s=draw(st.sampled_from([0.0, 2 * tick])),
+        )
+
+    candidates = tuple(some_candidate() for _ in range(draw(st.integers(1, 3))))
+    overflow = None
+    if draw(st.booleans()):
+        overflow = function(
+            max(tick, ticks(1, 12)),
+            ticks(0, 20),
+            concurrency=draw(st.integers(1, 6)),
+            ramp_per_10s=10.0 * draw(st.sampled_from([0.125, 1.0, 64.0])),
+            burst=draw(st.sampled_from([0.0, 2.0, 5.0])),
+            keep_alive_s=ticks(0, 60),
+        )
+    largest_gap = draw(st.sampled_from([0, 1, 3, 10, 60]))
+    now = 0.0
+    arrivals = []
+    for _ in range(draw(st.integers(1, 60))):
+        now += 0.0 if draw(st.booleans()) else ticks(0, largest_gap)
+        arrivals.append(now)
+    return Case(
+        candidates,
+        tuple(draw(changes(len(candidates), sorted({0.0, *arrivals}), overflow is not None))),
+        tuple(arrivals),
+        ticks(2, 40),
+        overflow,
+        draw(st.booleans()),
+        two_choices,
+        draw(st.integers(0, 2**40)),
+    )
+
+
+@st.composite
+def changes(draw: st.DrawFn, candidates: int, times_s: list[float], has_function: bool) -> list[Change]:
+    """A first fleet of up to 6, then additions, drains, new speeds and warm-ups at times of arrivals."""
+    fleet = draw(st.integers(0, 6))
+    ready = {n: draw(st.integers(0, candidates - 1)) for n in range(fleet)}
+    history = [Change(0.0, "add", n, kind) for n, kind in ready.items()]
+    gone: dict[int, int] = {}
+    for at_s in sorted(draw(st.lists(st.sampled_from(times_s), max_size=8))):
+        what = draw(st.sampled_from(["add", "drain", "speed", "warm"]))
+        if what == "add":
+            number = len(ready) + len(gone)
+            ready[number] = draw(st.integers(0, candidates - 1))
+            history.append(Change(at_s, "add", number, ready[number]))
+        elif what == "warm" and has_function:
+            history.append(Change(at_s, "warm", environments=draw(st.integers(0, 8))))
+        elif ready and what == "drain":
+            number = draw(st.sampled_from(sorted(ready)))
+            gone[number] = ready.pop(number)
+            history.append(Change(at_s, "drain", number))
+        elif ready and what == "speed":
+            number = draw(st.sampled_from(sorted(ready)))
+            history.append(Change(at_s, "speed", number, speed=draw(st.sampled_from([0.25, 0.5, 1.0]))))
+    return history
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases(windows=False))
+def test_work_conserving_batches_agree_with_the_reference(case: Case) -> None:
+    """Same server, same start, same answer for every request: any fleet, load, function and history."""
+    check(case)
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases(windows=True))
+def test_batch_windows_agree_with_the_reference(case: Case) -> None:
+    """The same when batches wait for company, ties between almost full ones included."""
+    check(case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(windows=True, two_choices=True))
+def test_two_choices_agree_with_the_reference(case: Case) -> None:
+    """Routing by two random choices draws the same replicas and settles the same ones."""
+    check(case)

@@ -1,0 +1,287 @@
+"""The stage as a whole: nothing is lost, numbers are exact, cuts of time and repetition change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from mark.kernel.stage import StageSimulation
+from tests.kernel.reference import Case, candidate, function
+from tests.kernel.test_reference import by_kernel, cases
+
+Floats = NDArray[np.float64]
+
+GPU = candidate([0.0431 + 0.0145 * b for b in range(8)])  # Inception-v3 on p2.xlarge, roughly
+CPU = candidate([0.2113], overhead_s=0.01)
+RT_MAX_S = 0.6
+MINUTES_S = 300.0
+
+
+def poisson(rate_rps: float, end_s: float = MINUTES_S, seed: int = 1) -> Floats:
+    times = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rate_rps, int(2 * rate_rps * end_s) + 10))
+    return times[times < end_s]
+
+
+def stage_of(
+    fleet: list[int],
+    arrivals: Floats,
+    *,
+    sigma: float = 0.0,
+    overflow: bool = True,
+    bouncers: bool = True,
+    two_choices: bool = False,
+    seed: int = 0,
+    recent: int = 1000,
+) -> StageSimulation:
+    """Ready from 0 on: replica i is of kind `fleet[i]`, 0 a GPU and 1 a CPU."""
+    stage = StageSimulation(
+        [replace(GPU, sigma=sigma), replace(CPU, sigma=sigma)],
+        rt_max_s=RT_MAX_S,
+        end_s=MINUTES_S,
+        function=function(0.38, 2.86, concurrency=50, ramp_per_10s=20.0) if overflow else None,
+        bouncers=bouncers,
+        two_choices=two_choices,
+        seed=seed,
+        recent=recent,
+        record=len(arrivals),
+    )
+    for number, kind in enumerate(fleet):
+        stage.add(number, kind, 0.0)
+    return stage
+
+
+def seen(stage: StageSimulation) -> tuple[object, ...]:
+    """Everything a stage can tell, as bytes and numbers."""
+    recording = stage.recording()
+    arrays = (
+        *(recording.slot, recording.start_s, recording.finish_s),
+        *stage.minutes(),
+        *stage.ccdf(),
+        stage.fine_counts(),
+    )
+    numbers = (stage.arrived, stage.by_instances, stage.by_functions, stage.rejected, stage.late, stage.cold_starts)
+    latencies = (stage.latency_mean_s(), stage.latency_max_s(), stage.latency_quantile_s(0.98))
+    return (*(a.tobytes() for a in arrays), *numbers, *latencies, stage.recent(), stage.function_usd())
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.one_of(cases(windows=True), cases(windows=True, two_choices=True)))
+def test_requests_are_conserved(case: Case) -> None:
+    """Arrived = instances + functions + refused, in total, by minute and in the histogram; each is answered once."""
+    stage, _ = by_kernel(case)
+    slot = stage.recording().slot
+    latencies = stage.recording().finish_s - np.array(case.arrivals_s)
+    assert stage.arrived == len(case.arrivals_s) == stage.by_instances + stage.by_functions + stage.rejected
+    assert stage.by_instances == (slot >= 0).sum()
+    assert stage.by_functions == (slot == -1).sum()
+    assert stage.rejected == (slot == -2).sum()
+    good = latencies <= case.rt_max_s + 1e-6
+    assert stage.late == (np.isfinite(latencies) & ~good).sum()
+    total, in_time, by_functions = stage.minutes()
+    minute = (np.array(case.arrivals_s) // 60.0).astype(int)
+    np.testing.assert_array_equal(total, np.bincount(minute, minlength=len(total)))
+    np.testing.assert_array_equal(in_time, np.bincount(minute, weights=good, minlength=len(total)))
+    np.testing.assert_array_equal(by_functions, np.bincount(minute, weights=slot == -1, minlength=len(total)))
+    assert stage.fine_counts().sum() == stage.arrived
+    assert stage.recent() == (len(good), good.sum())
+    slower, share = stage.ccdf()
+    if stage.by_instances + stage.by_functions:
+        assert share[-1] == pytest.approx(0.0, abs=1e-12)
+        assert latencies[np.isfinite(latencies)].max() <= slower[-1]
+    busy = sum(stage.busy_s(n) for n in {c.number for c in case.changes if c.what == "add"})
+    assert (busy > 0.0) == (stage.by_instances > 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(windows=True))
+def test_a_promise_is_kept(case: Case) -> None:
+    """Whom a bouncer admits is answered within RT_max, whoever joins later, whatever drains."""
+    steady = tuple(c for c in case.changes if c.what != "speed")
+    stage, _ = by_kernel(replace(case, bouncers=True, function=None, changes=steady))
+    assert stage.late == 0
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.4])
+def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
+    """Against the recorded latencies themselves, at every share that is reported and many more."""
+    arrivals = poisson(180.0)
+    stage = stage_of([0, 0, 0, 1], arrivals, sigma=sigma, seed=3)
+    stage.advance(arrivals, 0, np.inf)
+    stage.finish()
+    latencies = stage.recording().finish_s - arrivals
+    answered = latencies[np.isfinite(latencies)]
+    for share in (0.001, 0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0):
+        true = np.quantile(answered, share, method="inverted_cdf")
+        assert stage.latency_quantile_s(share) == pytest.approx(true, rel=1e-3)
+    assert stage.latency_mean_s() == pytest.approx(answered.mean(), rel=1e-12)
+    assert stage.latency_max_s() == pytest.approx(answered.max(), abs=1e-9)
+    slower, share_slower = stage.ccdf()
+    for latency, share in list(zip(slower, share_slower, strict=True))[:: len(slower) // 20]:
+        assert share == pytest.approx((answered >= latency).mean(), abs=1e-12)
+
+
+def test_without_answers_numbers_are_undefined() -> None:
+    """None, which JSON shows as null."""
+    stage = StageSimulation([GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True)
+    stage.advance(np.array([1.0]), 0, np.inf)
+    stage.finish()
+    assert stage.latency_mean_s() is stage.latency_max_s() is stage.latency_quantile_s(0.5) is None
+    assert [len(a) for a in stage.ccdf()] == [0, 0]
+    assert stage.rejected == 1
+
+
+@pytest.mark.parametrize("two_choices", [False, True])
+def test_one_seed_same_bytes(two_choices: bool) -> None:
+    """Everything a stage tells is a function of arrivals, fleet and seed; another seed differs."""
+    arrivals = poisson(150.0)
+
+    def run(seed: int) -> tuple[object, ...]:
+        stage = stage_of([0, 0, 1, 1], arrivals, sigma=0.3, two_choices=two_choices, seed=seed)
+        stage.advance(arrivals, 0, np.inf)
+        stage.finish()
+        return seen(stage)
+
+    assert run(5) == run(5)
+    assert run(5) != run(6)
+
+
+@pytest.mark.parametrize("bouncers", [True, False])
+def test_cuts_of_time_change_nothing(bouncers: bool) -> None:
+    """In one go, every 5 s, every 60 s, at random times, arrivals handed over piece by piece: the same bytes."""
+    arrivals = poisson(150.0)
+
+    def run(cuts: Floats, pieces: bool = False) -> tuple[object, ...]:
+        stage = stage_of([0, 0, 1, 1], arrivals, sigma=0.3, bouncers=bouncers)
+        position = 0
+        for start, until in pairwise([0.0, *cuts.tolist(), np.inf]):
+            if pieces:
+                piece = arrivals[(arrivals >= start) & (arrivals < until)]
+                assert stage.advance(piece, 0, until) == len(piece)
+            else:
+                position = stage.advance(arrivals, position, until)
+                assert position == np.searchsorted(arrivals, until)
+        stage.finish()
+        return seen(stage)
+
+    whole = run(np.zeros(0))
+    random = np.sort(np.random.default_rng(2).uniform(0.0, MINUTES_S, 500))
+    assert run(np.arange(5.0, MINUTES_S, 5.0)) == whole
+    assert run(np.arange(60.0, MINUTES_S, 60.0)) == whole
+    assert run(random) == whole
+    assert run(random, pieces=True) == whole
+    assert run(arrivals[::100]) == whole  # cuts at the very times of arrivals
+
+
+def test_draining_loses_nothing() -> None:
+    """With a long queue on each replica all are drained: what they had is answered, what comes later is refused."""
+    arrivals = poisson(400.0, 20.0)
+    stage = stage_of([0, 0, 1], arrivals, overflow=False, bouncers=False)
+    position = stage.advance(arrivals, 0, 10.0)
+    for number in (0, 1, 2, 2):  # repeatable
+        stage.drain(number, 10.0)
+    stage.advance(arrivals, position, np.inf)
+    stage.finish()
+    recording = stage.recording()
+    assert stage.by_instances == position
+    assert np.isfinite(recording.finish_s[:position]).all()
+    assert (recording.slot[position:] == -2).all()
+    for number, overhead_s in ((0, 0.0), (1, 0.0), (2, 0.01)):
+        last = recording.finish_s[recording.slot == number].max()
+        assert last > 12.0
+        assert stage.idle_at(number) == pytest.approx(last - overhead_s, abs=1e-9)
+
+
+def test_a_drained_replica_gets_nothing_and_a_resumed_one_works_again() -> None:
+    """Draining is for routing; `add` brings the same number back."""
+    arrivals = np.arange(0.5, 30.0, 0.5)
+    stage = stage_of([0, 1], arrivals)
+    position = stage.advance(arrivals, 0, 10.0)
+    stage.remove(0, 10.0)
+    position = stage.advance(arrivals, position, 20.0)
+    stage.add(0, 0, 20.0)
+    stage.advance(arrivals, position, np.inf)
+    stage.finish()
+    slot = stage.recording().slot
+    np.testing.assert_array_equal(slot, np.where((arrivals < 10.0) | (arrivals >= 20.0), 0, 1))
+
+
+def test_a_replica_takes_nothing_before_it_is_ready() -> None:
+    """Added at 0 for 5 s: nothing starts earlier, and a bouncer counts the wait."""
+    stage = StageSimulation([CPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, record=3)
+    stage.add(0, 0, 5.0)
+    stage.advance(np.array([1.0, 4.9, 6.0]), 0, np.inf)
+    stage.finish()
+    assert stage.recording().slot.tolist() == [-2, 0, 0]
+    assert stage.recording().start_s.tolist()[1:] == [5.0, 6.0]
+
+
+def test_speed_holds_from_the_next_batch_on() -> None:
+    """A batch under way or due keeps its pace, the next takes 1 / factor times as long; later it is fast again."""
+    arrivals = np.array([0.0, 0.01, 1.0, 2.0])
+    stage = stage_of([0], arrivals, overflow=False, bouncers=False)
+    position = stage.advance(arrivals, 0, 0.5)  # the second batch was due at 0.0431, though nobody looked
+    stage.set_speed(0, 0.25, 0.5)
+    position = stage.advance(arrivals, position, 1.5)
+    stage.set_speed(0, 1.0, 1.5)
+    stage.advance(arrivals, position, np.inf)
+    stage.finish()
+    recording = stage.recording()
+    taken = recording.finish_s - recording.start_s
+    assert taken == pytest.approx([0.0431, 0.0431, 4 * 0.0431, 0.0431])
+
+
+def test_slowed_and_drained_in_one_tick_of_a_large_fleet() -> None:
+    """Between two advances a replica may change its kind and drain: the trees of the new kind are not laid out yet."""
+    arrivals = poisson(20_000.0, 2.0)
+    stage = stage_of([0] * 500, arrivals, overflow=False, bouncers=False)
+    stage.set_speed(0, 0.5, 0.0)
+    position = stage.advance(arrivals, 0, 1.0)
+    for number in range(0, 500, 7):
+        stage.set_speed(number, 0.5, 1.0)
+        stage.drain(number, 1.0)
+    stage.advance(arrivals, position, np.inf)
+    stage.finish()
+    assert stage.by_instances == len(arrivals)
+    assert np.isfinite(stage.recording().finish_s).all()
+
+
+def test_a_shorter_horizon_is_a_shorter_promise() -> None:
+    """Spot: nobody is promised more than what a notice leaves, here 0.3 s of an RT_max of 0.6 s."""
+    arrivals = poisson(200.0, 60.0)
+    stage = StageSimulation(
+        [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], record=len(arrivals)
+    )
+    stage.add(0, 0, 0.0)
+    stage.advance(arrivals, 0, np.inf)
+    stage.finish()
+    latencies = stage.recording().finish_s - arrivals
+    assert stage.rejected > 0
+    assert 0.25 < latencies[np.isfinite(latencies)].max() <= 0.3 + 1e-6
+
+
+def test_two_choices_lie_between_chance_and_the_best() -> None:
+    """Mean wait at load 0.9 on 20 replicas: more than by asking all, far less than M/D/1's of a random choice."""
+    service_s, replicas, load = 0.1, 20, 0.9
+    arrivals = poisson(load * replicas / service_s, 2000.0)
+
+    def mean_wait(two_choices: bool) -> tuple[float, Floats]:
+        stage = StageSimulation(
+            [candidate([service_s])], rt_max_s=9.0, end_s=2000.0, function=None, bouncers=False, two_choices=two_choices
+        )
+        for number in range(replicas):
+            stage.add(number, 0, 0.0)
+        stage.advance(arrivals, 0, np.inf)
+        stage.finish()
+        return (stage.latency_mean_s() or 0.0) - service_s, np.array([stage.busy_s(n) for n in range(replicas)])
+
+    best, _ = mean_wait(False)
+    two, busy = mean_wait(True)
+    chance = load * service_s / (2.0 * (1.0 - load))
+    assert best < two < 0.3 * chance
+    np.testing.assert_allclose(busy, busy.mean(), rtol=0.02)

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.domain.fleet import Fleet
+from mark.domain.load import FloatArray, Forecast
+from mark.domain.offer import Market
+from mark.domain.plan import Plan
+from mark.domain.service import Deployment
+from mark.planning.mark import USABLE, Mark, savings
+from mark.planning.port import Situation
+from tests.planning.build import deployment, fleet, forecast, sold, usual
+
+SMALL, LARGE = "small/on-demand", "large/on-demand"
+
+
+def decided(of: Deployment, running: Fleet, believed: Forecast, *, first: bool = False) -> Plan:
+    return Mark("mark", of).plan(Situation(0.0, of, running, believed, first=first), None)[0]
+
+
+def small(**changes: object) -> Deployment:
+    """10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a function."""
+    return deployment(sold("small", 0.2), latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
+
+
+@settings(max_examples=25, deadline=None)
+@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
+def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
+    """Concave and rising in capacity, never above the expected load, and equal to it where everything is covered."""
+    saved = savings(forecast(rate, spread, peak), 0.6)
+    served = saved.served[:, 1]
+    assert np.all(np.diff(served) >= -1e-9)
+    assert np.all(np.diff(served, 2) <= 1e-9 * rate)
+    assert np.all(served <= saved.spacing_rps * np.arange(len(served)) + 1e-9)
+    # The normal within a step is cut at zero, which can only add.
+    assert served[-1] >= rate * 0.99
+    assert np.allclose(saved.served[:, 5] - saved.served[:, 4], served)
+
+
+def test_savings_against_plain_sampling() -> None:
+    """The same expectation by drawing quantiles and normals one by one, within the error of drawing."""
+    believed = forecast(100.0, 0.5, peak=1.4)
+    saved = savings(believed, 0.6)
+    rng = np.random.default_rng(5)
+    rates = rng.choice(believed.mean_at(0.5)[0] * (1.0 + 0.5 * (2.0 * np.arange(0.05, 1.0, 0.1) - 1.0)), 200_000)
+    unrest = (0.4 * 100.0 / 1.63) ** 2 - 100.0 / 5.0
+    demand = np.maximum(0.0, rng.normal(rates, np.sqrt(rates / 0.6 + unrest * (rates / 100.0) ** 2)))
+    for level in (10, 24, 40):
+        expected = np.minimum(demand, level * saved.spacing_rps).mean()
+        assert saved.served[level, 1] == pytest.approx(expected, rel=0.01)
+
+
+def test_certain_load_is_covered_and_no_more() -> None:
+    """Steady 90 requests/s need ten of ten at 95 % usable; the eleventh would serve next to nothing."""
+    count = decided(small(), Fleet(()), forecast(90.0), first=True).counts[SMALL]
+    assert 9 <= count <= 11
+
+
+def test_cover_is_a_newsvendors_quantile() -> None:
+    """An instance pays from 28 % use on: of a load spread evenly over 0..200, about the lower 72 % are covered."""
+    plan = decided(small(rt_max_s=60.0), Fleet(()), forecast(100.0, 1.0), first=True)
+    share = 0.2 / 3600.0 / (USABLE * 10.0) / small().function.usd_per_request  # type: ignore[union-attr]
+    assert plan.counts[SMALL] * USABLE * 10.0 == pytest.approx(200.0 * (1.0 - share), abs=12.0)
+
+
+def test_dearer_functions_buy_more_instances() -> None:
+    """The dearer an overflowed request, the higher the quantile that is covered."""
+    believed = forecast(100.0, 0.8)
+    cheap = decided(small(function_ms=200.0), Fleet(()), believed, first=True).counts[SMALL]
+    dear = decided(small(function_ms=500.0), Fleet(()), believed, first=True).counts[SMALL]
+    assert dear > cheap
+
+
+@pytest.mark.parametrize("function_ms", [None, 900.0])
+def test_nearly_all_is_covered_where_functions_cannot_keep_the_promise(function_ms: float | None) -> None:
+    """Overflow is then a miss of the SLO, not a price."""
+    plan = decided(small(function_ms=function_ms), Fleet(()), forecast(100.0, 0.5), first=True)
+    assert plan.capacity_rps >= 145.0
+    assert "misses of the SLO" in plan.targets[0].reason
+
+
+def step(before: float, after: float, at: int) -> FloatArray:
+    return np.where(np.arange(60) < at, before, after)
+
+
+def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
+    """A certain rise is launched for when the boot of three minutes just reaches it, and not earlier."""
+    running = fleet({SMALL: 3})
+    late = decided(small(), running, forecast(step(28.0, 90.0, 4))).counts[SMALL]
+    due = decided(small(), running, forecast(step(28.0, 90.0, 3))).counts[SMALL]
+    assert (late, due >= 9) == (3, True)
+
+
+def test_a_spike_that_ends_before_the_boot_launches_nothing() -> None:
+    """What is over in three minutes goes to functions."""
+    assert decided(small(), fleet({SMALL: 3}), forecast(step(90.0, 28.0, 3))).counts == {SMALL: 3}
+
+
+def test_a_short_surge_is_not_worth_its_launch() -> None:
+    """Launching pays only for what is served beyond the price of the boot."""
+    surge = np.where((np.arange(60) >= 3) & (np.arange(60) < 4), 90.0, 28.0)
+    assert decided(small(), fleet({SMALL: 3}), forecast(surge)).counts == {SMALL: 3}
+
+
+def test_a_short_dip_stops_nothing_and_a_long_one_does() -> None:
+    """Idling for two minutes is cheaper than launching again, idling for half an hour is not."""
+    running = fleet({SMALL: 10})
+    dip = np.where(np.arange(60) < 2, 30.0, 90.0)
+    assert decided(small(), running, forecast(dip)).counts == {SMALL: 10}
+    assert decided(small(), running, forecast(30.0)).counts[SMALL] <= 4
+
+
+@settings(max_examples=150, deadline=None)
+@given(rate=st.floats(0.0, 400.0), spread=st.floats(0.0, 1.0), running=st.integers(0, 40))
+def test_a_steady_forecast_does_not_flap(rate: float, spread: float, running: int) -> None:
+    """On the same beliefs the plans come to rest within a few minutes, whatever ran before."""
+    of = usual()
+    plans = [{SMALL: running, LARGE: running // 10}]
+    for _ in range(5):
+        plans.append(decided(of, fleet(plans[-1]), forecast(rate, spread)).counts)
+    assert plans[-1] == plans[-2]
+
+
+def test_cheap_requests_at_the_bottom_and_small_steps_on_top() -> None:
+    """Steady 230: two large ones are full, the rest is not worth a third but a few small ones."""
+    plan = decided(usual(), Fleet(()), forecast(218.0), first=True)
+    assert plan.counts[LARGE] == 2
+    assert 2 <= plan.counts[SMALL] <= 5
+
+
+def test_running_instances_are_not_swapped_for_slightly_cheaper_ones() -> None:
+    """Ten small ones that run serve 90 requests/s; a large one would save less than its boot costs."""
+    assert decided(usual(), fleet({SMALL: 10}), forecast(90.0)).counts == {SMALL: 10}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60)
+)
+def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, running: int) -> None:
+    """Neither max_instances nor max_usd_per_hour is exceeded by a plan."""
+    of = usual(max_instances=most, max_usd_per_hour=usd)
+    plan = decided(of, fleet({SMALL: running}), forecast(rate, 0.5))
+    assert sum(plan.counts.values()) <= most
+    assert sum(n * {SMALL: 0.2, LARGE: 1.5}[o] for o, n in plan.counts.items()) <= usd + 1e-6
+
+
+def test_no_load_needs_no_fleet() -> None:
+    """Functions answer what comes rarely."""
+    assert decided(usual(), fleet({SMALL: 2}), forecast(0.0)).counts == {}
+    assert decided(usual(), Fleet(()), forecast(0.01), first=True).counts == {}
+
+
+def test_spot_has_standbys() -> None:
+    """As in the paper, stopped burstables stand by for interrupted spot instances."""
+    of = deployment(
+        sold("small", 0.06, Market.SPOT, "a"),
+        sold("small", 0.2),
+        sold("tiny", 0.01, Market.BURSTABLE),
+        latencies_ms={"small": 100.0, "tiny": 300.0},
+    )
+    plan = decided(of, Fleet(()), forecast(90.0), first=True)
+    assert set(plan.counts) == {"small/spot/a"}
+    assert [target.offer for target in plan.standbys] == ["tiny/burstable"]
+
+
+def test_functions_alone_and_no_forecast_are_said() -> None:
+    """A deployment without offers plans nothing; without a forecast the fleet stays."""
+    alone = replace(usual(), offers=(), candidates=())
+    assert decided(alone, Fleet(()), forecast(10.0)).notes == ("functions alone serve",)
+    plan, _ = Mark("mark", usual()).plan(Situation(0.0, usual(), fleet({SMALL: 3})), None)
+    assert plan.counts == {SMALL: 3}
+
+
+def test_reasons_speak_of_load_and_money() -> None:
+    """What is believed for when, what there is, what one costs and what it can save."""
+    (target,) = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2)).targets
+    assert "forecast p50 90, p90 104 requests/s at +180 s against capacity 30" in target.reason
+    assert "one costs 0.200 $/h and saves up to" in target.reason

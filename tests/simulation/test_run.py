@@ -1,0 +1,198 @@
+"""Whole runs: the real controller, policies and kernel in the virtual world."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mark.domain.errors import BadInput, Infeasible
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.result import SimulationResult
+from mark.simulation.run import bound, compare, plan_once, simulate, split_policy
+
+HOUR = 3600.0
+MMPP = "synthetic:mmpp?rates=20,80&dwell_s=300"
+
+
+def request(**changes: Any) -> RunRequest:
+    base = RunRequest(trace=MMPP, service="inception-v3", start_s=6 * HOUR, duration_s=HOUR, predictor="seasonal-naive")
+    return dataclasses.replace(base, **changes)
+
+
+def without_speed(result: SimulationResult) -> str:
+    return json.dumps({k: v for k, v in result.as_json().items() if k != "speed"}, sort_keys=True)
+
+
+def check_laws(result: SimulationResult) -> None:
+    """What holds in every run, whatever the policy, the seed and the world."""
+    out = result.as_json()
+    requests = out["requests"]
+    assert requests["total"] == requests["instances"] + requests["functions"] + requests["rejected"]
+    assert requests["total"] == out["trace"]["requests"]
+    bill = out["bill_usd"]
+    assert bill["total"] == pytest.approx(sum(v for k, v in bill.items() if k != "total"))
+    assert all(v >= 0.0 for v in bill.values())
+    assert out["regret"] is None or out["regret"] >= 1.0
+    if requests["rejected"]:
+        assert out["regret"] is None
+    timeline = result.timeline
+    assert timeline.arrival_rps.sum() * 60.0 == pytest.approx(requests["total"], rel=1e-9)
+    spent = sum(float(usd[-1]) for usd in timeline.spent_usd.values())
+    assert spent == pytest.approx(bill["total"], rel=1e-6)
+    for usd in timeline.spent_usd.values():
+        assert np.all(np.diff(usd) >= -1e-9)
+    slo = out["slo"]
+    late = result.requests.late
+    assert slo["attainment"] == pytest.approx(
+        (requests["instances"] + requests["functions"] - late) / requests["total"]
+    )
+    latency = out["latency_ms"]
+    quantiles = [latency[k] for k in ("p50", "p95", "p98", "p99", "p999", "max")]
+    assert quantiles == sorted(quantiles)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["mark", "mark-paper", "reactive", "static-peak", "static-mean", "oracle", "target-tracking", "fixed:c5.xlarge=10"],
+)
+def test_every_policy_keeps_the_laws(policy: str) -> None:
+    """Requests are conserved, the bill is the sum of its parts, no run beats the bound."""
+    check_laws(simulate(request(policy=policy)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_spot_with_interruptions_loses_no_request(seed: int) -> None:
+    """Every request is answered although instances are taken away all the time."""
+    result = simulate(
+        request(
+            seed=seed,
+            policy="mark-paper",
+            markets=("on-demand", "spot", "burstable"),
+            sensitivity=Sensitivity(interruptions=30_000.0),
+        )
+    )
+    check_laws(result)
+    assert result.fleet.interrupted > 0
+    assert result.requests.rejected == 0
+    assert result.bill.spot > 0.0
+
+
+def test_one_seed_one_result() -> None:
+    """Two runs with one seed are identical except for their speed; another seed is another run."""
+    first, second = simulate(request(seed=3)), simulate(request(seed=3))
+    assert without_speed(first) == without_speed(second)
+    assert [d.text for d in first.decisions] == [d.text for d in second.decisions]
+    assert without_speed(simulate(request(seed=4))) != without_speed(first)
+
+
+def test_all_policies_face_the_same_arrivals() -> None:
+    """What arrives depends on trace and seed only."""
+    results = compare(request(), ("mark", "mark-paper:seasonal-naive", "static-mean"))
+    assert list(results) == ["mark", "mark-paper:seasonal-naive", "static-mean"]
+    rates = [r.timeline.arrival_rps for r in results.values()]
+    assert all(np.array_equal(rates[0], other) for other in rates[1:])
+
+
+def test_static_peak_costs_what_its_instances_cost() -> None:
+    """The bill of a fleet that never changes is count x price x time, to the cent."""
+    result = simulate(request(policy="fixed:c5.xlarge=10"))
+    assert result.bill.on_demand == pytest.approx(10 * 0.17)
+    assert result.bill.total == result.bill.on_demand
+    assert result.fleet.launched == 0
+    assert result.requests.functions == 0
+
+
+def test_a_cold_start_begins_with_nothing() -> None:
+    """Without a first fleet, functions answer until instances are ready, and every launch counts."""
+    warm, cold = simulate(request()), simulate(request(cold_start=True))
+    assert cold.timeline.capacity_rps[0] == 0.0
+    assert warm.timeline.capacity_rps[0] > 0.0
+    assert cold.requests.functions > warm.requests.functions
+    assert cold.fleet.launched > 0
+    check_laws(cold)
+
+
+def test_the_oracle_is_not_dearer_than_a_forecast() -> None:
+    """Perfect forecasts on a load of sudden steps save money."""
+    results = compare(request(duration_s=3 * HOUR), ("mark", "oracle"))
+    assert results["oracle"].bill.total < results["mark"].bill.total
+
+
+def test_a_worse_world_does_not_lower_the_bill() -> None:
+    """Sensitivity: 30 % less capacity costs a fixed policy more."""
+    base, worse = (
+        simulate(request(policy="static-peak")),
+        simulate(request(policy="static-peak", sensitivity=Sensitivity(capacity=0.7))),
+    )
+    assert worse.bill.total > base.bill.total
+
+
+def test_a_gap_is_bridged_without_requests(tmp_path: Any) -> None:
+    """No requests in a gap, the plan stays, and the gap is reported."""
+    rows = [f"{t},{600}" for t in range(0, 7200, 60) if not 3600 <= t < 4800]
+    trace = tmp_path / "gap.csv"
+    trace.write_text("t_seconds,count\n" + "\n".join(rows) + "\n")
+    result = simulate(request(trace=str(trace), start_s=600.0, duration_s=None, policy="mark-paper"))
+    check_laws(result)
+    quiet = (result.timeline.t_s >= 3000.0) & (result.timeline.t_s < 4200.0)
+    assert result.timeline.arrival_rps[quiet].sum() == 0.0
+    assert any("gap" in note for note in result.notes)
+    ready = sum(result.timeline.instances.values())
+    assert ready[quiet].min() == ready[quiet].max()
+
+
+def test_one_request_is_a_trace(tmp_path: Any) -> None:
+    """The smallest part that can be simulated."""
+    trace = tmp_path / "one.csv"
+    trace.write_text("t_seconds\n5.0\n")
+    result = simulate(request(trace=str(trace), start_s=0.0, duration_s=None, policy="static-mean"))
+    assert result.requests.total == 1
+
+
+def test_bound_and_plan_answer_without_a_run() -> None:
+    """`mark bound` prints two bounds, the looser one lower; `mark plan` one decision with its forecast."""
+    at_zero, within_slo, total = bound(request())
+    assert total > 0
+    assert at_zero.usd is not None
+    assert within_slo.usd is not None
+    assert within_slo.usd <= at_zero.usd
+    plan, forecast, deployment, _ = plan_once(request(policy="mark-paper"), 8 * HOUR)
+    assert forecast is not None
+    assert forecast.steps == 60
+    assert set(plan.counts) <= {offer.name for offer in deployment.offers}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"policy": "nonsense"}, "nonsense"),
+        ({"predictor": "nonsense"}, "nonsense"),
+        ({"service": "nonsense"}, "nonsense"),
+        ({"trace": "synthetic:nonsense"}, "nonsense"),
+        ({"scale": 1e12}, "1e11"),
+        ({"markets": ("moon",)}, "moon"),
+    ],
+)
+def test_what_does_not_exist_is_named(changes: dict[str, Any], words: str) -> None:
+    """Bad input is one line that names the value."""
+    with pytest.raises(BadInput, match=words) as caught:
+        simulate(request(**changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_slo_nothing_can_meet_is_infeasible(tmp_path: Any) -> None:
+    """Exit 3 material: it says which type came closest."""
+    service = tmp_path / "s.toml"
+    service.write_text('[service]\nname = "x"\nmodel = "nasnet"\nslo_ms = 5\nslo_attainment = 0.98\n')
+    with pytest.raises(Infeasible, match=r"c5|p2|g4|lambda"):
+        simulate(request(service=str(service), catalog="aws-2019"))
+
+
+def test_a_policy_name_may_carry_its_predictor() -> None:
+    assert split_policy("mark-paper:artefact", "auto") == ("mark-paper", "artefact")
+    assert split_policy("mark", "auto") == ("mark", "auto")
+    assert split_policy("fixed:c5.xlarge=3", "auto") == ("fixed:c5.xlarge=3", "auto")
