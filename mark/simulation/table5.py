@@ -187,7 +187,7 @@ def _every_type(inputs: Inputs) -> tuple[tuple[str, float, float | None], ...]:
         plain = offer.instance.removeprefix("ml.")
         if offer.market is not Market.SAGEMAKER or plain not in inputs.deployment.profiles:
             continue
-        policy = sagemaker_policy(inputs.deployment, offer.instance, batched=False)
+        policy = sagemaker_policy(inputs.deployment, offer.instance, batched=False, evaluated=inputs.evaluated)
         result = Simulation(replace(inputs, request=replace(inputs.request, with_bound=False)), policy, "auto").run()
         rows.append((offer.instance, result.bill.total, result.slo_result.attainment))
     return tuple(sorted(rows, key=lambda row: (row[1], row[0])))

@@ -35,8 +35,7 @@ _PEEK_LINES = 20
 _NOT_LOGS = frozenset({"ELBAccessLogTestFile"})
 _DELIVERED = re.compile(r"_(\d{8}T\d{4})Z_")
 
-_INSIDE = rb'[^"\\\n]*+(?:\\.[^"\\\n]*+)*+'
-_TEXT = b'"' + _INSIDE + b'"'
+_TEXT = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 # type time elb client target, three times, two status codes, two sizes; "request" "user_agent"; cipher protocol group;
 # "trace_id" "domain_name" "chosen_cert_arn"; priority; request_creation_time; what follows grows with the years.
 _ALB = re.compile(
@@ -61,48 +60,48 @@ class LogFormat(Enum):
 
 _PATTERNS = {LogFormat.ALB: _ALB, LogFormat.COMMON: _COMMON}
 
-_ALB_NAMES = (
-    "type", "time", "elb", "client:port", "target:port", "request_processing_time", "target_processing_time",
-    "response_processing_time", "elb_status_code", "target_status_code", "received_bytes", "sent_bytes", "request",
-    "user_agent", "ssl_cipher", "ssl_protocol", "target_group_arn", "trace_id", "domain_name", "chosen_cert_arn",
-    "matched_rule_priority", "request_creation_time", "actions_executed", "redirect_url", "error_reason",
-    "target:port_list", "target_status_code_list", "classification", "classification_reason", "conn_trace_id",
-    "transformed_host", "transformed_uri", "request_transform_status",
-)  # fmt: skip
-_ADDRESSES = frozenset({"client", "target"})  # compared with the port and without it
-# A word of an ALB line, quoted or not: both are read wherever they stand.
-_WORD = rb'(?:[^ "\n]++|' + _TEXT + rb")"
-_WORD_HELD = rb'(?:([^ "\n]++)|"(' + _INSIDE + rb')")'
-_ALB_REQUEST = rb"(?:[^ \n]++ ){12}"
+# What finds a field in one line (without its line feed), as the only group that takes part.
+_WORD, _TO_QUOTE = rb"[^ ]++", rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_QUOTED = b'"' + _TO_QUOTE + b'"'
+_HELD = rb'(?:([^ "]++)|"(' + _TO_QUOTE + rb')")'
+_ALB_LINE = (
+    "type time elb client:port target:port request_processing_time target_processing_time response_processing_time "
+    'elb_status_code target_status_code received_bytes sent_bytes "request" "user_agent" ssl_cipher ssl_protocol '
+    'target_group_arn "trace_id" "domain_name" "chosen_cert_arn" matched_rule_priority request_creation_time '
+    '"actions_executed" "redirect_url" "error_reason" "target:port_list" "target_status_code_list" "classification" '
+    '"classification_reason" conn_trace_id "transformed_host" "transformed_uri" "request_transform_status"'
+)
+_ALB_WORDS = [_QUOTED if name.startswith('"') else _WORD for name in _ALB_LINE.split()]
+_ALB_REQUEST = rb'(?:[^ ]++ ){12}"'
 # A user may hold blanks, or be missing.
-_COMMON_REQUEST = rb"[^ \n]++ [^ \n]++ [^\[\n]*+\[[^\]\n]*+\] "
-# Within a request, after its first quote: `GET https://host:443/path?query HTTP/1.1` or `GET /path HTTP/1.1`.
-_METHOD = rb'([^ "\n]++)'
-_SITE = rb'(?:\[[^\] "\n]*+\]|[^:/? "\n]++)'
-_HOST = rb'[^ "\n]*+ [a-z]++://(' + _SITE + rb")"
-_PATH = rb'[^ "\n]*+ (?:[a-z]++://' + _SITE + rb'(?::\d++)?+)?+([^? "\\\n]++(?:\\.[^? "\\\n]*+)*+)'
-
-# By format and field: what finds the field from the beginning of a line, as the only group that takes part.
+_COMMON_TIME = rb"[^ ]++ [^ ]++ [^\[]*+\[[^\]]*+\] "
+_COMMON_SIZES = _COMMON_TIME + _QUOTED + rb" [^ ]++ [^ ]++ "
+# After the quote that opens a request: `GET https://host:443/path?query HTTP/1.1` or `GET /path?query HTTP/1.1`.
+_SITE = rb'(?:\[[^\] "]*+\]|[^:/? "]++)'
+_METHOD = rb'([^ "]++)'
+_HOST = rb'[^ "]*+ [a-z]++://(' + _SITE + rb")"
+_PATH = rb'[^ "]*+ (?:[a-z]++://' + _SITE + rb'(?::\d++)?+)?+([^? "\\]++(?:\\.[^? "\\]*+)*+)'
 _FIELDS: dict[LogFormat, dict[str, bytes]] = {
     LogFormat.ALB: {
-        **{name: rb"(?:%b ){%d}%b" % (_WORD, i, _WORD_HELD) for i, name in enumerate(_ALB_NAMES)},
-        "client": rb"(?:[^ \n]++ ){3}([^ \n]++)",
-        "target": rb"(?:[^ \n]++ ){4}([^ \n]++)",
-        "method": _ALB_REQUEST + b'"' + _METHOD,
-        "host": _ALB_REQUEST + b'"' + _HOST,
-        "path": _ALB_REQUEST + b'"' + _PATH,
+        **{name.strip('"'): b" ".join([*_ALB_WORDS[:i], _HELD]) for i, name in enumerate(_ALB_LINE.split())},
+        "client": rb"(?:[^ ]++ ){3}([^ ]++)",
+        "target": rb"(?:[^ ]++ ){4}([^ ]++)",
+        "method": _ALB_REQUEST + _METHOD,
+        "host": _ALB_REQUEST + _HOST,
+        "path": _ALB_REQUEST + _PATH,
     },
     LogFormat.COMMON: {
-        "host": rb"([^ \n]++)",
-        "user": rb"[^ \n]++ [^ \n]++ ([^\[\n]*?) ?\[",
-        "request": _COMMON_REQUEST + b'"(' + _INSIDE + b')"',
-        "method": _COMMON_REQUEST + b'"' + _METHOD,
-        "path": _COMMON_REQUEST + b'"' + _PATH,
-        "status": _COMMON_REQUEST + _TEXT + rb" ([^ \n]++)",
-        "referer": _COMMON_REQUEST + _TEXT + rb' [^ \n]++ [^ \n]++ "(' + _INSIDE + rb')"',
-        "user_agent": _COMMON_REQUEST + _TEXT + rb" [^ \n]++ [^ \n]++ " + _TEXT + rb' "(' + _INSIDE + rb')"',
+        "host": rb"([^ ]++)",
+        "user": rb"[^ ]++ [^ ]++ ([^\[]*?) ?\[",
+        "request": _COMMON_TIME + _HELD,
+        "method": _COMMON_TIME + b'"' + _METHOD,
+        "path": _COMMON_TIME + b'"' + _PATH,
+        "status": _COMMON_TIME + _QUOTED + rb" ([^ ]++)",
+        "referer": _COMMON_SIZES + _HELD,
+        "user_agent": _COMMON_SIZES + _QUOTED + b" " + _HELD,
     },
 }
+_ADDRESSES = frozenset({"client", "target"})  # compared with the port and without it
 
 
 def log_format(block: bytes) -> LogFormat | None:
