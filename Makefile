@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TRACE ?= traces/shop-day.csv.gz
+TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html

@@ -179,6 +179,8 @@ class SimpyModel:
                     finish, bool(replica.open), replica.number, best_s, bool(best.open), best.number
                 ):
                     best, best_s = replica, finish
+            waits = best.n_batch > 1 and not best.open and best.free_s > now
+            best_s += batching.reserve_s(waits, best.service_s[1], best.service_s[best.n_batch])
             if not admission.in_time(best_s - now, RT_MAX_S):
                 self.rejected += 1
                 continue

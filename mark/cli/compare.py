@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mark.cli.options import Commands, add_run_options, policy_list, request_from
-from mark.cli.output import deliver, progress
+from mark.cli.output import cores, deliver, progress
 from mark.cli.report import report, slo_code
 
 _DEFAULT = "mark,mark-paper,reactive,static-peak,target-tracking,oracle"
@@ -32,11 +32,11 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.table import compare_table
-    from mark.simulation.run import compare
+    from mark.simulation.many import compare
 
     names = args.policies if args.policy in (None, *args.policies) else (args.policy, *args.policies)
     with progress("comparing") as bar:
-        results = compare(request_from(args, bar), names)
+        results = compare(request_from(args, bar), names, workers=cores())
     data = {"schema": 1, "policies": {name: result.as_json() for name, result in results.items()}}
     deliver(data, args.json, lambda: compare_table(results))
     if args.report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,6 +52,11 @@ def write_file(path: str, text: str, option: str) -> None:
     except OSError as error:
         raise BadInput(f"cannot be written ({error.strerror})", option, path) from None
     print(f"{option.removeprefix('--')}: {path}", file=sys.stderr)
+
+
+def cores() -> int:
+    """Processes to spread runs over."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

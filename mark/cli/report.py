@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mark.cli.options import request_from
-from mark.cli.output import progress, show, write_file
+from mark.cli.output import cores, progress, show, write_file
 
 if TYPE_CHECKING:
     from mark.simulation.request import RunRequest
@@ -18,24 +18,18 @@ if TYPE_CHECKING:
 def report(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> None:
     """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page."""
     from mark.reporting.report import render_report
-    from mark.reporting.sensitivity import VARIATIONS, sensitivity
+    from mark.reporting.sensitivity import sensitivity
     from mark.reporting.table import sensitivity_table
-    from mark.simulation.run import simulate, split_policy
+    from mark.simulation.many import run_all, split_policy
 
     requests = {}
     for name in results:
         policy, predictor = split_policy(name, args.predictor)
         requests[name] = replace(request_from(args), policy=policy, predictor=predictor)
-    runs, done = len(VARIATIONS) * len(requests), 0
     with progress("what if") as bar:
 
-        def run(request: RunRequest) -> SimulationResult:
-            nonlocal done
-            before = done
-            share = None if bar is None else lambda part: bar((before + part) / runs)
-            result = simulate(replace(request, progress=share))
-            done += 1
-            return result
+        def run(changed: Sequence[RunRequest]) -> list[SimulationResult]:
+            return run_all(changed, workers=cores(), progress=bar)
 
         rows = sensitivity(requests, results, run)
     if args.json != "-":

@@ -17,8 +17,12 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("what", choices=("table2", "table5"))
-    parser.add_argument("--trace", metavar="TRACE", help="table5: the traffic to replay (default: the Twitter stream of "
-        "MARK_DATA or ../shared/data where it is there, else generated)")
+    parser.add_argument(
+        "--trace",
+        metavar="TRACE",
+        help="table5: the traffic to replay (default: the Twitter stream of MARK_DATA or ../shared/data where it is "
+        "there, else generated)",
+    )
     parser.add_argument("--spot-trace", metavar="FILE", help="table5: a preemption series, as one more column")
     add_json(parser)
     parser.set_defaults(run=run)

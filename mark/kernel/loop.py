@@ -202,12 +202,17 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
     size += 1
     st.open_size[slot] = size
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
+    # Who was accepted late has no promise to lose, but those behind may.
+    answer = st.open_start_s[slot] + st.service_s[kind, size] + st.overhead_s[kind]
+    oldest = 0
+    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.horizon_s[kind]):
+        oldest += 1
     if size < full and _joins(
         st.open_start_s[slot],
         st.service_s[kind, size],
         st.service_s[kind, size + 1],
         st.service_s[kind, 1],
-        st.member_s[slot, 0],
+        st.member_s[slot, oldest],
         st.overhead_s[kind],
         st.horizon_s[kind],
     ):

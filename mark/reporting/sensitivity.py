@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mark.reporting.takeaway import kept
@@ -40,19 +40,19 @@ class Variation:
 def sensitivity(
     requests: Mapping[str, RunRequest],
     base: Mapping[str, SimulationResult],
-    run: Callable[[RunRequest], SimulationResult],
+    run: Callable[[Sequence[RunRequest]], list[SimulationResult]],
 ) -> list[Variation]:
     """Run every policy again, without its bound, under each of the four variations.
 
     `requests` and `base` hold, by policy name, what was asked and what came out of it. Errors of `run` pass through.
     """
-    rows = []
-    for label, change in VARIATIONS:
-        results = {
-            name: run(replace(request, sensitivity=change, with_bound=False)) for name, request in requests.items()
-        }
-        rows.append(variation(label, base, results))
-    return rows
+    changed = [
+        replace(request, sensitivity=change, with_bound=False)
+        for _, change in VARIATIONS
+        for request in requests.values()
+    ]
+    results = iter(run(changed))
+    return [variation(label, base, {name: next(results) for name in requests}) for label, _ in VARIATIONS]
 
 
 def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:

@@ -20,7 +20,8 @@ def joins(
     """May one more request join a batch that has room?
 
     Only if the oldest request in it still finishes within its horizon (a promise once made is kept, unless it is
-    broken already), and if joining is no slower for the newcomer than a batch of its own right behind.
+    broken already: then `oldest_s` is of the oldest that would be in time, if any), and if joining is no slower for the
+    newcomer than a batch of its own right behind.
     """
     limit_s = oldest_s + horizon_s + TOLERANCE_S - overhead_s
     kept = start + service_joined_s <= limit_s or start + service_now_s > limit_s
@@ -34,4 +35,4 @@ def reserve_s(waits: bool, service_alone_s: float, service_full_s: float) -> flo
     saturated bouncer takes requests that just fit alone and may then let nobody join: batches of one, half the
     throughput, for as long as the overload lasts.
     """
-    return service_full_s - service_alone_s if waits else 0.0
+    return max(0.0, service_full_s - service_alone_s) if waits else 0.0

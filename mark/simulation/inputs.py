@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from mark.catalog.services import load_service, markets_of
 from mark.catalog.tables import load_catalog
-from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
@@ -81,10 +80,8 @@ def open_deployment(request: RunRequest) -> Deployment:
     return deploy(service, catalog, profiles)
 
 
-def open_inputs(request: RunRequest) -> Inputs:
-    """Raises BadInput for whatever cannot be used, Infeasible where no type can keep the SLO."""
-    deployment = open_deployment(request)
-    trace = open_trace(
+def trace_named_in(request: RunRequest) -> Trace:
+    return open_trace(
         request.trace,
         gaps=request.gaps,
         start_s=request.start_s,
@@ -92,6 +89,15 @@ def open_inputs(request: RunRequest) -> Inputs:
         seed=request.seed,
         log_filter=request.log_filter,
     )
+
+
+def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
+    """All that a run needs; `trace` where it is open already.
+
+    Raises BadInput for whatever cannot be used, Infeasible where no type can keep the SLO.
+    """
+    deployment = open_deployment(request)
+    trace = trace_named_in(request) if trace is None else trace
     part = trace.part(request.start_s, request.duration_s, request.scale)
     start_s, end_s = part.start_s, part.end_s
     train_s = start_s if request.train_s is None else min(request.train_s, start_s)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.domain.bill import Bill
-from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.offer import Market
@@ -429,34 +428,6 @@ def simulate(request: RunRequest) -> SimulationResult:
 def simulate_inputs(inputs: Inputs, policy: str, predictor: str) -> SimulationResult:
     """The same over inputs that are open already."""
     return Simulation(inputs, policy, predictor).run()
-
-
-def split_policy(named: str, predictor: str) -> tuple[str, str]:
-    """`name[:predictor]`, or `fixed:...` whose colon is its own."""
-    if named.startswith("fixed:"):
-        return named, predictor
-    name, _, other = named.partition(":")
-    return name, other or predictor
-
-
-def compare(request: RunRequest, policies: tuple[str, ...]) -> dict[str, SimulationResult]:
-    """Run every policy over the same arrivals; keyed by the names given, in their order."""
-    if len(set(policies)) < len(policies):
-        raise BadInput("a policy is named twice", "--policies", ",".join(policies))
-    inputs = open_inputs(request)
-    for named in policies:  # names are checked before hours are simulated
-        make_policy(split_policy(named, request.predictor)[0], inputs.deployment, inputs.evaluated)
-    results = {}
-    for i, named in enumerate(policies):
-        policy, predictor = split_policy(named, request.predictor)
-        progress = request.progress
-        if progress is not None:
-            part = lambda share, i=i: request.progress((i + share) / len(policies))  # type: ignore[misc] # noqa: E731
-            own = replace(inputs, request=replace(request, progress=part))
-        else:
-            own = inputs
-        results[named] = simulate_inputs(own, policy, predictor)
-    return results
 
 
 def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float) -> BoundProblem:

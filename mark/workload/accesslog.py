@@ -61,7 +61,8 @@ class LogFormat(Enum):
 _PATTERNS = {LogFormat.ALB: _ALB, LogFormat.COMMON: _COMMON}
 
 # What finds a field in one line (without its line feed), as the only group that takes part.
-_WORD, _TO_QUOTE = rb"[^ ]++", rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_WORD = rb"[^ ]++"
+_TO_QUOTE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _QUOTED = b'"' + _TO_QUOTE + b'"'
 _HELD = rb'(?:([^ "]++)|"(' + _TO_QUOTE + rb')")'
 _ALB_LINE = (

@@ -140,6 +140,14 @@ class Replica:
             start = batching.start_s(free, self.open.members[0][1], self.window_s)
         return start + self.service_s(size) + self.kind.overhead_s
 
+    def reserve_s(self) -> float:
+        """Time that the bouncer keeps for those who may still join the batch that a request would open."""
+        if self.open is not None:
+            return 0.0
+        largest = self.kind.policy.n_batch
+        waits = largest > 1 and (self.window_s > 0.0 or self.worker_free_s() > self.world.env.now)
+        return batching.reserve_s(waits, self.service_s(1), self.service_s(largest))
+
     def take(self, request: int, horizon_s: float) -> None:
         env = self.world.env
         if self.open is None:
@@ -147,9 +155,13 @@ class Replica:
             env.process(self.wait_for_window(self.open))
         batch = self.open
         batch.members.append((request, env.now))
-        size, oldest = len(batch.members), batch.members[0][1]
+        size = len(batch.members)
+        start = batching.start_s(self.worker_free_s(), batch.members[0][1], self.window_s)
+        answer = start + self.service_s(size) + self.kind.overhead_s
+        in_time = [arrival for _, arrival in batch.members if admission.in_time(answer - arrival, horizon_s)]
+        oldest = in_time[0] if in_time else env.now
         if size == self.kind.policy.n_batch or not batching.joins(
-            batching.start_s(self.worker_free_s(), oldest, self.window_s),
+            start,
             self.service_s(size),
             self.service_s(size + 1),
             self.service_s(1),
@@ -291,7 +303,7 @@ class World:
         now, case = self.env.now, self.case
         horizon = case.rt_max_s if case.bouncers else admission.NEVER_S
         best = self.choose()
-        latency = admission.NEVER_S if best is None else best.completion_s() - now
+        latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
         if best is not None and admission.in_time(latency, horizon):
             best.take(request, horizon)
             return

@@ -1,5 +1,6 @@
 """The four variations: each a run of its own, compared with the run as believed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mark.reporting.sensitivity import VARIATIONS, sensitivity, variation
@@ -11,9 +12,9 @@ from tests.reporting.results import result
 def test_every_policy_runs_again_under_each_variation_and_without_the_bound() -> None:
     asked: list[RunRequest] = []
 
-    def run(request: RunRequest) -> SimulationResult:
-        asked.append(request)
-        return result(request.policy, usd=20.0)
+    def run(requests: Sequence[RunRequest]) -> list[SimulationResult]:
+        asked.extend(requests)
+        return [result(request.policy, usd=20.0) for request in requests]
 
     requests = {"mark": RunRequest("t", "s"), "mark:arima": RunRequest("t", "s", predictor="arima")}
     base = {name: result(usd=9.5) for name in requests}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.rules.batching import joins, start_s
+from mark.rules.admission import TOLERANCE_S
+from mark.rules.batching import joins, reserve_s, start_s
 
 times = st.floats(0.0, 100.0)
 
@@ -33,8 +34,13 @@ def test_who_is_faster_in_a_batch_of_its_own_does_not_join() -> None:
     assert joins(0.0, 0.3, 0.6, 0.3, 0.0, 0.0, 10.0)  # equal: better to join, the worker is free sooner
 
 
-@given(times, times, times, times, times, times, st.floats(0.0, 1e3), st.floats(0.0, 1e3))
-def test_a_longer_horizon_lets_no_fewer_join(
+def test_a_broken_promise_keeps_nobody_out() -> None:
+    """The oldest is late already: those behind it may as well be served together."""
+    assert joins(0.7, 0.3, 0.4, 0.3, 0.0, 0.0, 0.6)
+
+
+@given(times, times, times, times, times, times, times)
+def test_joining_breaks_no_promise(
     start: float,
     now_s: float,
     joined_s: float,
@@ -42,8 +48,14 @@ def test_a_longer_horizon_lets_no_fewer_join(
     oldest_s: float,
     overhead_s: float,
     horizon_s: float,
-    more_s: float,
 ) -> None:
-    """Monotone in the promise."""
-    if joins(start, now_s, joined_s, alone_s, oldest_s, overhead_s, horizon_s):
-        assert joins(start, now_s, joined_s, alone_s, oldest_s, overhead_s, horizon_s + more_s)
+    """Whoever was in time before somebody joined still is."""
+    before, after = (start + service + overhead_s - oldest_s for service in (now_s, joined_s))
+    if before <= horizon_s and joins(start, now_s, joined_s, alone_s, oldest_s, overhead_s, horizon_s):
+        assert after <= horizon_s + 2 * TOLERANCE_S
+
+
+def test_a_bouncer_keeps_time_for_those_who_may_join() -> None:
+    """A batch that waits is admitted as if it were full, one that starts at once as it is."""
+    assert reserve_s(True, 0.1, 0.4) == pytest.approx(0.3)
+    assert reserve_s(False, 0.1, 0.4) == 0.0

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput, Infeasible
+from mark.simulation.many import compare
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.simulation.run import bound, compare, plan_once, simulate, split_policy
+from mark.simulation.run import bound, plan_once, simulate
 
 HOUR = 3600.0
 MMPP = "synthetic:mmpp?rates=20,80&dwell_s=300"
@@ -190,9 +191,3 @@ def test_an_slo_nothing_can_meet_is_infeasible(tmp_path: Any) -> None:
     service.write_text('[service]\nname = "x"\nmodel = "nasnet"\nslo_ms = 5\nslo_attainment = 0.98\n')
     with pytest.raises(Infeasible, match=r"c5|p2|g4|lambda"):
         simulate(request(service=str(service), catalog="aws-2019"))
-
-
-def test_a_policy_name_may_carry_its_predictor() -> None:
-    assert split_policy("mark-paper:artefact", "auto") == ("mark-paper", "artefact")
-    assert split_policy("mark", "auto") == ("mark", "auto")
-    assert split_policy("fixed:c5.xlarge=3", "auto") == ("fixed:c5.xlarge=3", "auto")
