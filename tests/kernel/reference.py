@@ -96,6 +96,7 @@ class Outcome:
     finish_s: NDArray[np.float64]
     cold_starts: int = 0
     pings: list[int] = field(default_factory=list)
+    promised: list[int] = field(default_factory=list)  # requests that a bouncer admitted
 
 
 @dataclass
@@ -305,6 +306,7 @@ class World:
         best = self.choose()
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
         if best is not None and admission.in_time(latency, horizon):
+            self.outcome.promised.append(request)
             best.take(request, horizon)
             return
         by_function = self.environments.latency_s()
