@@ -30,9 +30,7 @@ def as_is(deployment: Deployment, evaluated: Load) -> Policy:
     planner: Static | PodAutoscaler | TargetTracker
     if own.kind == "fixed":
         reason = f"fixed by the user, {own.min_instances * offer.usd_per_hour:.2f} $/h"
-        planner = Static(
-            NAME, (Target(offer.name, own.min_instances, reason),), own.min_instances * able.capacity_rps
-        )
+        planner = Static(NAME, (Target(offer.name, own.min_instances, reason),), own.min_instances * able.capacity_rps)
     elif own.kind == "hpa":
         planner = PodAutoscaler(
             NAME,

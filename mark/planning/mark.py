@@ -209,9 +209,7 @@ class Mark:
         miss = MISS_PRICE * cheapest / (1.0 - slo.attainment)
         return miss if math.isfinite(miss) else 0.0, "misses of the SLO"
 
-    def _targets(
-        self, counts: IntArray, running: IntArray, forecast: Forecast, first: bool
-    ) -> tuple[Target, ...]:
+    def _targets(self, counts: IntArray, running: IntArray, forecast: Forecast, first: bool) -> tuple[Target, ...]:
         live_rps = float(running @ self._usable_rps) / USABLE
         targets = []
         for i in np.flatnonzero(counts):

@@ -95,4 +95,3 @@ def _last_trace(request: RunRequest) -> Trace:
 def _end_on_interrupt() -> None:
     """Ctrl-C ends a worker without a word; the parent says what there is to say."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-

@@ -139,9 +139,7 @@ def test_running_instances_are_not_swapped_for_slightly_cheaper_ones() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60)
-)
+@given(rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60))
 def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, running: int) -> None:
     """Neither max_instances nor max_usd_per_hour is exceeded by a plan."""
     of = usual(max_instances=most, max_usd_per_hour=usd)

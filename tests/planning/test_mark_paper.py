@@ -41,9 +41,7 @@ def one_at_a_time(choices: Choices, peak_rps: list[float], most: int, most_usd: 
 
 NO_LIMIT = 1e9
 
-OFFERS = st.lists(
-    st.tuples(st.floats(0.5, 60.0), st.floats(0.0005, 0.05), st.integers(0, 12)), min_size=1, max_size=6
-)
+OFFERS = st.lists(st.tuples(st.floats(0.5, 60.0), st.floats(0.0005, 0.05), st.integers(0, 12)), min_size=1, max_size=6)
 
 
 @settings(max_examples=150, deadline=None)
