@@ -1,11 +1,12 @@
 """`mark`: every instance must pay for itself, in expected dollars over the forecast.
 
-Stack instances on top of each other: the one that covers the load between x and x + C serves, in step h, on average
+Stack instances on top of each other: the one that brings the capacity from x to x + C serves, in step h, on average
 
-    E[min(D_h, x + C)] - E[min(D_h, x)]   requests/s,
+    E[S(D_h, x + C)] - E[S(D_h, x)]   requests/s,
 
-D_h being the load that is believed. Each of them would cost a function's price otherwise; the instance costs P a
-second, and O to launch. Let s(e) be what it saves less what it costs over the next e steps. Then
+D_h being the load that is believed and S(D, x) what bouncers serve of it (`overflow_rps`: a queueing formula). Each of
+them would cost a function's price otherwise; the instance costs P a second, and O to launch. Let s(e) be what it saves
+less what it costs over the next e steps. Then
 
     it runs       keep it just when max_e s(e) > max(0, the best that stopping now and launching again later could gain)
     it does not   launch it when serving pays in the first step it could be ready in, b, and max_e s(e) - s(b) > O
@@ -15,8 +16,9 @@ when q x (functions saved) exceeds the price. O is also what keeps it from flapp
 idling costs more than launching it again. How many of which offer: what runs at the bottom, then the cheapest
 request/s, then dearer but smaller instances, so many of each that the whole stack gains most.
 
-Where functions cannot answer within RT_max (or there are none), what overflows is a miss of the SLO; it is priced so
-that nearly all of the load is covered, see `MISS_PRICE`.
+Where functions cannot answer within RT_max (or there are none), nothing is shed: what exceeds the capacity queues and
+makes those behind it late too. Then S(D, x) = min(D, x) with D as unsteady as Poisson arrivals over RT_max, and a miss
+is priced so that nearly all of the load is covered, see `MISS_PRICE`.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ IntArray = NDArray[np.int64]
 STEP_S = 60.0
 HORIZON = 20  # steps: what lies beyond hardly changes whether to launch or to keep, at launch costs of minutes
 PENDING_S = 20.0  # of a boot that are not billed
-USABLE = 0.95  # of nominal capacity: arrivals do not come just when a worker is free
+# Where overflow cannot be shed to functions: of nominal capacity, as arrivals don't come just when a worker is free.
+USABLE = 0.95
 # A request that overflows to a function slower than RT_max, or to none, is priced so many times what the same request
 # costs on the cheapest full instance, times 1 / (1 - SL_min).
-MISS_PRICE = 0.3
+MISS_PRICE = 0.5
 # The load within a step, as three equally good points of a normal (Gauss-Hermite): deviations and weights.
 _WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
 _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
@@ -71,8 +74,31 @@ class Savings:
         return np.asarray(self.served[low] * (1.0 - weight) + self.served[low + 1] * weight, dtype=np.float64)
 
 
-def savings(forecast: Forecast, rt_max_s: float, steps: int = HORIZON) -> Savings:
-    """What capacity would serve, expected over the forecast's quantiles and the unrest within a step."""
+def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
+    """Requests/s that bouncers turn away: reflected Brownian motion between an empty fleet and a full one.
+
+    Work comes as Poisson requests of known size (variance = load) and leaves at the capacity; a request is admitted
+    while the work before it takes at most `patience_s` (RT_max less its own service). The motion is turned back at
+    the upper end b = capacity x patience at rate (C - L) / (exp(2 (C - L) b / L) - 1) (Harrison 1985, section 5.6).
+    The kernel confirms it: docs/policies.md. Arguments broadcast; at most all of the load overflows.
+    """
+    spare = capacity_rps - load_rps
+    spare = np.where(np.abs(spare) < 1e-9, 1e-9, spare)
+    exponent = np.minimum(2.0 * spare * capacity_rps * patience_s / load_rps, 700.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        turned_away = spare / np.expm1(exponent)
+    # For a capacity that holds few requests the motion is too coarse: a server without any queue serves C L / (C + L).
+    most = load_rps * load_rps / (capacity_rps + load_rps)
+    return np.asarray(np.where(capacity_rps > 0.0, np.minimum(turned_away, most), load_rps))
+
+
+def savings(forecast: Forecast, patience_s: float, backlog_s: float | None = None, steps: int = HORIZON) -> Savings:
+    """What capacity would serve, expected over the forecast's quantiles and the unrest within a step.
+
+    `patience_s`: how long a request may wait for its service to begin. `backlog_s` is given where what exceeds the
+    capacity is not shed but queues and makes others late too: then every excess of Poisson arrivals over that long
+    counts as not served.
+    """
     steps = min(steps, forecast.steps)
     place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
     low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
@@ -80,15 +106,25 @@ def savings(forecast: Forecast, rt_max_s: float, steps: int = HORIZON) -> Saving
     weight = (place - low)[:, None]
     mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
-    # Poisson arrivals over RT_max (what a queue can hold), and what 5 s peaks show beyond Poisson over 5 s.
+    # What 5 s peaks show beyond Poisson arrivals, which `overflow_rps` knows of.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
     beyond = np.maximum(0.0, unrest - middle / 5.0) / middle**2
-    deviation = np.sqrt(mean / rt_max_s + beyond * mean**2)
-    demand = np.maximum(0.0, mean + _WITHIN[:, None, None] * deviation)  # (3, 10, steps)
-    spacing_rps = max(float(demand.max()), 1e-9) / _GRID
+    poisson = 0.0 if backlog_s is None else mean / backlog_s
+    deviation = np.sqrt(poisson + beyond * mean**2)
+    # (3, 10, steps)
+    demand = np.asarray(np.maximum(1e-9, mean + _WITHIN[:, None, None] * deviation), dtype=np.float64)
+    highest = float(demand.max())
+    # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
+    top_rps = highest if backlog_s is not None else max(1.25 * highest, highest + 4.0 / patience_s)
+    spacing_rps = max(top_rps, 1e-9) / _GRID
     levels = spacing_rps * np.arange(_GRID + 1)
-    # E[min(D, x)] for all x at once, as one product: (30) x (30, levels x steps)
-    covered = np.minimum(demand.reshape(-1, 1, steps), levels[:, None]).reshape(-1, (_GRID + 1) * steps)
+    # For all levels at once, and the expectation as one product: (30) x (30, levels x steps)
+    load = demand.reshape(-1, 1, steps)
+    if backlog_s is None:
+        served_rps = load - overflow_rps(load, np.asarray(levels[:, None], dtype=np.float64), patience_s)
+    else:
+        served_rps = np.minimum(load, levels[:, None])
+    covered = served_rps.reshape(-1, (_GRID + 1) * steps)
     served = np.zeros((_GRID + 1, steps + 1))
     np.cumsum((_WEIGHTS @ covered).reshape(_GRID + 1, steps), axis=1, out=served[:, 1:])
     return Savings(served, spacing_rps)
@@ -106,10 +142,17 @@ class Mark:
         chosen = buyable(deployment)
         self._offers = tuple(deployment.offers[i] for i in chosen)
         self._names = tuple(offer.name for offer in self._offers)
-        self._usable_rps = np.array([USABLE * deployment.candidates[i].capacity_rps for i in chosen])
         self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([o.usd_per_s * max(0.0, o.boot.mean_s - PENDING_S) for o in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
+        rt_max_s = deployment.slo.rt_max_s
+        candidates = [deployment.candidates[i] for i in chosen]
+        slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
+        self._patience_s = max(slack_s, 0.01 * rt_max_s)
+        sheds = deployment.function is not None and deployment.function.warm_s <= rt_max_s
+        self._backlog_s = None if sheds else rt_max_s
+        self._usable = 1.0 if sheds else USABLE
+        self._usable_rps = np.array([self._usable * c.capacity_rps for c in candidates])
         self._worth_buying = _undominated(self._usable_rps, self._usd_per_step / self._usable_rps)
         self._usd_per_overflow, self._overflow = self._price_of_overflow()
 
@@ -125,7 +168,7 @@ class Mark:
             return Plan(situation.now_s, tuple(held), notes=("no forecast: the fleet stays as it is",)), memory
         if not self._offers:
             return Plan(situation.now_s, (), forecast.predictor, notes=("functions alone serve",)), memory
-        counts, limited = self._stack(savings(forecast, self._deployment.slo.rt_max_s), running, situation.first)
+        counts, limited = self._stack(savings(forecast, self._patience_s, self._backlog_s), running, situation.first)
         plan = Plan(
             at_s=situation.now_s,
             targets=self._targets(counts, running, forecast, situation.first),
@@ -135,7 +178,7 @@ class Mark:
                 sum(int(n) for n, offer in zip(counts, self._offers, strict=True) if offer.market is Market.SPOT),
             ),
             notes=("stopped at the service's limit of instances or $/h",) if limited else (),
-            capacity_rps=float(counts @ self._usable_rps) / USABLE,
+            capacity_rps=float(counts @ self._usable_rps) / self._usable,
         )
         return plan, memory
 
@@ -210,7 +253,7 @@ class Mark:
         return miss if math.isfinite(miss) else 0.0, "misses of the SLO"
 
     def _targets(self, counts: IntArray, running: IntArray, forecast: Forecast, first: bool) -> tuple[Target, ...]:
-        live_rps = float(running @ self._usable_rps) / USABLE
+        live_rps = float(running @ self._usable_rps) / self._usable
         targets = []
         for i in np.flatnonzero(counts):
             step = 0 if first else min(int(self._boot_steps[i]), forecast.steps - 1)
