@@ -36,6 +36,7 @@ from mark.kernel.state import (
     Pool,
     Stage,
 )
+from mark.kernel.tree import first_leaf, set_leaf
 from mark.rules import admission, batching, routing
 
 _destination = compiled(admission.destination)
@@ -46,34 +47,6 @@ _reserve_s = compiled(batching.reserve_s)
 _better = compiled(routing.better)
 _FUNCTION = admission.FUNCTION
 _INSTANCE = admission.INSTANCE
-
-
-@compiled
-def tree_set(tree: Floats, at: int, leaves: int, leaf: int, value: float) -> None:
-    # Unsigned places: numba then leaves out its treatment of negative indices, a fifth of the time here.
-    base = np.uint64(at)
-    node = np.uint64(leaves + leaf)
-    one = np.uint64(1)
-    tree[base + node] = value
-    while node > one:
-        sibling = tree[base + (node ^ one)]
-        node >>= one
-        value = min(value, sibling)
-        if tree[base + node] == value:
-            break
-        tree[base + node] = value
-
-
-@compiled
-def tree_first(tree: Floats, at: int, leaves: int, limit: float) -> int:
-    """The leftmost leaf with a value of at most `limit`; the root says that there is one."""
-    base = np.uint64(at)
-    node = np.uint64(1)
-    one = np.uint64(1)
-    while node < np.uint64(leaves):
-        node <<= one
-        node += np.uint64(tree[base + node] > limit)
-    return int(node) - leaves
 
 
 @compiled
@@ -127,7 +100,7 @@ def _earliest(st: Stage, slot: int, workers: int) -> int:
 def _show_free(st: Stage, slot: int, kind: int) -> None:
     if st.leaf[slot] >= 0:
         free = st.free_s[slot, _earliest(st, slot, st.workers[kind])]
-        tree_set(st.free_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], free)
+        set_leaf(st.free_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], free)
 
 
 @compiled
@@ -144,23 +117,25 @@ def start_open(st: Stage, slot: int, ready_s: float, rt_max_s: float) -> None:
     answer = finish + st.overhead_s[kind]
     for i in range(size):
         _answered(st, st.member_s[slot, i], answer - st.member_s[slot, i], rt_max_s)
-        _record(st, st.member_id[slot, i], slot, start, answer)
+    if st.recorded_slot.shape[0] > 0:
+        for i in range(size):
+            _record(st, st.member_id[slot, i], slot, start, answer)
     st.open_size[slot] = 0
     if st.leaf[slot] >= 0:
-        tree_set(st.open_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], INF)
+        set_leaf(st.open_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], INF)
         if st.workers[kind] > 1:
-            tree_set(st.due_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], INF)
+            set_leaf(st.due_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], INF)
     _show_free(st, slot, kind)
 
 
 @compiled
-def show_all(st: Stage, kind: int, at: int, leaves: int, slots: Ints) -> None:
+def show_all(st: Stage, kind: int, at: int, levels: int, slots: Ints) -> None:
     """Fill the leaves of a kind after its trees were laid out anew."""
     for slot in slots:
         if st.open_size[slot] > 0:
-            tree_set(st.open_tree, at, leaves, st.leaf[slot], _open_key(st, slot, kind))
+            set_leaf(st.open_tree, at, levels, st.leaf[slot], _open_key(st, slot, kind))
             if st.workers[kind] > 1:
-                tree_set(st.due_tree, at, leaves, st.leaf[slot], st.open_start_s[slot])
+                set_leaf(st.due_tree, at, levels, st.leaf[slot], st.open_start_s[slot])
         else:
             _show_free(st, slot, kind)
 
@@ -194,11 +169,12 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
             _show_free(st, slot, kind)
             return
         st.open_start_s[slot] = _start_s(free, now_s, st.window_s[kind])
-        tree_set(st.free_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], INF)
+        set_leaf(st.free_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], INF)
         if st.workers[kind] > 1:
-            tree_set(st.due_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], st.open_start_s[slot])
+            set_leaf(st.due_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], st.open_start_s[slot])
     st.member_s[slot, size] = now_s
-    st.member_id[slot, size] = request
+    if st.recorded_slot.shape[0] > 0:
+        st.member_id[slot, size] = request
     size += 1
     st.open_size[slot] = size
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
@@ -216,7 +192,7 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
         st.overhead_s[kind],
         st.horizon_s[kind],
     ):
-        tree_set(st.open_tree, st.tree_at[kind], st.tree_leaves[kind], st.leaf[slot], _open_key(st, slot, kind))
+        set_leaf(st.open_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind))
     else:
         start_open(st, slot, now_s, rt_max_s)
 
@@ -257,29 +233,29 @@ def _least_completion(st: Stage, now_s: float, rt_max_s: float) -> int:
     best_open = False
     for a in range(st.counter[ACTIVE]):
         kind = st.active[a]
-        at, leaves = st.tree_at[kind], st.tree_leaves[kind]
+        at, levels = st.tree_at[kind], st.tree_levels[kind]
         overhead = st.overhead_s[kind]
         # With several workers a replica may be a better choice once its batch has started: the next worker is free.
         if st.workers[kind] > 1:
-            while st.due_tree[at + 1] <= now_s:
-                slot = st.leaf_slot[at + tree_first(st.due_tree, at, leaves, now_s)]
+            while st.due_tree[at] <= now_s:
+                slot = st.leaf_slot[at + first_leaf(st.due_tree, at, levels, now_s)]
                 start_open(st, slot, st.open_start_s[slot], rt_max_s)
         window = st.window_s[kind] if st.n_batch[kind] > 1 else 0.0
         # Open batches. A key is never later than the truth, so the lowest key is the best replica, once it turns out
         # to be the truth and its batch not to have started meanwhile. A key above what a free replica offers is not
         # even looked up: going down a tree is a fifth of a request's time.
         while True:
-            free_finish = _start_s(st.free_tree[at + 1], now_s, window) + st.service_s[kind, 1] + overhead
-            key = st.open_tree[at + 1]
+            free_finish = _start_s(st.free_tree[at], now_s, window) + st.service_s[kind, 1] + overhead
+            key = st.open_tree[at]
             if key == INF or key + overhead > min(best_finish, free_finish):
                 break
-            slot = st.leaf_slot[at + tree_first(st.open_tree, at, leaves, key)]
+            slot = st.leaf_slot[at + first_leaf(st.open_tree, at, levels, key)]
             if st.open_start_s[slot] <= now_s:
                 start_open(st, slot, st.open_start_s[slot], rt_max_s)
                 continue
             finish = _expected(st, slot, now_s)
             if finish > key:
-                tree_set(st.open_tree, at, leaves, st.leaf[slot], finish)  # time passed; the key is still never late
+                set_leaf(st.open_tree, at, levels, st.leaf[slot], finish)  # time passed; the key is still never late
                 continue
             finish += overhead
             if _better(finish, True, slot, best_finish, best_open, best):
@@ -287,8 +263,8 @@ def _least_completion(st: Stage, now_s: float, rt_max_s: float) -> int:
             break
         # All others: every replica free by the end of the window is equally good; the lowest id among them.
         if free_finish < INF and free_finish <= best_finish:
-            limit = max(st.free_tree[at + 1], now_s + window)
-            slot = st.leaf_slot[at + tree_first(st.free_tree, at, leaves, limit)]
+            limit = max(st.free_tree[at], now_s + window)
+            slot = st.leaf_slot[at + first_leaf(st.free_tree, at, levels, limit)]
             if _better(free_finish, False, slot, best_finish, best_open, best):
                 best, best_finish, best_open = slot, free_finish, False
     return best

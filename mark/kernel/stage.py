@@ -46,6 +46,7 @@ from mark.kernel.state import (
     Pool,
     Stage,
 )
+from mark.kernel.tree import WIDTH, levels_for, places_for
 
 T = TypeVar("T", np.float64, np.int64)
 
@@ -114,10 +115,10 @@ class StageSimulation:
             member_s=np.zeros((0, width - 1)),
             member_id=np.zeros((0, width - 1), dtype=np.int64),
             ready=np.zeros(0, dtype=np.int64),
-            open_tree=np.full(2, INF),
-            free_tree=np.full(2, INF),
-            due_tree=np.full(2, INF),
-            leaf_slot=np.zeros(2, dtype=np.int64),
+            open_tree=np.full(WIDTH, INF),
+            free_tree=np.full(WIDTH, INF),
+            due_tree=np.full(WIDTH, INF),
+            leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
             total=np.zeros(2),
             histogram=np.zeros(HISTOGRAM_SIZE, dtype=np.int64),
@@ -290,7 +291,7 @@ class StageSimulation:
             self._kind_of[key] = len(self._kinds)
             self._kinds.append(key)
             width = self._st.service_s.shape[1]
-            n_batch, window, workers, service, overhead, sigma, horizon, at, leaves = _kind_arrays(
+            n_batch, window, workers, service, overhead, sigma, horizon, at, levels = _kind_arrays(
                 len(self._kinds), width
             )
             for k, (index, factor) in enumerate(self._kinds):
@@ -307,7 +308,7 @@ class StageSimulation:
                 sigma=sigma,
                 horizon_s=horizon,
                 tree_at=at,
-                tree_leaves=leaves,
+                tree_levels=levels,
                 active=np.zeros(len(self._kinds), dtype=np.int64),
             )
             self._stale = True
@@ -353,8 +354,8 @@ class StageSimulation:
             if count:
                 active.append(kind)
                 st.tree_at[kind] = size
-                st.tree_leaves[kind] = 1 << (count - 1).bit_length()
-                size += 2 * int(st.tree_leaves[kind])
+                st.tree_levels[kind] = levels_for(count)
+                size += places_for(int(st.tree_levels[kind]))
         st.active[: len(active)] = active
         st.counter[ACTIVE] = len(active)
         if size > len(st.open_tree):
@@ -369,11 +370,11 @@ class StageSimulation:
         st.free_tree[:] = INF
         st.due_tree[:] = INF
         for kind in active:
-            at, leaves = int(st.tree_at[kind]), int(st.tree_leaves[kind])
+            at, levels = int(st.tree_at[kind]), int(st.tree_levels[kind])
             mine = numbers[kinds == kind]
             st.leaf[mine] = np.arange(len(mine))
             st.leaf_slot[at : at + len(mine)] = mine
-            loop.show_all(st, kind, at, leaves, mine)
+            loop.show_all(st, kind, at, levels, mine)
         self._stale = False
 
 
@@ -382,11 +383,11 @@ def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
 
 
 def _kind_arrays(kinds: int, width: int) -> tuple[Ints, Floats, Ints, Floats, Floats, Floats, Floats, Ints, Ints]:
-    """Fresh arrays of the fields of Stage from `n_batch` to `tree_leaves`, in that order."""
-    n_batch, workers, tree_at, tree_leaves = np.zeros((4, kinds), dtype=np.int64)
+    """Fresh arrays of the fields of Stage from `n_batch` to `tree_levels`, in that order."""
+    n_batch, workers, tree_at, tree_levels = np.zeros((4, kinds), dtype=np.int64)
     window_s, overhead_s, sigma, horizon_s = np.zeros((4, kinds))
     service_s = np.zeros((kinds, width))
-    return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, tree_at, tree_leaves
+    return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, tree_at, tree_levels
 
 
 def _pool(function: FunctionUse | None) -> Pool:

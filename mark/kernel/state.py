@@ -46,7 +46,7 @@ class Stage(NamedTuple):
     sigma: Floats  # [K] log standard deviation; 0 deterministic, -1 exponential (tests)
     horizon_s: Floats  # [K] what a bouncer promises; infinite without bouncers
     tree_at: Ints  # [K] where a kind's trees begin
-    tree_leaves: Ints  # [K] leaves, a power of two
+    tree_levels: Ints  # [K] see mark.kernel.tree
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
     kind: Ints  # [S]
     leaf: Ints  # [S] -1: not ready
@@ -57,10 +57,10 @@ class Stage(NamedTuple):
     member_s: Floats  # [S, N]
     member_id: Ints  # [S, N]
     ready: Ints  # [S] ready slots, the first counter[READY] entries
-    open_tree: Floats  # [2 L]
-    free_tree: Floats  # [2 L]
-    due_tree: Floats  # [2 L]
-    leaf_slot: Ints  # [2 L]
+    open_tree: Floats  # [L]
+    free_tree: Floats  # [L]
+    due_tree: Floats  # [L]
+    leaf_slot: Ints  # [L]
     counter: Ints
     total: Floats
     histogram: Ints
