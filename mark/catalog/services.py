@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.catalog.tables import CATALOG_NAMES
-from mark.domain.cells import read_text
+from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.domain.service import AsIsPolicy, Service
@@ -51,7 +51,7 @@ def load_service(name_or_path: str) -> Service:
         path = _DATA / f"{name_or_path}.toml"
     else:
         path = Path(name_or_path)
-        if not path.is_file():
+        if not is_file(path):
             raise BadInput(f"no such file, and the shipped services are {', '.join(SERVICE_NAMES)}", name_or_path)
     try:
         tables = tomllib.loads(read_text(path))
@@ -117,7 +117,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> Service:
         max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
         function=None if function == "none" else function,
         batching=service.one_of("batching", ("work-conserving", "paper")),
-        routing=service.one_of("routing", ("least-completion", "power-of-two")),
+        routing=service.one_of("routing", ("least-completion", "power-of-two-choices")),
         request_kb=service.number("request_kb", 0.0),
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,

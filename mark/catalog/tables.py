@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from mark.domain.cells import Row, read_rows
+from mark.domain.cells import Row, is_file, read_rows
 from mark.domain.errors import BadInput
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 
@@ -31,6 +31,9 @@ _FUNCTION = (
 )  # fmt: skip
 _OPTIONAL = (*_RESUME, *_CREDITS, *_FUNCTION, "source", "source_date")
 
+# A thousand times what an account has; the simulator keeps a place for each environment.
+_MOST_CONCURRENCY = 1_000_000
+
 
 def load_catalog(name_or_path: str) -> Catalog:
     """The shipped catalogue of that name, or the CSV file at that path.
@@ -42,7 +45,7 @@ def load_catalog(name_or_path: str) -> Catalog:
         path = _DATA / f"{name_or_path}.csv"
     else:
         path = Path(name_or_path)
-        if not path.is_file():
+        if not is_file(path):
             raise BadInput(f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}", name_or_path)
     offers: list[Offer] = []
     functions: list[FunctionOffer] = []
@@ -138,12 +141,15 @@ def _function(row: Row) -> FunctionOffer:
         memory_mb = int(size)
     else:
         raise BadInput("a function is named lambda:MEMORY_MB or lambda", f"{row.where} instance", instance)
+    concurrency = row.whole("concurrency", least=1)
+    if concurrency > _MOST_CONCURRENCY:
+        raise BadInput(f"must be at most {_MOST_CONCURRENCY:,}", f"{row.where} concurrency", concurrency)
     return FunctionOffer(
         memory_mb=memory_mb,
-        usd_per_gb_second=row.number("usd_per_gb_second"),
+        usd_per_gb_second=row.number("usd_per_gb_second", least=1e-12),
         usd_per_million_requests=row.number("usd_per_million_requests"),
         billing_step_ms=row.number("billing_step_ms", least=1e-3),
-        concurrency=row.whole("concurrency", least=1),
+        concurrency=concurrency,
         ramp_per_10s=row.number("ramp_per_10s", least=1e-3),
         keep_alive_s=row.number("keep_alive_s"),
         burst=row.number_or("burst", 0.0),

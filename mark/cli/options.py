@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,8 +154,13 @@ def _html_file(text: str) -> str:
 def writable(text: str, option: str) -> str:
     """The path, when a file can be put there: a long run must not end with a folder that isn't there."""
     path = Path(text)
-    if not text or path.is_dir():
-        raise BadInput("must name a file", option, text)
-    if not path.parent.is_dir():
-        raise BadInput("no such folder", option, str(path.parent))
+    try:
+        if not text or path.is_dir():
+            raise BadInput("must name a file", option, text)
+        if not path.parent.is_dir():
+            raise BadInput("no such folder", option, str(path.parent))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise BadInput("cannot be written", option, text)
+    except OSError as error:  # a name too long for any file
+        raise BadInput(f"cannot be written ({error.strerror})", option, text) from None
     return text

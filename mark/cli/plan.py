@@ -23,9 +23,11 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.explain import explain, plan_table
+    from mark.simulation.many import split_policy
     from mark.simulation.run import plan_once
     from mark.workload.reader import open_trace
 
+    args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     request = request_from(args)
     at_s = args.at
     if at_s is None:

@@ -23,8 +23,10 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.table import simulate_table
+    from mark.simulation.many import split_policy
     from mark.simulation.run import simulate
 
+    args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     with progress("simulating") as bar:
         result = simulate(request_from(args, bar))
     deliver(result.as_json(), args.json, lambda: simulate_table(result))

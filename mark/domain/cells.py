@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from io import StringIO
@@ -12,12 +13,33 @@ from pathlib import Path
 from mark.domain.errors import BadInput
 
 
+def is_file(path: Path) -> bool:
+    """Is there a regular file? False, too, for names that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole of a file; raises BadInput when it is missing, unreadable or no regular file.
+
+    A pipe or a device may never end, and runs on several processes each read their files again.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInput("cannot be read (is no regular file)", str(path))
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot be read ({(error.strerror or 'error').lower()})", str(path)) from None
+    except ValueError as error:  # a NUL in the name
+        raise BadInput(f"cannot be read ({error})", str(path)) from None
+
+
 def read_text(path: Path) -> str:
     """The whole of a UTF-8 file; raises BadInput when it is missing, unreadable or no text."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise BadInput(f"cannot be read ({(error.strerror or 'error').lower()})", str(path)) from None
+        text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput("is no UTF-8 text", str(path)) from None
     if "\0" in text:

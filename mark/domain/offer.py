@@ -167,6 +167,11 @@ class Catalog:
                 raise BadInput("the same instance, market and zone twice", self.name, offer.name)
             seen.add(offer.name)
 
+    @property
+    def spot_zones(self) -> tuple[str, ...]:
+        """The zones in which spot is sold, in the catalogue's order: the first spot series is the first one's."""
+        return tuple(dict.fromkeys(o.zone for o in self.offers if o.market is Market.SPOT))
+
     def function(self, name: str) -> FunctionOffer:
         """The function `lambda:MEMORY_MB`; raises BadInput when the catalogue lacks it."""
         for function in self.functions:

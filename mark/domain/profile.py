@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 
+# The kernel keeps a place for every request of a batch and every worker of every instance.
+MOST_BATCH = 10_000
+MOST_WORKERS = 1_024
+
 
 class Basis(StrEnum):
     """How a row came to be; reports name the share of the bill that rests on assumed rows."""
@@ -33,14 +37,16 @@ class ProfileRow:
     basis: Basis = Basis.MEASURED
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise BadInput("a batch holds at least one request", "batch", self.batch)
-        if not 0.0 < self.latency_ms < 1e7:
+        if not 1 <= self.batch <= MOST_BATCH:
+            raise BadInput(f"a batch holds 1 to {MOST_BATCH:,} requests", "batch", self.batch)
+        if not self.latency_ms > 0.0:
             raise BadInput("a latency must be above zero", "latency_ms", self.latency_ms)
+        if not 1e-3 <= self.latency_ms <= 1e9:
+            raise BadInput("a latency lies between 0.001 and 1e9 ms", "latency_ms", self.latency_ms)
         if self.p99_ms is not None and self.p99_ms < self.latency_ms:
             raise BadInput("p99 must not be below the mean", "p99_ms", self.p99_ms)
-        if self.workers < 1:
-            raise BadInput("an instance has at least one worker", "workers", self.workers)
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise BadInput(f"an instance has 1 to {MOST_WORKERS:,} workers", "workers", self.workers)
         if self.overhead_ms < 0.0:
             raise BadInput("an overhead must not be negative", "overhead_ms", self.overhead_ms)
 

@@ -38,7 +38,7 @@ class Service:
     max_usd_per_hour: float
     function: str | None
     batching: str = "work-conserving"  # or "paper"
-    routing: str = "least-completion"  # or "power-of-two"
+    routing: str = "least-completion"  # or "power-of-two-choices"
     request_kb: float = 0.0
     response_kb: float = 0.0
     profile_file: str | None = None

@@ -124,7 +124,7 @@ def build_problem(
 ) -> BoundProblem:
     """The problem of a run: arrivals by bin, and the same spot series as given to the simulated cloud.
 
-    Series go to the zones of the spot offers in order, over again when there are fewer. Raises BadInput, also for a
+    Series go to the catalogue's spot zones in order, over again when there are fewer. Raises BadInput, also for a
     price series on a type whose on-demand price the catalogue lacks.
     """
     bin_s = bin_width_s(deployment.slo) if bin_s is None else bin_s
@@ -172,6 +172,10 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
         return bound(0.0, 0.0)
     if function_usd == math.inf and program.stranded * program.requests > late_allowed * (1.0 + _ROUNDING):
         return infeasible(program.stranded * program.requests, "no spot capacity to be had and no function in time")
+
+    if late_allowed >= program.requests * float(program.demand.sum()):
+        notes.append("nothing to prove: as many requests may be late as the program has")
+        return bound(0.0, 0.0)
 
     credit_price = np.zeros(program.types)
     if program.credits.any():
@@ -353,7 +357,7 @@ def _type(offer: Offer, candidate: Candidate, terms: SpotTerms, bins: int, free:
 
 def _spot_terms(deployment: Deployment, series: Sequence[StepSeries], bins: int, bin_s: float) -> tuple[SpotTerms, ...]:
     """Series on the zones, as the simulated cloud deals them out."""
-    zones = list(dict.fromkeys(o.zone for o in deployment.offers if o.market is Market.SPOT))
+    zones = deployment.catalog.spot_zones
     held = [_available(s, bins, bin_s) for s in series if s.kind == "availability"]
     priced = [(s, _lowest(s, bins, bin_s)) for s in series if s.kind == "price"]
     on_demand = {o.instance: o.usd_per_hour for o in deployment.catalog.offers if o.market is Market.ON_DEMAND}

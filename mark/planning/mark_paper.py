@@ -32,6 +32,7 @@ COOL_DOWN_PLANS = 6
 STANDBY_SHARE = 0.2  # "a few stopped burstable instances" (section 4.5): per spot instance
 # Costs that differ by less than this share are equal: rounding must not decide between equal prices per request.
 TIE = 1e-9
+NO_DEMAND_RPS = 1e-9
 _BLOCK = 64  # repeated picks of one candidate that are evaluated in one array operation
 
 Memory = tuple[Mapping[str, int], ...]  # what each of the last plans wanted, by offer; the newest last
@@ -65,6 +66,8 @@ def greedy(choices: Choices, peak_rps: FloatArray, max_instances: int, max_usd_p
     counts = np.zeros(offers, dtype=np.int64)
     paid = np.full(offers, np.nan)
     left = choices.running.copy()
+    # Next to no demand is none: a price per request would overflow.
+    peak_rps = np.where(peak_rps < NO_DEMAND_RPS, 0.0, peak_rps)
     # Demand exceeds a capacity throughout [tau, t] just when floor[t] does.
     floor = np.minimum.accumulate(peak_rps)
     largest_rps = float(choices.capacity_rps.max(initial=0.0))

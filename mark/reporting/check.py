@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mark.catalog.services import SERVICE_NAMES
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
+from mark.domain.cells import is_file
 from mark.profiling.table import load_profiles
 from mark.reporting.words import count, duration, number
 from mark.simulation.inputs import open_deployment
@@ -47,7 +48,7 @@ def _service(name: str) -> str:
 def _header(name: str) -> frozenset[str]:
     """The columns that the first line names; none for what is no readable text (its reader will say what is wrong)."""
     path = Path(name)
-    if not path.is_file():
+    if not is_file(path):
         return frozenset()
     with path.open("rb") as file:
         line = file.readline(4096).decode("utf-8-sig", errors="replace")

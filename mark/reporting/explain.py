@@ -12,6 +12,7 @@ import numpy as np
 from mark.domain.load import FloatArray, Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import Deployment
+from mark.profiling.policy import paper_window_s
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.words import HOURS_PER_MONTH, duration, number, rate, usd
 
@@ -43,6 +44,15 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """Our batch policy on an offer, and the window that the paper's formula gives for batches of that size."""
+
+    n_batch: int
+    w_batch_ms: float
+    paper_w_batch_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """`at_s` counts from the trace's first row; `lead_s` is how far ahead the forecast is read."""
 
@@ -56,6 +66,7 @@ class Explanation:
     prices: dict[str, float]  # offer -> $/h
     chosen: Choice | None
     alternatives: tuple[Choice, ...]  # cheapest first
+    batches: dict[str, Batches]  # offer -> of what is planned and batches
 
     def as_json(self) -> dict[str, Any]:
         believed = self.forecast and {
@@ -75,6 +86,7 @@ class Explanation:
             "warm": self.plan.warm,
             "chosen": self.chosen and _choice_json(self.chosen),
             "alternatives": [_choice_json(choice) for choice in self.alternatives],
+            "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
         }
 
@@ -139,6 +151,15 @@ def explain(
         {name: offer.usd_per_hour for name, (offer, _) in offers.items()},
         chosen,
         tuple(alternatives),
+        {
+            name: Batches(
+                c.policy.n_batch,
+                c.policy.w_batch_s * 1e3,
+                paper_window_s(c.profile, deployment.slo, c.policy.n_batch) * 1e3,
+            )
+            for name, (_, c) in offers.items()
+            if plan.counts.get(name, 0) > 0 and c.policy.n_batch > 1
+        },
     )
 
 
@@ -186,7 +207,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         text(f"{explained.service}: the plan at {number(explained.at_s, 0)} s", "bold"),
         *sentences(believed),
         wanted,
-        *sentences(_closing(explained)),
+        *sentences(_closing(explained) + _batching(explained)),
         *(others if explained.alternatives else []),
         *small_print(plan.notes),
     )
@@ -203,6 +224,14 @@ def _closing(explained: Explanation) -> list[str]:
     return [
         f"Chosen: {usd(chosen.instances_usd_per_hour)}/h for instances and {usd(chosen.overflow_usd_per_hour)}/h "
         f"expected for overflow to functions, {usd(chosen.usd_per_hour)}/h in all ({month} for a month like this hour)."
+    ]
+
+
+def _batching(explained: Explanation) -> list[str]:
+    return [
+        f"{name} takes up to {b.n_batch} requests at once and waits {b.w_batch_ms:.0f} ms for them (the paper's "
+        f"window: {b.paper_w_batch_ms:.0f} ms)."
+        for name, b in explained.batches.items()
     ]
 
 

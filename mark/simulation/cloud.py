@@ -99,11 +99,11 @@ class _Record:
 class SimulatedCloud:
     """Implements `mark.control.ports.Cloud` (and `Clock`) in virtual time.
 
-    `offers[i]` is the data plane's offer index i. `spot` are series of either kind, one per zone in order of the
-    offers' zones; fewer series than zones start again with the first. `capacity`: how many instances of an offer the
-    market has at a time (not named: any number). `max_instances` is the account's limit on instances that are neither
-    stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the on-demand
-    price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
+    `offers[i]` is the data plane's offer index i. `spot` are series of either kind, one per zone in order of `zones`
+    (else of the offers' zones); fewer series than zones start again with the first. `capacity`: how many instances of
+    an offer the market has at a time (not named: any number). `max_instances` is the account's limit on instances that
+    are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
+    on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
     Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
     """
 
@@ -121,6 +121,7 @@ class SimulatedCloud:
         bills_disks: bool = False,
         workers: Sequence[int] | None = None,
         on_demand_usd_per_hour: Mapping[str, float] | None = None,
+        zones: Sequence[str] | None = None,
     ) -> None:
         self._offers = tuple(offers)
         self._index = {offer.name: i for i, offer in enumerate(self._offers)}
@@ -142,7 +143,8 @@ class SimulatedCloud:
         self._launched = self._terminated = self._interrupted = self._peak = 0
         self.notes: tuple[str, ...] = ()
 
-        zones = list(dict.fromkeys(o.zone for o in self._offers if o.market is Market.SPOT))
+        used = list(dict.fromkeys(o.zone for o in self._offers if o.market is Market.SPOT))
+        zones = (zones or used) if used else ()
         held = [s for s in spot if s.kind == "availability"]
         priced = [s for s in spot if s.kind == "price"]
         for kind, series in (("availability", held), ("price", priced)):

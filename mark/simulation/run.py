@@ -49,7 +49,6 @@ from mark.simulation.result import (
 from mark.simulation.telemetry import WINDOW_S, SimulatedTelemetry
 
 TICK_S = 60.0
-_SAGEMAKER = Market.SAGEMAKER  # dearer than the same type elsewhere, so the bound need not know it
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
 
 
@@ -154,7 +153,7 @@ class Simulation:
             end_s=self._end_s,
             function=deployment.function if self._policy.bouncers else None,
             bouncers=self._policy.bouncers,
-            two_choices=deployment.service.routing == "power-of-two",
+            two_choices=deployment.service.routing == "power-of-two-choices",
             fine_s=self._fine_s,
             seed=request.seed,
             horizons_s=[
@@ -173,6 +172,7 @@ class Simulation:
             on_demand_usd_per_hour={
                 o.instance: o.usd_per_hour for o in deployment.catalog.offers if o.market is Market.ON_DEMAND
             },
+            zones=deployment.catalog.spot_zones,
         )
         self._clock, self._store = VirtualClock(), MemoryStore()
         self._telemetry = SimulatedTelemetry(
@@ -304,7 +304,7 @@ class Simulation:
                 requests_per_wall_s=requests.total / wall_s,
                 peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
             ),
-            timeline=self._minutes.timeline(stage, self._end_s),
+            timeline=self._minutes.timeline(stage, self._end_s, bill.other),
             ccdf_ms=ccdf_s * 1e3,
             ccdf_share=ccdf_share,
             decisions=tuple(
@@ -341,10 +341,10 @@ class Simulation:
         )
 
     def _bound(self, late: int) -> Bound:
-        # A fixed fleet may use types that the service does not name; the bound must allow them too.
+        # A fixed fleet or an endpoint may use what the service does not name; the bound must allow it too.
         own, used = self._inputs.deployment, self._policy.deployment
         known = {offer.name for offer in own.offers}
-        more = [i for i, offer in enumerate(used.offers) if offer.name not in known and offer.market is not _SAGEMAKER]
+        more = [i for i, offer in enumerate(used.offers) if offer.name not in known]
         allowed = replace(
             own,
             offers=own.offers + tuple(used.offers[i] for i in more),
@@ -393,7 +393,7 @@ class _Minutes:
         self._ready.append(dict(cloud.fleet().ready()))
         self._spent.append(cloud.spent_usd(now_s))
 
-    def timeline(self, stage: StageSimulation, end_s: float) -> Timeline:
+    def timeline(self, stage: StageSimulation, end_s: float, other_usd: float) -> Timeline:
         rows = len(self._t_s) - 1  # the last sample only closes the bill
         total, good, by_function = (counts[:rows].astype(np.float64) for counts in stage.minutes())
         width = np.minimum(60.0, end_s - np.array(self._t_s[:rows]))
@@ -401,12 +401,16 @@ class _Minutes:
         instances = {name: np.array([float(r.get(name, 0)) for r in self._ready[:rows]]) for name in offers}
         markets = sorted({name for spent in self._spent for name in spent})
         spent_usd = {name: np.array([s.get(name, 0.0) for s in self._spent[1:]]) for name in markets}
+        # Balancer, addresses and data are known in the end only: spread them over time. Disks are metered already.
+        ends_s = np.append(self._t_s[1:rows], end_s)
+        spent_usd["other"] = spent_usd["other"] + (other_usd - spent_usd["other"][-1]) * ends_s / end_s
         with np.errstate(invalid="ignore"):
             attainment = np.where(total > 0, good / total, np.nan)
-        # Functions are billed by the call: spread their bill over the minutes by their calls.
-        calls = by_function.sum()
-        if calls:
-            spent_usd["functions"] = stage.function_usd() * np.cumsum(by_function) / calls
+        # Functions are billed by the call: spread their bill over the minutes by their calls (pings alone: over time).
+        function_usd = stage.function_usd()
+        if function_usd > 0.0:
+            calls = by_function if by_function.any() else width
+            spent_usd["functions"] = function_usd * np.cumsum(calls) / calls.sum()
         return Timeline(
             t_s=np.array(self._t_s[:rows]),
             arrival_rps=total / width,

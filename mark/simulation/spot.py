@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from mark.domain.cells import is_file, read_bytes
 from mark.domain.errors import BadInput
 
 Kind = Literal["availability", "price"]
@@ -103,12 +104,20 @@ def load_spot_series(path: str | Path, on_demand_usd_per_hour: Mapping[str, floa
         unit = max(values)
     else:
         unit = on_demand or _on_demand_usd(path, on_demand_usd_per_hour or {})
-    return _series(path.name.removesuffix(".gz").removesuffix(".csv"), kind, times, [v / unit for v in values])
+        for t_s, usd in zip(times, values, strict=True):
+            if not 1e-6 <= usd / unit <= 1e6:
+                what = f"a spot price must lie between 1e-6 and 1e6 x the on-demand price, {unit:g}"
+                raise BadInput(what, f"{where} t_seconds {t_s:g}", f"{usd:g}")
+    series = _series(path.name.removesuffix(".gz").removesuffix(".csv"), kind, times, [v / unit for v in values])
+    if len(series.shares) > series.period_s:
+        what = "changes more than once a second; is t_seconds in seconds?"
+        raise BadInput(what, where, f"{len(series.shares)} values in {series.period_s:g} s")
+    return series
 
 
 def _read(path: Path) -> list[list[str]]:
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
         return [row for row in csv.reader(raw.decode("utf-8-sig").splitlines(), strict=True) if row]
@@ -147,7 +156,7 @@ def _columns(body: list[list[str]], width: int, kind: Kind, where: str) -> tuple
 
 def _on_demand_usd(path: Path, known: Mapping[str, float]) -> float:
     index = path.with_name("INDEX.csv")
-    if index.is_file():
+    if is_file(index):
         header, *rows = _read(index) or [[]]
         if "file" in header and "on_demand_usd" in header:
             name, price = header.index("file"), header.index("on_demand_usd")
@@ -171,7 +180,6 @@ def _on_demand_usd(path: Path, known: Mapping[str, float]) -> float:
 
 def _series(name: str, kind: Kind, times: list[float], shares: list[float]) -> SpotSeries:
     steps = sorted(b - a for a, b in pairwise(times) if b > a)
-    # A series of one row never changes; its period is then of no consequence.
     period_s = times[-1] - times[0] + (steps[len(steps) // 2] if steps else 1.0)
     kept_s: list[float] = []
     kept: list[float] = []
@@ -181,4 +189,6 @@ def _series(name: str, kind: Kind, times: list[float], shares: list[float]) -> S
         if not kept or share != kept[-1]:
             kept_s.append(t_s - times[0])
             kept.append(share)
+    if len(kept) == 1:
+        period_s = max(period_s, 3600.0)  # never changes; the period is then of no consequence, only not too short
     return SpotSeries(name, kind, tuple(kept_s), tuple(kept), period_s)

@@ -11,6 +11,7 @@ from mark.kernel.stage import StageSimulation
 from mark.simulation.cloud import SimulatedCloud
 
 WINDOW_S = 5.0  # P_s of the paper
+MINUTE_S = 60.0
 
 
 class SimulatedTelemetry:
@@ -95,8 +96,8 @@ class SimulatedTelemetry:
         return Load(first * WINDOW_S, self._step_s, mean, np.fmax(peak, mean), fine)
 
     def _peaks(self, counts: np.ndarray, fine: bool) -> np.ndarray:
-        """Highest 5 s rate of each step; on coarser traces the highest rate of a bin, at most of a minute."""
-        width = 1 if fine else min(12, max(1, round(self._bin_s / WINDOW_S)))
+        """Highest 5 s rate of each step; on coarser traces the highest one-minute rate."""
+        width = 1 if fine else round(MINUTE_S / WINDOW_S)
         if counts.shape[1] % width:
             width = counts.shape[1]
         return np.asarray(

@@ -21,6 +21,7 @@ COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
 _REACH = 1.5  # a bin reaches to the next one's start if that is at most so many widths away; else there is a gap
+_LEAST_BIN_S = 0.999e-3  # less is a slip of units, and no time stamp resolves it
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
 
@@ -63,6 +64,9 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
     """
     starts, counts = _rows(path)
     width_s = float(np.diff(starts).min()) if len(starts) > 1 else _ONLY_BIN_S
+    if width_s < _LEAST_BIN_S:
+        where = f"{path} line {int(np.argmin(np.diff(starts))) + 3}"
+        raise BadInput("bins narrower than 1 ms; is t_seconds in seconds?", where, f"{width_s:g} s")
     starts = starts - starts[0]
     rows = len(starts)
     # Half a bin is the least that counts as absent: stamps may wander a little.

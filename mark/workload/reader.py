@@ -38,6 +38,8 @@ def open_trace(
         return read_synthetic(spec, start_s + (DAY_S if duration_s is None else duration_s), seed)
     if spec.startswith("cloudwatch:"):
         raise BadInput("needs the AWS adapter, which comes with the extra `aws` and is not there yet", spec)
+    if not spec:
+        raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
     path = Path(spec)
     if is_folder(path):
         return read_logs(path, log_filter)

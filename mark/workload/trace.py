@@ -19,6 +19,7 @@ Chunk = tuple[FloatArray, float]
 
 MOST_REQUESTS = 1e11
 LONGEST_S = 10 * 366 * 86400.0  # a longer span is a wrong time stamp
+MOST_PART_S = 366 * 86400.0  # simulated at once: a year; a lone wrong time stamp would otherwise run for days
 CHUNK_S = 300.0
 CHUNK_REQUESTS = 2_000_000
 
@@ -76,7 +77,7 @@ class Trace:
         """The piece to evaluate, cut at the trace's end.
 
         Raises BadInput for a start or duration outside the trace, a scale that is not above zero, a part without
-        requests and one with more than 1e11.
+        requests, one with more than 1e11 and one of more than 366 days.
         """
         check_times(start_s, duration_s)
         if not (math.isfinite(scale) and scale > 0.0):
@@ -84,6 +85,11 @@ class Trace:
         if start_s >= self.duration_s:
             raise BadInput(f"beyond the end of {self.name} at {self.duration_s:g} s", "--start", start_s)
         end_s = self.duration_s if duration_s is None else min(self.duration_s, start_s + duration_s)
+        if end_s - start_s > MOST_PART_S:
+            what = (
+                "more than 366 days to evaluate; is a time stamp wrong? (else choose a part with --start, --duration)"
+            )
+            raise BadInput(what, self.name, f"{end_s - start_s:g} s")
         requests = self.total_counts(start_s, end_s, scale)
         if requests <= 0.0:
             raise BadInput(f"no requests between {start_s:g} and {end_s:g} s", self.name)

@@ -51,13 +51,15 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     full = service(
         tmp_path,
         HEAD
-        + 'batching = "paper"\nrouting = "power-of-two"\nrequest_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
+        + 'batching = "paper"\nrouting = "power-of-two-choices"\n'
+        + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
         + 'max_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\n'
         + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
         + "scale_in_cooldown_s = 0\n",
     )
-    assert (full.batching, full.routing, full.request_kb, full.response_kb) == ("paper", "power-of-two", 100.0, 0.5)
+    assert (full.batching, full.routing) == ("paper", "power-of-two-choices")
+    assert (full.request_kb, full.response_kb) == (100.0, 0.5)
     assert full.markets == (Market.SPOT, Market.ON_DEMAND)
     assert (full.max_instances, full.max_usd_per_hour, full.function) == (7, 2.5, "lambda:1769")
     # Files lie beside the service file, wherever mark is started.

@@ -48,6 +48,14 @@ def test_simulate_prints_only_json_when_asked(capsys: pytest.CaptureFixture[str]
     assert captured.err == ""
 
 
+@pytest.mark.parametrize("command", [("simulate", TRACE), ("plan", "--trace", TRACE, "--at", "300")])
+def test_a_policy_may_bring_its_predictor(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """`mark-paper:artefact` means the same everywhere, not in --policies only."""
+    assert main([*command, *RUN, "--policy", "mark-paper:artefact", "--json", "-"]) == 0
+    out = capsys.readouterr().out
+    assert "artefact" in out
+
+
 def test_simulate_prints_a_table_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", TRACE, *RUN]) == 0
     assert "keeps the promise" in capsys.readouterr().out

@@ -177,6 +177,15 @@ def test_no_demand_costs_nothing() -> None:
         assert usd(problem(counts, (offer(), 10.0))) == 0.0
 
 
+def test_a_run_that_was_late_with_all_but_the_last_bin_is_bounded_by_nothing() -> None:
+    """An overloaded fleet answers nearly everything too late: its bound is 0, not a fault."""
+    made = problem([3.0, 5.0, 4.0, 2.0], (offer(), 10.0), usd_per_request=1e-4)
+    for late in (12.0, 13.0):
+        found = lower_bound(made, late)
+        assert (found.usd, found.status) == (0.0, "proven")
+    assert usd(made, 11.0) > 0.0
+
+
 def test_requests_of_the_last_bin_may_be_served_after_the_end() -> None:
     assert usd(problem([0.0] * 50 + [100.0], (offer(), 10.0), usd_per_request=1.0)) == 0.0
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
-from mark.planning.mark_paper import TIE, Choices, MarkPaper, greedy
+from mark.planning.mark_paper import NO_DEMAND_RPS, TIE, Choices, MarkPaper, greedy
 from mark.planning.port import Situation
 from tests.planning.build import deployment, fleet, forecast, sold, usual
 
@@ -41,6 +41,13 @@ def one_at_a_time(choices: Choices, peak_rps: list[float], most: int, most_usd: 
 
 NO_LIMIT = 1e9
 
+
+def test_next_to_no_demand_buys_nothing() -> None:
+    """A forecast that fades out ends in no fleet, not in a price per request that overflows."""
+    choices = Choices(np.array([1.0]), np.array([0.03]), np.array([0.0]), np.array([0]))
+    assert list(greedy(choices, np.array([2.2e-313, 0.0]), 10, NO_LIMIT).counts) == [0]
+
+
 OFFERS = st.lists(st.tuples(st.floats(0.5, 60.0), st.floats(0.0005, 0.05), st.integers(0, 12)), min_size=1, max_size=6)
 
 
@@ -57,6 +64,7 @@ def test_blocks_of_picks_equal_one_pick_at_a_time(
     """Taking repeated picks in blocks is only quicker: the plan is Algorithm 1's, pick by pick."""
     capacity, price, running = (np.array(column) for column in zip(*offers, strict=True))
     choices = Choices(capacity, price, price * launch_s / 60.0, running.astype(np.int64))
+    peaks = [peak if peak >= NO_DEMAND_RPS else 0.0 for peak in peaks]
     picked = greedy(choices, np.array(peaks), most, NO_LIMIT if most % 2 else 10.0)
     assert list(picked.counts) == one_at_a_time(choices, peaks, most, NO_LIMIT if most % 2 else 10.0)
 

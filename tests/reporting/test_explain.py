@@ -49,6 +49,17 @@ def test_the_best_single_kinds_and_functions_alone_stand_beside_it_cheapest_firs
     assert "functions alone" in {choice.fleet for choice in explained.alternatives}
 
 
+def test_the_window_stands_beside_the_one_of_the_paper(deployment: Deployment) -> None:
+    """Batches of 8 on p2.xlarge: the paper waits 200 ms for Inception-v3, we do not wait."""
+    plan = Plan(0.0, (Target("p2.xlarge/on-demand", 1, ""), Target("c5.large/on-demand", 1, "")))
+    explained = explain(plan, forecast(), deployment, {}, 0.0)
+    assert set(explained.batches) == {"p2.xlarge/on-demand"}
+    batches = explained.batches["p2.xlarge/on-demand"]
+    assert (batches.n_batch, batches.w_batch_ms, round(batches.paper_w_batch_ms)) == (8, 0.0, 200)
+    assert "the paper's window: 200 ms" in " ".join(plain(plan_table(explained)).split())
+    assert explained.as_json()["batches"]["p2.xlarge/on-demand"]["n_batch"] == 8
+
+
 def test_with_a_running_fleet_the_forecast_is_read_when_a_launch_can_serve(deployment: Deployment) -> None:
     plan = Plan(0.0, (Target("p2.xlarge/on-demand", 2, ""),))
     first = explain(plan, forecast(), deployment, {}, 0.0)

@@ -317,6 +317,21 @@ def test_a_series_replaces_the_hazard_rate() -> None:
     assert len(c.fleet().instances) == 100
 
 
+def test_a_series_keeps_its_zone_when_fewer_offers_are_bought() -> None:
+    """The second file is of the second zone, also for a fleet that knows no other (and so in the bound)."""
+    series = [shares((0.0, 1.0)), shares((0.0, 1.0), (500.0, 0.5))]
+    c = SimulatedCloud([SPOT_B], FakePlane(), seed=0, end_s=1e6, spot=series, zones=("a", "b"))
+    c.start_ready(SPOT_B.name, 2)
+    c.advance(500.0)
+    assert len(c.notices()) == 1
+
+
+def test_a_series_without_any_spot_offer_is_named() -> None:
+    """Spot files do nothing where no spot is bought, and that is said."""
+    c = SimulatedCloud([OD], FakePlane(), seed=0, end_s=1e6, spot=[shares((0.0, 1.0))], zones=("a", "b"))
+    assert c.notes == ("0 spot zones: availability series not used: series",)
+
+
 def test_more_series_than_zones_are_named() -> None:
     """Nothing is ignored in silence."""
     c = cloud(spot=[shares((0.0, 1.0))] * 3)

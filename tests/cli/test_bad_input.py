@@ -1,0 +1,244 @@
+"""What a careless or hostile user may give: each ends with its exit code and one line that names the place."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.cli.main import main
+
+Captured = pytest.CaptureFixture[str]
+
+TRAFFIC = "synthetic:poisson?rate=20"
+SHORT = (TRAFFIC, "--duration", "60")
+SERVE = ("--service", "inception-v3")
+COUNTS = "t_seconds,count\n"
+PROFILE = "model,instance,batch,latency_ms,p99_ms,w_batch_ms,overhead_ms,cold_ms,workers,basis\n"
+CATALOG = "instance,market,zone,usd_per_hour,vcpu,memory_gib,gpus,boot_mean_s,boot_p95_s,interruptions_per_hour,retired"
+FUNCTION = ",usd_per_gb_second,usd_per_million_requests,billing_step_ms,concurrency,ramp_per_10s,keep_alive_s"
+
+
+def refused(argv: list[str], said: str, capsys: Captured, code: int = 2) -> None:
+    assert main(argv) == code
+    captured = capsys.readouterr()
+    assert captured.err.startswith("mark: error: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+    assert captured.out == ""
+
+
+def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
+    """The result of a run that must succeed, with every sum checked."""
+    assert main([*argv, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+
+    def never(constant: str) -> float:
+        raise AssertionError(f"{constant} is no JSON")
+
+    result: dict[str, Any] = json.loads(captured.out, parse_constant=never)
+    parts = result["requests"]
+    assert parts["total"] == parts["instances"] + parts["functions"] + parts["rejected"] == result["trace"]["requests"]
+    bill = result["bill_usd"]
+    assert bill["total"] == pytest.approx(sum(usd for market, usd in bill.items() if market != "total"), abs=1e-9)
+    assert min(bill.values()) >= 0.0
+    assert result["regret"] is None or result["regret"] >= 1.0 - 1e-9
+    assert result["slo"]["attainment"] is None or 0.0 <= result["slo"]["attainment"] <= 1.0
+    return result
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"t_seconds,count\n", "no rows"),
+        (b"t_seconds,count\n0,1\n120,1\n60,1\n", "line 4: t_seconds must increase"),
+        (b"t_seconds,count\n0,-1\n", "line 2: count must not be negative: -1"),
+        (b"t_seconds,count\n0,nan\n", "line 2: count must be finite: nan"),
+        (b"t_seconds,count\n0,1e400\n", "line 2: count must be finite"),
+        (b"t_seconds,count\n0,0\n60,0\n", "no requests"),
+        (b"t_seconds,count\n0,1e12\n60,1e12\n", "more than 1e11 requests"),
+        (b"t_seconds,count\n0,1\n1e-300,1\n60,1\n", "line 3: bins narrower than 1 ms"),
+        (b"t_seconds,count\n0,5\n60,5\n300000000,5\n", "more than 366 days"),
+        (b"t_seconds,count\n0,5\n60,5\n1e12,5\n", "more than ten years"),
+        (b"t_seconds,count,size\n0,1,2\n", "exactly the columns"),
+        (b"t_seconds;count\n0;1\n", "neither a trace"),
+        (b"t_seconds\n5\n3\n", "line 3: t_seconds must not go back"),
+        (bytes(range(256)), "binary"),
+        ("t_seconds,count\n0,5\n".encode("utf-16"), "binary"),
+        (gzip.compress(COUNTS.encode() + b"0,1\n60,2\n" * 99)[:-9], "truncated"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_named_with_its_line(
+    content: bytes, said: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    refused(["simulate", str(path), *SERVE], said, capsys)
+
+
+@pytest.mark.parametrize("option", ["TRACE", "--service", "--catalog", "--profile", "--spot-trace"])
+@pytest.mark.parametrize("name", ["", "no-such-file", "x" * 5000, "FOLDER", "PIPE"])
+def test_names_of_no_file_are_bad_input_and_never_wait_for_a_pipe(
+    option: str, name: str, tmp_path: Path, capsys: Captured
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    given = {"FOLDER": str(tmp_path), "PIPE": str(tmp_path / "pipe")}.get(name, name)
+    if option == "TRACE":
+        refused(["simulate", given, *SERVE], "", capsys)
+    else:
+        refused(["simulate", *SHORT, *(() if option == "--service" else SERVE), option, given], "", capsys)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        COUNTS + "0,1\n",
+        COUNTS + "0,0.0001\n",
+        COUNTS + "0,50\r\n60,50\r\n",
+        "\ufeff" + COUNTS + "0,50\n60,50\n\n\n",
+        COUNTS + "".join(f"{i / 10:.1f},3\n" for i in range(600)),
+        COUNTS + "".join(f"{i * 1800},900\n" for i in range(4)),
+        COUNTS + "".join(f"{i * 5},{100_000 if i == 20 else 50}\n" for i in range(40)),
+        "t_seconds\n5\n",
+        "t_seconds,size\n" + "10,big\n" * 20_000,
+    ],
+    ids=["one", "fraction", "crlf", "bom", "100ms", "1800s", "spike", "one-request", "ties"],
+)
+def test_odd_traces_that_are_fine_give_a_sound_result(content: str, tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content, encoding="utf-8", newline="")
+    sound(["simulate", str(path), *SERVE], capsys)
+
+
+@pytest.mark.parametrize("duration_s", ["0.5", "1", "4", "61"])
+@pytest.mark.parametrize("policy", ["mark", "mark-paper", "target-tracking", "reactive", "static-peak", "oracle"])
+def test_tiny_parts_give_a_sound_result(policy: str, duration_s: str, capsys: Captured) -> None:
+    sound(["simulate", TRAFFIC, *SERVE, "--duration", duration_s, "--policy", policy], capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("slo_ms = 0", "[service] slo_ms: RT_max must lie between"),
+        ("slo_ms = nan", "[service] slo_ms"),
+        ("slo_ms = -1", "[service] slo_ms"),
+        ("slo_ms = 1e12", "[service] slo_ms"),
+        ('slo_ms = "600"', "[service] slo_ms: must be a number"),
+        ("slo_attainment = 0", "[service] slo_attainment"),
+        ("slo_attainment = 1", "[service] slo_attainment"),
+        ("slo_attainment = 98", "[service] slo_attainment"),
+        ('model = "nope"', "[service] model: no profile of this model"),
+        ("colour = 1", "[service] colour: unknown key"),
+        ('profile = "a\\u0000b"', "cannot be read"),
+        ("[fleet]\nmarkets = []", "[fleet] markets"),
+        ("[fleet]\nmax_instances = 0", "[fleet] max_instances"),
+        ('[overflow]\nfunction = "lambda:0"', "[overflow] function"),
+        ('[policy]\nkind = "asg"\ninstance = "c5.large"\nmin = 5\nmax = 2', "[policy] max: must not be below min"),
+    ],
+)
+def test_a_contradictory_service_file_is_named_with_its_key(
+    line: str, said: str, tmp_path: Path, capsys: Captured
+) -> None:
+    keys = {"name": '"x"', "model": '"inception-v3"', "slo_ms": "600", "slo_attainment": "0.98"}
+    keys.pop(line.split(" ")[0], None)
+    path = tmp_path / "s.toml"
+    path.write_text("[service]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items()) + line + "\n")
+    refused(["simulate", *SHORT, "--service", str(path)], said, capsys)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ("0,90,,,,,,", "batch: must be at least 1"),
+        ("1e9,90,,,,,,", "batch: a batch holds 1 to 10,000 requests"),
+        ("1,0,,,,,,", "latency_ms: a latency must be above zero"),
+        ("1,1e-300,,,,,,", "latency_ms: a latency lies between"),
+        ("1,nan,,,,,,", "latency_ms: must be a finite number"),
+        ("1,90,80,,,,,", "p99_ms: p99 must not be below the mean"),
+        ("1,90,1e6,,,,,", "p99_ms: no lognormal"),
+        ("1,90,,,,,1e15,", "workers: an instance has 1 to 1,024 workers"),
+        ("1,90,,,,,,guessed", "basis: must be one of"),
+    ],
+)
+def test_a_bad_profile_is_named_with_its_column(cells: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(PROFILE + f"inception-v3,c5.large,{cells}\n")
+    refused(["simulate", *SHORT, *SERVE, "--profile", str(path)], f"p.csv:2 {said}", capsys)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("c5.large,on-demand,,0,2,4,0,180,300,,,,,,,,", "usd_per_hour: a price must be above zero"),
+        ("c5.large,on-demand,,1,2,4,0,180,100,,,,,,,,", "boot_p95_s"),
+        ("c5.large,moon,,1,2,4,0,180,300,,,,,,,,", "market: must be one of"),
+        ("lambda:3008,function,,,,,,,,,,0,0.2,100,1000,500,600", "usd_per_gb_second: must be at least"),
+        ("lambda:3008,function,,,,,,,,,,1e-5,0.2,100,1e12,500,600", "concurrency: must be at most 1,000,000"),
+    ],
+)
+def test_a_bad_catalogue_is_named_with_its_column(row: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "c.csv"
+    path.write_text(f"{CATALOG}{FUNCTION}\n{row}\n")
+    refused(["catalog", "show", str(path)], f"c.csv:2 {said}", capsys)
+    refused(["simulate", *SHORT, *SERVE, "--catalog", str(path)], f"c.csv:2 {said}", capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("t_seconds,nodes\n", "no rows"),
+        ("t_seconds,nodes\n0,0\n60,0\n", "no capacity"),
+        ("t_seconds,nodes\n60,5\n0,5\n", "must ascend"),
+        ("t_seconds,nodes\n0,nan\n", "finite"),
+        ("t_seconds,nodes\n0,1\n1e-9,2\n", "changes more than once a second"),
+        ("t_seconds,usd_per_hour\n0,0.01\n", "needs its on-demand price"),
+        ("t_seconds,usd_per_hour,on_demand_usd_per_hour\n0,1e300,1e-300\n", "x the on-demand price"),
+        ("t_seconds,count\n0,1\n", "header"),
+    ],
+)
+def test_a_bad_spot_series_is_bad_input(content: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "spot.csv"
+    path.write_text(content)
+    refused(["simulate", *SHORT, *SERVE, "--markets", "spot", "--spot-trace", str(path)], said, capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--policy", "nope"), "unknown"),
+        (("--policy", "as-is"), "[policy]"),
+        (("--policy", "fixed:nope=1"), "no such instance"),
+        (("--policy", "fixed:c5.large=0"), "whole number"),
+        (("--predictor", "nope"), "unknown"),
+        (("--scale", "1e9"), "more than 1e11"),
+        (("--log-filter", "a=b"), "only access logs"),
+        (("--json", "x" * 300), "cannot be written"),
+        (("--report", "x" * 300), "cannot be written"),
+    ],
+)
+def test_absurd_options_are_bad_input(options: tuple[str, ...], said: str, capsys: Captured) -> None:
+    refused(["simulate", *SHORT, *SERVE, *options], said, capsys)
+
+
+def test_an_slo_that_nothing_meets_is_exit_3_and_names_the_closest(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[service]\nname = "x"\nmodel = "inception-v3"\nslo_ms = 1\nslo_attainment = 0.98\n')
+    refused(["simulate", *SHORT, "--service", str(path)], "closest is", capsys, code=3)
+
+
+@pytest.mark.parametrize("policy", ["mark", "static-peak", "fixed:c5.large=3,t2.medium=2"])
+def test_stochastic_service_on_several_workers_gives_a_sound_result(
+    policy: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "p.csv"
+    rows = ("c5.large,1,90,150,,,,2,", "c5.large,8,200,300,100,,,2,", "t2.medium,1,120,,,,,2,")
+    rows += ("lambda:3008,1,380,500,,,2000,,",)
+    path.write_text(PROFILE + "".join(f"inception-v3,{row}\n" for row in rows))
+    markets = ("--markets", "on-demand,spot,burstable")
+    sound(
+        ["simulate", TRAFFIC, "--duration", "600", *SERVE, "--profile", str(path), *markets, "--policy", policy], capsys
+    )

@@ -1,0 +1,95 @@
+"""Any seed: short runs drawn at random over policies, services, traffic and worlds keep the laws of laws.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+
+import pytest
+from laws import check_laws
+
+from mark.domain.errors import BadInput, Infeasible
+from mark.simulation.inputs import open_inputs
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.result import SimulationResult
+from mark.simulation.run import simulate, simulate_inputs
+
+POLICIES = (
+    "mark",
+    "mark-paper",
+    "reactive",
+    "static-peak",
+    "static-mean",
+    "oracle",
+    "target-tracking",
+    "target-tracking-best",
+    "fixed:c5.xlarge=4",
+    "fixed:c5.2xlarge/on-demand=1,p2.xlarge=1",
+)
+TRACES = (
+    "synthetic:mmpp?rates=5,80&dwell_s=100",
+    "synthetic:gamma?rate=50&cv=4",
+    "synthetic:poisson?rate=30",
+    "synthetic:diurnal",
+)
+
+
+def drawn(seed: int) -> RunRequest:
+    chance = random.Random(seed)
+    return RunRequest(
+        trace=chance.choice(TRACES),
+        service=chance.choice(("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")),
+        policy=chance.choice(POLICIES),
+        predictor=chance.choice(("auto", "seasonal-naive", "artefact")),
+        catalog=chance.choice(("aws-2019", "aws-2026")),
+        markets=chance.choice((None, ("on-demand", "spot", "burstable"), ("spot",), ("burstable",))),
+        scale=chance.choice((0.02, 0.3, 1.0, 2.5)),
+        start_s=chance.choice((0.0, 1234.5, 7200.0)),
+        duration_s=chance.choice((3.0, 60.0, 300.5, 601.0, 900.0)),
+        seed=seed,
+        cold_start=chance.random() < 0.3,
+        spot_first_hour_free=chance.random() < 0.2,
+        sensitivity=Sensitivity(
+            capacity=chance.choice((1.0, 0.85)),
+            boot_add_s=chance.choice((0.0, 60.0)),
+            function_latency=chance.choice((1.0, 1.5)),
+            interruptions=chance.choice((1.0, 30_000.0)),
+        ),
+    )
+
+
+def told(result: SimulationResult) -> str:
+    """All of the result but its speed."""
+    return json.dumps({k: v for k, v in result.as_json().items() if k != "speed"})
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_any_seed_keeps_the_laws(first: int) -> None:
+    """Nothing crashes, requests are conserved, bills add up, and no run comes out below its bound."""
+    served = 0
+    for seed in range(first, first + 10):
+        # Refused are a service that these markets cannot serve, and a part without requests.
+        with contextlib.suppress(BadInput, Infeasible):
+            request = drawn(seed)
+            check_laws(simulate(request), refunds=request.spot_first_hour_free)
+            served += 1
+    assert served >= 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_seed_one_result_for_every_policy(seed: int) -> None:
+    """Every policy twice on the same inputs: identical but for the speed, the inputs unspoilt by those before."""
+    request = RunRequest(
+        trace=TRACES[0],
+        service="inception-v3",
+        catalog="aws-2019",
+        markets=("on-demand", "spot", "burstable"),
+        start_s=600.0,
+        duration_s=300.0,
+        seed=seed,
+        sensitivity=Sensitivity(interruptions=30_000.0),
+    )
+    inputs = open_inputs(request)
+    rounds = [[told(simulate_inputs(inputs, policy, "auto")) for policy in POLICIES] for _ in range(2)]
+    assert rounds[0] == rounds[1]

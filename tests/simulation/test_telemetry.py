@@ -1,0 +1,37 @@
+"""What the simulated world lets the controller see."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mark.simulation.telemetry import SimulatedTelemetry
+
+
+def observed(bin_s: float, arrivals: list[int]) -> SimulatedTelemetry:
+    """One entry of `arrivals` per 5 s window."""
+    stage = SimpleNamespace(arrived=0)
+    telemetry = SimulatedTelemetry(
+        cast(Any, stage),
+        cast(Any, None),
+        (),
+        (),
+        end_s=5.0 * len(arrivals),
+        step_s=max(60.0, bin_s),
+        bin_s=bin_s,
+        gaps=(),
+        before_rps=None,
+    )
+    for count in arrivals:
+        stage.arrived += count
+        telemetry.close_window()
+    return telemetry
+
+
+@pytest.mark.parametrize(("bin_s", "peak_rps"), [(1.0, 20.0), (5.0, 20.0), (10.0, 2.5), (60.0, 2.5), (120.0, 2.5)])
+def test_the_peak_is_of_5_s_on_fine_traces_and_of_a_minute_on_coarser_ones(bin_s: float, peak_rps: float) -> None:
+    """Semantics 13: a minute with 150 requests, 100 of them in one window, then a quiet one."""
+    load = observed(bin_s, [100, *([0] * 6), *([10] * 5), *([5] * 12)]).load()
+    assert load.peak_rps[0] == pytest.approx(peak_rps)
