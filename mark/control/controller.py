@@ -272,7 +272,10 @@ class Controller:
                 if self._functions is None:
                     outcome = "there are no functions"
                 else:
-                    outcome = f"done, {self._functions.warm(command.environments)} started"
+                    started = self._functions.warm(command.environments)
+                    if started == 0:
+                        return True  # all of them are warm already: nothing was done, nothing is told
+                    outcome = f"done, {started} started"
         except CloudError as error:
             outcome = self._failed(error)
         self._store.record(now_s, command, outcome)

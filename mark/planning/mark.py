@@ -65,9 +65,10 @@ class Savings:
 
     def between(self, low_rps: FloatArray, high_rps: FloatArray) -> FloatArray:
         """Served by the capacity from `low_rps` to `high_rps`, by number of steps: (K, steps + 1)."""
-        return self._at(high_rps) - self._at(low_rps)
+        return self.at(high_rps) - self.at(low_rps)
 
-    def _at(self, rate_rps: FloatArray) -> FloatArray:
+    def at(self, rate_rps: FloatArray) -> FloatArray:
+        """Served by the capacity from zero up to `rate_rps`: (..., steps + 1)."""
         place = np.minimum(rate_rps / self.spacing_rps, len(self.served) - 1.000001)
         low = place.astype(np.int64)
         weight = (place - low)[..., None]
@@ -167,8 +168,11 @@ class Mark:
             held = (Target(n, live[n], "kept: there is no forecast") for n in self._names if live[n] > 0)
             return Plan(situation.now_s, tuple(held), notes=("no forecast: the fleet stays as it is",)), memory
         if not self._offers:
-            return Plan(situation.now_s, (), forecast.predictor, notes=("functions alone serve",)), memory
-        counts, limited = self._stack(savings(forecast, self._patience_s, self._backlog_s), running, situation.first)
+            warm = self._warm(float(forecast.mean_at(0.5)[0]))
+            return Plan(situation.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
+        saved = savings(forecast, self._patience_s, self._backlog_s)
+        counts, limited = self._stack(saved, running, situation.first)
+        served_rps = float(saved.at(counts @ self._usable_rps)[1])
         plan = Plan(
             at_s=situation.now_s,
             targets=self._targets(counts, running, forecast, situation.first),
@@ -177,10 +181,18 @@ class Mark:
                 self._deployment,
                 sum(int(n) for n, offer in zip(counts, self._offers, strict=True) if offer.market is Market.SPOT),
             ),
+            warm=self._warm(float(saved.served[-1, 1]) - served_rps),
             notes=("stopped at the service's limit of instances or $/h",) if limited else (),
             capacity_rps=float(counts @ self._usable_rps) / self._usable,
         )
         return plan, memory
+
+    def _warm(self, overflow_rps: float) -> int:
+        """Environments for what is planned to overflow, and one more: a cold start would be a miss."""
+        function = self._deployment.function
+        if function is None or self._backlog_s is not None:
+            return 0
+        return min(function.offer.concurrency, 1 + math.ceil(max(0.0, overflow_rps) * function.warm_s))
 
     def _stack(self, saved: Savings, running: IntArray, first: bool) -> tuple[IntArray, bool]:
         """How many of each offer, and whether a limit stopped the stacking.

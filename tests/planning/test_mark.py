@@ -208,3 +208,13 @@ def test_reasons_speak_of_load_and_money() -> None:
     (target,) = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2)).targets
     assert "forecast p50 90, p90 104 requests/s at +180 s against capacity 30" in target.reason
     assert "one costs 0.200 $/h and saves up to" in target.reason
+
+
+def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
+    """One where nothing overflows, more where functions carry load, none where they are too slow to help."""
+    calm = Mark("mark", small()).plan(Situation(0.0, small(), Fleet(()), forecast(70.0), first=True), None)[0]
+    assert calm.warm == 2
+    tiny = decided(small(), Fleet(()), forecast(0.5), first=True)
+    assert (tiny.counts, tiny.warm) == ({}, 2)
+    late = deployment(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=900.0)
+    assert decided(late, Fleet(()), forecast(70.0), first=True).warm == 0
