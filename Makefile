@@ -11,7 +11,8 @@ REPORT ?= out/report.html
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
-	$(BIN)/mark compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
+	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
+	@$(BIN)/mark compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
 
 test: lint types unit  ## everything CI runs
 
@@ -36,15 +37,17 @@ reproduce: $(VENV)/.base
 	$(BIN)/mark reproduce table5
 
 $(VENV)/bin/pip:
-	$(PYTHON) -c 'import sys; sys.exit("mark needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("mark needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@echo "setting up $(VENV), once (half a minute)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "setting up $(VENV) for development, once (half a minute)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.base
 
 clean:

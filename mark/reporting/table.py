@@ -22,7 +22,7 @@ from mark.reporting.takeaway import (
     takeaway,
     usd_per_million,
 )
-from mark.reporting.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
+from mark.reporting.words import count, dollars, duration, latency, milliseconds, number, per_month, percent, rate, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +49,8 @@ def compare_table(results: Mapping[str, SimulationResult]) -> RenderableType:
 def simulate_table(result: SimulationResult) -> RenderableType:
     """One policy, line by line."""
     results = {result.policy: result}
-    requests, latency, fleet, speed = result.requests, result.latency_ms, result.fleet, result.speed
+    requests, fleet, speed = result.requests, result.fleet, result.speed
+    times = result.latency_ms
     table = columns("", "", "")
     month = per_month(result.bill.total, result.trace.duration_s)
     table.add_row(
@@ -70,9 +71,9 @@ def simulate_table(result: SimulationResult) -> RenderableType:
     )
     table.add_row(
         "Latency",
-        f"{milliseconds(latency.p50)} ms",
-        f"median; p98 {milliseconds(latency.p98)}, p99 {milliseconds(latency.p99)}, "
-        f"p99.9 {milliseconds(latency.p999)}, slowest {milliseconds(latency.max)} ms",
+        f"{milliseconds(times.p50)} ms",
+        f"median; p98 {milliseconds(times.p98)}, p99 {milliseconds(times.p99)}, "
+        f"p99.9 {milliseconds(times.p999)}, slowest {milliseconds(times.max)} ms",
     )
     total = requests.total or 1
     table.add_row(
@@ -188,9 +189,9 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> Table:
             usd(result.bill.total),
             "ref." if name == against else percent(share, 0),
             _slo(result.slo_result.attainment, kept(result)),
-            milliseconds(result.latency_ms.p50),
-            milliseconds(result.latency_ms.p98),
-            milliseconds(result.latency_ms.p99),
+            latency(result.latency_ms.p50),
+            latency(result.latency_ms.p98),
+            latency(result.latency_ms.p99),
             percent(overflow_share(result)),
             number(result.regret),
         )
