@@ -194,7 +194,7 @@ class Controller:
                 self._shrink(now_s, offer, instances, excess, reason)
         self._follow_standbys(now_s, plan, standbys)
         if plan.warm > 0:
-            self._execute(now_s, Warm("planned", 0.0, plan.warm))
+            self._execute(now_s, Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
 
     def _is_rescue(self, instance: Instance, now_s: float) -> bool:
         """Bought by the SLO monitor a moment ago: the next plan, made from the belief that failed, may not undo it."""

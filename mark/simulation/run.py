@@ -351,7 +351,7 @@ class Simulation:
             candidates=own.candidates + tuple(used.candidates[i] for i in more),
         )
         problem = bound_problem(replace(self._inputs, deployment=allowed), self._stage.fine_counts(), self._fine_s)
-        return lower_bound(problem, float(late))
+        return _with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
 
     def _assumed_share(self, bill: Bill) -> float:
         deployment = self._policy.deployment
@@ -459,7 +459,21 @@ def bound(request: RunRequest) -> tuple[Bound, Bound, int]:
             counts[places[0] : places[-1] + 1] += np.bincount(places - places[0])
     problem = bound_problem(inputs, counts, fine_s)
     total = int(counts.sum())
-    return lower_bound(problem, 0.0), lower_bound(problem, (1.0 - inputs.service.slo.attainment) * total), total
+    at_zero, within_slo = (
+        _with_extras(lower_bound(problem, late), inputs, total)
+        for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
+    )
+    return at_zero, within_slo, total
+
+
+def _with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
+    """The bound and what every policy pays beside instances and functions: the balancer, and the data it moves."""
+    if bound.usd is None or not inputs.deployment.catalog.bills_extras:
+        return bound
+    service = inputs.service
+    usd = extras_usd(inputs.duration_s, 0.0, requests, service.request_kb, service.response_kb)
+    note = f"${usd:.2f} of it for balancer and data moved"
+    return replace(bound, usd=bound.usd + usd, note="; ".join(filter(None, (bound.note, note))))
 
 
 def plan_once(request: RunRequest, at_s: float) -> tuple[Plan, Forecast | None, Deployment, dict[str, int]]:

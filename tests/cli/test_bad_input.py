@@ -69,7 +69,7 @@ def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
         (b"t_seconds\n5\n3\n", "line 3: t_seconds must not go back"),
         (bytes(range(256)), "binary"),
         ("t_seconds,count\n0,5\n".encode("utf-16"), "binary"),
-        (gzip.compress(COUNTS.encode() + b"0,1\n60,2\n" * 99)[:-9], "truncated"),
+        (gzip.compress(COUNTS.encode() + b"0,1\n60,2\n" * 99, mtime=0)[:-9], "truncated"),
     ],
 )
 def test_a_trace_that_cannot_be_used_is_named_with_its_line(

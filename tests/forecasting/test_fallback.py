@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,4 +21,12 @@ def test_it_is_a_forecast_whatever_the_rate(rate: float, steps: int, step_s: flo
 def test_it_spreads_as_counts_do() -> None:
     """100 requests/s over a minute are 6000 +- 77: the 95th percentile is 1.645 deviations up."""
     forecast = last_value_forecast(0.0, 60.0, 1, 100.0)
-    assert forecast.mean_at(0.95)[0] == pytest.approx(100.0 + 1.6449 * 6000.0**0.5 / 60.0)
+    assert forecast.mean_at(0.95)[0] == pytest.approx(100.0 + 1.6449 * 6000.0**0.5 / 60.0, rel=1e-4)
+
+
+def test_its_peak_is_the_highest_of_twelve_windows() -> None:
+    """Against drawing them: quantiles of the highest of twelve Poisson counts over 5 s."""
+    forecast = last_value_forecast(0.0, 60.0, 1, 100.0)
+    highest = np.random.default_rng(1).poisson(500.0, (40_000, 12)).max(axis=1) / 5.0
+    for level in (0.1, 0.5, 0.9):
+        assert forecast.peak_at(level)[0] == pytest.approx(np.quantile(highest, level), rel=0.01)
