@@ -85,7 +85,10 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str, what: str)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("raw", [b"\x1f\x8b\x08broken", gzip.compress(b"t_seconds,nodes\n0,1\n", mtime=0)[:-9], b"\xff\xfe\x00"])
+TRUNCATED = gzip.compress(b"t_seconds,nodes\n0,1\n", mtime=0)[:-9]
+
+
+@pytest.mark.parametrize("raw", [b"\x1f\x8b\x08broken", TRUNCATED, b"\xff\xfe\x00"])
 def test_binary_and_truncated_files_are_refused(tmp_path: Path, raw: bytes) -> None:
     """What cannot be decoded is bad input, not a traceback."""
     path = tmp_path / "zone.csv.gz"
