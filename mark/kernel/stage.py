@@ -23,6 +23,7 @@ from mark.kernel.state import (
     HISTOGRAM_FIRST,
     HISTOGRAM_SHIFT,
     HISTOGRAM_SIZE,
+    IDLE_COUNT,
     INF,
     INSTANCES,
     KEEP_ALIVE_S,
@@ -176,6 +177,14 @@ class StageSimulation:
     def warm(self, at_s: float, environments: int) -> int:
         """Ping functions until that many environments are there; returns how many were started."""
         return int(functions.warm(self._pool, at_s, environments)) if self._function is not None else 0
+
+    def start_warm(self, environments: int) -> None:
+        """So many function environments are warm at the start, for nothing: part of the first fleet."""
+        if self._function is None:
+            return
+        count = min(environments, self._function.offer.concurrency)
+        self._pool.idle_since_s[:count] = 0.0
+        self._pool.number[IDLE_COUNT] = count
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -188,11 +188,16 @@ class Mark:
         return plan, memory
 
     def _warm(self, overflow_rps: float) -> int:
-        """Environments for what is planned to overflow, and one more: a cold start would be a miss."""
+        """Environments for what is planned to overflow, since a cold start would be a miss.
+
+        Busy environments are Poisson with mean a = rate x time, where calls come as Poisson; a + 3 sqrt(a) + 1 are
+        nearly always enough (square-root staffing), and an idle one costs nothing but a ping when it is recycled.
+        """
         function = self._deployment.function
         if function is None or self._backlog_s is not None:
             return 0
-        return min(function.offer.concurrency, 1 + math.ceil(max(0.0, overflow_rps) * function.warm_s))
+        busy = max(0.0, overflow_rps) * function.warm_s
+        return min(function.offer.concurrency, 1 + math.ceil(busy + 3.0 * math.sqrt(busy)))
 
     def _stack(self, saved: Savings, running: IntArray, first: bool) -> tuple[IntArray, bool]:
         """How many of each offer, and whether a limit stopped the stacking.

@@ -226,6 +226,7 @@ class Simulation:
                 self._cloud.start_ready(target.offer, target.count)
             for target in first.standbys:
                 self._cloud.start_ready(target.offer, target.count, standby=True)
+            self._stage.start_warm(first.warm)
         now = 0.0
         window = 0
         while now < self._end_s:

@@ -156,3 +156,15 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
             tokens -= 1.0
         if not answered[i]:
             assert busy == concurrency or tokens < 1.0 + 1e-9
+
+
+def test_what_is_warm_at_the_start_serves_without_cold_starts_and_costs_nothing() -> None:
+    """Three calls at once on two warm environments: the third starts cold, as one does after keep-alive."""
+    use = function(WARM_S, COLD_S, keep_alive_s=60.0)
+    stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, record=4)
+    stage.start_warm(2)
+    assert stage.function_usd() == 0.0
+    arrivals = np.array([0.0, 0.0, 0.0, 500.0])
+    stage.advance(arrivals, 0, np.inf)
+    latencies = stage.recording().finish_s - arrivals
+    assert latencies.tolist() == [WARM_S, WARM_S, WARM_S + COLD_S, WARM_S + COLD_S]
