@@ -22,7 +22,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.bound import bound_json, bound_table
-    from mark.simulation.run import bound
+    from mark.simulation.bounding import bound
 
     with progress("bounding") as bar:
         at_zero, within_slo, requests = bound(request_from(args, bar))

@@ -23,15 +23,16 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.explain import explain, plan_table
+    from mark.simulation.decision import plan_once
     from mark.simulation.inputs import trace_named_in
     from mark.simulation.many import split_policy
-    from mark.simulation.run import plan_once
 
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     request = request_from(args)
     at_s = args.at
     if at_s is None:
         at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
-    explained = explain(*plan_once(request, at_s), at_s)
+    plan, forecast, deployment = plan_once(request, at_s)
+    explained = explain(plan, forecast, deployment, {}, at_s)
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0

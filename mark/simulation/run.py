@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,6 @@ from numpy.typing import NDArray
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.domain.bill import Bill
-from mark.domain.fleet import Fleet
-from mark.domain.load import Forecast
 from mark.domain.offer import Market
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
@@ -29,12 +26,14 @@ from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.kernel.stage import SPOT_NOTICE_S, StageSimulation
-from mark.planning.bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
+from mark.planning.bound import Bound, bin_width_s, lower_bound
 from mark.planning.policies import make_policy, wants_perfect_forecast
-from mark.planning.port import Planner, Policy, Situation
+from mark.planning.port import Policy
+from mark.simulation.bounding import bound_problem, with_extras
 from mark.simulation.cloud import SimulatedCloud
 from mark.simulation.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
 from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.minutes import Minutes
 from mark.simulation.request import RunRequest
 from mark.simulation.result import (
     Decision,
@@ -43,53 +42,13 @@ from mark.simulation.result import (
     SimulationResult,
     SloResult,
     Speed,
-    Timeline,
     TraceInfo,
 )
+from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.telemetry import WINDOW_S, SimulatedTelemetry
 
 TICK_S = 60.0
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
-
-
-class Stopwatch:
-    """Adds up wall time; the only place where the simulation looks at a clock, and only to report its speed."""
-
-    def __init__(self) -> None:
-        self.spent_s = 0.0
-
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(*args)
-            finally:
-                self.spent_s += time.perf_counter() - began
-
-        return call
-
-
-class _TimedPlanner:
-    def __init__(self, planner: Planner, watch: Stopwatch) -> None:
-        self.name, self.needs_forecast, self.monitors_slo = planner.name, planner.needs_forecast, planner.monitors_slo
-        self.begin = planner.begin
-        self._plan = watch.timed(planner.plan)
-
-    def plan(self, situation: Situation, memory: Any) -> tuple[Plan, Any]:
-        result: tuple[Plan, Any] = self._plan(situation, memory)
-        return result
-
-
-class _TimedPredictor:
-    def __init__(self, predictor: Predictor, watch: Stopwatch) -> None:
-        self.name = predictor.name
-        self.fit = watch.timed(predictor.fit)
-        self.update = watch.timed(predictor.update)
-        self._predict = watch.timed(predictor.predict)
-
-    def predict(self, steps: int) -> Forecast:
-        result: Forecast = self._predict(steps)
-        return result
 
 
 class VirtualClock:
@@ -188,7 +147,7 @@ class Simulation:
         )
         self._predictor_name = self._predictor_of(predictor_name)
         self._controller = Controller(
-            replace(self._policy, planner=_TimedPlanner(self._policy.planner, self._planner_watch)),
+            replace(self._policy, planner=TimedPlanner(self._policy.planner, self._planner_watch)),
             self._predictor,
             self._cloud,
             _WarmPool(self._stage, self._clock),
@@ -202,7 +161,7 @@ class Simulation:
                 inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed), self._end_s
             ).advance
         )
-        self._minutes = _Minutes(deployment)
+        self._minutes = Minutes(deployment)
 
     def _predictor_of(self, name: str) -> str:
         self._predictor: Predictor | None = None
@@ -213,7 +172,7 @@ class Simulation:
             predictor: Predictor = PerfectPredictor(inputs.drawn())
         else:
             predictor = make_predictor(name, self._seed)
-        timed = _TimedPredictor(predictor, self._predictor_watch)
+        timed = TimedPredictor(predictor, self._predictor_watch)
         timed.fit(self._inputs.history)
         self._predictor = timed
         return predictor.name
@@ -352,7 +311,7 @@ class Simulation:
             candidates=own.candidates + tuple(used.candidates[i] for i in more),
         )
         problem = bound_problem(replace(self._inputs, deployment=allowed), self._stage.fine_counts(), self._fine_s)
-        return _with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
+        return with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
 
     def _assumed_share(self, bill: Bill) -> float:
         deployment = self._policy.deployment
@@ -380,51 +339,6 @@ class Simulation:
         return tuple(dict.fromkeys(notes))
 
 
-class _Minutes:
-    """Samples fleet and bill once a minute, for the report."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self._capacity = {o.name: c.capacity_rps for o, c in zip(deployment.offers, deployment.candidates, strict=True)}
-        self._t_s: list[float] = []
-        self._ready: list[dict[str, int]] = []
-        self._spent: list[dict[str, float]] = []
-
-    def sample(self, now_s: float, cloud: SimulatedCloud) -> None:
-        self._t_s.append(now_s)
-        self._ready.append(dict(cloud.fleet().ready()))
-        self._spent.append(cloud.spent_usd(now_s))
-
-    def timeline(self, stage: StageSimulation, end_s: float, other_usd: float) -> Timeline:
-        rows = len(self._t_s) - 1  # the last sample only closes the bill
-        total, good, by_function = (counts[:rows].astype(np.float64) for counts in stage.minutes())
-        width = np.minimum(60.0, end_s - np.array(self._t_s[:rows]))
-        offers = sorted({name for ready in self._ready for name in ready})
-        instances = {name: np.array([float(r.get(name, 0)) for r in self._ready[:rows]]) for name in offers}
-        markets = sorted({name for spent in self._spent for name in spent})
-        spent_usd = {name: np.array([s.get(name, 0.0) for s in self._spent[1:]]) for name in markets}
-        # Balancer, addresses and data are known in the end only: spread them over time. Disks are metered already.
-        ends_s = np.append(self._t_s[1:rows], end_s)
-        spent_usd["other"] = spent_usd["other"] + (other_usd - spent_usd["other"][-1]) * ends_s / end_s
-        with np.errstate(invalid="ignore"):
-            attainment = np.where(total > 0, good / total, np.nan)
-        # Functions are billed by the call: spread their bill over the minutes by their calls (pings alone: over time).
-        function_usd = stage.function_usd()
-        if function_usd > 0.0:
-            calls = by_function if by_function.any() else width
-            spent_usd["functions"] = function_usd * np.cumsum(calls) / calls.sum()
-        return Timeline(
-            t_s=np.array(self._t_s[:rows]),
-            arrival_rps=total / width,
-            capacity_rps=np.sum([n * self._capacity[name] for name, n in instances.items()], axis=0)
-            if instances
-            else np.zeros(rows),
-            overflow_rps=by_function / width,
-            attainment=attainment,
-            instances=instances,
-            spent_usd=spent_usd,
-        )
-
-
 def simulate(request: RunRequest) -> SimulationResult:
     """Run one policy over a trace. Raises BadInput, Infeasible."""
     return simulate_inputs(open_inputs(request), request.policy, request.predictor)
@@ -433,67 +347,6 @@ def simulate(request: RunRequest) -> SimulationResult:
 def simulate_inputs(inputs: Inputs, policy: str, predictor: str) -> SimulationResult:
     """The same over inputs that are open already."""
     return Simulation(inputs, policy, predictor).run()
-
-
-def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float) -> BoundProblem:
-    """The clairvoyant problem of a part: arrivals as drawn, everything the service itself may buy."""
-    bins = int(np.ceil(inputs.duration_s / fine_s))
-    return build_problem(
-        inputs.deployment,
-        fine_counts[:bins],
-        end_s=inputs.duration_s,
-        bin_s=fine_s,
-        warm_start=not inputs.request.cold_start,
-        spot=inputs.spot,
-        spot_first_hour_free=inputs.request.spot_first_hour_free,
-    )
-
-
-def bound(request: RunRequest) -> tuple[Bound, Bound, int]:
-    """The lower bound with no late request, with (1 - SL_min) of them late, and the number of requests."""
-    inputs = open_inputs(request)
-    fine_s = bin_width_s(inputs.service.slo)
-    counts = np.zeros(int(np.ceil(inputs.duration_s / fine_s)) + 1, dtype=np.int64)
-    for times, _ in inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed):
-        if len(times):
-            places = (times / fine_s).astype(np.int64)
-            counts[places[0] : places[-1] + 1] += np.bincount(places - places[0])
-    problem = bound_problem(inputs, counts, fine_s)
-    total = int(counts.sum())
-    at_zero, within_slo = (
-        _with_extras(lower_bound(problem, late), inputs, total)
-        for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
-    )
-    return at_zero, within_slo, total
-
-
-def _with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
-    """The bound and what every policy pays beside instances and functions: the balancer, and the data it moves."""
-    if bound.usd is None or not inputs.deployment.catalog.bills_extras:
-        return bound
-    service = inputs.service
-    usd = extras_usd(inputs.duration_s, 0.0, requests, service.request_kb, service.response_kb)
-    note = f"${usd:.2f} of it for balancer and data moved"
-    return replace(bound, usd=bound.usd + usd, note="; ".join(filter(None, (bound.note, note))))
-
-
-def plan_once(request: RunRequest, at_s: float) -> tuple[Plan, Forecast | None, Deployment, dict[str, int]]:
-    """The decision a policy would make at `at_s` of the trace, with the fleet it would have bought for that minute."""
-    inputs = open_inputs(replace(request, start_s=at_s))
-    policy = make_policy(request.policy, inputs.deployment, inputs.evaluated)
-    forecast: Forecast | None = None
-    if policy.planner.needs_forecast:
-        if wants_perfect_forecast(request.policy):
-            predictor: Predictor = PerfectPredictor(inputs.drawn())
-        else:
-            predictor = make_predictor(request.predictor, request.seed)
-        predictor.fit(inputs.history)
-        forecast = predictor.predict(60).by_minute()
-    first = Situation(
-        now_s=0.0, deployment=policy.deployment, fleet=Fleet(()), forecast=forecast, first=True, last_minute_rps=None
-    )
-    plan, _ = policy.planner.plan(first, policy.planner.begin())
-    return plan, forecast, policy.deployment, {}
 
 
 def _ms(seconds: float | None) -> float | None:

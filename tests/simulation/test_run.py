@@ -11,10 +11,12 @@ import pytest
 from laws import check_laws
 
 from mark.domain.errors import BadInput, Infeasible
+from mark.simulation.bounding import bound
+from mark.simulation.decision import plan_once
 from mark.simulation.many import compare
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.simulation.run import bound, plan_once, simulate
+from mark.simulation.run import simulate
 
 HOUR = 3600.0
 MMPP = "synthetic:mmpp?rates=20,80&dwell_s=300"
@@ -149,7 +151,7 @@ def test_bound_and_plan_answer_without_a_run() -> None:
     assert at_zero.usd is not None
     assert within_slo.usd is not None
     assert within_slo.usd <= at_zero.usd
-    plan, forecast, deployment, _ = plan_once(request(policy="mark-paper"), 8 * HOUR)
+    plan, forecast, deployment = plan_once(request(policy="mark-paper"), 8 * HOUR)
     assert forecast is not None
     assert forecast.steps == 60
     assert set(plan.counts) <= {offer.name for offer in deployment.offers}

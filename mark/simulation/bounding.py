@@ -1,0 +1,55 @@
+"""The clairvoyant bound of a part: its arrivals as drawn, against everything that may be bought."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.planning.bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
+from mark.simulation.extras import extras_usd
+from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.request import RunRequest
+
+
+def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float) -> BoundProblem:
+    """The clairvoyant problem of a part: arrivals as drawn, everything the service itself may buy."""
+    bins = int(np.ceil(inputs.duration_s / fine_s))
+    return build_problem(
+        inputs.deployment,
+        fine_counts[:bins],
+        end_s=inputs.duration_s,
+        bin_s=fine_s,
+        warm_start=not inputs.request.cold_start,
+        spot=inputs.spot,
+        spot_first_hour_free=inputs.request.spot_first_hour_free,
+    )
+
+
+def bound(request: RunRequest) -> tuple[Bound, Bound, int]:
+    """The lower bound with no late request, with (1 - SL_min) of them late, and the number of requests."""
+    inputs = open_inputs(request)
+    fine_s = bin_width_s(inputs.service.slo)
+    counts = np.zeros(int(np.ceil(inputs.duration_s / fine_s)) + 1, dtype=np.int64)
+    for times, _ in inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed):
+        if len(times):
+            places = (times / fine_s).astype(np.int64)
+            counts[places[0] : places[-1] + 1] += np.bincount(places - places[0])
+    problem = bound_problem(inputs, counts, fine_s)
+    total = int(counts.sum())
+    at_zero, within_slo = (
+        with_extras(lower_bound(problem, late), inputs, total)
+        for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
+    )
+    return at_zero, within_slo, total
+
+
+def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
+    """The bound and what every policy pays beside instances and functions: the balancer, and the data it moves."""
+    if bound.usd is None or not inputs.deployment.catalog.bills_extras:
+        return bound
+    service = inputs.service
+    usd = extras_usd(inputs.duration_s, 0.0, requests, service.request_kb, service.response_kb)
+    note = f"${usd:.2f} of it for balancer and data moved"
+    return replace(bound, usd=bound.usd + usd, note="; ".join(filter(None, (bound.note, note))))
