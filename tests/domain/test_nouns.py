@@ -1,0 +1,75 @@
+"""The nouns check themselves and do their sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mark.domain.bill import Bill
+from mark.domain.errors import BadInput
+from mark.domain.load import Forecast
+from mark.domain.offer import Delay, FunctionOffer
+from mark.domain.profile import Profile, ProfileRow
+from mark.domain.slo import Slo
+
+
+@given(mean_s=st.floats(1.0, 1000.0), ratio=st.floats(1.0, 3.8))
+def test_a_delay_has_the_mean_and_p95_it_was_given(mean_s: float, ratio: float) -> None:
+    """p95 exactly; the mean of the lognormal, before the cut, by its formula; never below half the mean."""
+    delay = Delay(mean_s, mean_s * ratio)
+    assert delay.at(1.6448536269514722) == pytest.approx(mean_s * ratio, rel=1e-9)
+    median = delay.at(0.0)
+    assert median * np.exp(delay.sigma**2 / 2.0) == pytest.approx(mean_s, rel=1e-9) or median == delay.shortest_s
+    assert delay.shortest_s <= delay.at(-9.0) <= median
+    assert Delay(100.0, 300.0).at(-9.0) == 50.0
+    assert delay.shortest_s == (mean_s if ratio == 1.0 else 0.5 * mean_s)
+
+
+@pytest.mark.parametrize("p95", [99.0, 381.0, float("nan"), float("inf")])
+def test_a_delay_that_no_lognormal_has_is_bad_input(p95: float) -> None:
+    with pytest.raises(BadInput, match="p95"):
+        Delay(100.0, p95)
+
+
+def test_a_function_bills_started_steps() -> None:
+    """300 ms are three steps of 100 ms, not four through binary rounding; 301 ms are four."""
+    function = FunctionOffer(1024, 1e-5, 0.2, 100.0, 1000, 1000.0, 300.0)
+    fee = 0.2 / 1e6
+    assert function.usd_per_request(0.3) == pytest.approx(0.3e-5 + fee)
+    assert function.usd_per_request(0.1 + 0.2) == pytest.approx(0.3e-5 + fee)
+    assert function.usd_per_request(0.301) == pytest.approx(0.4e-5 + fee)
+
+
+def test_a_profile_is_linear_between_rows_and_ends_above() -> None:
+    profile = Profile("m", "i", (ProfileRow(2, 100.0), ProfileRow(6, 300.0)))
+    assert [profile.latency_s(b) for b in (1, 2, 4, 6)] == pytest.approx([0.1, 0.1, 0.2, 0.3])
+    with pytest.raises(BadInput, match="largest"):
+        profile.latency_s(7)
+
+
+def test_a_forecast_on_long_steps_repeats_them_by_the_minute() -> None:
+    """Three steps of five minutes, the k-th holding k, are fifteen minutes of 0 0 0 0 0 1 1 1 1 1 2 2 2 2 2."""
+    rates = np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])
+    by_minute = Forecast(0.0, 300.0, np.array([0.25, 0.75]), rates, rates, "k").by_minute()
+    assert (by_minute.step_s, by_minute.steps) == (60.0, 15)
+    assert by_minute.mean_at(0.25).tolist() == [0.0] * 5 + [1.0] * 5 + [2.0] * 5
+    assert by_minute.mean_at(0.5).tolist() == [0.5] * 5 + [1.5] * 5 + [2.5] * 5
+    assert by_minute.mean_at(0.99).tolist() == by_minute.mean_at(0.75).tolist()
+
+
+@pytest.mark.parametrize("rates", [[[2.0], [1.0]], [[-1.0], [1.0]], [[float("nan")], [1.0]]])
+def test_quantiles_that_cross_or_are_no_rates_are_refused(rates: list[list[float]]) -> None:
+    table = np.array(rates)
+    with pytest.raises(BadInput, match="quantiles"):
+        Forecast(0.0, 60.0, np.array([0.1, 0.9]), table, table, "bad")
+
+
+def test_a_bill_is_the_sum_of_its_parts_and_an_slo_is_possible() -> None:
+    bill = Bill(1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    assert bill.total == 63.0
+    assert bill.as_json()["total"] == 63.0
+    for attainment in (0.0, 1.0, 98.0):
+        with pytest.raises(BadInput, match="SL_min"):
+            Slo(0.6, attainment)

@@ -1,0 +1,42 @@
+"""Extras, and the bound that includes those which every policy pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mark.simulation.bounding import bound
+from mark.simulation.extras import ADDRESS_USD_PER_HOUR, BALANCER_USD_PER_HOUR, extras_usd
+from mark.simulation.request import RunRequest
+from mark.simulation.run import simulate
+
+
+def test_extras_by_hand() -> None:
+    """An hour of balancer, two instance-hours of addresses, a million answers of 10 kB to the internet."""
+    assert extras_usd(3600.0, 0.0, 0, 0.0, 0.0) == BALANCER_USD_PER_HOUR
+    assert extras_usd(3600.0, 2.0, 0, 0.0, 0.0) == pytest.approx(BALANCER_USD_PER_HOUR + 2.0 * ADDRESS_USD_PER_HOUR)
+    # 10 GB: ten capacity units at 0.008 $ and 0.09 $ a GB
+    moved = extras_usd(3600.0, 0.0, 1_000_000, 0.0, 10.0)
+    assert moved == pytest.approx(BALANCER_USD_PER_HOUR + 10 * 0.008 + 10 * 0.09)
+
+
+def test_the_bound_holds_the_balancer_where_the_catalogue_bills_it() -> None:
+    """Else regret would blame a policy for what nobody can save."""
+    request = RunRequest(
+        trace="synthetic:poisson?rate=20",
+        service="lstm-ptb",
+        policy="fixed:c5.xlarge=1",
+        start_s=3600.0,
+        duration_s=3600.0,
+    )
+    plain, with_extras = bound(request)[0], bound(replace(request, catalog="aws-2026"))[0]
+    assert plain.usd is not None
+    assert with_extras.usd is not None
+    assert "balancer" not in plain.note
+    assert "balancer" in with_extras.note
+    assert with_extras.usd >= BALANCER_USD_PER_HOUR
+    result = simulate(replace(request, catalog="aws-2026"))
+    assert result.bound_usd is not None
+    assert result.bill.other > BALANCER_USD_PER_HOUR
+    assert result.bill.total >= result.bound_usd >= BALANCER_USD_PER_HOUR
