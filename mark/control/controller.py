@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -338,10 +337,7 @@ class Controller:
             running = Counter(i.offer for i in self._cloud.fleet().instances if i.phase is not Phase.STOPPED)
         usd_per_hour = sum(self._offers[name].usd_per_hour * count for name, count in running.items())
         # 1e-9: a budget of exactly ten instances must hold ten.
-        if math.isinf(service.max_usd_per_hour):
-            by_price = sys.maxsize
-        else:
-            by_price = max(0, math.floor((service.max_usd_per_hour - usd_per_hour) / offer.usd_per_hour + 1e-9))
+        by_price = max(0, math.floor((service.max_usd_per_hour - usd_per_hour) / offer.usd_per_hour + 1e-9))
         # A SageMaker endpoint is not bound by max_instances (INTERFACES, semantics 14).
         if offer.market is Market.SAGEMAKER:
             return by_price, f"max_usd_per_hour {service.max_usd_per_hour:g} is reached"

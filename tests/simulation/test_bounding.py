@@ -35,7 +35,8 @@ def test_the_bound_holds_the_balancer_where_the_catalogue_bills_it() -> None:
     assert with_extras.usd is not None
     assert "balancer" not in plain.note
     assert "balancer" in with_extras.note
-    assert with_extras.usd >= BALANCER_USD_PER_HOUR
+    extras = with_extras.usd - with_extras.instance_usd - with_extras.function_usd
+    assert extras == pytest.approx(extras_usd(3600.0, 0.0, 20 * 3600, 0.0, 0.0), rel=0.01)
     result = simulate(replace(request, catalog="aws-2026"))
     assert result.bound_usd is not None
     assert result.bill.other > BALANCER_USD_PER_HOUR

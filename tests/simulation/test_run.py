@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,14 @@ def test_an_slo_nothing_can_meet_is_infeasible(tmp_path: Any) -> None:
     service.write_text('[service]\nname = "x"\nmodel = "nasnet"\nslo_ms = 5\nslo_attainment = 0.98\n')
     with pytest.raises(Infeasible, match=r"c5|p2|g4|lambda"):
         simulate(request(service=str(service), catalog="aws-2019"))
+
+
+def test_functions_of_the_first_plan_are_warm_at_the_start(tmp_path: Path) -> None:
+    """A first request that a function answers is in time on a warm start, and late on a cold one."""
+    trace = tmp_path / "few.csv"
+    times = [0.0, *(3600.0 + 60.0 * k for k in range(10))]
+    trace.write_text("t_seconds\n" + "".join(f"{t}\n" for t in times))
+    warm = simulate(request(trace=str(trace), start_s=3600.0, duration_s=600.0, policy="mark"))
+    cold = simulate(request(trace=str(trace), start_s=3600.0, duration_s=600.0, policy="mark", cold_start=True))
+    assert warm.requests.functions == cold.requests.functions == 10
+    assert (warm.requests.late, cold.requests.late) == (0, 1)

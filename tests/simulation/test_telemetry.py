@@ -10,7 +10,7 @@ import pytest
 from mark.simulation.telemetry import SimulatedTelemetry
 
 
-def observed(bin_s: float, arrivals: list[int]) -> SimulatedTelemetry:
+def observed(bin_s: float, arrivals: list[int], before_rps: float | None = None) -> SimulatedTelemetry:
     """One entry of `arrivals` per 5 s window."""
     stage = SimpleNamespace(arrived=0)
     telemetry = SimulatedTelemetry(
@@ -18,11 +18,11 @@ def observed(bin_s: float, arrivals: list[int]) -> SimulatedTelemetry:
         cast(Any, None),
         (),
         (),
-        end_s=5.0 * len(arrivals),
+        end_s=5.0 * max(1, len(arrivals)),
         step_s=max(60.0, bin_s),
         bin_s=bin_s,
         gaps=(),
-        before_rps=None,
+        before_rps=before_rps,
     )
     for count in arrivals:
         stage.arrived += count
@@ -35,3 +35,10 @@ def test_the_peak_is_of_5_s_on_fine_traces_and_of_a_minute_on_coarser_ones(bin_s
     """Semantics 13: a minute with 150 requests, 100 of them in one window, then a quiet one."""
     load = observed(bin_s, [100, *([0] * 6), *([10] * 5), *([5] * 12)]).load()
     assert load.peak_rps[0] == pytest.approx(peak_rps)
+
+
+def test_the_rate_before_the_start_stands_in_until_something_was_seen() -> None:
+    """The first plan knows the last minute of the history; from the first window on only what was seen counts."""
+    assert observed(1.0, [], before_rps=7.5).last_minute_rps() == 7.5
+    assert observed(1.0, [], before_rps=None).last_minute_rps() is None
+    assert observed(1.0, [10, 20], before_rps=7.5).last_minute_rps() == 3.0
