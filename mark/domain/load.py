@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 
 FloatArray = NDArray[np.float64]
+LEVELS: FloatArray = np.arange(1, 20) / 20.0  # the quantiles every predictor of ours gives
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import Forecast, Load
+from mark.domain.load import LEVELS, Forecast, Load
 
 HEADROOM = 1.2
-LEVELS = np.arange(1, 20) / 20.0
 
 
 class Artefact:

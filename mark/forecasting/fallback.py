@@ -6,10 +6,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Forecast
+from mark.domain.load import LEVELS, FloatArray, Forecast
 
 NAME = "last-value"
-LEVELS = np.arange(1, 20) / 20.0
 _PEAK_WINDOW_S = 5.0
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.errors import BadInput
-from mark.domain.load import FloatArray, Forecast, Load
-
-LEVELS = np.arange(1, 20) / 20.0
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
 
 
 class PerfectPredictor:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
 
 from mark.domain.load import Forecast, Load
+
+State = Mapping[str, NDArray[Any]]  # named arrays of numbers or text, no objects
 
 
 class Predictor(Protocol):
@@ -23,4 +29,48 @@ class Predictor(Protocol):
         """Take in steps that follow directly on everything seen so far."""
 
     def predict(self, steps: int) -> Forecast:
-        """Quantiles for the next `steps` steps; step 0 begins where the observed load ends."""
+        """Quantiles for the next `steps` steps; step 0 begins where the observed load ends.
+
+        `Forecast.paths_rps` are equally likely futures whose marginals the quantiles are; None where there are none.
+        """
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """A predictor whose learning is worth keeping: what `fit` estimated can be put into a fresh one.
+
+    After `restore`, `fit` takes in its history without estimating anything again: the state holds what was learned of
+    the shape (weights, orders, periods), not the load that was seen.
+    """
+
+    version: int  # of the state's layout; a file of another version is refused
+
+    def state(self) -> State:
+        """What was learned, as arrays. Raises ValueError before anything was."""
+
+    def restore(self, state: State) -> None:
+        """Take over what another of the same version learned. Raises ValueError for a state that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """How far a training is: epoch `number` of at most `of`, and the losses after it."""
+
+    number: int
+    of: int
+    loss: float
+    validation_loss: float
+
+
+@runtime_checkable
+class Trainable(Savable, Protocol):
+    """A predictor that learns in epochs, so that a user can watch, stop and resume."""
+
+    def training(self, history: Load, checkpoint: State | None = None) -> Iterator[Epoch]:
+        """Train on `history` epoch by epoch, from `checkpoint` on where there is one.
+
+        Stops by itself when the validation loss no longer falls. Resumed training ends as if it had not been stopped.
+        """
+
+    def checkpoint(self) -> State:
+        """All that a resumed training needs, after the epoch just done."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Forecast, Load
-from mark_predictors.history import HORIZONS, LEVELS, History, by_step, error_quantiles
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark_predictors.history import HORIZONS, History, by_step, error_quantiles
 
 _WEIGHTS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 _SMOOTHING: FloatArray = 0.3 * 0.7 ** np.arange(12.0)  # newest first, as a convolution takes them

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.load import LEVELS, FloatArray, Load
 
-LEVELS: FloatArray = np.arange(1, 20) / 20.0
 DAY_S = 86400.0
 # Errors are collected at these horizons (steps ahead, from 1) and interpolated between them.
 HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])

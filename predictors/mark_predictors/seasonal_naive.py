@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Forecast, Load
-from mark_predictors.history import HORIZONS, LEVELS, History, by_step, error_quantiles
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark_predictors.history import HORIZONS, History, by_step, error_quantiles
 
 _ENOUGH = 20  # errors, before their quantiles are believed
 

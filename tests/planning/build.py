@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from mark.domain.fleet import Fleet, Instance, Phase
-from mark.domain.load import FloatArray, Forecast, Load
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import AsIsPolicy, Deployment, FunctionUse, Service
@@ -15,7 +15,6 @@ from mark.domain.slo import Slo
 from mark.planning.port import Planner, Situation
 from mark.profiling.policy import candidate
 
-LEVELS = np.arange(1, 20) / 20.0
 LAMBDA = FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 3000, 500.0, 2700.0)
 
 
