@@ -7,7 +7,7 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit bench reproduce clean
+.PHONY: demo test lint types unit bench bench-forecasts reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -32,6 +32,9 @@ bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/end_to_end.py
 	$(BIN)/python benchmarks/bound.py
 
+bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
+	$(BIN)/python benchmarks/forecasts.py --peer-python .venv-peers/bin/python
+
 reproduce: $(VENV)/.base
 	$(BIN)/mark reproduce table2
 	$(BIN)/mark reproduce table5
@@ -46,9 +49,15 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	@echo "setting up $(VENV) for development, once (half a minute)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "setting up $(VENV) for development, once (a minute)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
 	@touch $@ $(VENV)/.base
 
+# statsforecast wants a pandas that nothing else here does.
+.venv-peers/.done:
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/pip install --quiet --disable-pip-version-check 'statsforecast==2.1.1' 'pandas<3'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

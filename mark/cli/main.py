@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mark import __version__
-from mark.cli import bound, catalog, check, compare, init, plan, reproduce, simulate, trace
+from mark.cli import bound, catalog, check, compare, forecast, init, plan, reproduce, simulate, trace
 from mark.domain.errors import BadInput, Infeasible
 
 # In the order of a first visit.
-_COMMANDS = (simulate, compare, bound, plan, trace, catalog, init, check, reproduce)
+_COMMANDS = (simulate, compare, bound, plan, forecast, trace, catalog, init, check, reproduce)
 
 _EPILOG = """\
 start here:
@@ -33,6 +33,8 @@ exit codes: 0 done, 1 a fault of ours, 2 bad input, 3 no offer meets the SLO, 4 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # Before numpy is there: runs are spread over processes, whose threads would only be in each other's way.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     return guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
@@ -45,6 +47,8 @@ def guarded(action: Callable[[], int]) -> int:
         sys.stdout.flush()  # a closed pipe shows here, not at interpreter exit where nobody catches it
         return code
     except BadInput as error:
+        if error.__cause__ is not None and os.environ.get("MARK_TRACEBACK") == "1":
+            raise  # somebody's code failed (a predictor, say), and its author wants to see where
         return _failed(str(error), 2)
     except Infeasible as error:
         return _failed(str(error), 3)

@@ -23,10 +23,10 @@ MOST_SEED = 2**63 - 1
 Commands = argparse._SubParsersAction
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool = True) -> None:
     """Everything but the trace, which `plan` takes as an option."""
     what = parser.add_argument_group("what is served, and how")
-    what.add_argument("--service", required=True, metavar="NAME|FILE", help="shipped service or .toml file")
+    what.add_argument("--service", required=service_required, metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--policy", metavar="NAME", help=f"one of {POLICIES} (default: mark)")
     what.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
@@ -39,7 +39,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     part.add_argument("--train", type=seconds, metavar="S", help="seconds of history before it (default: all)")
     part.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
     part.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
-    part.add_argument("--seed", type=_seed, default=0, metavar="N", help="of everything drawn (default: 0)")
+    part.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     cloud = parser.add_argument_group("which cloud")
     cloud.add_argument(
         "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
@@ -121,7 +121,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def _seed(text: str) -> int:
+def seed(text: str) -> int:
     # Digits only: int() would take "1_000" and " 7" as well.
     if not (text.isascii() and text.isdigit()) or int(text[:20]) > MOST_SEED:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^63 - 1, not {text!r}")

@@ -19,8 +19,7 @@ from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
-from mark.forecasting.fallback import last_value_forecast
-from mark.forecasting.port import Predictor
+from mark.forecasting.supervised import Supervised
 from mark.planning.port import Policy, Situation
 
 HORIZON_STEPS = 60  # of a minute each
@@ -30,19 +29,21 @@ STEP_S = 60.0
 class Controller:
     """Runs one service. `tick` is called once a minute, `fast` every 5 s and at every notice, `begin` once before.
 
-    `predictor` is fitted by the caller; None for policies that need no forecast. To time planner or predictor, hand in
-    objects that wrap them. Clock, telemetry, cloud and predictor count seconds from the same origin. `seed` marks the
-    launch tokens of this run, so that two runs against one cloud do not share instances.
+    `predictor` is fitted by the caller and supervised, so that there is a forecast whatever it does; None for policies
+    that need no forecast. To time planner or predictor, hand in objects that wrap them. Clock, telemetry, cloud and
+    predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
+    one cloud do not share instances.
 
     Crash-only: plan, memory of the planner and bridges are in the store, everything else is read from the cloud.
-    `last_plan` is what the fleet follows; `fallbacks` counts, by name, where something else had to do, `failures`
-    commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
+    `last_plan` is what the fleet follows and names the predictor that made it, `predictors` counts plans by that name.
+    `fallbacks` counts, by name, where something else had to do (`causes` has the first message of those that have one),
+    `failures` commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
     """
 
     def __init__(
         self,
         policy: Policy,
-        predictor: Predictor | None,
+        predictor: Supervised | None,
         cloud: Cloud,
         functions: Functions | None,
         clock: Clock,
@@ -68,11 +69,12 @@ class Controller:
         self._bridges: tuple[Bridge, ...] = store.get("bridges") or ()
         # Instances bought instead of a planned offer that could not be had: number -> planned offer.
         self._stands_for: dict[int, str] = dict(store.get("stands_for") or {})
-        self._last_rps = 0.0
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
         self._seen: Fleet | None = None  # the snapshot that fast() has dealt with
         self.last_plan: Plan | None = store.get("plan")
+        self.predictors: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
+        self.causes: dict[str, str] = {}
         self.failures: Counter[str] = Counter()
 
     def begin(self) -> Plan:
@@ -138,31 +140,29 @@ class Controller:
         """(forecast, rate of the last minute, was nothing seen?)."""
         load, rps = self._telemetry.load(), self._telemetry.last_minute_rps()
         gap = rps is None and not bool(np.isfinite(load.mean_rps).any())
-        if rps is not None:
-            self._last_rps = rps
-        elif not gap:
-            self._last_rps = float(load.mean_rps[np.isfinite(load.mean_rps)][-1])
         if self._predictor is None:
             return None, rps, gap
-        try:
-            if len(load):
-                self._predictor.update(load)
-            if gap and self.last_plan is not None:
-                return None, rps, gap
-            # One step more: the forecast begins where the last whole step ended, which may lie behind.
-            steps = math.ceil(HORIZON_STEPS * STEP_S / load.step_s) + (1 if load.step_s > STEP_S else 0)
-            return _from_now(self._predictor.predict(steps).by_minute(), now_s), rps, gap
-        # A predictor may be anybody's code; whatever it raises, the service must go on.
-        except Exception as error:
-            self._fall_back(f"last-value instead of {self._predictor.name}: {type(error).__name__}: {error}")
-            return last_value_forecast(now_s, STEP_S, HORIZON_STEPS, self._last_rps), rps, gap
+        self._predictor.update(load)
+        if gap and self.last_plan is not None:
+            return None, rps, gap
+        # One step more: the forecast begins where the last whole step ended, which may lie behind.
+        steps = math.ceil(HORIZON_STEPS * STEP_S / load.step_s) + (1 if load.step_s > STEP_S else 0)
+        forecast = self._predictor.predict(steps, rps)
+        if self._predictor.stands_in:
+            name = f"{forecast.predictor} instead of {self._predictor.name}: {self._predictor.stands_in}"
+            self.causes.setdefault(name, self._predictor.causes.get(self._predictor.stands_in, ""))
+            self._fall_back(name)
+        return _from_now(forecast.by_minute(), now_s), rps, gap
 
     def _plan(self, now_s: float, fleet: Fleet, forecast: Forecast | None, rps: float | None, *, first: bool) -> Plan:
         utilization = {} if first else self._telemetry.utilization()
         situation = Situation(now_s, self._deployment, fleet, forecast, rps, utilization, first)
         plan, self._memory = self._planner.plan(situation, self._memory)
         self._store.put("memory", self._memory)
-        return plan
+        if forecast is None:
+            return plan
+        self.predictors[forecast.predictor] += 1
+        return replace(plan, predictor=forecast.predictor)
 
     def _keep(self, plan: Plan) -> None:
         self.last_plan = plan
@@ -376,14 +376,12 @@ def _carries(instance: Instance) -> bool:
 def _from_now(forecast: Forecast, now_s: float) -> Forecast:
     """The next hour of a forecast on 60 s steps: what lies before `now_s` is cut off.
 
-    Raises ValueError when nothing would be left.
+    Where it does not reach so far, because the observed load ended long ago, its last step stays.
     """
-    past = round((now_s - forecast.origin_s) / STEP_S)
+    past = max(0, round((now_s - forecast.origin_s) / STEP_S))
     if past == 0 and forecast.steps == HORIZON_STEPS:
         return forecast
-    if not 0 <= past < forecast.steps:
-        raise ValueError(f"a forecast from {forecast.origin_s} s on does not reach {now_s} s")
-    span = slice(past, past + HORIZON_STEPS)
+    span = np.minimum(past + np.arange(HORIZON_STEPS), forecast.steps - 1)
     return Forecast(
         now_s,
         STEP_S,

@@ -2,29 +2,119 @@
 
 from __future__ import annotations
 
+from collections import deque
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
 
+IntArray = NDArray[np.int64]
 NAME = "last-value"
 _PEAK_WINDOW_S = 5.0
+# Its errors are collected at these horizons (steps ahead) and interpolated between them.
+_HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])
+_ENOUGH = 20  # errors at a horizon, before their quantiles are believed
+_REFRESH = 30  # steps between two looks at the errors
+_WINDOW = 1440  # steps whose errors count; of coarse steps at most a week
+_WEEK_S = 7 * 86400.0
 
 
-def last_value_forecast(origin_s: float, step_s: float, steps: int, rate_rps: float) -> Forecast:
-    """`rate_rps` in every step, spread as Poisson counts would be (normal approximation).
+class LastValue:
+    """Implements `Predictor`: the last observed step in every step to come; 0 before anything was observed.
 
-    The peak of a step is the highest of its n windows of 5 s: all of them stay below its quantile q, so that is the
-    quantile q^(1/n) of one window.
+    The spread is that of the errors this rule made at each horizon over the last 1440 steps. It is at least that of
+    Poisson counts and never narrows with the horizon; beyond the horizons of which errors are known it grows with the
+    square root of the horizon, as the errors of a random walk do. The median is the last value itself.
     """
-    windows = max(1.0, step_s / _PEAK_WINDOW_S)
-    mean = np.maximum(0.0, rate_rps + _normal(LEVELS) * np.sqrt(rate_rps / step_s))
-    peak = rate_rps + _normal(LEVELS ** (1.0 / windows)) * np.sqrt(rate_rps / _PEAK_WINDOW_S)
-    spread = np.ones((1, steps))
-    return Forecast(origin_s, step_s, LEVELS, mean[:, None] * spread, np.maximum(mean, peak)[:, None] * spread, NAME)
+
+    name = NAME
+
+    def __init__(self, seed: int = 0) -> None:
+        # Nothing here is random: `seed` is what every predictor is made with.
+        self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
+
+    def _begin(self, history: Load) -> None:
+        window = int(min(_WINDOW, max(1.0, _WEEK_S / history.step_s)))
+        self._seen: deque[tuple[float, float]] = deque(maxlen=window)
+        self._last = (0.0, 0.0)
+        self._since = _REFRESH  # steps since the last look at the errors
+        self._errors = np.empty((2, len(LEVELS), 0))  # quantiles of errors, at the first of _HORIZONS
+        self._weights: dict[bytes, FloatArray] = {}
+        self.update(history)
+
+    def fit(self, history: Load) -> None:
+        self._begin(history)
+
+    def update(self, observed: Load) -> None:
+        self._origin_s, self._step_s = observed.end_s, observed.step_s
+        self._since += len(observed)
+        for pair in zip(observed.mean_rps.tolist(), observed.peak_rps.tolist(), strict=True):
+            known = 0.0 <= pair[0] < np.inf and 0.0 <= pair[1] < np.inf  # False for NaN
+            self._seen.append(pair if known else (np.nan, np.nan))
+            if known:
+                self._last = pair
+
+    def predict(self, steps: int, recent_rps: float | None = None) -> Forecast:
+        """`recent_rps` stays instead of the last step where it is known: steps may be coarse, or none complete yet."""
+        mean, peak = self.quantiles(np.arange(1, steps + 1), recent_rps)
+        return Forecast(self._origin_s, self._step_s, LEVELS, mean, np.maximum(mean, peak), self.name)
+
+    def quantiles(self, ahead: IntArray, recent_rps: float | None = None) -> FloatArray:
+        """Of mean and peak, so many steps `ahead` (from 1, ascending): (2, 19, K)."""
+        if self._since >= _REFRESH:
+            self._look()
+        last, last_peak = self._last
+        rate = last if recent_rps is None else recent_rps
+        windows = max(1.0, self._step_s / _PEAK_WINDOW_S)
+        # The highest of n windows stays below its quantile q if all do: that is the quantile q^(1/n) of one window.
+        counts = np.stack([_Z, _normal_to_the(1.0 / windows)])
+        counts *= np.sqrt(rate / np.array([[self._step_s], [_PEAK_WINDOW_S]]))
+        usual_peak = counts[1, _MEDIAN]
+        counts[1] -= usual_peak
+        spread = np.concatenate([counts[:, :, None], self._errors], axis=2)
+        # Below the median the lowest so far, above it the highest: no horizon is narrower than one before it.
+        np.minimum.accumulate(spread[:, :_MEDIAN], axis=2, out=spread[:, :_MEDIAN])
+        np.maximum.accumulate(spread[:, _MEDIAN + 1 :], axis=2, out=spread[:, _MEDIAN + 1 :])
+        spread[:, _MEDIAN] = 0.0
+        level = np.array([rate, rate + max(last_peak - last, usual_peak)])
+        return np.asarray(np.maximum(0.0, level[:, None, None] + spread @ self._weights_of(ahead)))
+
+    def _look(self) -> None:
+        self._since = 0
+        seen = np.array(self._seen).reshape(-1, 2).T
+        found = []
+        for h in _HORIZONS:
+            errors = seen[:, h:] - seen[:, :-h]
+            errors = np.sort(errors[:, ~np.isnan(errors[0])])
+            count = errors.shape[1]
+            if count < _ENOUGH:
+                break
+            found.append(errors[:, np.rint(LEVELS * (count - 1)).astype(np.int64)])
+        self._errors = np.stack(found, axis=2) if found else np.empty((2, len(LEVELS), 0))
+        self._weights.clear()
+
+    def _weights_of(self, ahead: IntArray) -> FloatArray:
+        """What the counts' spread and each known horizon contribute to each step: (1 + horizons, K)."""
+        key = ahead.tobytes()
+        if key not in self._weights:
+            known = self._errors.shape[2]
+            at = _HORIZONS[:known] if known else np.ones(1)
+            parts = np.stack([np.interp(ahead, at, one) for one in np.eye(len(at))])
+            growth = np.sqrt(np.maximum(1.0, ahead / at[-1]))
+            # Where errors are known the counts' spread is contained in them.
+            self._weights[key] = (np.concatenate([np.zeros((1, len(ahead))), parts]) if known else parts) * growth
+        return self._weights[key]
 
 
-def _normal(levels: FloatArray) -> FloatArray:
-    """Quantiles of the standard normal distribution."""
-    return np.array([NormalDist().inv_cdf(float(level)) for level in levels])
+def _normal_to_the(power: float) -> FloatArray:
+    """Standard normal quantiles at LEVELS^power."""
+    if power not in _NORMAL:
+        _NORMAL[power] = np.array([NormalDist().inv_cdf(float(level)) for level in LEVELS**power])
+    return _NORMAL[power]
+
+
+_NORMAL: dict[float, FloatArray] = {}
+_Z = _normal_to_the(1.0)
+_MEDIAN = len(LEVELS) // 2

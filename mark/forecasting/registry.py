@@ -1,13 +1,17 @@
 """Predictors by name: ours, and any package's that registers an entry point in the group `mark.predictors`.
 
-An entry point names something callable as `factory(seed=...)` that returns a `Predictor`.
+An entry point names something callable as `factory(seed=...)` that returns a `Predictor`. A file that
+`mark forecast fit` wrote is as good as a name: it makes the predictor that is saved there.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import PurePath
+
 from mark.domain.errors import BadInput
 from mark.forecasting.artefact import Artefact
-from mark.forecasting.port import Predictor
+from mark.forecasting.port import Predictor, Savable
 
 GROUP = "mark.predictors"
 
@@ -19,17 +23,52 @@ def predictor_names() -> tuple[str, ...]:
     return tuple(sorted({Artefact.name, *entry_points(group=GROUP).names}))
 
 
-def make_predictor(name: str, seed: int) -> Predictor:
-    """A fresh predictor. Raises BadInput for an unknown name (naming the known) and for one that does not load."""
+def make_predictor(name: str, seed: int, step_s: float | None = None) -> Predictor:
+    """A fresh predictor, or the trained one in the file `name`, which must fit steps of `step_s` where that is given.
+
+    Raises BadInput for an unknown name (naming the known), for one that does not load, and for a file that is damaged,
+    of another version or trained on another step.
+    """
+    if name not in predictor_names() and (os.sep in name or PurePath(name).suffix or os.path.isfile(name)):
+        return _from_file(name, seed, step_s)
+    return _registered(name, seed)
+
+
+def _registered(name: str, seed: int) -> Predictor:
     if name == Artefact.name:
         return Artefact(seed)
     from importlib.metadata import entry_points  # not at the top: reading metadata costs start-up time
 
     found = list(entry_points(group=GROUP, name=name))
     if not found:
-        raise BadInput(f"unknown (known: {', '.join(predictor_names())})", "predictor", name)
+        what = f"unknown (known: {', '.join(predictor_names())}, or a file that `mark forecast fit` wrote)"
+        raise BadInput(what, "predictor", name)
     try:
         predictor: Predictor = found[0].load()(seed=seed)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise BadInput("needs torch: pip install 'mark-serving[torch]'", f"predictor {name}") from error
+        raise BadInput(f"does not load ({error})", f"predictor {name}", found[0].value) from error
     except (ImportError, AttributeError, TypeError) as error:
         raise BadInput(f"does not load ({error})", f"predictor {name}", found[0].value) from error
+    return predictor
+
+
+def _from_file(path: str, seed: int, step_s: float | None) -> Predictor:
+    from mark.forecasting.saved import load
+
+    saved = load(path)
+    predictor = _registered(saved.predictor, seed)
+    if not isinstance(predictor, Savable) or predictor.version != saved.version:
+        now = f"version {predictor.version}" if isinstance(predictor, Savable) else "a version that cannot be saved"
+        what = f"was saved by version {saved.version} of {saved.predictor}, here is {now}: train it again"
+        raise BadInput(what, "predictor file", path)
+    if step_s is not None and step_s != saved.step_s:
+        raise BadInput(
+            f"was trained on steps of {saved.step_s:g} s, the trace has {step_s:g} s", "predictor file", path
+        )
+    try:
+        predictor.restore(saved.state)
+    except ValueError as error:
+        raise BadInput(f"holds no {saved.predictor} ({error})", "predictor file", path) from error
     return predictor

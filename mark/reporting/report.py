@@ -16,6 +16,7 @@ from mark.reporting import plots
 from mark.reporting.takeaway import (
     MARKETS,
     best,
+    forecasters,
     kept,
     market_name,
     notes,
@@ -113,6 +114,7 @@ def _card(name: str, results: Mapping[str, SimulationResult]) -> str:
         f'<article class="card{" best" if name == best(results) else ""}">'
         f"<h2>{_html(name)} {_badge(result)}</h2>"
         f"<p class=bill>{usd(result.bill.total)}</p><p class=month>{dollars(month)} a month at this pace</p>"
+        f"{f'<p class=month>forecasts by {_html(forecasters(result))}</p>' if result.predictor else ''}"
         f"<dl>{''.join(f'<div><dt>{label}</dt><dd>{value}</dd></div>' for label, value in facts)}</dl></article>"
     )
 

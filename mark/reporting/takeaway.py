@@ -31,6 +31,13 @@ def usd_per_million(result: SimulationResult) -> float | None:
     return result.bill.total / result.requests.total * 1e6 if result.requests.total else None
 
 
+def forecasters(result: SimulationResult) -> str:
+    """Who forecast for the plans: a name, or all of them with their plans where others had to; "" where nobody did."""
+    if set(result.predictors) <= {result.predictor}:
+        return result.predictor
+    return ", ".join(f"{name} ({plans:,} plans)" for name, plans in result.predictors.items())
+
+
 def reference(results: Mapping[str, SimulationResult]) -> str | None:
     """What savings are counted against: what somebody runs today where it is among the policies, else the dearest."""
     if len(results) < 2:

@@ -104,7 +104,7 @@ class Timeline:
 class SimulationResult:
     service: str
     policy: str
-    predictor: str
+    predictor: str  # the one asked for
     seed: int
     trace: TraceInfo
     slo: Slo
@@ -124,6 +124,7 @@ class SimulationResult:
     bound_note: str = ""  # the bin width used, say
     notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
     assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
+    predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of who forecast for them
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -134,6 +135,7 @@ class SimulationResult:
             "service": self.service,
             "policy": self.policy,
             "predictor": self.predictor,
+            "predictors": self.predictors,
             "seed": self.seed,
             "trace": asdict(self.trace),
             "requests": requests,

@@ -25,6 +25,7 @@ from mark.domain.service import Deployment
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
+from mark.forecasting.supervised import MOST_TIMES, Supervised
 from mark.kernel.stage import SPOT_NOTICE_S, StageSimulation
 from mark.planning.bound import Bound, bin_width_s, lower_bound
 from mark.planning.policies import make_policy, wants_perfect_forecast
@@ -94,7 +95,7 @@ class _Arrivals:
 class Simulation:
     """One policy in the virtual world; `run` once."""
 
-    def __init__(self, inputs: Inputs, policy: str | Policy, predictor_name: str) -> None:
+    def __init__(self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor) -> None:
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
@@ -145,7 +146,7 @@ class Simulation:
             gaps=inputs.gaps,
             before_rps=inputs.before_rps,
         )
-        self._predictor_name = self._predictor_of(predictor_name)
+        self._predictor = self._supervised(predictor)
         self._controller = Controller(
             replace(self._policy, planner=TimedPlanner(self._policy.planner, self._planner_watch)),
             self._predictor,
@@ -163,19 +164,17 @@ class Simulation:
         )
         self._minutes = Minutes(deployment)
 
-    def _predictor_of(self, name: str) -> str:
-        self._predictor: Predictor | None = None
+    def _supervised(self, predictor: str | Predictor) -> Supervised | None:
         if not self._policy.planner.needs_forecast:
-            return ""
+            return None
+        most_times = MOST_TIMES
         if wants_perfect_forecast(self._policy_name):
-            inputs = self._inputs
-            predictor: Predictor = PerfectPredictor(inputs.drawn())
-        else:
-            predictor = make_predictor(name, self._seed)
-        timed = TimedPredictor(predictor, self._predictor_watch)
-        timed.fit(self._inputs.history)
-        self._predictor = timed
-        return predictor.name
+            predictor, most_times = PerfectPredictor(self._inputs.drawn()), np.inf
+        elif isinstance(predictor, str):
+            predictor = make_predictor(predictor, self._seed, self._inputs.history.step_s)
+        supervised = TimedPredictor(predictor, self._predictor_watch, most_times=most_times)
+        supervised.fit(self._inputs.history)
+        return supervised
 
     def run(self) -> SimulationResult:
         began = time.perf_counter()
@@ -239,7 +238,8 @@ class Simulation:
         return SimulationResult(
             service=inputs.service.name,
             policy=self._policy_name,
-            predictor=self._predictor_name,
+            predictor="" if self._predictor is None else self._predictor.name,
+            predictors=dict(sorted(self._controller.predictors.items())),
             seed=self._seed,
             trace=TraceInfo(inputs.trace.name, requests.total, self._end_s),
             slo=inputs.service.slo,
@@ -333,7 +333,9 @@ class Simulation:
         notes += plan.notes
         notes += self._cloud.notes
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
-        notes += [f"fallback, {count} times: {name}" for name, count in sorted(fallbacks.items())]
+        for name, count in sorted(fallbacks.items()):
+            cause = self._controller.causes.get(name)
+            notes.append(f"fallback, {count} times: {name}" + (f" (at first {cause})" if cause else ""))
         notes += [f"refused, {count} times: {name}" for name, count in sorted(failures.items())]
         notes.append(LEFT_OUT_WITH_EXTRAS if deployment.catalog.bills_extras else LEFT_OUT)
         return tuple(dict.fromkeys(notes))

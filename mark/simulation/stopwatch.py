@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mark.domain.load import Forecast
+from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan
 from mark.forecasting.port import Predictor
+from mark.forecasting.supervised import Supervised
 from mark.planning.port import Planner, Situation
 
 
@@ -40,13 +41,20 @@ class TimedPlanner:
         return result
 
 
-class TimedPredictor:
-    def __init__(self, predictor: Predictor, watch: Stopwatch) -> None:
-        self.name = predictor.name
-        self.fit = watch.timed(predictor.fit)
-        self.update = watch.timed(predictor.update)
-        self._predict = watch.timed(predictor.predict)
+class TimedPredictor(Supervised):
+    """A supervised predictor that is timed, supervision included. A run's result depends on no clock: no budgets."""
 
-    def predict(self, steps: int) -> Forecast:
-        result: Forecast = self._predict(steps)
+    def __init__(self, predictor: Predictor, watch: Stopwatch, *, most_times: float) -> None:
+        super().__init__(predictor, most_times=most_times)
+        self._timed_fit, self._timed_update = watch.timed(super().fit), watch.timed(super().update)
+        self._timed_predict = watch.timed(super().predict)
+
+    def fit(self, history: Load) -> None:
+        self._timed_fit(history)
+
+    def update(self, observed: Load) -> None:
+        self._timed_update(observed)
+
+    def predict(self, steps: int, recent_rps: float | None = None) -> Forecast:
+        result: Forecast = self._timed_predict(steps, recent_rps)
         return result

@@ -1,20 +1,52 @@
-"""`auto`: the best we have, until a choice among more predictors is made: the recent level and the same time of day.
+"""`auto`, the default: several forecasters, weighed by how they did lately, their quantiles corrected by what came.
 
-The point forecast is w x recent + (1 - w) x usual. `usual` is the median of the same step on the last three days,
-`recent` the last value or its exponential average, and both choices, w and which, are made per horizon by the mean
-absolute error they would have had over the last day. The quantiles are those very errors' quantiles.
+The members (`forest`, `ridge`, `mstl`) each give quantiles; `auto` averages them level by level, with weights
+that fall with the recent pinball loss of each, per horizon. What is averaged is then calibrated online: where the load
+fell below the quantile tau more often than tau, a lower one is taken from then on (adaptive conformal inference, Gibbs
+and Candes 2021, eq. 2, per level and horizon), which keeps the coverage whatever the members believe of themselves.
+
+Paths are the forest's, moved step by step to the calibrated quantiles and kept in their order (the Schaake shuffle,
+Clark et al. 2004): so a surge in a path begins and ends as surges do.
+
+Learning happens in `update` alone, at fixed steps: how often somebody asks for a forecast changes nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 
 from mark.domain.load import LEVELS, FloatArray, Forecast, Load
-from mark_predictors.history import HORIZONS, History, by_step, error_quantiles
+from mark_predictors.forest import Analogs
+from mark_predictors.history import History
+from mark_predictors.logload import LogLoad
+from mark_predictors.mstl import Mstl
+from mark_predictors.ridge import Ridge
 
-_WEIGHTS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-_SMOOTHING: FloatArray = 0.3 * 0.7 ** np.arange(12.0)  # newest first, as a convolution takes them
-_REFRESH = 15  # steps between two looks at the errors
+MEMBERS = ("forest", "ridge", "mstl")
+_TAILS = 2  # levels beyond ours on each side, so that a correction has somewhere to go
+_FINE: FloatArray = np.concatenate([[0.005, 0.02], LEVELS, [0.98, 0.995]])
+_INNER = slice(_TAILS, len(_FINE) - _TAILS)
+_MINUTES_AHEAD = (1, 2, 4, 8, 15, 30, 60)  # where forecasts are scored; linear between
+_RECORD_MINUTES = 7  # between two forecasts that are scored: no divisor of an hour, so every minute has its turn
+_FORGET = 0.997  # of a loss with each new one: a day and a half count
+_SHARPNESS = 20.0  # weights fall with this power of the loss
+_LEARNING_RATE = 0.01  # of the correction of levels
+_LEVELS_WITHIN = (-0.2, 1.2)  # a correction goes no further
+_TAIL_STRETCH = 10.0
+_LEAST_LOSS = 1e-12
+_WARM_DAYS = 2
+_WARM_STEPS = 336
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A forecast to be scored: members' quantiles (members, fine levels, horizons) and ours (levels, horizons)."""
+
+    members: FloatArray
+    ours: FloatArray
 
 
 class Auto:
@@ -23,109 +55,186 @@ class Auto:
     name = "auto"
 
     def __init__(self, seed: int = 0) -> None:
-        # Nothing here is random: `seed` is what every predictor is made with.
+        self._seed = seed
         self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def fit(self, history: Load) -> None:
-        self._begin(history)
+        """Learn from all but the last days, live through these as if they came now, then learn from everything."""
+        day = max(1, round(86400.0 / history.step_s))
+        warm = min(max(_WARM_DAYS * day, _WARM_STEPS), len(history) // 3)
+        cut = len(history) - warm
+        self._begin(_part(history, 0, cut))
+        self._learned = len(history)  # no learning in between
+        self._live(_part(history, cut, len(history)))
+        self._learn()
 
     def update(self, observed: Load) -> None:
-        self._history.append(observed)
+        self._live(observed)
 
     def predict(self, steps: int) -> Forecast:
-        seen = self._history
-        if self._looked is None or len(seen) - self._looked >= _REFRESH:
-            self._look()
-        first = len(seen)
-        usual = self._usual(np.arange(first, first + steps))
-        level = self._recent(first - 1, first) if first else np.zeros((2, 2, 1))
-        weights = by_step(self._weights, steps)  # (2 kinds of recent, 2 rows, steps)
-        known = ~np.isnan(usual)
-        total = weights.sum(axis=0)
-        recent = (weights * level).sum(axis=0)
-        # Without a usual value the recent ones share its weight; they have some once errors were seen.
-        alone = np.where(total > 0.0, recent / np.where(total > 0.0, total, 1.0), level[0])
-        point = np.where(known, recent + (1.0 - total) * np.where(known, usual, 0.0), alone)
-        mean, peak = np.maximum(0.0, point[:, None, :] + by_step(self._offsets, steps))
-        return Forecast(seen.end_s, seen.step_s, LEVELS, mean, np.maximum(mean, peak), self.name)
+        members, paths, peaks = self._members(steps)
+        ahead = np.arange(1.0, steps + 1.0)
+        fine = np.einsum("ms,mqs->qs", self._by_step(self._weights(), ahead), members)
+        mean = _at_levels(fine, self._by_step(self._levels, ahead))
+        seen = self._load.history
+        # By as much above the mean as mstl's peaks are above its means; one request a step more keeps zeros harmless.
+        one_rps = 1.0 / seen.step_s
+        peak = (mean + one_rps) * np.maximum(1.0, (peaks.peak_rps + one_rps) / (peaks.mean_rps + one_rps)) - one_rps
+        peak = np.maximum.accumulate(np.maximum(mean, peak), axis=0)
+        return Forecast(seen.end_s, seen.step_s, LEVELS, mean, peak, self.name, _in_order(paths, mean, fine))
+
+    # -- learning ------------------------------------------------------------------------------------------------------
 
     def _begin(self, history: Load) -> None:
-        self._history = History(history)
-        self._looked: int | None = None  # how much had been seen when errors were last looked at
-        self._weights = np.zeros((2, 2, len(HORIZONS)))
-        self._offsets = np.zeros((2, len(LEVELS), len(HORIZONS)))
+        self._load = LogLoad(History(history))
+        self._forest = Analogs(self._load, self._seed)
+        self._ridge = Ridge(self._load, _FINE)
+        self._mstl = Mstl(self._seed)
+        self._ahead = np.array(sorted({self._load.steps(m) for m in _MINUTES_AHEAD}), dtype=np.int64)
+        self._loss = np.zeros((len(MEMBERS), len(self._ahead)))
+        self._scored = np.zeros((len(MEMBERS), len(self._ahead)))
+        self._levels = np.repeat(LEVELS[:, None], len(self._ahead), axis=1)
+        self._records: dict[int, _Record] = {}  # by the origin
+        self._fitted = -1
+        self._learn()
 
-    def _usual(self, steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
-        """Median of the same step on up to three days before, the nearest observed ones: (2, K), NaN without any."""
-        seen = self._history
-        # Steps beyond tomorrow's same time look back from the day that is known.
-        beyond = np.maximum(0, (steps - len(seen)) // seen.season)
-        steps = steps - beyond * seen.season
-        one, two, three = (seen.days_before(steps, days) for days in (1, 2, 3))
-        both = np.where(np.isnan(two), one, 0.5 * (one + two))
-        middle = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
-        return np.where(np.isnan(middle), both, middle)
+    def _learn(self) -> None:
+        self._load.measure()
+        self._learned = len(self._load)
+        if self._learned >= self._fitted + min(7 * self._load.day, max(2 * self._load.hour, self._fitted // 2)):
+            self._fitted = self._learned
+            seen = self._load.history
+            everything = Load(seen.start_s, seen.step_s, *seen.observed.copy())
+            self._mstl.fit(everything)
+        self._forest.learn()
+        self._ridge.learn()
 
-    def _recent(self, begin: int, end: int) -> FloatArray:
-        """As known at the end of each step from `begin` to `end`: the last value and its average, (2 kinds, 2, K)."""
-        seen = self._history
-        size = len(_SMOOTHING)
-        start = max(0, begin - size + 1)
-        observed = seen.observed[:, start:end]
-        present = np.where(np.isnan(observed), 0.0, 1.0)
-        values = np.where(np.isnan(observed), 0.0, observed)
-        short = start - (begin - size + 1)  # the average reaches back beyond the beginning by so much
-        last = seen.last[:, begin:end]
-        average = np.empty_like(last)
-        for row in range(2):
-            weight, total = (
-                np.convolve(np.concatenate([np.zeros(short), series[row]]), _SMOOTHING, "valid")
-                for series in (present, values)
-            )
-            average[row] = np.where(weight > 0.0, total / np.where(weight > 0.0, weight, 1.0), last[row])
-        return np.stack([last, average])
+    def _live(self, observed: Load) -> None:
+        load = self._load
+        record_steps = load.steps(_RECORD_MINUTES)
+        for at in range(len(observed)):
+            one = _part(observed, at, at + 1)
+            load.history.append(one)
+            load.extend()
+            self._mstl.update(one)
+            self._score()
+            length = len(load)
+            # A short history is learned from again whenever it has grown by half.
+            if length - self._learned >= min(load.day, max(2 * load.hour, self._learned // 2)):
+                self._learn()
+            if length % record_steps == 0:
+                self._record()
 
-    def _look(self) -> None:
-        """Choose weights per horizon by the errors they would have had, and keep these errors' quantiles."""
-        seen = self._history
-        self._looked = len(seen)
-        first = max(0, len(seen) - seen.window)
-        targets = np.arange(first, len(seen))
-        if len(targets) == 0:
-            return
-        usual = self._usual(targets)
-        past = max(0, first - int(HORIZONS[-1]))
-        recent = self._recent(past, len(seen))
-        for k, ahead in enumerate(HORIZONS):
-            begin = max(first, past + int(ahead))
-            if begin >= len(seen):
-                # Too short a history for this horizon: as at the one before.
-                if k:
-                    self._weights[:, :, k] = self._weights[:, :, k - 1]
-                    self._offsets[:, :, k] = self._offsets[:, :, k - 1]
+    def _record(self) -> None:
+        at = self._members(int(self._ahead[-1]))[0][:, :, self._ahead - 1]
+        fine = np.einsum("mk,mqk->qk", self._weights(), at)
+        at[~self._ready()] = np.nan
+        self._records[len(self._load)] = _Record(at, _at_levels(fine, self._levels))
+
+    def _score(self) -> None:
+        """Compare what was said of the newest step with what it was."""
+        truth = float(self._load.history.observed[0, -1])
+        for k, ahead in enumerate(self._ahead):
+            origin = len(self._load) - int(ahead)
+            record = self._records.get(origin)
+            if record is None:
                 continue
-            truth = seen.observed[:, begin:]
-            levels = recent[:, :, begin - ahead - past : len(seen) - ahead - past]
-            ordinary = usual[:, begin - first :]
-            for row in range(2):
-                self._weights[:, row, k], errors = _choose(truth[row], levels[:, row], ordinary[row])
-                self._offsets[row, :, k] = error_quantiles(errors)
+            if k == len(self._ahead) - 1:
+                del self._records[origin]
+            if np.isnan(truth):
+                continue
+            error = truth - record.members[:, _INNER, k]
+            loss = np.maximum(LEVELS * error, (LEVELS - 1.0) * error).mean(axis=1)
+            said = ~np.isnan(loss)
+            self._scored[said, k] += 1.0
+            gain = np.maximum(1.0 - _FORGET, 1.0 / np.maximum(self._scored[:, k], 1.0))
+            self._loss[:, k] += np.where(said, gain * (loss - self._loss[:, k]), 0.0)
+            # A quantile that was met exactly (of few requests, or of none) was neither too high nor too low.
+            ours = record.ours[:, k]
+            below = np.where(truth == ours, LEVELS, truth < ours)
+            self._levels[:, k] = np.clip(self._levels[:, k] + _LEARNING_RATE * (LEVELS - below), *_LEVELS_WITHIN)
+
+    # -- forecasting ---------------------------------------------------------------------------------------------------
+
+    def _members(self, steps: int) -> tuple[FloatArray, FloatArray, Forecast]:
+        """Quantiles (members, fine levels, steps), 0 for members that cannot say; the paths whose order is to be
+        kept; and the forecast that knows about peaks."""
+        every = np.zeros((len(MEMBERS), len(_FINE), steps))
+        mstl = self._mstl.predict(steps)
+        assert mstl.paths_rps is not None
+        every[2] = _fine(mstl.paths_rps)
+        if self._ridge.ready:
+            every[1] = self._ridge.quantiles(steps)
+        if not self._forest.ready:
+            return every, mstl.paths_rps, mstl
+        paths = self._forest.paths(steps)
+        every[0] = _fine(paths)
+        return every, paths, mstl
+
+    def _ready(self) -> NDArray[np.bool_]:
+        return np.array([self._forest.ready, self._ridge.ready, True])
+
+    def _weights(self) -> FloatArray:
+        """Of each member by horizon: (members, horizons), adding up to 1."""
+        ready = self._ready()[:, None]
+        scored = ready & (self._scored > 0)
+        loss = np.where(scored, np.maximum(self._loss, _LEAST_LOSS), np.inf)
+        best = loss.min(axis=0)
+        # One that was never scored counts as good as the best.
+        share = np.divide(best, loss, out=np.ones_like(loss), where=scored)
+        weight = np.where(ready, share**_SHARPNESS, 0.0)
+        return np.asarray(weight / weight.sum(axis=0))
+
+    def _by_step(self, at_horizons: FloatArray, ahead: FloatArray) -> FloatArray:
+        """Values at the scored horizons (..., horizons) at every step, linear between: (..., steps)."""
+        place = np.interp(ahead, self._ahead, np.arange(len(self._ahead)))
+        low = place.astype(np.int64)
+        high = np.minimum(low + 1, len(self._ahead) - 1)
+        return np.asarray(at_horizons[..., low] * (1.0 - place + low) + at_horizons[..., high] * (place - low))
 
 
-def _choose(truth: FloatArray, recent: FloatArray, usual: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The weights of the two kinds of recent (2,) with the least mean absolute error, and these errors (N,)."""
-    known = ~np.isnan(truth)
-    with_usual = known & ~np.isnan(usual)
-    # Where there is no usual value yet only the recent ones can be compared.
-    some = with_usual if np.count_nonzero(with_usual) >= 20 else known
-    grid = _WEIGHTS if some is with_usual else _WEIGHTS[-1:]
-    if not some.any():
-        return np.array([0.0, 1.0]), np.empty(0)
-    truth, recent = truth[some], recent[:, some]
-    ordinary = usual[some] if some is with_usual else np.zeros(len(truth))
-    # |truth - (w recent + (1 - w) usual)| for every kind and weight: (2, weights, N)
-    errors = (truth - ordinary) - grid[:, None] * (recent - ordinary)[:, None, :]
-    kind, at = divmod(int(np.argmin(np.abs(errors).mean(axis=2))), len(grid))
-    weights = np.zeros(2)
-    weights[kind] = grid[at]
-    return weights, errors[kind, at]
+def _fine(paths: FloatArray) -> FloatArray:
+    """Quantiles at the fine levels of equally likely paths (..., PATHS, steps)."""
+    place = np.clip(_FINE * paths.shape[-2] - 0.5, 0.0, paths.shape[-2] - 1.0)
+    low = place.astype(np.int64)
+    ordered = np.sort(paths, axis=-2)
+    share = (place - low)[:, None]
+    high = np.minimum(low + 1, paths.shape[-2] - 1)
+    return np.asarray(ordered[..., low, :] * (1.0 - share) + ordered[..., high, :] * share)
+
+
+def _at_levels(fine: FloatArray, levels: FloatArray) -> FloatArray:
+    """Quantiles at `levels` (Q, K) of distributions given at the fine levels (fine, K): (Q, K), ascending.
+
+    Beyond the finest level the distance to the median grows with how far beyond the level is.
+    """
+    place = np.interp(levels, _FINE, np.arange(len(_FINE)))
+    low = place.astype(np.int64)
+    high = np.minimum(low + 1, len(_FINE) - 1)
+    found = np.take_along_axis(fine, low, axis=0) * (1.0 - place + low) + np.take_along_axis(fine, high, axis=0) * (
+        place - low
+    )
+    beyond = np.maximum(_FINE[0] - levels, 0.0) + np.maximum(levels - _FINE[-1], 0.0)
+    middle = fine[len(_FINE) // 2]
+    stretched = middle + (found - middle) * (1.0 + _TAIL_STRETCH * beyond)
+    return np.asarray(np.maximum(0.0, np.maximum.accumulate(stretched, axis=0)))
+
+
+def _in_order(paths: FloatArray, mean: FloatArray, fine: FloatArray) -> FloatArray:
+    """Paths whose value at each step is the quantile `mean` of its rank in `paths`; tails as far out as in `fine`."""
+    below = mean[0] + np.minimum(0.0, fine[:_TAILS] - fine[_TAILS])
+    above = mean[-1] + np.maximum(0.0, fine[-_TAILS:] - fine[-_TAILS - 1])
+    every = np.maximum(0.0, np.concatenate([below, mean, above]))
+    count = len(paths)
+    place = np.interp((np.arange(count) + 0.5) / count, _FINE, np.arange(len(_FINE)))
+    low = place.astype(np.int64)
+    share = (place - low)[:, None]
+    values = every[low] * (1.0 - share) + every[np.minimum(low + 1, len(_FINE) - 1)] * share
+    result = np.empty_like(values)
+    np.put_along_axis(result, np.argsort(paths, axis=0, kind="stable"), values, axis=0)
+    return np.asarray(result)
+
+
+def _part(load: Load, begin: int, end: int) -> Load:
+    span = slice(begin, end)
+    return Load(load.start_s + begin * load.step_s, load.step_s, load.mean_rps[span], load.peak_rps[span], load.fine)

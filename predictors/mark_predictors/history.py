@@ -78,15 +78,15 @@ class History:
         return np.where(at >= 0, self._rows[2:4, np.maximum(at, 0)], np.nan)
 
 
-def error_quantiles(errors: FloatArray) -> FloatArray:
-    """Quantiles at LEVELS of each row of `errors` (..., N), NaN left out: (..., 19); 0 where a row holds none."""
+def error_quantiles(errors: FloatArray, levels: FloatArray = LEVELS) -> FloatArray:
+    """Quantiles of each row of `errors` (..., N), NaN left out: (..., levels); 0 where a row holds none."""
     ordered = np.sort(errors, axis=-1)  # NaN goes last
     known = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
-    place = LEVELS * np.maximum(known - 1, 0)
+    place = levels * np.maximum(known - 1, 0)
     low = place.astype(np.int64)
     high = np.minimum(low + 1, np.maximum(known - 1, 0))
     if ordered.shape[-1] == 0:
-        return np.zeros((*errors.shape[:-1], len(LEVELS)))
+        return np.zeros((*errors.shape[:-1], len(levels)))
     below, above = np.take_along_axis(ordered, low, axis=-1), np.take_along_axis(ordered, high, axis=-1)
     return np.where(known > 0, below + (above - below) * (place - low), 0.0)
 

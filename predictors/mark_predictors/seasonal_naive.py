@@ -55,8 +55,10 @@ class SeasonalNaive:
         seen = self._history
         first = max(0, len(seen) - seen.window)
         errors = np.full((2, len(HORIZONS), len(seen) - first), np.nan)
+        observed_yet = np.maximum.accumulate(~np.isnan(seen.observed), axis=1)
+        known_last = np.where(observed_yet, seen.last, np.nan)
         for k, ahead in enumerate(HORIZONS):
             begin = max(first, ahead)
             if begin < len(seen):
-                errors[:, k, begin - first :] = seen.observed[:, begin:] - seen.last[:, begin - ahead : -ahead]
+                errors[:, k, begin - first :] = seen.observed[:, begin:] - known_last[:, begin - ahead : -ahead]
         return errors

@@ -18,6 +18,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import Deployment, FunctionUse, Service
 from mark.domain.slo import Slo
+from mark.forecasting.supervised import Supervised
 from mark.planning.port import Policy, Situation
 
 BOOT = Delay(180.0, 300.0)
@@ -174,12 +175,12 @@ class FakeTelemetry:
     def __init__(self) -> None:
         self.rps: float | None = 25.0
         self.steps: list[float] = []
-        self.step_s = 60.0
+        self.start_s, self.step_s = 0.0, 60.0
         self.answers = RecentAnswers(1000, 1000)
 
     def load(self) -> Load:
         rates = np.array(self.steps, dtype=np.float64)
-        return Load(0.0, self.step_s, rates, rates)
+        return Load(self.start_s, self.step_s, rates, rates)
 
     def last_minute_rps(self) -> float | None:
         return self.rps
@@ -251,6 +252,8 @@ class Bench:
     def controller_again(self, predictor: Any = None) -> Controller:
         """A controller that starts from what cloud and store hold."""
         policy = Policy(self.planner, self.deployment, bouncers=True)
+        if predictor is not None and not isinstance(predictor, Supervised):
+            predictor = Supervised(predictor)
         return Controller(policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7)
 
     def tick(self, wanted: dict[str, int] | None = None, at_s: float | None = None) -> None:

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from mark.control.ports import RecentAnswers
 from mark.domain.errors import CapacityError, CloudError, LimitError
 from mark.domain.fleet import Phase
+from mark.forecasting.supervised import Supervised
+from tests.forecasting.faulty import Faulty
 
 OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name
 
@@ -348,11 +350,10 @@ def test_the_predictor_learns_before_it_predicts_and_the_forecast_begins_now() -
 
 def test_a_forecast_that_began_earlier_is_cut_to_now() -> None:
     """Coarse steps: the first minute of the forecast is the minute that begins now."""
-    predictor = RampPredictor(origin_s=-120.0)
-    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
-    bench.tick({}, at_s=60.0)
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
+    bench.tick({}, at_s=180.0)
     forecast = bench.planner.situations[0].forecast
-    assert forecast.origin_s == 60.0
+    assert (forecast.origin_s, forecast.steps) == (180.0, 60)
     assert forecast.mean_rps[0, 0] == forecast.paths_rps[0, 0] == 3.0
 
 
@@ -360,7 +361,7 @@ def test_coarse_steps_are_cut_into_an_hour_of_minutes() -> None:
     """Steps of 5 minutes, two minutes of the current one over: minutes 2 to 61 of the forecast are the next hour."""
     predictor = RampPredictor(origin_s=300.0, step_s=300.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
-    bench.telemetry.step_s = 300.0
+    bench.telemetry.start_s = bench.telemetry.step_s = 300.0
     bench.tick({}, at_s=420.0)
     forecast = bench.planner.situations[0].forecast
     assert (forecast.origin_s, forecast.step_s, forecast.steps) == (420.0, 60.0, 60)
@@ -368,7 +369,18 @@ def test_coarse_steps_are_cut_into_an_hour_of_minutes() -> None:
     assert predictor.asked == 13
 
 
-def test_a_forecast_that_does_not_reach_the_present_is_a_failure_of_the_predictor() -> None:
+def test_where_a_forecast_does_not_reach_its_last_step_stays() -> None:
+    """Observations that come late, or no longer, still leave an hour to plan with."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
+    bench.tick({}, at_s=58 * 60.0)
+    forecast = bench.planner.situations[0].forecast
+    assert (forecast.steps, forecast.predictor) == (60, "ramp")
+    assert list(forecast.mean_rps[0, :3]) == list(forecast.paths_rps[0, :3]) == [58.0, 59.0, 59.0]
+    bench.tick({}, at_s=86400.0)
+    assert set(bench.planner.situations[1].forecast.mean_rps[0]) == {59.0}
+
+
+def test_a_forecast_of_another_time_is_a_failure_of_the_predictor() -> None:
     """Wrong origin: last value, counted; never a forecast of another hour."""
     predictor = RampPredictor(origin_s=86400.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
@@ -385,8 +397,42 @@ def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> 
     forecast = bench.planner.situations[0].forecast
     assert forecast.predictor == "last-value"
     assert forecast.mean_at(0.5)[0] == pytest.approx(25.0)
-    assert bench.controller.fallbacks == {"last-value instead of ramp: ZeroDivisionError: no data": 1}
+    assert bench.controller.last_plan.predictor == "last-value"
+    assert bench.controller.predictors == {"last-value": 1}
+    assert bench.controller.fallbacks == {"last-value instead of ramp: its predict raised": 1}
+    assert bench.controller.causes == {"last-value instead of ramp: its predict raised": "ZeroDivisionError: no data"}
     assert bench.store.get("fallbacks") == dict(bench.controller.fallbacks)
+
+
+def test_every_plan_names_who_forecast_for_it_and_every_stand_in_is_counted() -> None:
+    """Good, failing and resting minutes of one predictor: the counts add up, and survive in the store."""
+    predictor = Faulty()
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    names = []
+    for minute, fault in enumerate(["", "nan", "", "update", "", "", "", "", ""]):
+        predictor.fault = fault
+        bench.telemetry.start_s, bench.telemetry.steps = 60.0 * minute, [25.0]
+        bench.tick({OD: 1})
+        names.append(bench.controller.last_plan.predictor)
+    assert names == ["faulty", "last-value", "faulty", *["last-value"] * 5, "faulty"]
+    assert bench.controller.predictors == {"faulty": 3, "last-value": 6}
+    assert bench.controller.fallbacks == {
+        "last-value instead of faulty: its forecast was invalid": 1,
+        "last-value instead of faulty: its update raised": 5,
+    }
+    assert bench.store.get("fallbacks") == dict(bench.controller.fallbacks)
+    assert len(bench.cloud.instances) == 1
+
+
+def test_a_late_predictor_does_not_hold_up_the_loop_for_ever() -> None:
+    """A shell that has a clock hands it in: after three late answers the predictor rests."""
+    predictor = Faulty()
+    predictor.fault = "slow"
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=Supervised(predictor, clock=predictor.clock))
+    for _ in range(4):
+        bench.tick({OD: 1})
+    assert bench.controller.fallbacks == {"last-value instead of faulty: it ran out of time": 2}
+    assert bench.controller.causes == {"last-value instead of faulty: it ran out of time": "10 s, 1 s allowed"}
 
 
 def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -30,3 +33,15 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     """One line, with what there is."""
     with pytest.raises(BadInput, match=r"artefact.*seasonal-naive.*: oracle-of-delphi"):
         make_predictor("oracle-of-delphi", 0)
+
+
+def test_torch_is_imported_by_those_who_use_it_only() -> None:
+    """The base install has none: neither listing predictors nor making another one needs it."""
+    code = """
+import sys
+from mark.forecasting.registry import make_predictor, predictor_names
+assert "lstm" in predictor_names()
+make_predictor("seasonal-naive", 0)
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -94,3 +94,12 @@ def test_many_decisions_are_capped_and_their_number_is_told() -> None:
     data = json.loads(parsed(render_report({"mark": result(decisions=(decision,) * (MOST_DECISIONS + 5))})).data)
     assert len(data["policies"][0]["decisions"]) == MOST_DECISIONS
     assert data["policies"][0]["decided"] == MOST_DECISIONS + 5
+
+
+def test_who_forecast_stands_in_every_card() -> None:
+    """Plans of a stand-in are seen without reading the notes."""
+    page = render_report(
+        {"mark": result(predictors={"auto": 1430, "last-value": 10}), "reactive": result(predictor="")}
+    )
+    assert page.count("forecasts by") == 1
+    assert "forecasts by auto (1,430 plans), last-value (10 plans)" in page

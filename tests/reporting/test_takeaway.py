@@ -1,7 +1,7 @@
 """The sentences that people remember must be true."""
 
 from mark.domain.bill import Bill
-from mark.reporting.takeaway import best, kept, notes, reference, saving, takeaway
+from mark.reporting.takeaway import best, forecasters, kept, notes, reference, saving, takeaway
 from mark.simulation.result import Requests, TraceInfo
 from tests.reporting.results import result
 
@@ -63,3 +63,12 @@ def test_notes_come_once_and_name_their_policies_when_they_differ() -> None:
         "b: fell back",
         "b: no regret: the SLO was missed",
     ]
+
+
+def test_who_forecast_is_told_in_numbers_when_it_was_not_the_one_asked_for_alone() -> None:
+    assert forecasters(result(predictors={"auto": 1440})) == "auto"
+    assert (
+        forecasters(result(predictors={"auto": 1430, "last-value": 10})) == "auto (1,430 plans), last-value (10 plans)"
+    )
+    assert forecasters(result(predictors={"last-value": 2})) == "last-value (2 plans)"
+    assert forecasters(result(predictor="", predictors={})) == ""

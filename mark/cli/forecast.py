@@ -1,0 +1,94 @@
+"""mark forecast: how good the forecasts are, and training them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mark.cli.forecast_fit import add_fit
+from mark.cli.options import Commands, add_run_options, request_from, seconds, writable
+from mark.cli.output import cores, deliver, progress, write_file
+from mark.cli.report import slo_code
+from mark.domain.errors import BadInput
+
+_BACKTEST = """\
+Replay a trace in arrival order and score every predictor's forecasts: learn from [start - train, start), forecast every
+300 s from then on, and learn what came when it is over. Without --start the history is the first --train seconds, and
+without either the first half of the trace. With --service the part is also simulated with every predictor, and with
+perfect forecasts: what a better forecast is worth in dollars. --predictor takes several names, with commas between. All
+options of `mark simulate` may be given; those about service and cloud matter with --service only.
+"""
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("forecast", help="how good forecasts are; training predictors", allow_abbrev=False)
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    _add_backtest(actions)
+    add_fit(actions)
+
+
+def _add_backtest(actions: Commands[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser(
+        "backtest", help="score predictors on a trace, also in dollars", description=_BACKTEST, allow_abbrev=False
+    )
+    parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    parser.add_argument("--horizon-s", type=seconds, default=3600.0, metavar="S", help="how far ahead (default: 3600)")
+    parser.add_argument("--out", type=_out_file, metavar="FILE.csv.gz", help="every forecast made, to score it again")
+    add_run_options(parser, service_required=False)
+    parser.set_defaults(run=backtest, start=None)
+
+
+def backtest(args: argparse.Namespace) -> int:
+    from mark.forecasting.backtest import backtest, split
+    from mark.forecasting.registry import make_predictor
+    from mark.reporting.forecast import backtest_json, backtest_table, render_backtest
+    from mark.workload.reader import open_trace
+
+    names = _names(args.predictor)
+    # A generator runs until the part's end; a file is as long as it is.
+    until_start_s = next((s for s in (args.start, args.train, args.duration) if s is not None), 0.0)
+    trace = open_trace(
+        args.trace,
+        gaps=args.gaps,
+        start_s=until_start_s,
+        duration_s=args.duration,
+        seed=args.seed,
+        log_filter=args.log_filter,
+    )
+    replayed = split(
+        trace,
+        start_s=args.start,
+        duration_s=args.duration,
+        train_s=args.train,
+        horizon_s=args.horizon_s,
+        scale=args.scale,
+    )
+    predictors = {name: make_predictor(name, args.seed, trace.step_s) for name in names}
+    if args.service is not None:
+        from mark.simulation.forecast_dollars import check_request, forecast_dollars
+
+        args.start = replayed.start_s
+        check_request(request_from(args))
+    with progress("replaying") as bar:
+        found = backtest(replayed, predictors, out=args.out, progress=bar)
+    if args.out:
+        print(f"out: {args.out}", file=sys.stderr)
+    dollars = None
+    if args.service is not None:
+        with progress("simulating") as bar:
+            dollars = forecast_dollars(request_from(args, bar), names, workers=cores())
+    deliver(backtest_json(found, dollars), args.json, lambda: backtest_table(found, dollars))
+    if args.report:
+        write_file(args.report, render_backtest(found, dollars), "--report")
+    return 0 if dollars is None else slo_code(args, dollars.results)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise BadInput("must name predictors, each once, with commas between", "--predictor", text)
+    return names
+
+
+def _out_file(text: str) -> str:
+    return writable(text, "--out")

@@ -1,0 +1,108 @@
+"""How good forecasts were: pinball loss, CRPS, coverage of intervals, MASE, added up as forecasts come."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mark.domain.load import LEVELS, FloatArray
+
+ENOUGH = 20  # pairs of steps, before a mean error of the naive forecast is believed
+_MEDIAN = 9  # places in LEVELS: 0.50
+_HALF = (4, 14)  # 0.25 and 0.75
+_NINE_TENTHS = (0, 18)  # 0.05 and 0.95
+
+
+def pinball(levels: FloatArray, quantiles: FloatArray, truth: FloatArray) -> FloatArray:
+    """The loss max(q (y - x), (q - 1) (y - x)) of quantile x at level q where y came; NaN where y is missing.
+
+    `levels` (Q,), `quantiles` (Q, H), `truth` (H,): (Q, H), in the unit of the truth. It is least in expectation at the
+    true quantile (Koenker and Bassett 1978).
+    """
+    error = truth - quantiles
+    return np.asarray(np.maximum(levels[:, None] * error, (levels[:, None] - 1.0) * error), dtype=np.float64)
+
+
+def crps(quantiles: FloatArray, truth: FloatArray) -> FloatArray:
+    """Continuous ranked probability score per step, (H,), of `quantiles` (19, H) at LEVELS; NaN where truth is missing.
+
+    Twice the mean pinball loss: the CRPS is the integral of 2 L_q over q (Gneiting and Ranjan 2011), here its mean over
+    the 19 levels. For a single value at every level it is the absolute error.
+    """
+    return np.asarray(2.0 * pinball(LEVELS, quantiles, truth).mean(axis=0), dtype=np.float64)
+
+
+def naive_error(rates: FloatArray, lag: int) -> float:
+    """Mean of |y_t - y_(t - lag)| over the pairs both observed; NaN where fewer than ENOUGH are."""
+    errors = np.abs(rates[lag:] - rates[:-lag])
+    errors = errors[np.isfinite(errors)]
+    return float(errors.mean()) if len(errors) >= ENOUGH else math.nan
+
+
+class Tally:
+    """Scores of one predictor's forecasts of `steps` steps; memory does not grow with their number.
+
+    Only steps whose truth is known count. Rates and scores in requests/s; undefined means are NaN.
+    """
+
+    def __init__(self, steps: int) -> None:
+        # Sums per step ahead; the rows are named by the properties below.
+        self._sums = np.zeros((6, steps))
+
+    def add(
+        self, mean_rps: FloatArray, truth_rps: FloatArray, peak_rps: FloatArray, peak_truth_rps: FloatArray
+    ) -> None:
+        """One forecast: quantiles of mean and 5 s peak, (19, H) at LEVELS, and what came, (H,), NaN where unknown."""
+        known = np.isfinite(truth_rps)
+        rows = (
+            known,
+            crps(mean_rps, truth_rps),
+            np.abs(truth_rps - mean_rps[_MEDIAN]),
+            _inside(mean_rps, truth_rps, _HALF),
+            _inside(mean_rps, truth_rps, _NINE_TENTHS),
+            crps(peak_rps, peak_truth_rps),
+        )
+        self._sums += np.where(known, np.stack(rows), 0.0)
+
+    @property
+    def crps(self) -> float:
+        return self._mean(1)
+
+    @property
+    def median_error(self) -> float:
+        """Mean absolute error of the median."""
+        return self._mean(2)
+
+    @property
+    def coverage_50(self) -> float:
+        """Share of steps between the quantiles 0.25 and 0.75."""
+        return self._mean(3)
+
+    @property
+    def coverage_90(self) -> float:
+        """Share of steps between the quantiles 0.05 and 0.95."""
+        return self._mean(4)
+
+    @property
+    def peak_crps(self) -> float:
+        """CRPS of the highest 5 s rate within each step."""
+        return self._mean(5)
+
+    def by_step(self) -> list[dict[str, float]]:
+        """CRPS and coverage of each step ahead."""
+        with np.errstate(invalid="ignore"):
+            means = self._sums / self._sums[0]
+        return [
+            {"crps": float(column[1]), "coverage_50": float(column[3]), "coverage_90": float(column[4])}
+            for column in means.T
+        ]
+
+    def _mean(self, row: int) -> float:
+        scored = float(self._sums[0].sum())
+        return float(self._sums[row].sum()) / scored if scored else math.nan
+
+
+def _inside(quantiles: FloatArray, truth: FloatArray, between: tuple[int, int]) -> FloatArray:
+    low, high = between
+    return np.asarray((quantiles[low] <= truth) & (truth <= quantiles[high]), dtype=np.float64)

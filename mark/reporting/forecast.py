@@ -1,0 +1,315 @@
+"""A backtest, shown: a table for the terminal, and a page with fans of forecasts against the truth."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mark.domain.load import Forecast
+from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.plots import COLOURS
+from mark.reporting.takeaway import forecasters
+from mark.reporting.words import duration, milliseconds, number, percent, usd
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+    from rich.console import RenderableType
+
+    from mark.forecasting.backtest import Backtest
+    from mark.simulation.forecast_dollars import Dollars
+
+BASELINE = "seasonal-naive"
+
+
+def backtest_json(found: Backtest, dollars: Dollars | None) -> dict[str, Any]:
+    """The stable object, each predictor's dollars beside its scores where the part was simulated."""
+    data = found.as_json()
+    if dollars is not None:
+        for name, score in data["predictors"].items():
+            score.update(dollars.as_json(name))
+        data["oracle"] = dollars.oracle_json()
+    return data
+
+
+def backtest_table(found: Backtest, dollars: Dollars | None) -> RenderableType:
+    scores, horizons = columns(*_HEADS), columns("CRPS (in 90 %) at", *_horizon_heads(found))
+    for name, score in found.scores.items():
+        scores.add_row(text(name, "bold green" if name == _best(found) else ""), *_cells(found, name))
+        rows = [score.by_horizon[h] for h in _shown_steps(found)]
+        horizons.add_row(text(name), *(f"{_rate(row['crps'])} ({percent(row['coverage_90'])})" for row in rows))
+    parts: list[RenderableType] = [text(_headline(found), "bold"), scores, horizons]
+    if dollars is not None:
+        bills = columns("policy", *_DOLLAR_HEADS)
+        for row in _dollar_rows(dollars):
+            bills.add_row(*(text(cell) for cell in row))
+        parts.append(bills)
+    return page(*parts, *sentences(_takeaway(found)), *small_print(_notes(found, dollars)))
+
+
+def render_backtest(found: Backtest, dollars: Dollars | None) -> str:
+    """The whole page; it needs nothing else, no network and no server."""
+    from plotly.offline import get_plotlyjs
+
+    first, *more = _takeaway(found) or ["How good the forecasts were"]
+    rows = [[name, *_cells(found, name)] for name in found.scores]
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(found, dollars))
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>mark: forecasts of {html.escape(found.split.trace)}</title>",
+            f"<style>{files('mark.reporting').joinpath('page.css').read_text('utf-8')}</style>",
+            f"<script>{get_plotlyjs()}</script>",
+            "</head><body><main><header><p class=kicker>mark · backtest</p>",
+            f"<h1>{html.escape(first)}</h1>",
+            *(f"<p>{html.escape(sentence)}</p>" for sentence in more),
+            f"<p class=facts>{html.escape(_headline(found))}</p></header>",
+            _section("Scores", _grid([head.replace("\n", " ") for head in _HEADS], rows), _SCORES_LEAD),
+            _section("In dollars", _grid(["policy", *_DOLLAR_HEADS], _dollar_rows(dollars)), _DOLLARS_LEAD)
+            if dollars is not None
+            else "",
+            _section("Fans against the truth", _div(fans_figure(found)), _FANS_LEAD),
+            _section("CRPS by horizon", _div(crps_figure(found)), "Requests a second; less is better."),
+            _section("Coverage by horizon", _div(coverage_figure(found)), _COVERAGE_LEAD),
+            _section("Notes", f"<ul>{notes}</ul>") if notes else "",
+            "<footer>Made by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
+            "</main></body></html>\n",
+        ]
+    )
+
+
+_SCORES_LEAD = (
+    "CRPS and MASE: less is better. In 50 and 90 %: the share of the truth inside these central intervals, which ought "
+    "to be just that. Times are medians of wall time, but for the one fit."
+)
+_DOLLARS_LEAD = "The same part simulated with every predictor; oracle is mark with perfect forecasts."
+_FANS_LEAD = (
+    "Forecasts at a few origins, evenly spread over the judged part: the median, the central intervals of 50 and 90 %, "
+    "and in black what came. A column is an origin, a row a predictor."
+)
+_COVERAGE_LEAD = "Share of the truth inside the 90 % interval (solid) and the 50 % interval (dotted)."
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def fans_figure(found: Backtest) -> Figure:
+    """Rows are predictors, columns origins; in every panel the truth around the origin and the fan behind it."""
+    from plotly.subplots import make_subplots
+
+    names = list(found.scores)
+    origins = [forecast.origin_s for forecast in found.fans[names[0]]]
+    figure = make_subplots(
+        len(names),
+        len(origins),
+        shared_xaxes=True,
+        shared_yaxes="columns",
+        column_titles=[f"{duration(origin_s)} in" for origin_s in origins],
+        row_titles=[html.escape(name) for name in names],
+        horizontal_spacing=0.05,
+        vertical_spacing=min(0.06, 0.5 / len(names)),
+    )
+    for row, name in enumerate(names, 1):
+        for column, forecast in enumerate(found.fans[name], 1):
+            for line in _fan(found, forecast, COLOURS[(row - 1) % len(COLOURS)], row == column == 1):
+                figure.add_trace(line, row=row, col=column)
+    figure.update_xaxes(title_text="minutes from the origin", row=len(names))
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_annotations(font_size=12.5)  # the titles of rows and columns
+    return _styled(figure, 60 + 190 * len(names))
+
+
+def crps_figure(found: Backtest) -> Figure:
+    """One line a predictor over the minutes ahead."""
+    return _by_horizon(found, [("crps", "solid")], "requests/s")
+
+
+def coverage_figure(found: Backtest) -> Figure:
+    """Two lines a predictor, and where they ought to be."""
+    figure = _by_horizon(found, [("coverage_90", "solid"), ("coverage_50", "dot")], "share inside")
+    for share in (0.5, 0.9):
+        figure.add_hline(y=share, line={"color": "#94a3b8", "width": 1, "dash": "dash"})
+    figure.update_yaxes(tickformat=".0%", range=[0.0, 1.0])
+    return figure
+
+
+def _fan(found: Backtest, forecast: Forecast, colour: str, legend: bool) -> list[dict[str, Any]]:
+    split = found.split
+    origin = round((forecast.origin_s - split.load.start_s) / split.load.step_s)
+    begin, end = max(0, origin - forecast.steps), origin + forecast.steps
+    to_minutes = split.load.step_s / 60.0
+    ahead = (np.arange(forecast.steps) + 0.5) * to_minutes  # a step is drawn at its middle
+
+    def band(levels: tuple[float, float], name: str, opacity: float) -> dict[str, Any]:
+        low, high = (forecast.mean_at(level) for level in levels)
+        x, y = np.concatenate([ahead, ahead[::-1]]), np.concatenate([low, high[::-1]])
+        return line(x, y, name, mode="lines", line_width=0, fill="toself", fillcolor=_faint(colour, opacity))
+
+    def line(x: Any, y: Any, name: str, **more: Any) -> dict[str, Any]:
+        shared = {"legendgroup": name, "showlegend": legend, "hoverinfo": "skip" if "fill" in more else "x+y+name"}
+        return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, **shared, **more}
+
+    return [
+        band((0.05, 0.95), "90 %", 0.16),
+        band((0.25, 0.75), "50 %", 0.30),
+        line(ahead, forecast.mean_at(0.5), "median", line_color=colour, line_width=1.6),
+        line(
+            (np.arange(begin, end) + 0.5 - origin) * to_minutes,
+            split.load.mean_rps[begin:end],
+            "truth",
+            line_color="#0f172a",
+            line_width=1.1,
+        ),
+    ]
+
+
+def _by_horizon(found: Backtest, lines: Sequence[tuple[str, str]], y_title: str) -> Figure:
+    from plotly.graph_objects import Figure
+
+    figure = Figure()
+    for i, (name, score) in enumerate(found.scores.items()):
+        minutes = [row["horizon_s"] / 60.0 for row in score.by_horizon]
+        for key, dash in lines:
+            figure.add_scatter(
+                x=minutes,
+                y=[row[key] for row in score.by_horizon],
+                name=html.escape(name),
+                legendgroup=name,
+                showlegend=key == lines[0][0],
+                mode="lines+markers" if len(minutes) < 15 else "lines",
+                line={"color": COLOURS[i % len(COLOURS)], "dash": dash, "width": 1.8},
+            )
+    figure.update_xaxes(title_text="minutes from the origin to the end of the step")
+    figure.update_yaxes(title_text=y_title, rangemode="tozero")
+    return _styled(figure, 340)
+
+
+def _styled(figure: Figure, height: int) -> Figure:
+    axis = {"gridcolor": "#eef2f6", "linecolor": "#cbd5e1", "zeroline": False, "automargin": True}
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
+    return figure.update_layout(
+        template="none",
+        height=height,
+        font={"family": "system-ui, sans-serif", "size": 12.5, "color": "#475569"},
+        margin={"l": 56, "r": 24, "t": 36, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        legend={"orientation": "h", "y": 1.0 + 26.0 / height, "yanchor": "bottom", "x": 0},
+        showlegend=True,
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#94a3b8", "activecolor": "#0f172a"},
+    )
+
+
+def _faint(colour: str, opacity: float) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
+def _div(figure: Figure) -> str:
+    """The figure as HTML; plotly escapes what could end its script element."""
+    from plotly.io import to_html
+
+    config = {"displaylogo": False, "responsive": True}
+    return str(to_html(figure, config=config, include_plotlyjs=False, full_html=False))
+
+
+# -- words and cells ---------------------------------------------------------------------------------------------------
+
+_HEADS = ("predictor", "CRPS", "MASE", "in\n50 %", "in\n90 %", "fit s", "update\nms", "predict\nms")
+_DOLLAR_HEADS = ("bill", "above oracle", "in time", "regret")
+
+
+def _cells(found: Backtest, name: str) -> list[str]:
+    score = found.scores[name]
+    return [
+        _rate(score.crps),
+        number(score.mase),
+        percent(score.coverage_50),
+        percent(score.coverage_90),
+        number(score.fit_s),
+        number(score.update_ms),
+        number(score.predict_ms),
+    ]
+
+
+def _dollar_rows(dollars: Dollars) -> list[list[str]]:
+    oracle = dollars.oracle
+    rows = []
+    for name, result in {**dollars.results, "": oracle}.items():
+        above = None if result is oracle else result.bill.total - oracle.bill.total
+        bill = [usd(result.bill.total), usd(above), percent(result.slo_result.attainment, 2), number(result.regret)]
+        rows.append([f"{result.policy}:{name}" if name else result.policy, *bill])
+    return rows
+
+
+def _headline(found: Backtest) -> str:
+    split = found.split
+    learned = f"after {duration(split.train_s)} of history" if split.train else "without history"
+    ahead = duration(split.steps * split.load.step_s)
+    return f"{split.trace}: {len(split.origins):,} forecasts of {ahead} ahead, {learned}"
+
+
+def _takeaway(found: Backtest) -> list[str]:
+    """Who is best, and by how much less CRPS than the baseline where that ran too."""
+    best = _best(found)
+    if best is None:
+        return []
+    score = found.scores[best]
+    covers = f"its 90 % intervals hold {percent(score.coverage_90)} of the truth"
+    against = found.scores.get(BASELINE)
+    if best == BASELINE or against is None or not against.crps > 0.0:
+        return [f"{best} has the lowest CRPS, {_rate(score.crps)} requests/s; {covers}."]
+    return [f"{best} has the lowest CRPS, {percent(1.0 - score.crps / against.crps)} below {BASELINE}; {covers}."]
+
+
+def _best(found: Backtest) -> str | None:
+    """The lowest CRPS, the first named where equal; None when nothing was scored."""
+    scored = {name: score.crps for name, score in found.scores.items() if np.isfinite(score.crps)}
+    return min(scored, key=scored.__getitem__) if scored else None
+
+
+def _notes(found: Backtest, dollars: Dollars | None) -> list[str]:
+    notes = list(found.split.notes)
+    if found.mase_lag == "step":
+        notes.append("MASE is over the error of the last value: the history is too short for a day before")
+    for name, score in found.scores.items():
+        notes += [
+            f"{name}: {n:,} forecasts by {by}" for by, n in sorted(score.made_by.items()) if by != score.predictor
+        ]
+    for name, result in dollars.results.items() if dollars is not None else ():
+        if (who := forecasters(result)) != result.predictor:
+            notes.append(f"{name}, in dollars: planned with {who}")
+    return notes
+
+
+def _shown_steps(found: Backtest) -> list[int]:
+    """The first step, one after a quarter of the horizon, and the last."""
+    last = found.split.steps - 1
+    return sorted({0, (last + 1) // 4 - 1 if last >= 3 else 0, last})
+
+
+def _horizon_heads(found: Backtest) -> list[str]:
+    return [duration((h + 1) * found.split.load.step_s) for h in _shown_steps(found)]
+
+
+def _rate(rps: float) -> str:
+    return milliseconds(rps) if rps >= 1e4 else f"{rps:.4g}" if np.isfinite(rps) else "-"
+
+
+def _section(title: str, body: str, lead: str = "") -> str:
+    return f"<section><h2>{title}</h2>{f'<p class=lead>{lead}</p>' if lead else ''}{body}</section>"
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th scope=col>{html.escape(text)}</th>" for text in heads)
+    body = "".join(
+        f"<tr><th scope=row>{html.escape(first)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+        for first, *cells in rows
+    )
+    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -1,0 +1,161 @@
+"""`forest`: what followed on moments like this one, found by a forest; it forecasts whole paths.
+
+A surge either comes or does not, and lasts or does not. The honest forecast of that is not a curve but a set of
+futures: those that followed, in the history, on origins that were alike. What "alike" means is learned: extremely
+randomised trees (Geurts et al. 2006) split the origins of the last weeks by clock, recent load and the same time of
+former days so that what follows within a leaf varies least; an origin's weight is how often it shares a leaf with now
+(the weights of quantile regression forests, Meinshausen 2006, eq. 4, here on paths instead of on single values).
+Paths are relative to the median of the last two hours, so that they fit a load that has grown since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.load import FloatArray
+from mark_predictors.logload import WEEK, IntArray, LogLoad
+
+PATHS = 100
+_TREES = 40
+_LEAF = 20  # origins, at least
+_MOST = 8_000  # origins to learn from
+_LEAST = 200  # origins without which nothing is said
+_DAYS = 21  # that origins are taken from
+_SURGE = 0.4  # in logarithms: half as much again as usual
+# Of the horizon: the cuts between the stretches whose means the trees tell apart.
+_STRETCHES = np.array([0.0, 0.02, 0.05, 0.1, 0.17, 0.25, 0.33, 0.42, 0.5, 0.58, 0.67, 0.75, 0.83, 0.92, 1.0])
+_QUARTERS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))  # of the horizon, for features
+
+
+class Analogs:
+    """The forest itself, over a `LogLoad` that grows."""
+
+    def __init__(self, load: LogLoad, seed: int) -> None:
+        self._load, self._seed = load, seed
+        self._width = max(4, 2 * load.hour)
+        self._horizon = load.hour
+        self._paths: FloatArray | None = None  # (N, horizon): what followed each origin, less its base
+
+    @property
+    def ready(self) -> bool:
+        return self._paths is not None
+
+    def learn(self) -> None:
+        """Grow the forest on what the load holds now; too little leaves it as it was."""
+        from sklearn.ensemble import ExtraTreesRegressor  # a second of start-up, for those who forecast only
+
+        load, horizon = self._load, self._horizon
+        first = max(self._width, min(2 * load.day, len(load) // 3), len(load) - _DAYS * load.day)
+        origins = np.arange(first, max(first, len(load) - horizon + 1))
+        origins = origins[load.known(origins, horizon)]
+        if len(origins) < _LEAST:
+            return
+        if len(origins) > _MOST:
+            chosen = np.random.default_rng(self._seed).choice(len(origins), _MOST, replace=False)
+            origins = origins[np.sort(chosen)]
+        parts = [self._features(some) for some in np.array_split(origins, -(-len(origins) // 2000))]
+        features = np.concatenate([part[0] for part in parts])
+        base = np.concatenate([part[1] for part in parts])[:, None]
+        ahead = origins[:, None] + np.arange(horizon)
+        paths = load.logs[ahead] - base
+        cuts = np.unique(np.round(horizon * _STRETCHES).astype(np.int64))
+        stretches = np.add.reduceat(paths, cuts[:-1], axis=1) / np.diff(cuts)
+        forest = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=0.5, random_state=self._seed)
+        forest.fit(features, stretches)
+        self._keep(forest, features)
+        self._paths = paths
+        # Paths in the order of their level, so that drawing at even distances draws evenly from low to high.
+        self._rank = np.argsort(np.argsort(paths.mean(axis=1), kind="stable"))
+
+    def paths(self, steps: int) -> FloatArray:
+        """Equally likely futures of the mean rate: (PATHS, steps) requests/s."""
+        assert self._paths is not None
+        features, base = self._features(np.array([len(self._load)]))
+        # All trees at once, a level deeper each time.
+        node = self._roots.copy()
+        while True:
+            feature = self._feature[node]
+            inner = feature >= 0
+            if not inner.any():
+                break
+            left = features[0, feature] <= self._threshold[node]
+            node = np.where(inner, np.where(left, self._left[node], self._right[node]), node)
+        begin, end = self._begin[node], self._begin[node + 1]
+        members = np.concatenate([self._members[a:b] for a, b in zip(begin, end, strict=True)])
+        weights = np.bincount(members, np.repeat(1.0 / (end - begin), end - begin))
+        alike = np.flatnonzero(weights)
+        alike = alike[np.argsort(self._rank[alike])]
+        reached = np.cumsum(weights[alike])
+        drawn = alike[np.searchsorted(reached, (np.arange(PATHS) + 0.5) / PATHS * reached[-1])]
+        logs = self._paths[drawn, : min(steps, self._horizon)] + base[0]
+        if steps > self._horizon:  # what was not learned stays as it was at last
+            logs = np.concatenate([logs, np.repeat(logs[:, -1:], steps - self._horizon, axis=1)], axis=1)
+        return self._load.rates(logs)
+
+    def _keep(self, forest: Any, features: FloatArray) -> None:
+        """All trees in one set of arrays, and the training origins of every leaf."""
+        trees = [estimator.tree_ for estimator in forest.estimators_]
+        shift = np.concatenate([[0], np.cumsum([tree.node_count for tree in trees])])
+        self._roots = shift[:-1]
+        self._feature = np.concatenate([tree.feature for tree in trees])
+        self._threshold = np.concatenate([tree.threshold for tree in trees])
+        self._left = np.concatenate([tree.children_left + s for tree, s in zip(trees, shift, strict=False)])
+        self._right = np.concatenate([tree.children_right + s for tree, s in zip(trees, shift, strict=False)])
+        leaves = (forest.apply(features) + self._roots).ravel()
+        order = np.argsort(leaves, kind="stable")
+        self._members = order // len(trees)
+        self._begin = np.searchsorted(leaves[order], np.arange(shift[-1] + 1))
+
+    def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
+        """What is known at each origin: (K, features) in single precision as the trees use it, and the base (K,)."""
+        load, width, horizon = self._load, self._width, self._horizon
+        recent = load.before(origins, width)
+        base = np.median(recent, axis=1)
+        recent = recent - base[:, None]
+        columns: list[NDArray[Any]] = [
+            origins % load.hour,
+            origins % (2 * load.hour),
+            origins % load.day // load.hour,
+            origins % load.day,
+            origins // load.day % WEEK,
+        ]
+        columns += [recent[:, lag] for lag in (0, 1, 2, 3, 5, 8) if lag < width]
+        for minutes in (5, 15, 30, 60, 120):
+            window = recent[:, : load.steps(minutes)]
+            columns += [window.mean(axis=1), window.max(axis=1)]
+        columns += [recent[:, : load.hour].std(axis=1), recent[:, -load.hour :].mean(axis=1)]
+        surging = recent > _SURGE  # steps since the last surge, and how long the one we are in has lasted
+        columns += [np.where(s.any(axis=1), s.argmax(axis=1), width) for s in (surging, ~surging)]
+        quarters = [(int(a * horizon), max(int(b * horizon), int(a * horizon) + 1)) for a, b in _QUARTERS]
+        for hours in (1, 2):  # the same minutes of the last hours
+            at = hours * load.hour
+            columns += [recent[:, max(0, at - b) : max(1, at - a)].mean(axis=1) for a, b in quarters]
+        days = self._days(origins, quarters)
+        seen = ~np.isnan(days)
+        values = np.where(seen, days, 0.0)
+        shares = [
+            values[:3].sum(axis=0) / np.maximum(seen[:3].sum(axis=0), 1),
+            values.sum(axis=0) / np.maximum(seen.sum(axis=0), 1),
+            (values > _SURGE).sum(axis=0) / np.maximum(seen.sum(axis=0), 1),
+        ]
+        features = np.concatenate([np.stack(columns, axis=1), values[0], values[-1], *shares], axis=1)
+        return features.astype(np.float32), base
+
+    def _days(self, origins: IntArray, quarters: list[tuple[int, int]]) -> FloatArray:
+        """What followed at the same time of the seven days before, relative to the base then: (7, K, features).
+
+        NaN where that lies before the beginning.
+        """
+        load, width = self._load, self._width
+        then = origins - load.day * np.arange(1, WEEK + 1)[:, None]
+        around = load.logs[np.maximum(then[:, :, None] + np.arange(-width, self._horizon), 0)]
+        base = np.median(around[:, :, :width], axis=2, keepdims=True)
+        around = around - base
+        after = around[:, :, width:]
+        columns = [after[:, :, a:b].mean(axis=2) for a, b in quarters]
+        days = np.stack([*columns, after.max(axis=2), around[:, :, width - 1]], axis=2)
+        days[then < width] = np.nan
+        return days

@@ -1,0 +1,112 @@
+"""Futures from the past: a log scale for rates, blocks of past errors as sample paths, and their quantiles."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark_predictors.history import error_quantiles
+
+PATHS = 100
+KEPT_S = 14 * 86400.0  # errors older than that say little about today's
+_OFFSET = 0.3  # of the mean rate; makes the logarithm of small counts as noisy as that of large ones, and of 0 finite
+_HIGHEST = 10.0  # times the highest rate ever seen: no sample path goes further
+
+
+class LogScale:
+    """log(rate + offset); the offset is a share of the mean rate of a history, so that ten times the load is a shift.
+
+    Without a rate above 0 in the history the first one that comes sets the offset. Until then all rates are missing on
+    the log scale, and what is on it is a rate of 0.
+    """
+
+    def __init__(self, history: Load) -> None:
+        known = _known(history)
+        self.offset_rps = _OFFSET * float(history.mean_rps[known].mean()) if known.any() else 0.0
+        self._highest_rps = 0.0
+
+    def to_log(self, load: Load) -> tuple[FloatArray, FloatArray]:
+        """The mean rates of `load`, which follows on all seen before, and by how much the peaks are above them, both on
+        the log scale; NaN where one is missing."""
+        known = _known(load)
+        if self.offset_rps == 0.0:
+            some = np.flatnonzero(known & (load.mean_rps > 0.0))
+            if not len(some):
+                return np.full(len(load), np.nan), np.full(len(load), np.nan)
+            known[: some[0]] = False
+            self.offset_rps = _OFFSET * float(load.mean_rps[some[0]])
+        mean = np.where(known, load.mean_rps, np.nan)
+        peak = np.maximum(mean, np.where(known, load.peak_rps, np.nan))
+        self._highest_rps = float(np.max(peak, where=known, initial=self._highest_rps))
+        return np.log(mean + self.offset_rps), np.log(peak + self.offset_rps) - np.log(mean + self.offset_rps)
+
+    def to_rps(self, logs: FloatArray) -> FloatArray:
+        """The rates of any shape, none negative, none beyond all experience."""
+        if self.offset_rps == 0.0:
+            return np.zeros(logs.shape)
+        highest = np.log(_HIGHEST * self._highest_rps + self.offset_rps)
+        return np.asarray(np.maximum(0.0, np.exp(np.minimum(logs, highest)) - self.offset_rps))
+
+
+class Tape:
+    """The newest `keep` columns of some rows of numbers."""
+
+    def __init__(self, rows: int, keep: int) -> None:
+        self._keep = keep
+        self._cells = np.empty((rows, 2 * keep))
+        self._end = 0
+
+    def append(self, column: FloatArray | tuple[float, ...]) -> None:
+        if self._end == self._cells.shape[1]:
+            self._cells[:, : self._keep] = self._cells[:, -self._keep :]
+            self._end = self._keep
+        self._cells[:, self._end] = column
+        self._end += 1
+
+    @property
+    def values(self) -> FloatArray:
+        return self._cells[:, max(0, self._end - self._keep) : self._end]
+
+
+def _known(load: Load) -> NDArray[np.bool_]:
+    return np.isfinite(load.mean_rps) & np.isfinite(load.peak_rps) & (load.mean_rps >= 0.0)
+
+
+def blocks(known: int, steps: int, cycle: int, first: int = 0) -> NDArray[np.int64]:
+    """Where to look in `known` past steps for what `steps` steps may bring: places (PATHS, steps).
+
+    Each row is a stretch of the past in its order. Rows begin whole cycles ago, where the stretch had the phase of now,
+    as far back as `first`; where there are too few such places they begin anywhere, evenly spread. Of a past shorter
+    than `steps` the rows go round and round.
+    """
+    latest = known - steps
+    if latest < first:
+        length = max(1, known - first)
+        starts = np.arange(PATHS) * 7 % length
+        return first + (starts[:, None] + np.arange(steps)) % length
+    newest = known - cycle * (-(-steps // cycle))
+    stride = cycle * max(1, (latest - first) // (cycle * PATHS))
+    aligned = np.arange(newest, first - 1, -stride)[:PATHS]
+    spread = np.linspace(first, latest, PATHS - len(aligned)).astype(np.int64)
+    return np.concatenate([aligned, spread])[:, None] + np.arange(steps)
+
+
+def forecast(
+    origin_s: float, step_s: float, scale: LogScale, mean_logs: FloatArray, peaks_above: FloatArray, predictor: str
+) -> Forecast:
+    """A forecast of equally likely paths (PATHS, H) on the log scale, on which peaks are `peaks_above` the means."""
+    paths = scale.to_rps(mean_logs)
+    mean = error_quantiles(paths.T).T
+    peak = error_quantiles(scale.to_rps(mean_logs + peaks_above).T).T if peaks_above.any() else mean
+    return Forecast(origin_s, step_s, LEVELS, mean, np.maximum(mean, peak), predictor, paths)
+
+
+def filled(errors: FloatArray) -> FloatArray:
+    """Along the last axis NaN take the value before them, the first ones the first known; 0 where nothing is known."""
+    size = errors.shape[-1]
+    known = np.where(np.isnan(errors), -1, np.arange(size))
+    last = np.maximum.accumulate(known, axis=-1)
+    first = np.argmax(known >= 0, axis=-1)[..., None]
+    values = np.take_along_axis(errors, np.where(last >= 0, last, first), axis=-1)
+    return np.where(np.isnan(values), 0.0, values)

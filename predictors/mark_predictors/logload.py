@@ -1,0 +1,84 @@
+"""The history as regressions want it: logarithms without holes, on which surges and seasons are factors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.load import FloatArray
+from mark_predictors.history import History
+
+IntArray = NDArray[np.int64]
+
+HOUR_S = 3600.0
+WEEK = 7  # days
+_LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are noise
+
+
+class LogLoad:
+    """log(rate + floor) of a `History`'s mean; where it holds NaN: the day before, else the last value.
+
+    `hour` and `day` count steps. The floor (half a request per step, or more) keeps empty steps finite; `measure` sets
+    it anew from what has been seen.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.hour = max(1, round(HOUR_S / history.step_s))
+        self.day = history.season
+        self._logs = np.empty(1024)
+        self._sums = np.zeros(1025)  # so that means over windows cost two look-ups
+        self._length = 0
+        self.floor_rps = 0.0
+        self.measure()
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def logs(self) -> FloatArray:
+        return self._logs[: self._length]
+
+    def steps(self, minutes: float) -> int:
+        """So many minutes in steps, at least one."""
+        return max(1, round(minutes * 60.0 / self.history.step_s))
+
+    def measure(self) -> None:
+        """Choose the floor by the mean rate of all that was seen, and take logarithms again."""
+        observed = self.history.observed[0]
+        known = observed[~np.isnan(observed)]
+        mean = float(known.mean()) if len(known) else 0.0
+        self.floor_rps = max(0.5 / self.history.step_s, _LEAST_FLOOR * mean)
+        self._length = 0
+        self.extend()
+
+    def extend(self) -> None:
+        """Take in what the history has gained."""
+        begin, end = self._length, len(self.history)
+        if end > len(self._logs):
+            logs, sums = np.empty(2 * end), np.zeros(2 * end + 1)
+            logs[:begin], sums[: begin + 1] = self._logs[:begin], self._sums[: begin + 1]
+            self._logs, self._sums = logs, sums
+        filled = self.history.filled[0, begin:end]
+        rates = np.where(np.isnan(filled), self.history.last[0, begin:end], filled)
+        self._logs[begin:end] = np.log(rates + self.floor_rps)
+        self._sums[begin + 1 : end + 1] = self._sums[begin] + np.cumsum(self._logs[begin:end])
+        self._length = end
+
+    def rates(self, logs: FloatArray) -> FloatArray:
+        """Back to requests/s, not below zero."""
+        return np.asarray(np.maximum(0.0, np.exp(np.minimum(logs, 60.0)) - self.floor_rps), dtype=np.float64)
+
+    def before(self, origins: IntArray, width: int) -> FloatArray:
+        """The `width` steps before each origin, newest first: (K, width). Before the beginning, the first step."""
+        return np.asarray(self.logs[np.maximum(origins[:, None] - 1 - np.arange(width), 0)])
+
+    def means(self, begin: IntArray, end: IntArray) -> FloatArray:
+        """Mean over [begin, end) each, cut to what is known."""
+        begin, end = np.clip(begin, 0, self._length - 1), np.clip(end, 1, self._length)
+        return np.asarray((self._sums[end] - self._sums[begin]) / (end - begin))
+
+    def known(self, origins: IntArray, steps: int) -> NDArray[np.bool_]:
+        """Were the step before each origin and all `steps` after it observed?"""
+        missing = np.concatenate([[0], np.cumsum(np.isnan(self.history.observed[0]))])
+        return np.asarray(missing[origins + steps] == missing[origins - 1])

@@ -1,0 +1,458 @@
+"""What the torch predictors share: the load as a network sees it, its training, and forecasts with what it learned.
+
+Rates are seen as log(rate + one request per step), relative to their mean over the first part of a window: ten times
+the load looks the same. Time of day and of hour are not told. They are seen in what came an hour, a day and a week
+before, which holds as well for a trace that begins at another minute. An encoder (one LSTM layer) reads the window, and
+at many steps of its second part a head says what comes next, so that one pass trains on many origins (forking
+sequences: Wen et al., A Multi-Horizon Quantile Recurrent Forecaster, 2017, arXiv:1711.11053).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.forecasting.fallback import LastValue
+from mark.forecasting.port import Epoch, State
+from mark_predictors.history import DAY_S, History, error_quantiles
+
+IntArray = NDArray[np.int64]
+
+UNITS = 64
+WINDOW = 240  # steps
+_LEAD = 120  # steps of a window before its first origin; rates are relative to their mean over these
+_EVERY = 10  # steps between the origins of a window
+_LEAST_STEPS = 600  # observed; with fewer there is nothing to train on
+_HELD_OUT = 0.125  # the last part of the history: for early stopping, and for the errors that correct the quantiles
+_EPOCHS = 40
+_PATIENCE = 20  # epochs without a lower validation loss
+_BATCH = 8  # windows
+_LEAST_BATCHES = 16  # in an epoch, however short the history
+_LEARNING_RATE = 3e-3  # of Adam at first; it falls as half a cosine
+_LARGEST_LOG = 7.0  # a rate a thousand times that of the window is cut before it becomes infinite
+_PATHS = 200
+_HOURS = 24  # that the usual value at this minute of the hour is averaged over
+
+# Columns of a table: logs of rates first. NaN is unknown.
+_VALUE, _DAY, _TWO_DAYS, _WEEK, _AROUND_DAY, _HOUR, _TWO_HOURS, _USUAL, _SURGE, _MEAN, _PEAK = range(11)
+_LOGS = _SURGE + 1
+_BY_DAY, _BY_HOUR = slice(_DAY, _HOUR), slice(_HOUR, _LOGS)
+LAGS = _LOGS  # the first inputs of a head: the newest value and what came before the target
+INPUTS = 2 * _LOGS + 1  # of the encoder, per step: logs, whether they are known, and the peak above the mean
+AHEAD_INPUTS = 2 * LAGS  # of a head, per step ahead: the lags, and whether they are known
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a network depends on. `horizon`: steps ahead that it knows; `hour`: steps; `weekly`: sees a week before."""
+
+    step_s: float
+    horizon: int
+    hour: int
+    weekly: bool
+
+    @classmethod
+    def of(cls, history: Load) -> Shape:
+        hour = max(1, min(60, round(3600.0 / history.step_s)))
+        day = max(1, round(DAY_S / history.step_s))
+        # What a week before tells is learned only where most of the history has one.
+        return cls(history.step_s, min(day, max(12, hour)), hour, len(history) * history.step_s >= 21 * DAY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B windows as a network takes them, with T origins in each and H steps ahead of every origin.
+
+    Logs are relative to `reference`. Inputs are 0 where they are unknown, the truth is NaN.
+    """
+
+    inputs: Tensor  # (B, WINDOW, INPUTS)
+    origins: Tensor  # (T,), the last step seen, within the window
+    ahead: Tensor  # (B, T, H, AHEAD_INPUTS)
+    horizon: Tensor  # (H,), steps ahead less one; at most the last that the network knows
+    reference: Tensor  # (B,)
+    truth: Tensor  # (B, T, H, 2), mean and peak
+
+
+class Encoder(nn.Module):
+    """One LSTM layer over a window: what it has in mind at each origin, (B, T, UNITS)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(INPUTS, UNITS, batch_first=True)
+
+    def forward(self, batch: Batch) -> Tensor:
+        mind: Tensor = self.lstm(batch.inputs)[0]
+        return mind[:, batch.origins]
+
+
+class NetworkPredictor(ABC):
+    """Implements `Trainable` for a network that gives quantiles of relative logs at `levels`.
+
+    Quantiles and paths are corrected by the errors on held-out load: those on what it was trained on are too small.
+    Without training (fewer than 600 observed steps), and before anything is observed, the forecast is that of
+    `last-value`. `epochs` are the most. It trains on a GPU where there is one, and forecasts on the CPU. The seed
+    decides everything on a CPU; on a GPU sums may differ in their last digits.
+    """
+
+    name: str
+    levels: FloatArray
+    version = 1
+
+    def __init__(self, seed: int = 0, *, epochs: int = _EPOCHS) -> None:
+        self._seed, self._epochs = seed, epochs
+        self._history = History(Load(0.0, 60.0, np.empty(0), np.empty(0)))
+        self._untrained = LastValue()
+        self._learned: _Learned | None = None
+        self._training: _Training | None = None
+
+    @abstractmethod
+    def network(self, shape: Shape) -> nn.Module:
+        """A fresh network: Batch -> (B, T, H, 2, len(levels)), ascending."""
+
+    def fit(self, history: Load) -> None:
+        """Trains, unless what was learned from steps of the same length has been restored."""
+        if self._learned is None or self._learned.shape.step_s != history.step_s:
+            for _ in self.training(history):
+                pass
+        self._history = History(history)
+        self._untrained.fit(history)
+
+    def update(self, observed: Load) -> None:
+        self._history.append(observed)
+        self._untrained.update(observed)
+
+    def predict(self, steps: int) -> Forecast:
+        seen, learned = self._history, self._learned
+        if learned is None or learned.shape.step_s != seen.step_s or not np.isfinite(seen.observed[0]).any():
+            return replace(self._untrained.predict(steps), predictor=self.name)
+        table = _Table(seen, learned.shape, len(seen) - WINDOW, len(seen) + steps, torch.device("cpu"))
+        batch = table.batch(np.array([0]), np.array([WINDOW - 1]), steps)
+        with torch.no_grad(), _one_thread():
+            predicted = learned.net(batch)[0, 0].numpy().astype(np.float64)
+        logs = learned.quantiles(predicted)
+        reference = float(batch.reference[0])
+        mean, peak = _rates(logs.transpose(1, 2, 0), reference, seen.step_s)
+        paths = learned.paths(logs[:, 0])
+        return Forecast(
+            seen.end_s,
+            seen.step_s,
+            LEVELS,
+            mean,
+            np.maximum(mean, peak),
+            self.name,
+            None if paths is None else _rates(paths, reference, seen.step_s),
+        )
+
+    def training(self, history: Load, checkpoint: State | None = None) -> Iterator[Epoch]:
+        self._learned = self._training = None
+        if np.count_nonzero(np.isfinite(history.mean_rps + history.peak_rps)) < _LEAST_STEPS:
+            return
+        shape = Shape.of(history)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        table = _Table(History(history), shape, 0, len(history), device)
+        training = _Training(self._fresh(shape).to(device), table, self.levels, self._seed, self._epochs)
+        if checkpoint is not None:
+            training.resume(checkpoint)
+        self._training = training
+        while not training.finished:
+            yield training.epoch()
+        self._learned = training.learned()
+        self._training = None
+
+    def checkpoint(self) -> State:
+        if self._training is None:
+            raise ValueError("no training is under way")
+        return self._training.checkpoint()
+
+    def state(self) -> State:
+        if self._learned is None:
+            raise ValueError(f"not trained: fewer than {_LEAST_STEPS} steps were observed")
+        return self._learned.state()
+
+    def restore(self, state: State) -> None:
+        try:
+            step_s, horizon, hour, weekly = (float(value) for value in state["shape"])
+            shape = Shape(step_s, int(horizon), int(hour), bool(weekly))
+            net = self._fresh(shape)
+            _put(net, state, "net/")
+            corrections, ranks = np.array(state["corrections"]), np.array(state["ranks"])
+            fits = corrections.shape == (shape.horizon, 2, len(LEVELS)) and ranks.shape[1:] == (shape.horizon,)
+            if not fits:
+                raise ValueError
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"not a state of {self.name}") from error
+        self._learned = _Learned(shape, net.eval(), corrections, ranks)
+
+    def _fresh(self, shape: Shape) -> nn.Module:
+        # Layers draw their first weights from torch's global generator: it is seeded here and put back.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self._seed)
+            return self.network(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """A trained network, what corrects its quantiles, and what makes paths of them.
+
+    `corrections` (horizon, 2, 19) are added to its relative logs. `ranks` (P, horizon) are the levels, as a share, at
+    which held-out load ran through the quantiles: each column holds every rank once, so that paths drawn along the rows
+    have the quantiles as their marginals (Clark et al., The Schaake shuffle, 2004).
+    """
+
+    shape: Shape
+    net: nn.Module
+    corrections: FloatArray
+    ranks: FloatArray
+
+    def quantiles(self, predicted: FloatArray) -> FloatArray:
+        """Relative logs at LEVELS, (H, 2, 19), from what the network said (H, 2, levels)."""
+        known, steps = self.shape.horizon, len(predicted)
+        logs = np.sort(predicted + self.corrections[np.minimum(np.arange(steps), known - 1)], axis=-1)
+        if steps > known:
+            # Beyond what it was trained for it knows ever less: as of a random walk, with the root of the time.
+            wider = np.sqrt(np.arange(known + 1, steps + 1) / known)[:, None, None]
+            middle = logs[known:, :, len(LEVELS) // 2, None]
+            logs[known:] = middle + wider * (logs[known:] - middle)
+        return np.asarray(logs)
+
+    def paths(self, logs: FloatArray) -> FloatArray | None:
+        """Equally likely futures (P, H) with the marginals `logs` (H, 19), none beyond the outermost levels."""
+        if len(self.ranks) == 0:
+            return None
+        steps = len(logs)
+        ranks = self.ranks[:, np.minimum(np.arange(steps), self.shape.horizon - 1)]
+        return np.stack([np.interp(ranks[:, h], LEVELS, logs[h]) for h in range(steps)], axis=1)
+
+    def state(self) -> State:
+        shape = np.array([self.shape.step_s, self.shape.horizon, self.shape.hour, self.shape.weekly], dtype=np.float64)
+        return {"shape": shape, "corrections": self.corrections, "ranks": self.ranks, **_arrays(self.net, "net/")}
+
+
+class _Training:
+    """A network on its way: epochs, the best weights so far, and all that resuming takes."""
+
+    def __init__(self, net: nn.Module, table: _Table, levels: FloatArray, seed: int, epochs: int) -> None:
+        self._net, self._table, self._seed, self._epochs = net, table, seed, epochs
+        self._levels = torch.tensor(levels, dtype=torch.float32, device=table.device)
+        self._split = round(len(table) * (1.0 - _HELD_OUT))
+        self._optimizer = torch.optim.Adam(net.parameters(), _LEARNING_RATE)
+        self._best = _arrays(net, "best/")
+        self._done, self._lowest, self._lowest_at = 0, math.inf, 0
+
+    @property
+    def finished(self) -> bool:
+        return self._done >= self._epochs or self._done - self._lowest_at >= _PATIENCE
+
+    def epoch(self) -> Epoch:
+        # Each epoch has a generator of its own, so that a resumed training draws what it would have drawn.
+        rng = np.random.default_rng((self._seed, self._done))
+        for group in self._optimizer.param_groups:
+            group["lr"] = _LEARNING_RATE * 0.5 * (1.0 + math.cos(math.pi * self._done / self._epochs))
+        latest = self._split - WINDOW
+        batches = max(_LEAST_BATCHES, latest // (WINDOW - _LEAD) // _BATCH)
+        losses = []
+        with _one_thread():
+            for _ in range(batches):
+                starts = rng.integers(0, latest, _BATCH)
+                origins = np.arange(_LEAD - 1 + rng.integers(_EVERY), WINDOW, _EVERY)
+                batch = self._table.batch(starts, origins, until=self._split)
+                loss = pinball(self._net(batch), batch.truth, self._levels)
+                self._optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                nn.utils.clip_grad_norm_(self._net.parameters(), 1.0)
+                self._optimizer.step()
+                losses.append(loss.item())
+            validation, _, _ = self._validate()
+        self._done += 1
+        if validation < self._lowest:
+            self._lowest, self._lowest_at = validation, self._done
+            self._best = _arrays(self._net, "best/")
+        return Epoch(self._done, self._epochs, float(np.mean(losses)), validation)
+
+    def learned(self) -> _Learned:
+        """The best weights, with what their errors on the held-out part say."""
+        _put(self._net, self._best, "best/")
+        with _one_thread():
+            _, predicted, truth = self._validate()
+        none = np.empty((0, self._table.shape.horizon))
+        corrections = _corrections(predicted, truth)
+        if len(self._levels) > 1:
+            # It has quantiles of its own. A few held-out days say less about all others than many do.
+            days = (len(self._table) - self._split) * self._table.shape.step_s / DAY_S
+            corrections *= days / (2.0 + days)
+        found = _Learned(self._table.shape, self._net.cpu().eval(), corrections, none)
+        complete = np.isfinite(truth[:, :, 0]).all(axis=1)
+        if np.count_nonzero(complete) < 20:
+            return found  # too little was seen without gaps to say what comes together
+        logs = np.stack([found.quantiles(one)[:, 0] for one in predicted[complete]])
+        return replace(found, ranks=_ranks(logs, truth[complete, :, 0]))
+
+    def checkpoint(self) -> State:
+        moments = self._optimizer.state_dict()["state"]
+        return {
+            "progress": np.array([self._done, self._lowest, self._lowest_at], dtype=np.float64),
+            **_arrays(self._net, "net/"),
+            **self._best,
+            **{f"adam/{i}/{name}": value.cpu().numpy() for i, one in moments.items() for name, value in one.items()},
+        }
+
+    def resume(self, checkpoint: State) -> None:
+        """Raises ValueError for a checkpoint of another network."""
+        try:
+            done, self._lowest, lowest_at = (float(value) for value in checkpoint["progress"])
+            self._done, self._lowest_at = int(done), int(lowest_at)
+            _put(self._net, checkpoint, "net/")
+            self._best = {name: checkpoint[name] for name in self._best}
+            moments: dict[int, dict[str, Tensor]] = {}
+            for name, value in checkpoint.items():
+                if name.startswith("adam/"):
+                    _, place, moment = name.split("/")
+                    moments.setdefault(int(place), {})[moment] = torch.tensor(value)
+            groups = self._optimizer.state_dict()["param_groups"]
+            self._optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError("not a checkpoint of this network") from error
+
+    def _validate(self) -> tuple[float, FloatArray, FloatArray]:
+        """Loss, predictions (N, H, 2, levels) and truth (N, H, 2) at origins over the held-out part."""
+        starts = np.arange(self._split - _LEAD, len(self._table) - _LEAD, WINDOW - _LEAD)
+        origins = np.arange(_LEAD - 1, WINDOW - 1, _EVERY)
+        predicted, truth = [], []
+        with torch.no_grad():
+            for at in range(0, len(starts), _BATCH):
+                batch = self._table.batch(starts[at : at + _BATCH], origins)
+                predicted.append(self._net(batch).flatten(0, 1))
+                truth.append(batch.truth.flatten(0, 1))
+            every, known = torch.cat(predicted), torch.cat(truth)
+            loss = pinball(every, known, self._levels).item()
+        return loss, every.cpu().numpy().astype(np.float64), known.cpu().numpy().astype(np.float64)
+
+
+class _Table:
+    """Steps `begin` to `end` of a history, a row each; steps before the first and after the last are unknown."""
+
+    def __init__(self, history: History, shape: Shape, begin: int, end: int, device: torch.device) -> None:
+        self.shape, self.device = shape, device
+        seen, day = len(history), history.season
+        steps = np.arange(begin, end)
+        rates = np.full((len(steps), _PEAK + 1), np.nan)
+
+        def last(at: IntArray) -> FloatArray:
+            """The newest mean rate by step `at`; NaN before the first and for steps that are not seen."""
+            known = (at >= first) & (at < seen)
+            return np.where(known, history.last[0, np.clip(at, 0, seen - 1)], np.nan)
+
+        first = int(np.argmax(np.isfinite(history.observed[0]))) if np.isfinite(history.observed[0]).any() else seen
+        past = np.arange(max(0, begin), min(end, seen))
+        rates[past - begin, _MEAN], rates[past - begin, _PEAK] = history.observed[:, past]
+        rates[:, _VALUE] = last(steps)
+        # Steps beyond tomorrow's same time look back from the day that is known.
+        target = steps - np.maximum(0, (steps - seen) // day) * day
+        rates[:, _DAY] = history.days_before(target, 1)[0]
+        rates[:, _TWO_DAYS] = history.days_before(target, 2)[0]
+        if shape.weekly:
+            rates[:, _WEEK] = history.days_before(target, 7)[0]
+        # On either side of the same time, and on no step that is still to come.
+        aside = 3 if shape.horizon + 3 < day else 0
+        around = np.minimum(target + np.arange(-aside, aside + 1)[:, None], seen - 1 + day)
+        rates[:, _AROUND_DAY] = np.mean([history.days_before(at, 1)[0] for at in around], axis=0)
+        hourly = last(steps - shape.hour * np.arange(1, _HOURS + 1)[:, None])
+        rates[:, _HOUR], rates[:, _TWO_HOURS] = hourly[:2]
+        known = np.isfinite(hourly)
+        count = np.maximum(1, known.sum(axis=0))
+        least = 1.0 / history.step_s
+        usual = np.exp(np.sum(np.log(np.where(known, hourly, 1.0 - least) + least), axis=0) / count) - least
+        # Two averages, because surges that come in some hours move them apart.
+        rates[:, _USUAL] = np.where(known.any(axis=0), usual, np.nan)
+        rates[:, _SURGE] = np.where(known.any(axis=0), np.where(known, hourly, 0.0).sum(axis=0) / count, np.nan)
+        self._logs = torch.tensor(np.log(rates + least), dtype=torch.float32, device=device)
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def batch(self, starts: IntArray, origins: IntArray, steps: int | None = None, until: int | None = None) -> Batch:
+        """Windows that begin at rows `starts` (B,), with `origins` (T,) in each; the truth of rows before `until`."""
+        shape, end = self.shape, len(self)
+        begin = torch.tensor(starts, device=self.device)
+        seen = torch.tensor(origins, device=self.device)
+        ahead = torch.arange(shape.horizon if steps is None else steps, device=self.device)
+        window = self._logs[(begin[:, None] + torch.arange(WINDOW, device=self.device)).clamp(max=end - 1)]
+        reference = window[:, :_LEAD, _VALUE].nanmean(dim=1)
+        # Nothing was seen in the first part: then the mean of what was.
+        reference = torch.where(reference.isnan(), window[:, :, _VALUE].nanmean(dim=1), reference).nan_to_num(0.0)
+        logs = window[..., :_LOGS] - reference[:, None, None]
+        above = window[..., _PEAK:] - window[..., _MEAN:_PEAK]
+        known = logs.isfinite()
+        known[..., _VALUE] = window[..., _MEAN].isfinite()  # a bridged value is a value, and no observation
+        inputs = torch.cat([logs.nan_to_num(0.0), known.float(), above.nan_to_num(0.0)], dim=-1)
+        newest = begin[:, None] + seen
+        rows = newest[..., None] + 1 + ahead
+        target = self._logs[rows.clamp(max=end - 1)]
+        # The same minute of the hour in the last hour that was seen: for a target further ahead more than one before.
+        by_hour = self._logs[(rows - ahead // shape.hour * shape.hour).clamp(max=end - 1)]
+        value = self._logs[newest.clamp(max=end - 1), _VALUE][..., None, None].expand(*rows.shape, 1)
+        lags = torch.cat([value, target[..., _BY_DAY], by_hour[..., _BY_HOUR]], dim=-1) - reference[:, None, None, None]
+        truth = target[..., _MEAN:] - reference[:, None, None, None]
+        truth[rows >= (end if until is None else until)] = torch.nan
+        features = torch.cat([lags.nan_to_num(0.0), lags.isfinite().float()], dim=-1)
+        return Batch(inputs, seen, features, ahead.clamp(max=shape.horizon - 1), reference, truth)
+
+
+def pinball(predicted: Tensor, truth: Tensor, levels: Tensor) -> Tensor:
+    """Mean quantile loss of `predicted` (..., Q) against `truth` (...), where that is known; 0 where nothing is."""
+    known = truth.isfinite()
+    error = truth[known][:, None] - predicted[known]
+    return torch.maximum(levels * error, (levels - 1.0) * error).sum() / max(1, error.numel())
+
+
+def _corrections(predicted: FloatArray, truth: FloatArray) -> FloatArray:
+    """What to add to the prediction at each level so that this share of `truth` (N, H, 2) is below: (H, 2, 19)."""
+    errors = np.broadcast_to(truth[..., None] - predicted, (*truth.shape, len(LEVELS))).transpose(1, 2, 3, 0)
+    every = error_quantiles(errors)  # each level's errors at each level, of which the same is wanted
+    return np.diagonal(every, axis1=2, axis2=3).copy()
+
+
+def _ranks(logs: FloatArray, truth: FloatArray) -> FloatArray:
+    """Where `truth` (N, H) ran through the quantiles `logs` (N, H, 19): at most 200 rows, spread evenly, (P, H)."""
+    chosen = np.linspace(0, len(truth) - 1, min(_PATHS, len(truth))).astype(np.int64)
+    logs, truth = logs[chosen], truth[chosen]
+    below = np.count_nonzero(logs < truth[..., None], axis=-1)
+    # Within a level, and beyond the outermost, by the distance from the quantile below.
+    nearest = np.take_along_axis(logs, np.maximum(below - 1, 0)[..., None], axis=-1)[..., 0]
+    order = np.argsort(np.argsort(below + np.tanh(truth - nearest) * 0.5, axis=0), axis=0)
+    return np.asarray((order + 0.5) / len(order))
+
+
+def _rates(logs: FloatArray, reference: float, step_s: float) -> FloatArray:
+    return np.maximum(0.0, np.exp(np.minimum(logs, _LARGEST_LOG) + reference) - 1.0 / step_s)
+
+
+def _arrays(net: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
+    return {prefix + name: value.detach().cpu().numpy().copy() for name, value in net.state_dict().items()}
+
+
+def _put(net: nn.Module, state: State, prefix: str) -> None:
+    """Raises KeyError or RuntimeError where the state is not of such a network."""
+    net.load_state_dict({name: torch.tensor(state[prefix + name]) for name in net.state_dict()})
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The layers are too small to share: on busy cores threads that wait for each other cost ten times the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,115 @@
+"""Direct linear regression for every horizon, on logarithms: the level now, and how other days went on from here.
+
+One regression per horizon (not one step applied again and again: errors would add up), ridge-penalised, errors beyond
+what is usual weighed down (Huber's weights by iterated least squares), and older days too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.load import FloatArray
+from mark_predictors.logload import WEEK, IntArray, LogLoad
+
+_MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # ahead, with regressions of their own; linear between
+_DAYS = 10.0  # to learn from
+_HALF_LIFE_DAYS = 5.0
+_RECENT_DAYS = 3.0  # whose errors make the quantiles
+_LEAST = 100  # origins without which nothing is said
+_PENALTY = 1e-3
+_ROUNDS = 4  # of reweighting
+_HUBER = 1.5  # median absolute errors
+
+
+class Ridge:
+    """Works over a `LogLoad` that grows."""
+
+    def __init__(self, load: LogLoad, levels: FloatArray) -> None:
+        self._load, self._levels = load, levels
+        ahead = [load.steps(minutes) for minutes in _MINUTES]
+        self._ahead = np.array(sorted({h for h in ahead if h <= load.hour}), dtype=np.int64)
+        self._half = load.steps(10) // 2 if load.history.step_s < 300.0 else 0  # the days before are smoothed
+        self._weights: FloatArray | None = None  # (horizons, features)
+        self._errors = np.zeros((len(levels), len(self._ahead)))
+
+    @property
+    def ready(self) -> bool:
+        return self._weights is not None
+
+    def learn(self) -> None:
+        """Estimate on what the load holds now; too little leaves it as it was."""
+        load = self._load
+        # Without two days to go by, the hours must do: their features of other days are zero.
+        first = max(load.hour + 1, load.day + 1 if len(load) > 2 * load.day else 0, len(load) - round(_DAYS * load.day))
+        every = np.arange(first, max(first, len(load) - int(self._ahead[-1]) + 1))
+        observed = ~np.isnan(load.history.observed[0])
+        every = every[observed[every - 1]]
+        if len(every) < _LEAST:
+            return
+        age = (len(load) - every) / load.day
+        recency = 0.5 ** (age / _HALF_LIFE_DAYS)
+        features, base = self._features(every)
+        weights = np.zeros((len(self._ahead), features.shape[2]))
+        for k, ahead in enumerate(self._ahead):
+            some = observed[every + ahead - 1]
+            if np.count_nonzero(some) < _LEAST:
+                return
+            target = load.logs[every[some] + ahead - 1] - base[some]
+            weights[k], errors = _robust(features[k][some], target, recency[some])
+            recent = errors[age[some] < _RECENT_DAYS]
+            self._errors[:, k] = np.quantile(recent if len(recent) >= _LEAST else errors, self._levels)
+        self._weights = weights
+
+    def quantiles(self, steps: int) -> FloatArray:
+        """(levels, steps) of the mean rate, requests/s."""
+        assert self._weights is not None
+        features, base = self._features(np.array([len(self._load)]))
+        point = base[0] + (self._weights * features[:, 0]).sum(axis=1)
+        logs = point + self._errors
+        ahead = np.clip(np.arange(1, steps + 1), 1, self._ahead[-1])
+        right = np.clip(np.searchsorted(self._ahead, ahead), min(1, len(self._ahead) - 1), len(self._ahead) - 1)
+        left = np.maximum(right - 1, 0)
+        width = np.maximum(self._ahead[right] - self._ahead[left], 1)
+        share = np.clip((ahead - self._ahead[left]) / width, 0.0, 1.0)
+        return self._load.rates(logs[:, left] * (1.0 - share) + logs[:, right] * share)
+
+    def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
+        """What each horizon's regression sees at each origin: (horizons, K, features), and the level now (K,)."""
+        load = self._load
+        base = load.means(origins - load.steps(5), origins)
+        recent = [load.means(np.maximum(origins - load.steps(m), 0), origins) - base for m in (1, 2, 5, 15, 30, 60)]
+        common = np.stack([np.ones(len(origins)), *recent], axis=1)
+        days = np.arange(1, WEEK + 1)
+        then = origins - days[:, None] * load.day  # (days, K)
+        known = then >= 1
+        level = self._smooth(then - 1)
+        change = self._smooth(then + self._ahead[:, None, None] - 1) - level  # (horizons, days, K)
+        both = np.stack(
+            [np.where(known, change, 0.0), np.where(known, np.broadcast_to(level - base, change.shape), 0.0)]
+        )
+        three, all_ = np.maximum(known[:3].sum(axis=0), 1), np.maximum(known.sum(axis=0), 1)
+        of_days = [both[:, :, 0], both[:, :, :3].sum(axis=2) / three, both.sum(axis=2) / all_, both[:, :, -1]]
+        other = np.concatenate(of_days)  # (8, horizons, K)
+        last_hour = load.logs[np.maximum(origins + self._ahead[:, None] - 1 - load.hour, 0)] - base
+        shape = (len(self._ahead), *common.shape)
+        features = [np.broadcast_to(common, shape), np.moveaxis(other, 0, 2), last_hour[:, :, None]]
+        return np.concatenate(features, axis=2), base
+
+    def _smooth(self, steps: IntArray) -> FloatArray:
+        """The mean of the steps around each."""
+        return self._load.means(steps - self._half, steps + self._half + 1)
+
+
+def _robust(features: FloatArray, target: FloatArray, recency: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Huber's regression with a ridge penalty: weights (F,) and the errors (N,)."""
+    weight = recency
+    penalty = _PENALTY * recency.sum() * np.eye(features.shape[1])
+    penalty[0, 0] = 0.0
+    errors = target
+    for _ in range(_ROUNDS):
+        weighted = features * weight[:, None]
+        found = np.linalg.solve(weighted.T @ features + penalty + 1e-9 * np.eye(len(penalty)), weighted.T @ target)
+        errors = target - features @ found
+        usual = _HUBER * float(np.median(np.abs(errors))) + 1e-6
+        weight = recency * np.minimum(1.0, usual / np.maximum(np.abs(errors), 1e-9))
+    return np.asarray(found, dtype=np.float64), np.asarray(errors, dtype=np.float64)

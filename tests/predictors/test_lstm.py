@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from mark_predictors.lstm import Lstm
+from mark_predictors.network import UNITS, WINDOW, Shape
+
+from mark.domain.load import Load
+
+
+def load(rates: list[float]) -> Load:
+    return Load(0.0, 60.0, np.array(rates), 2.0 * np.array(rates))
+
+
+def test_it_is_the_network_of_the_paper() -> None:
+    """One layer that reads the window, and one that says mean and peak of all 60 steps at once."""
+    net = Lstm().network(Shape.of(load([1.0] * WINDOW)))
+    sizes = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    assert sizes["encoder.lstm.weight_hh_l0"] == (4 * UNITS, UNITS)
+    assert sizes["out.weight"] == (2 * 60, UNITS)
+    assert not any("l1" in name for name in sizes)
+    assert isinstance(net, torch.nn.Module)
+
+
+def test_its_quantiles_are_those_of_errors_on_load_it_did_not_train_on() -> None:
+    """Nothing to be learned but a level: the 90 % interval holds nine tenths of new values, and not nearly all."""
+    noise = np.random.default_rng(1).gamma(25.0, 4.0, 3000)
+    predictor = Lstm(epochs=2)
+    predictor.fit(load(list(noise[:2000])))
+    inside = []
+    for origin in range(2000, 2940, 20):
+        predictor.update(
+            Load(60.0 * (origin - 20), 60.0, noise[origin - 20 : origin], 2.0 * noise[origin - 20 : origin])
+        )
+        forecast = predictor.predict(60)
+        truth = noise[origin : origin + 60]
+        inside.append((forecast.mean_rps[0] <= truth) & (truth <= forecast.mean_rps[-1]))
+    assert 0.84 < np.mean(inside) < 0.95
+
+
+def test_peaks_are_learned_besides_the_mean() -> None:
+    """Twice the mean in what it saw, about twice the mean in what it says."""
+    predictor = Lstm(epochs=3)
+    predictor.fit(load(list(np.random.default_rng(2).gamma(400.0, 0.25, 900))))
+    forecast = predictor.predict(60)
+    assert forecast.peak_at(0.5) / forecast.mean_at(0.5) == pytest.approx(np.full(60, 2.0), rel=0.15)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mark_predictors.lstm_quantile import LstmQuantile
+from mark_predictors.seasonal_naive import SeasonalNaive
+
+from mark.domain.load import LEVELS, FloatArray, Load
+from mark.forecasting.port import Predictor
+from mark.workload import open_trace
+
+DAY = 1440
+DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+def load(rates: FloatArray, first_step: int = 0) -> Load:
+    return Load(first_step * 60.0, 60.0, rates, 1.5 * rates)
+
+
+def crps(predictor: Predictor, rates: FloatArray, begin: int, every: int = 20) -> float:
+    """Twice the mean pinball loss of the mean rate over an hour ahead; learns as it goes."""
+    predictor.fit(load(rates[:begin]))
+    losses = []
+    for origin in range(begin, len(rates) - 60, every):
+        error = rates[origin : origin + 60] - predictor.predict(60).mean_rps
+        losses.append(2.0 * np.nanmean(np.maximum(LEVELS[:, None] * error, (LEVELS[:, None] - 1.0) * error)))
+        predictor.update(load(rates[origin : origin + every], origin))
+    return float(np.nanmean(losses))
+
+
+def test_it_knows_the_minute_of_a_burst_and_whether_it_is_sure_to_come() -> None:
+    """At minutes 10 to 14 of every hour, at 30 to 39 of every other at random, wherever in the hour it is asked."""
+    rng = np.random.default_rng(2)
+    at = np.arange(2520)
+    sure, maybe = at % 60 // 5 == 2, at % 60 // 10 == 3
+    comes = np.repeat(rng.random(42) < 0.5, 60)
+    rates = np.where(sure | (maybe & comes), 90.0, 30.0) * rng.gamma(2000.0, 0.0005, 2520)
+    predictor = LstmQuantile(epochs=10)
+    predictor.fit(load(rates[:2400]))
+    for origin in range(2400, 2460, 15):
+        forecast = predictor.predict(60)
+        hour = slice(origin, origin + 60)
+        certain = ~maybe[hour]
+        np.testing.assert_array_equal(forecast.mean_at(0.5)[certain] > 55.0, sure[hour][certain])
+        # Within such a burst it can know that it came; before one it cannot.
+        if not maybe[origin - 1]:
+            widths = forecast.mean_at(0.9) - forecast.mean_at(0.1)
+            quiet = ~(maybe | sure)[hour]
+            assert widths[maybe[hour]].mean() > 3.0 * widths[quiet].mean()
+        predictor.update(load(rates[origin : origin + 15], origin))
+
+
+def test_it_beats_the_baseline_on_real_traffic() -> None:
+    """On two days of a public stream, after a short training on five, by a sixth."""
+    path = DATA / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
+    if not path.exists():
+        pytest.skip(f"no {path.name}: set MARK_DATA to the data folder")
+    rates = open_trace(str(path)).load(0.0, 7 * 86400.0).mean_rps
+    ours, theirs = (crps(one, rates, 5 * DAY) for one in (LstmQuantile(epochs=6), SeasonalNaive()))
+    assert ours < 0.83 * theirs
