@@ -31,6 +31,7 @@ bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/end_to_end.py
 	$(BIN)/python benchmarks/bound.py
+	$(BIN)/python benchmarks/predictors.py
 
 bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
 	$(BIN)/python benchmarks/forecasts.py --peer-python .venv-peers/bin/python

@@ -1,12 +1,13 @@
 """Forecasts side by side with statsforecast's AutoARIMA, AutoETS and MSTL, on five families of real traffic.
 
     python benchmarks/forecasts.py [--peer-python .venv-peers/bin/python] [--families nasa,...] [--predictors auto,...]
-                                   [--every-s 10800] [--duration-s S] [--json FILE]
+                                   [--every-s 11100] [--duration-s S] [--json FILE]
 
-Everybody forecasts the same hour from the same origins, one every three hours in the second half of each trace, with
-the same past to look at; peers look at its last days (forecast_peers.py says what was given to whom, and why). Printed
-are the CRPS, its ratio to seasonal-naive's, and the coverage of the 90 % interval; asserted is that everybody made all
-forecasts. Needs the traces in MARK_DATA or ../shared/data. Without --peer-python only our own are compared.
+Everybody forecasts the same hour from the same origins, one every 185 minutes in the second half of each trace (so that
+each minute of the hour has its turn), with the same past to look at; peers look at its last days (forecast_peers.py
+says what was given to whom, and why). Printed are the CRPS, its ratio to seasonal-naive's, and the coverage of the 90 %
+interval; asserted is that everybody made all forecasts. Needs the traces in MARK_DATA or ../shared/data. Without
+--peer-python only our own are compared.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("--peer-python", metavar="PATH", help="a Python that has statsforecast")
     parser.add_argument("--families", default=",".join(FAMILIES), metavar="A,B")
     parser.add_argument("--predictors", default=f"{BASELINE},auto", metavar="A,B")
-    parser.add_argument("--every-s", type=float, default=10_800.0, metavar="S", help="between origins")
+    parser.add_argument("--every-s", type=float, default=11_100.0, metavar="S", help="between origins")
     parser.add_argument("--duration-s", type=float, metavar="S", help="judge no more than that of each trace")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mark.control.envelope import WINDOW_S, surprise_rps
 from mark.control.interruption import Bridge, InterruptionHandler, instead_of
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import Clock, Cloud, Functions, Store, Telemetry
@@ -19,6 +20,7 @@ from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
+from mark.forecasting.conditioning import given
 from mark.forecasting.supervised import Supervised
 from mark.planning.port import Policy, Situation
 
@@ -35,7 +37,7 @@ class Controller:
     one cloud do not share instances.
 
     Crash-only: plan, memory of the planner and bridges are in the store, everything else is read from the cloud.
-    `last_plan` is what the fleet follows and names the predictor that made it, `predictors` counts plans by that name.
+    `last_plan` is what the fleet follows and names who forecast for it, `predictors` counts forecasts by that name.
     `fallbacks` counts, by name, where something else had to do (`causes` has the first message of those that have one),
     `failures` commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
     """
@@ -70,6 +72,8 @@ class Controller:
         # Instances bought instead of a planned offer that could not be had: number -> planned offer.
         self._stands_for: dict[int, str] = dict(store.get("stands_for") or {})
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
+        self._believed: Forecast | None = None  # by the last plan
+        self._believed_s = -math.inf
         self._seen: Fleet | None = None  # the snapshot that fast() has dealt with
         self.last_plan: Plan | None = store.get("plan")
         self.predictors: Counter[str] = Counter()
@@ -128,11 +132,34 @@ class Controller:
                 self._store.put("monitor", state)
             for launch in launches:
                 self._execute(now_s, launch)
+        self._watch_envelope(now_s)
         fleet = self._cloud.fleet()
         if fleet is not self._seen or self._bridges:
             self._seen = fleet
             self._release(now_s, fleet)
             self._finish_drained(now_s, fleet)
+
+    def _watch_envelope(self, now_s: float) -> None:
+        """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""
+        believed = self._believed
+        if believed is None or not self._planner.replans or self.last_plan is None:
+            return
+        windows_rps = self._telemetry.windows_rps()
+        # What was seen before the plan was made is no news to it.
+        fresh = min(len(windows_rps), round((now_s - self._believed_s) / WINDOW_S))
+        planned_rps = max(float(believed.mean_at(0.5)[0]), self.last_plan.capacity_rps)
+        seen_rps = surprise_rps(windows_rps[len(windows_rps) - fresh :], planned_rps)
+        if seen_rps is None:
+            return
+        self._believed, self._believed_s = given(believed, seen_rps), now_s
+        fleet = self._cloud.fleet()
+        plan = self._plan(now_s, fleet, self._believed, seen_rps, first=False)
+        counts = self.last_plan.counts
+        targets = tuple(replace(t, count=max(t.count, counts.get(t.offer, 0))) for t in plan.targets)
+        left = tuple(t for t in self.last_plan.targets if t.offer not in plan.counts)
+        note = f"planned again: {seen_rps:.0f} requests/s seen"
+        self._keep(replace(plan, targets=targets + left, notes=(*plan.notes, note)))
+        self._follow(now_s, self.last_plan, fleet)
 
     # -- observe and plan ----------------------------------------------------------------------------------------------
 
@@ -152,6 +179,7 @@ class Controller:
             name = f"{forecast.predictor} instead of {self._predictor.name}: {self._predictor.stands_in}"
             self.causes.setdefault(name, self._predictor.causes.get(self._predictor.stands_in, ""))
             self._fall_back(name)
+        self.predictors[forecast.predictor] += 1
         return _from_now(forecast.by_minute(), now_s), rps, gap
 
     def _plan(self, now_s: float, fleet: Fleet, forecast: Forecast | None, rps: float | None, *, first: bool) -> Plan:
@@ -161,7 +189,7 @@ class Controller:
         self._store.put("memory", self._memory)
         if forecast is None:
             return plan
-        self.predictors[forecast.predictor] += 1
+        self._believed, self._believed_s = forecast, now_s
         return replace(plan, predictor=forecast.predictor)
 
     def _keep(self, plan: Plan) -> None:

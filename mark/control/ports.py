@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mark.domain.command import Command
 from mark.domain.fleet import Fleet, Notice
-from mark.domain.load import Load
+from mark.domain.load import FloatArray, Load
 
 
 class Clock(Protocol):
@@ -66,6 +66,9 @@ class Telemetry(Protocol):
 
     def last_minute_rps(self) -> float | None:
         """Mean arrival rate over the last 60 s; None when nothing was observed."""
+
+    def windows_rps(self) -> FloatArray:
+        """Arrival rates of the last 5 s windows, at most 12, the newest last; NaN where nothing was observed."""
 
     def recent(self) -> RecentAnswers:
         """The last M requests (1,000 for the SLO monitor)."""

@@ -136,6 +136,7 @@ class Mark:
 
     needs_forecast = True
     monitors_slo = True
+    replans = True
 
     def __init__(self, name: str, deployment: Deployment) -> None:
         self.name = name

@@ -165,6 +165,7 @@ class MarkPaper:
     name = "mark-paper"
     needs_forecast = True
     monitors_slo = True
+    replans = False
 
     def __init__(self, deployment: Deployment) -> None:
         self._offers = tuple(deployment.offers[i] for i in buyable(deployment))

@@ -36,6 +36,7 @@ class Planner(Protocol):
     name: str
     needs_forecast: bool
     monitors_slo: bool  # does the controller's SLO monitor act beside it?
+    replans: bool  # may it be asked between ticks, when more arrives than was believed?
 
     def begin(self) -> Any:
         """The memory of a policy that has not planned yet."""

@@ -52,6 +52,7 @@ class PodAutoscaler:
     max_instances: int = 10**6
     needs_forecast: bool = False
     monitors_slo: bool = False
+    replans: bool = False
 
     def begin(self) -> History:
         return ()

@@ -19,6 +19,7 @@ class Static:
 
     needs_forecast = False
     monitors_slo = False
+    replans = False
 
     def __init__(
         self, name: str, targets: tuple[Target, ...], capacity_rps: float, notes: tuple[str, ...] = ()

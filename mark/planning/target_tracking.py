@@ -86,6 +86,7 @@ class TargetTracker:
     notes: tuple[str, ...] = ()
     needs_forecast: bool = False
     monitors_slo: bool = False
+    replans: bool = False
 
     def begin(self) -> TrackerState:
         return TrackerState(self.min_instances)

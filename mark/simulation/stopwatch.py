@@ -33,6 +33,7 @@ class Stopwatch:
 class TimedPlanner:
     def __init__(self, planner: Planner, watch: Stopwatch) -> None:
         self.name, self.needs_forecast, self.monitors_slo = planner.name, planner.needs_forecast, planner.monitors_slo
+        self.replans = planner.replans
         self.begin = planner.begin
         self._plan = watch.timed(planner.plan)
 

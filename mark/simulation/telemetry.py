@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mark.control.ports import RecentAnswers
-from mark.domain.load import Load
+from mark.domain.load import FloatArray, Load
 from mark.domain.offer import Offer
 from mark.kernel.stage import StageSimulation
 from mark.simulation.cloud import SimulatedCloud
@@ -112,6 +112,10 @@ class SimulatedTelemetry:
         if not seen.any():
             return None
         return float(self._counts[recent][seen].sum() / (seen.sum() * WINDOW_S))
+
+    def windows_rps(self) -> FloatArray:
+        recent = slice(max(0, self._closed - 12), self._closed)
+        return np.where(self._missing[recent], np.nan, self._counts[recent] / WINDOW_S)
 
     def recent(self) -> RecentAnswers:
         count, in_time = self._stage.recent()

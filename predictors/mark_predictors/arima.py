@@ -284,11 +284,13 @@ def _waves(at: np.ndarray[tuple[int], np.dtype[np.int64]], season: int, harmonic
 def _estimated(rest: FloatArray, orders: Sequence[tuple[int, int, int]]) -> Process | None:
     """The best of `orders`, differenced alike, by the corrected Akaike criterion; None where none can be estimated."""
     from statsmodels.tsa.statespace.sarimax import SARIMAX
+    from threadpoolctl import threadpool_limits  # after the libraries whose threads it is to limit
 
     best: tuple[float, Process] | None = None
     for p, d, q in orders:
         series = np.diff(rest) if d else rest - np.nanmean(rest)
-        with warnings.catch_warnings():
+        # Threads on matrices as small as these wait for one another: on shared cores for most of the time.
+        with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
             warnings.simplefilter("ignore")  # starting values it does not like, and a search that is cut short
             try:
                 fit = SARIMAX(series, order=(p, 0, q)).fit(disp=0, maxiter=50, cov_type="none", low_memory=True)

@@ -37,6 +37,7 @@ _LEARNING_RATE = 0.01  # of the correction of levels
 _LEVELS_WITHIN = (-0.2, 1.2)  # a correction goes no further
 _TAIL_STRETCH = 10.0
 _LEAST_LOSS = 1e-12
+_SAME = 1e-9  # closer than that a quantile was met exactly: what lies between is rounding
 _WARM_DAYS = 2
 _WARM_STEPS = 336
 
@@ -95,13 +96,14 @@ class Auto:
         self._scored = np.zeros((len(MEMBERS), len(self._ahead)))
         self._levels = np.repeat(LEVELS[:, None], len(self._ahead), axis=1)
         self._records: dict[int, _Record] = {}  # by the origin
-        self._fitted = -1
+        self._fitted: int | None = None  # how much mstl has been fitted on
         self._learn()
 
     def _learn(self) -> None:
         self._load.measure()
         self._learned = len(self._load)
-        if self._learned >= self._fitted + min(7 * self._load.day, max(2 * self._load.hour, self._fitted // 2)):
+        fitted, load = self._fitted, self._load
+        if fitted is None or self._learned >= fitted + min(7 * load.day, max(2 * load.hour, fitted // 2)):
             self._fitted = self._learned
             seen = self._load.history
             everything = Load(seen.start_s, seen.step_s, *seen.observed.copy())
@@ -151,7 +153,7 @@ class Auto:
             self._loss[:, k] += np.where(said, gain * (loss - self._loss[:, k]), 0.0)
             # A quantile that was met exactly (of few requests, or of none) was neither too high nor too low.
             ours = record.ours[:, k]
-            below = np.where(truth == ours, LEVELS, truth < ours)
+            below = np.where(np.abs(truth - ours) <= _SAME * (1.0 + truth), LEVELS, truth < ours)
             self._levels[:, k] = np.clip(self._levels[:, k] + _LEARNING_RATE * (LEVELS - below), *_LEVELS_WITHIN)
 
     # -- forecasting ---------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from mark.domain.load import FloatArray
 from mark_predictors.logload import WEEK, IntArray, LogLoad
 
 PATHS = 100
-_TREES = 40
-_LEAF = 20  # origins, at least
-_MOST = 8_000  # origins to learn from
+_TREES = 24
+_LEAF = 12  # origins, at least
+_MOST = 6_000  # origins to learn from
 _LEAST = 200  # origins without which nothing is said
 _DAYS = 21  # that origins are taken from
 _SURGE = 0.4  # in logarithms: half as much again as usual

@@ -7,6 +7,7 @@ what is usual weighed down (Huber's weights by iterated least squares), and olde
 from __future__ import annotations
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mark.domain.load import FloatArray
 from mark_predictors.logload import WEEK, IntArray, LogLoad
@@ -50,15 +51,18 @@ class Ridge:
         recency = 0.5 ** (age / _HALF_LIFE_DAYS)
         features, base = self._features(every)
         weights = np.zeros((len(self._ahead), features.shape[2]))
-        for k, ahead in enumerate(self._ahead):
-            some = observed[every + ahead - 1]
-            if np.count_nonzero(some) < _LEAST:
-                return
-            target = load.logs[every[some] + ahead - 1] - base[some]
-            weights[k], errors = _robust(features[k][some], target, recency[some])
-            recent = errors[age[some] < _RECENT_DAYS]
-            self._errors[:, k] = np.quantile(recent if len(recent) >= _LEAST else errors, self._levels)
-        self._weights = weights
+        quantiles = np.zeros_like(self._errors)
+        # The matrices are small: threads that wait for one another would take fifty times as long as one.
+        with threadpool_limits(1, user_api="blas"):
+            for k, ahead in enumerate(self._ahead):
+                some = observed[every + ahead - 1]
+                if np.count_nonzero(some) < _LEAST:
+                    return
+                target = load.logs[every[some] + ahead - 1] - base[some]
+                weights[k], errors = _robust(features[k][some], target, recency[some])
+                recent = errors[age[some] < _RECENT_DAYS]
+                quantiles[:, k] = np.quantile(recent if len(recent) >= _LEAST else errors, self._levels)
+        self._weights, self._errors = weights, quantiles
 
     def quantiles(self, steps: int) -> FloatArray:
         """(levels, steps) of the mean rate, requests/s."""

@@ -12,7 +12,7 @@ from mark.control.memory_store import MemoryStore
 from mark.control.ports import RecentAnswers
 from mark.domain.errors import CapacityError, CloudError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
-from mark.domain.load import Forecast, Load
+from mark.domain.load import FloatArray, Forecast, Load
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
@@ -175,6 +175,7 @@ class FakeTelemetry:
     def __init__(self) -> None:
         self.rps: float | None = 25.0
         self.steps: list[float] = []
+        self.windows: list[float] = []
         self.start_s, self.step_s = 0.0, 60.0
         self.answers = RecentAnswers(1000, 1000)
 
@@ -184,6 +185,9 @@ class FakeTelemetry:
 
     def last_minute_rps(self) -> float | None:
         return self.rps
+
+    def windows_rps(self) -> FloatArray:
+        return np.array(self.windows, dtype=np.float64)
 
     def recent(self) -> RecentAnswers:
         return self.answers
@@ -197,11 +201,11 @@ class ScriptedPlanner:
 
     name = "scripted"
 
-    def __init__(self, *, needs_forecast: bool = False, monitors_slo: bool = False) -> None:
-        self.needs_forecast, self.monitors_slo = needs_forecast, monitors_slo
+    def __init__(self, *, needs_forecast: bool = False, monitors_slo: bool = False, replans: bool = False) -> None:
+        self.needs_forecast, self.monitors_slo, self.replans = needs_forecast, monitors_slo, replans
         self.wanted: dict[str, int] = {}
         self.standbys: dict[str, int] = {}
-        self.warm = 0
+        self.warm, self.capacity_rps = 0, 0.0
         self.situations: list[Situation] = []
 
     def begin(self) -> int:
@@ -211,7 +215,9 @@ class ScriptedPlanner:
         self.situations.append(situation)
         targets = tuple(Target(o, n, "forecast 25 requests/s against capacity 0") for o, n in self.wanted.items())
         standbys = tuple(Target(o, n, "stands by") for o, n in self.standbys.items())
-        return Plan(situation.now_s, targets, standbys=standbys, warm=self.warm), memory + 1
+        return Plan(
+            situation.now_s, targets, standbys=standbys, warm=self.warm, capacity_rps=self.capacity_rps
+        ), memory + 1
 
 
 class RampPredictor:

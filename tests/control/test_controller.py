@@ -474,3 +474,54 @@ def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: 
         calls = len(bench.cloud.calls) + len(bench.functions.warmed)
         # Refusals by our own limits never reach the cloud.
         assert calls == len(bench.store.journal) - bench.controller.failures["LimitError"]
+
+
+def surprised(windows_rps: list[float], *, after_s: float = 10.0, replans: bool = True) -> Bench:
+    """One A runs by plan; then `windows_rps` are seen, and the planner would want three A and none of OD."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=replans), predictor=RampPredictor())
+    bench.tick({A: 1, OD: 1}, at_s=0.0)
+    bench.planner.wanted = {A: 3}
+    bench.telemetry.windows = windows_rps
+    bench.clock.t_s = after_s
+    bench.controller.fast()
+    return bench
+
+
+def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
+    """10 s after the tick; what the new plan needs less of waits for the next tick. Then it is no surprise any more."""
+    bench = surprised([50.0, 50.0])
+    assert bench.cloud.fleet().live() == {A: 3, OD: 1}
+    assert bench.controller.last_plan is not None
+    assert bench.controller.last_plan.notes == ("planned again: 50 requests/s seen",)
+    forecast = bench.planner.situations[-1].forecast
+    assert forecast is not None
+    assert forecast.mean_rps[:, 0] == pytest.approx([50.0, 50.0])
+    bench.telemetry.windows += [51.0, 50.0]
+    bench.clock.t_s += 10.0
+    bench.controller.fast()
+    assert len(bench.planner.situations) == 2
+
+
+@pytest.mark.parametrize(
+    ("windows_rps", "after_s", "replans"),
+    [
+        ([50.0, 50.0], 10.0, False),  # a policy as printed does not
+        ([50.0, 50.0], 5.0, True),  # half of it came before the plan was made
+        ([50.0, float("nan")], 10.0, True),  # a gap
+        ([0.0, 0.0], 10.0, True),  # as believed
+    ],
+)
+def test_what_is_no_news_is_not_planned_for(windows_rps: list[float], after_s: float, replans: bool) -> None:
+    bench = surprised(windows_rps, after_s=after_s, replans=replans)
+    assert len(bench.planner.situations) == 1
+
+
+def test_what_the_plan_can_serve_is_no_news() -> None:
+    """The forecast's median is 0, but there is capacity for 60."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
+    bench.planner.capacity_rps = 60.0
+    bench.tick({A: 1}, at_s=0.0)
+    bench.telemetry.windows = [50.0, 50.0]
+    bench.clock.t_s = 10.0
+    bench.controller.fast()
+    assert len(bench.planner.situations) == 1

@@ -74,12 +74,11 @@ def test_it_outgrows_its_first_room() -> None:
     for begin, end in [*((k, k + 1) for k in range(1000, 1100)), (1100, 3000)]:
         growing.history.append(load(rates[begin:end]))
         growing.extend()
+    windows = np.array([(0, 3000), (900, 1200), (1000, 1024), (2500, 3000)])
+    expected = [growing.logs[begin:end].mean() for begin, end in windows.tolist()]
+    np.testing.assert_allclose(growing.means(windows[:, 0], windows[:, 1]), expected)
     growing.measure()
-    whole = logload(rates)
-    np.testing.assert_array_equal(growing.logs, whole.logs)
-    begin, end = np.array([0, 900, 1000, 2500]), np.array([3000, 1200, 1024, 3000])
-    expected = [whole.logs[b:e].mean() for b, e in zip(begin, end, strict=True)]
-    np.testing.assert_allclose(growing.means(begin, end), expected)
+    np.testing.assert_array_equal(growing.logs, logload(rates).logs)
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,0 +1,34 @@
+"""The envelope: does more arrive, over the last seconds, than was planned for? Then nobody need wait for the minute.
+
+Arrivals are counted over windows of 10, 20 and 40 s, as a traffic envelope does (InferLine, section 5.1), and compared
+with what the forecast thought possible.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mark.domain.load import FloatArray
+
+WINDOW_S = 5.0
+_LENGTHS = (2, 4, 8)  # windows
+_DEVIATIONS = 4.0  # of a Poisson count: once in thirty thousand
+
+
+def surprise_rps(recent_rps: FloatArray, expected_rps: float) -> float | None:
+    """The rate that is seen, when it is above `expected_rps` beyond chance; None when it is not.
+
+    `recent_rps` are the rates of the last 5 s windows, the newest last, NaN where nothing was observed. The shortest
+    window that is surprising says how much it is: the longer ones began before it.
+    """
+    for length in _LENGTHS:
+        window = recent_rps[-length:]
+        if len(window) < length or not np.isfinite(window).all():
+            continue
+        expected = expected_rps * length * WINDOW_S
+        counted = float(window.sum()) * WINDOW_S
+        if counted > expected + _DEVIATIONS * math.sqrt(expected + 1.0):
+            return counted / (length * WINDOW_S)
+    return None

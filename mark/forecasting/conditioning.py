@@ -1,0 +1,38 @@
+"""What a forecast becomes once a little more is known: its sample paths, sifted by the rate seen just now.
+
+A minute is long when a surge has begun. The paths of the last forecast already hold the futures in which it does, with
+how long it lasts in each; those that fit what is seen now are kept (rejection sampling, the nearest of them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mark.domain.load import FloatArray, Forecast
+
+_KEPT = 20  # paths
+_FADE_STEPS = 15  # what no path foresaw is believed to fade away over so many steps
+
+
+def given(forecast: Forecast, rate_rps: float) -> Forecast:
+    """`forecast`, knowing that the rate is `rate_rps` now, within its first step.
+
+    A path fits by its first two steps, for a surge that begins within a step fills only part of it. Without paths the
+    quantiles do, each as a path. What differs from the nearest paths all the same is a factor that fades.
+    """
+    paths = forecast.mean_rps if forecast.paths_rps is None else forecast.paths_rps
+    now = paths[:, :2].max(axis=1)
+    order = np.argsort(np.abs(np.log((now + 1e-9) / (rate_rps + 1e-9))), kind="stable")[:_KEPT]
+    fade = np.maximum(0.0, 1.0 - np.arange(forecast.steps) / _FADE_STEPS)
+    factor = (rate_rps + 1e-9) / (now[order] + 1e-9)
+    kept = paths[order] * (1.0 + (factor[:, None] - 1.0) * fade)
+    kept[:, 0] = rate_rps
+    mean = np.quantile(kept, forecast.levels, axis=0)
+    peak = np.maximum(mean, forecast.peak_rps * _ratio(np.median(kept, axis=0), forecast.mean_at(0.5)))
+    return replace(forecast, mean_rps=mean, peak_rps=np.maximum.accumulate(peak, axis=0), paths_rps=kept)
+
+
+def _ratio(after: FloatArray, before: FloatArray) -> FloatArray:
+    return np.asarray((after + 1e-9) / (before + 1e-9))
