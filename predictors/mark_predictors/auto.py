@@ -30,7 +30,8 @@ _TAILS = 2  # levels beyond ours on each side, so that a correction has somewher
 _FINE: FloatArray = np.concatenate([[0.005, 0.02], LEVELS, [0.98, 0.995]])
 _INNER = slice(_TAILS, len(_FINE) - _TAILS)
 _MINUTES_AHEAD = (1, 2, 4, 8, 15, 30, 60)  # where forecasts are scored; linear between
-_RECORD_MINUTES = 7  # between two forecasts that are scored: no divisor of an hour, so every minute has its turn
+# Between two forecasts that are scored; no divisors of an hour or a day, so that every minute has its turn.
+_RECORD_MINUTES, _RECORD_STEPS = 7, 5  # at least so many of both
 _FORGET = 0.997  # of a loss with each new one: a day and a half count
 _SHARPNESS = 20.0  # weights fall with this power of the loss
 _LEARNING_RATE = 0.01  # of the correction of levels
@@ -113,7 +114,7 @@ class Auto:
 
     def _live(self, observed: Load) -> None:
         load = self._load
-        record_steps = load.steps(_RECORD_MINUTES)
+        record_steps = max(_RECORD_STEPS, load.steps(_RECORD_MINUTES))
         for at in range(len(observed)):
             one = _part(observed, at, at + 1)
             load.history.append(one)
