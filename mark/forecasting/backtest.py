@@ -304,11 +304,12 @@ def _opened(out: str | None) -> Iterator[Callable[[str], object] | None]:
         raise BadInput(f"cannot be written ({error.strerror})", "--out", out) from None
 
 
-_CELLS = tuple(f"{level:.2f},%.7g\n" for level in LEVELS)
+# Rates as the shortest text that reads back as the same number: a truth that equals a quantile lies within.
+_CELLS = tuple(f"{level:.2f},%r\n" for level in LEVELS)
 
 
 def _rows(name: str, forecast: Forecast) -> str:
-    """The lines of one forecast: target by target, quantiles ascending; rates to seven digits."""
+    """The lines of one forecast: target by target, quantiles ascending."""
     origin = f"{name},{forecast.origin_s:.12g}".replace("%", "%%")
     targets = (forecast.origin_s + forecast.step_s * np.arange(forecast.steps)).tolist()
     starts = [f"{origin},{target:.12g}," for target in targets]

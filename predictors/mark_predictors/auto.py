@@ -92,6 +92,7 @@ class Auto:
         self._forest = Analogs(self._load, self._seed)
         self._ridge = Ridge(self._load, _FINE)
         self._mstl = Mstl(self._seed)
+        self._record_steps = max(_RECORD_STEPS, self._load.steps(_RECORD_MINUTES))
         self._ahead = np.array(sorted({self._load.steps(m) for m in _MINUTES_AHEAD}), dtype=np.int64)
         self._loss = np.zeros((len(MEMBERS), len(self._ahead)))
         self._scored = np.zeros((len(MEMBERS), len(self._ahead)))
@@ -114,7 +115,6 @@ class Auto:
 
     def _live(self, observed: Load) -> None:
         load = self._load
-        record_steps = max(_RECORD_STEPS, load.steps(_RECORD_MINUTES))
         for at in range(len(observed)):
             one = _part(observed, at, at + 1)
             load.history.append(one)
@@ -125,7 +125,7 @@ class Auto:
             # A short history is learned from again whenever it has grown by half.
             if length - self._learned >= min(load.day, max(2 * load.hour, self._learned // 2)):
                 self._learn()
-            if length % record_steps == 0:
+            if length % self._record_steps == 0:
                 self._record()
 
     def _record(self) -> None:
