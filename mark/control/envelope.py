@@ -14,7 +14,7 @@ from mark.domain.load import FloatArray
 
 WINDOW_S = 5.0
 _LENGTHS = (2, 4, 8)  # windows
-_DEVIATIONS = 4.0  # of a Poisson count: once in thirty thousand
+_DEVIATIONS = 5.0  # of a Poisson count: real traffic is a little more unsteady than that
 
 
 def surprise_rps(recent_rps: FloatArray, expected_rps: float) -> float | None:

@@ -78,8 +78,9 @@ def split(
     """Cut a trace: learn from [start - train, start), judge the forecasts made in [start, start + duration).
 
     Seconds count from the trace's first row. Without `start_s` the history is the first `train_s` seconds, and without
-    either the first half of the trace. Steps are a minute, or a bin where that is longer; an origin comes every 300 s,
-    or every step where steps are longer. Raises BadInput for a part or horizon that the trace does not have.
+    either the first half of the trace. Steps are a minute, or a bin where that is longer, and as many as cover the
+    horizon; an origin comes every 300 s, or every step where steps are longer. Raises BadInput for a part or horizon
+    that the trace does not have.
     """
     step_s = trace.step_s
     if start_s is None:
@@ -87,7 +88,9 @@ def split(
             raise BadInput(f"leaves nothing of {trace.name} to judge", "--train", train_s)
         start_s = math.floor(trace.duration_s / 2.0 / step_s) * step_s if train_s is None else train_s
     part = trace.part(start_s, duration_s, scale)
-    steps = max(1, round(horizon_s / step_s))
+    if horizon_s <= 0.0:
+        raise BadInput("must be above zero", "--horizon-s", horizon_s)
+    steps = math.ceil(horizon_s / step_s - 1e-9)
     if steps > MOST_STEPS:
         raise BadInput(f"more than {MOST_STEPS:,} steps of {step_s:g} s ahead", "--horizon-s", horizon_s)
     train = int((start_s if train_s is None else min(train_s, start_s)) / step_s + 1e-9)

@@ -12,7 +12,7 @@ def poisson(rate_rps: float, windows: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("rate_rps", [0.5, 20.0, 400.0])
 def test_poisson_arrivals_at_the_expected_rate_rarely_surprise(rate_rps: float) -> None:
-    """Three windows of four deviations each: far below one look in a thousand, counted over a day of looks."""
+    """Three windows of five deviations each: far below one look in a thousand, counted over a day of looks."""
     rates = poisson(rate_rps, 17_280)
     alarms = sum(surprise_rps(rates[max(0, i - 8) : i], rate_rps) is not None for i in range(len(rates)))
     assert alarms < 17

@@ -120,6 +120,7 @@ def test_a_step_that_the_end_of_the_trace_cuts_is_not_truth() -> None:
     [
         ({"start_s": 6000.0}, "--start: beyond the end"),
         ({"train_s": 6000.0}, "--train: leaves nothing of t.csv to judge"),
+        ({"horizon_s": 0.0}, "--horizon-s: must be above zero"),
         ({"horizon_s": 1e9}, "--horizon-s: more than 10,080 steps of 60 s ahead"),
         ({"start_s": 5970.0}, "t.csv: less than one step of 60 s to judge"),
     ],
@@ -417,7 +418,16 @@ def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
         level, error = float(level_text), rates[step] - float(rate)
         losses[name].append(2.0 * max(level * error, (level - 1.0) * error))
     for name, values in losses.items():
-        assert sum(values) / len(values) == pytest.approx(found.scores[name].crps, rel=1e-6)
+        assert sum(values) / len(values) == pytest.approx(found.scores[name].crps, rel=1e-12)
+
+
+def test_the_file_alone_gives_the_same_coverage_where_the_truth_is_a_quantile(tmp_path: Path) -> None:
+    """50 requests a minute are a rate that no few digits hold: rounded, it would lie outside its own interval."""
+    path, rate = tmp_path / "f.csv", 50.0 / 60.0
+    found = backtest(split(trace(np.full(120, rate))), {"naive": make_predictor("seasonal-naive", 0)}, out=str(path))
+    rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
+    assert {float(row[4]) for row in rows} == {rate}
+    assert found.scores["naive"].coverage_90 == 1.0
 
 
 def test_the_file_says_what_the_interface_says(tmp_path: Path) -> None:
@@ -425,9 +435,9 @@ def test_the_file_says_what_the_interface_says(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     backtest(split(trace(counting(102)), start_s=6000.0), {"50%": Fake(lambda at, s: at + np.arange(s))}, out=str(path))
     rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
-    assert rows[0] == ["50%", "6000", "6000", "0.05", "100"]
-    assert rows[20] == ["50%", "6000", "6060", "0.10", "101"]
-    assert rows[-1] == ["50%", "6000", "9540", "0.95", "159"]
+    assert rows[0] == ["50%", "6000", "6000", "0.05", "100.0"]
+    assert rows[20] == ["50%", "6000", "6060", "0.10", "101.0"]
+    assert rows[-1] == ["50%", "6000", "9540", "0.95", "159.0"]
     assert [row[3] for row in rows[:19]] == [f"{k / 20:.2f}" for k in range(1, 20)]
 
 
