@@ -161,6 +161,8 @@ class Arima:
         for value, above in zip((logs - season).tolist(), peaks_above.tolist(), strict=True):
             error = self._rest.step(value)
             past = self._tape.values
+            if error != error and not past.shape[1]:
+                continue  # nothing was observed yet: no error is not an error of zero
             if error != error:
                 # A gap holds what was a cycle before, so that no stretch of the past is calmer than it was.
                 error, above = past[:, -self._calm] if past.shape[1] >= self._calm else (0.0, 0.0)

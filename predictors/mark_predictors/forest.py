@@ -64,7 +64,7 @@ class Analogs:
         cuts = np.unique(np.round(horizon * _STRETCHES).astype(np.int64))
         stretches = np.add.reduceat(paths, cuts[:-1], axis=1) / np.diff(cuts)
         forest = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=0.5, random_state=self._seed)
-        forest.fit(features, stretches)
+        forest.fit(features, stretches.squeeze())
         self._keep(forest, features)
         self._paths = paths
         # Paths in the order of their level, so that drawing at even distances draws evenly from low to high.

@@ -81,15 +81,21 @@ def blocks(known: int, steps: int, cycle: int, first: int = 0) -> NDArray[np.int
     than `steps` the rows go round and round.
     """
     latest = known - steps
-    if latest < first:
+    if latest - first < PATHS:
         length = max(1, known - first)
-        starts = np.arange(PATHS) * 7 % length
+        starts = np.linspace(0, length, PATHS, endpoint=False).astype(np.int64)
         return first + (starts[:, None] + np.arange(steps)) % length
     newest = known - cycle * (-(-steps // cycle))
     stride = cycle * max(1, (latest - first) // (cycle * PATHS))
     aligned = np.arange(newest, first - 1, -stride)[:PATHS]
     spread = np.linspace(first, latest, PATHS - len(aligned)).astype(np.int64)
     return np.concatenate([aligned, spread])[:, None] + np.arange(steps)
+
+
+def observed(places: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """`places` without the stretches of which less than half is `known`, the others more often; all where none is."""
+    kept = places[known[places].mean(axis=1) >= 0.5]
+    return kept[np.arange(len(places)) * len(kept) // len(places)] if len(kept) else places
 
 
 def forecast(

@@ -105,6 +105,7 @@ class Mstl:
             # A place's forecast is made from the step before it. Of a first day little was known: its errors say less.
             first = max(1, min(self._day, known // 2))
             places = futures.blocks(known, steps, self._periods[0] if self._periods else 1, first)
+            places = futures.observed(places, np.isfinite(past[0]))
             above = futures.filled(past[1][places])
             errors = futures.filled(past[0][places] - past[2:, places[:, 0] - 1].T @ mix)
         return futures.forecast(self._end_s, self._step_s, self._scale, expected + errors, above, self.name)
@@ -158,7 +159,8 @@ class Mstl:
             self._averages = self._averages + np.maximum(self._gains, 1.0 / self._seen) * (rest - self._averages)
             for season in self._seasons:
                 error = season.learn(self._at, error)
-        self._tape.append((rest, peak_above, *self._averages))
+        if self._seen:
+            self._tape.append((rest, peak_above, *self._averages))
         self._at += 1
 
     def _learn_mix(self) -> None:
