@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from mark.control.envelope import WINDOW_S, surprise_rps
+from mark.control.envelope import surprise_rps
 from mark.control.interruption import Bridge, InterruptionHandler, instead_of
 from mark.control.monitor import MonitorState, SloMonitor, favourite
-from mark.control.ports import Clock, Cloud, Functions, Store, Telemetry
+from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.errors import CapacityError, CloudError, LimitError
 from mark.domain.fleet import Fleet, Instance, Phase

@@ -1,18 +1,16 @@
 """The envelope: does more arrive, over the last seconds, than was planned for? Then nobody need wait for the minute.
 
-Arrivals are counted over windows of 10, 20 and 40 s, as a traffic envelope does (InferLine, section 5.1), and compared
-with what the forecast thought possible.
+Arrivals are counted over windows of 10, 20 and 40 s, as a traffic envelope does (InferLine 2020, section 5), and
+compared with what was planned for.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from mark.control.ports import WINDOW_S
 from mark.domain.load import FloatArray
 
-WINDOW_S = 5.0
 _LENGTHS = (2, 4, 8)  # windows
 _DEVIATIONS = 5.0  # of a Poisson count: real traffic is a little more unsteady than that
 
@@ -25,10 +23,11 @@ def surprise_rps(recent_rps: FloatArray, expected_rps: float) -> float | None:
     """
     for length in _LENGTHS:
         window = recent_rps[-length:]
-        if len(window) < length or not np.isfinite(window).all():
+        if len(window) < length:
             continue
         expected = expected_rps * length * WINDOW_S
         counted = float(window.sum()) * WINDOW_S
+        # False for NaN: of what is missing nothing is said.
         if counted > expected + _DEVIATIONS * math.sqrt(expected + 1.0):
             return counted / (length * WINDOW_S)
     return None

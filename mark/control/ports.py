@@ -10,6 +10,8 @@ from mark.domain.command import Command
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import FloatArray, Load
 
+WINDOW_S = 5.0  # P_s of the paper: arrivals are counted over windows of this length
+
 
 class Clock(Protocol):
     def now_s(self) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
+from mark.control.ports import WINDOW_S
 from mark.domain.bill import Bill
 from mark.domain.offer import Market
 from mark.domain.plan import Plan
@@ -46,7 +47,7 @@ from mark.simulation.result import (
     TraceInfo,
 )
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
-from mark.simulation.telemetry import WINDOW_S, SimulatedTelemetry
+from mark.simulation.telemetry import SimulatedTelemetry
 
 TICK_S = 60.0
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand

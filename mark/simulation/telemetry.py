@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.control.ports import RecentAnswers
+from mark.control.ports import WINDOW_S, RecentAnswers
 from mark.domain.load import FloatArray, Load
 from mark.domain.offer import Offer
 from mark.kernel.stage import StageSimulation
 from mark.simulation.cloud import SimulatedCloud
 
-WINDOW_S = 5.0  # P_s of the paper
 MINUTE_S = 60.0
 
 

@@ -154,3 +154,16 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("3", "3")])
+def test_libraries_are_told_to_use_one_thread_unless_the_user_said_otherwise(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are spread over processes."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", before or "")
+    if before is None:
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    assert main(["catalog", "show"]) == 0
+    assert os.environ["OMP_NUM_THREADS"] == after

@@ -525,3 +525,17 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
     bench.clock.t_s = 10.0
     bench.controller.fast()
     assert len(bench.planner.situations) == 1
+
+
+def test_what_the_new_plan_needs_less_of_waits_for_the_tick() -> None:
+    """Two A and one OD run; seen is a surge for which the planner wants one A and three OD."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
+    bench.tick({A: 2, OD: 1}, at_s=0.0)
+    bench.planner.wanted = {A: 1, OD: 3}
+    bench.telemetry.windows = [50.0, 50.0]
+    bench.clock.t_s = 10.0
+    bench.controller.fast()
+    assert bench.cloud.fleet().live() == {A: 2, OD: 3}
+    bench.telemetry.windows = []
+    bench.tick({A: 1, OD: 3}, at_s=60.0)
+    assert bench.cloud.fleet().live() == {A: 1, OD: 3}

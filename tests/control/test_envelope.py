@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mark.control.envelope import WINDOW_S, surprise_rps
+from mark.control.envelope import surprise_rps
+from mark.control.ports import WINDOW_S
 
 
 def poisson(rate_rps: float, windows: int, seed: int = 0) -> np.ndarray:

@@ -34,6 +34,8 @@ def test_inside_a_surge_the_paths_that_surge_say_how_long_it_lasts() -> None:
     assert sorted((now.paths_rps == SURGE).sum(axis=1).tolist()) == sorted(lengths)
     median = now.mean_at(0.5)
     assert (median[:10] == SURGE).all()
+    # Peaks stay as far above the mean as they were: a fifth.
+    assert now.peak_at(0.5)[:10] == pytest.approx(np.full(10, 1.2 * SURGE))
     assert (median[10:] == CALM).all()
 
 

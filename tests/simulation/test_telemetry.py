@@ -5,12 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from mark.simulation.telemetry import SimulatedTelemetry
 
 
-def observed(bin_s: float, arrivals: list[int], before_rps: float | None = None) -> SimulatedTelemetry:
+def observed(
+    bin_s: float,
+    arrivals: list[int],
+    before_rps: float | None = None,
+    gaps: tuple[tuple[float, float], ...] = (),
+) -> SimulatedTelemetry:
     """One entry of `arrivals` per 5 s window."""
     stage = SimpleNamespace(arrived=0)
     telemetry = SimulatedTelemetry(
@@ -21,7 +27,7 @@ def observed(bin_s: float, arrivals: list[int], before_rps: float | None = None)
         end_s=5.0 * max(1, len(arrivals)),
         step_s=max(60.0, bin_s),
         bin_s=bin_s,
-        gaps=(),
+        gaps=gaps,
         before_rps=before_rps,
     )
     for count in arrivals:
@@ -42,3 +48,11 @@ def test_the_rate_before_the_start_stands_in_until_something_was_seen() -> None:
     assert observed(1.0, [], before_rps=7.5).last_minute_rps() == 7.5
     assert observed(1.0, [], before_rps=None).last_minute_rps() is None
     assert observed(1.0, [10, 20], before_rps=7.5).last_minute_rps() == 3.0
+
+
+def test_the_last_windows_are_rates_and_those_in_a_gap_are_missing() -> None:
+    """At most twelve, the newest last; seconds 60 to 70 were not observed."""
+    assert observed(1.0, []).windows_rps().tolist() == []
+    assert observed(1.0, [10, 25]).windows_rps().tolist() == [2.0, 5.0]
+    seen = observed(1.0, list(range(14)), gaps=((60.0, 70.0),)).windows_rps()
+    np.testing.assert_array_equal(seen, [*(k / 5.0 for k in range(2, 12)), np.nan, np.nan])
