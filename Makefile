@@ -31,6 +31,7 @@ bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/end_to_end.py
 	$(BIN)/python benchmarks/bound.py
+	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/predictors.py
 
 bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
@@ -39,6 +40,10 @@ bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real
 reproduce: $(VENV)/.base
 	$(BIN)/mark reproduce table2
 	$(BIN)/mark reproduce table5
+	@mkdir -p out
+	$(BIN)/mark reproduce fig7 --report out/fig7.html
+	$(BIN)/mark reproduce fig8 --report out/fig8.html
+	$(BIN)/mark reproduce fig9 --report out/fig9.html
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("mark needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -18,7 +18,7 @@ from mark.catalog.tables import CATALOG_NAMES
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.service import AsIsPolicy, Service
+from mark.domain.service import AsIsPolicy, Commitment, Service
 from mark.domain.slo import Slo
 
 _DATA = Path(__file__).parent / "data" / "services"
@@ -35,7 +35,7 @@ _KEYS = {
     "service": {
         "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "request_kb", "response_kb", "profile",
     },
-    "fleet": {"catalog", "markets", "instances", "max_instances", "max_usd_per_hour"},
+    "fleet": {"catalog", "markets", "instances", "max_instances", "max_usd_per_hour", "committed"},
     "overflow": {"function"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
 }  # fmt: skip
@@ -122,8 +122,27 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> Service:
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
         as_is=_as_is(_Section(path, "policy", tables["policy"])) if "policy" in tables else None,
+        committed=_committed(_Section(path, "fleet.committed", fleet.table.get("committed", {}))),
         source=str(path),
     )
+
+
+def _committed(committed: _Section) -> tuple[Commitment, ...]:
+    """`"c5.xlarge" = 4`, or with its price `"c5.xlarge" = { count = 4, usd_per_hour = 0.107 }`; in order of names."""
+    if not isinstance(committed.table, dict):
+        raise BadInput("must be a section", f"{committed.path} [{committed.name}]", committed.table)
+    found = []
+    for instance, value in sorted(committed.table.items()):
+        if not isinstance(value, dict):
+            found.append(Commitment(instance, committed.whole(instance)))
+            continue
+        one = _Section(committed.path, f"{committed.name}.{instance}", value)
+        for key in value:
+            if key not in ("count", "usd_per_hour"):
+                raise BadInput("unknown key", one.where(key), value[key])
+        price = one.number("usd_per_hour") if "usd_per_hour" in value else None
+        found.append(Commitment(instance, one.whole("count"), price))
+    return tuple(found)
 
 
 def _as_is(policy: _Section) -> AsIsPolicy:
@@ -204,7 +223,7 @@ class _Section:
             raise BadInput("must be above zero" if above_zero else "must be zero or more", self.where(key), value)
         return number
 
-    def whole(self, key: str, default: int) -> int:
+    def whole(self, key: str, default: int | None = None) -> int:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadInput("must be a whole number", self.where(key), value)

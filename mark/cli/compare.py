@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from mark.cli.options import Commands, add_run_options, policy_list, request_from
 from mark.cli.output import cores, deliver, progress
@@ -26,19 +27,34 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="A,B,C",
         help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT})",
     )
+    parser.add_argument(
+        "--attribute",
+        type=_names,
+        metavar="A,B|none",
+        help="whose dollars above the bound to split (default: all that forecast but mark-paper; one or two runs more)",
+    )
     add_run_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.table import compare_table
-    from mark.simulation.many import compare
+    from mark.simulation.attribution import compare_attributed
 
     names = args.policies if args.policy in (None, *args.policies) else (args.policy, *args.policies)
     with progress("comparing") as bar:
-        results = compare(request_from(args, bar), names, workers=cores())
-    data = {"schema": 1, "policies": {name: result.as_json() for name, result in results.items()}}
-    deliver(data, args.json, lambda: compare_table(results))
+        request = replace(request_from(args, bar), explain=bool(args.report))
+        results, attribution = compare_attributed(request, names, args.attribute, workers=cores())
+    data = {
+        "schema": 1,
+        "policies": {name: result.as_json() for name, result in results.items()},
+        "attribution": {name: one.as_json() for name, one in attribution.items()},
+    }
+    deliver(data, args.json, lambda: compare_table(results, attribution))
     if args.report:
-        report(args, results)
+        report(args, results, attribution)
     return slo_code(args, results)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return () if text == "none" else policy_list(text)

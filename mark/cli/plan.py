@@ -1,22 +1,43 @@
-"""mark plan: one decision, explained in dollars."""
+"""mark plan: one decision, explained in dollars; or how much commitment the trace would have justified."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
+from mark.catalog.commitment import DISCOUNTS
 from mark.cli.options import Commands, add_run_options, request_from, seconds
-from mark.cli.output import deliver
+from mark.cli.output import deliver, progress
+
+_DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "plan",
         help="one decision, explained in dollars",
-        description="Plan once: what the policy believes, what it would buy, and what the alternatives would cost.",
+        description="Plan once: what the policy believes, what it would buy, and what the alternatives would cost. "
+        "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment.",
         allow_abbrev=False,
     )
     parser.add_argument("--trace", required=True, metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument("--at", type=seconds, metavar="S", help="seconds from the first row (default: the last minute)")
+    parser.add_argument(
+        "--running", metavar="A=N,B=N", help="the fleet that runs, INSTANCE=COUNT (default: none, a first fleet)"
+    )
+    parser.add_argument(
+        "--advise-commitment",
+        action="store_true",
+        help="how many reserved instances the part (--start, --duration) would have justified",
+    )
+    parser.add_argument(
+        "--commitment-discount",
+        type=_discounts,
+        default=_DISCOUNTS,
+        metavar="TERM=SHARE",
+        help=f"what committing takes off the on-demand price, several by commas (default: {_DISCOUNTS}, of m6a in "
+        "October 2026)",
+    )
     add_run_options(parser)
     parser.set_defaults(run=run)
 
@@ -28,11 +49,53 @@ def run(args: argparse.Namespace) -> int:
     from mark.simulation.many import split_policy
 
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
+    if args.advise_commitment:
+        return _advise(args)
     request = request_from(args)
     at_s = args.at
     if at_s is None:
         at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
-    plan, forecast, deployment = plan_once(request, at_s)
-    explained = explain(plan, forecast, deployment, {}, at_s)
+    plan, situation = plan_once(request, at_s, args.running)
+    explained = explain(plan, situation, at_s)
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0
+
+
+def _advise(args: argparse.Namespace) -> int:
+    from mark.catalog.commitment import SOURCE
+    from mark.domain.offer import Market
+    from mark.planning.commitment import advise
+    from mark.reporting.commitment import commitment_json, commitment_table
+    from mark.simulation.inputs import open_deployment
+    from mark.simulation.run import simulate
+
+    with progress("simulating") as bar:
+        request = replace(request_from(args, bar), with_bound=False)
+        deployment = open_deployment(request)
+        result = simulate(request)
+    prices = {o.name: o.usd_per_hour for o in deployment.offers if o.market is Market.ON_DEMAND}
+    advice = advise(result.timeline.instances, prices, args.commitment_discount)
+    committed = dict(deployment.committed)
+    source = SOURCE if args.commitment_discount == DISCOUNTS else "--commitment-discount"
+    deliver(
+        commitment_json(result, advice, committed, source),
+        args.json,
+        lambda: commitment_table(result, advice, committed, source),
+    )
+    return 0
+
+
+def _discounts(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        term, equals, share = (piece.strip() for piece in part.partition("="))
+        try:
+            discount = float(share)
+        except ValueError:
+            discount = -1.0
+        if not (term and equals and 0.0 < discount < 1.0):
+            raise argparse.ArgumentTypeError(f"must be TERM=SHARE with a share between 0 and 1, not {part!r}")
+        if term in found:
+            raise argparse.ArgumentTypeError(f"names a term twice: {term!r}")
+        found[term] = discount
+    return found

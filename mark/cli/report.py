@@ -11,11 +11,16 @@ from mark.cli.options import request_from
 from mark.cli.output import cores, progress, show, write_file
 
 if TYPE_CHECKING:
+    from mark.simulation.attribution import Attribution
     from mark.simulation.request import RunRequest
     from mark.simulation.result import SimulationResult
 
 
-def report(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> None:
+def report(
+    args: argparse.Namespace,
+    results: Mapping[str, SimulationResult],
+    attribution: Mapping[str, Attribution] | None = None,
+) -> None:
     """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page."""
     from mark.reporting.report import render_report
     from mark.reporting.sensitivity import sensitivity
@@ -34,7 +39,7 @@ def report(args: argparse.Namespace, results: Mapping[str, SimulationResult]) ->
         rows = sensitivity(requests, results, run)
     if args.json != "-":
         show(sensitivity_table(rows))
-    write_file(args.report, render_report(results, rows), "--report")
+    write_file(args.report, render_report(results, rows, attribution), "--report")
 
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:

@@ -1,35 +1,56 @@
-"""mark reproduce: the paper's tables beside ours."""
+"""mark reproduce: the paper's tables and figures beside ours."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from mark.cli.options import Commands, add_json
-from mark.cli.output import deliver, progress
+from mark.cli.options import Commands, add_json, writable
+from mark.cli.output import deliver, progress, write_file
+from mark.domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    # A figure as JSON, as a table and as a page.
+    Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
+
+_WHAT = """\
+table2: the price of a million requests on instances and functions. table5: the bill of the four models against a
+SageMaker endpoint with target tracking. fig7: their latencies on the same traffic. fig8: who keeps the promise on it,
+and on bursts that nobody can predict. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken
+away at once, by windows of 5 s.
+"""
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
-        "reproduce",
-        help="the paper's experiments beside ours",
-        description="table2: the price of a million requests on instances and functions. table5: the bill of the four "
-        "models against a SageMaker endpoint with target tracking.",
-        allow_abbrev=False,
+        "reproduce", help="the paper's experiments beside ours", description=_WHAT, allow_abbrev=False
     )
-    parser.add_argument("what", choices=("table2", "table5"))
+    parser.add_argument("what", choices=("table2", "table5", *_FIGURES))
     parser.add_argument(
         "--trace",
         metavar="TRACE",
-        help="table5: the traffic to replay (default: the Twitter stream of MARK_DATA or ../shared/data where it is "
-        "there, else generated)",
+        help="table5, fig7, fig8: the traffic to replay (default: the Twitter stream of MARK_DATA or ../shared/data "
+        "where it is there, else generated)",
     )
-    parser.add_argument("--spot-trace", metavar="FILE", help="table5: a preemption series, as one more column")
+    parser.add_argument("--spot-trace", metavar="FILE", help="table5, fig7: a preemption series, as one more run")
     add_json(parser)
+    parser.add_argument("--report", type=_html_file, metavar="FILE.html", help="fig7, fig8, fig9: the figure as a page")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.what in _FIGURES:
+        return _figure(args)
+    if args.report:
+        raise BadInput("only a figure has a page", "--report", args.what)
     return _table2(args) if args.what == "table2" else _table5(args)
+
+
+def _html_file(text: str) -> str:
+    return writable(text, "--report")
 
 
 def _stream() -> str | None:
@@ -61,3 +82,41 @@ def _table5(args: argparse.Namespace) -> int:
         result = run_table5(trace, spot_trace=args.spot_trace, progress=bar)
     deliver(as_json(result), args.json, lambda: render(result))
     return 0
+
+
+def _figure(args: argparse.Namespace) -> int:
+    data, table, page = _FIGURES[args.what](args)
+    deliver(data, args.json, table)
+    if args.report:
+        write_file(args.report, page(), "--report")
+    return 0
+
+
+def _fig7(args: argparse.Namespace) -> Shown:
+    from mark.reporting.fig7 import fig7_json, fig7_table, render_fig7
+    from mark.simulation.fig7 import run_fig7
+
+    with progress("reproducing") as bar:
+        found = run_fig7(args.trace or _stream(), spot_trace=args.spot_trace, progress=bar)
+    return fig7_json(found), lambda: fig7_table(found), lambda: render_fig7(found)
+
+
+def _fig8(args: argparse.Namespace) -> Shown:
+    from mark.reporting.fig8 import fig8_json, fig8_table, render_fig8
+    from mark.simulation.fig8 import run_fig8
+
+    with progress("reproducing") as bar:
+        found = run_fig8(args.trace or _stream(), progress=bar)
+    return fig8_json(found), lambda: fig8_table(found), lambda: render_fig8(found)
+
+
+def _fig9(args: argparse.Namespace) -> Shown:
+    from mark.reporting.fig9 import fig9_json, fig9_table, render_fig9
+    from mark.simulation.fig9 import run_fig9
+
+    with progress("reproducing") as bar:
+        found = run_fig9(progress=bar)
+    return fig9_json(found), lambda: fig9_table(found), lambda: render_fig9(found)
+
+
+_FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {"fig7": _fig7, "fig8": _fig8, "fig9": _fig9}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from mark.cli.options import Commands, add_run_options, request_from
 from mark.cli.output import deliver, progress
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     with progress("simulating") as bar:
-        result = simulate(request_from(args, bar))
+        result = simulate(replace(request_from(args, bar), explain=bool(args.report)))
     deliver(result.as_json(), args.json, lambda: simulate_table(result))
     results = {result.policy: result}
     if args.report:

@@ -11,21 +11,23 @@ from typing import Any
 import numpy as np
 
 from mark.control.envelope import surprise_rps
-from mark.control.interruption import Bridge, InterruptionHandler, instead_of
+from mark.control.interruption import InterruptionHandler, instead_of
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.errors import CapacityError, CloudError, LimitError
-from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.forecasting.conditioning import given
 from mark.forecasting.supervised import Supervised
 from mark.planning.port import Policy, Situation
+from mark.planning.spot import Belief, without_spares
 
 HORIZON_STEPS = 60  # of a minute each
 STEP_S = 60.0
+LATEST = 4  # windows that are up to date
 
 
 class Controller:
@@ -36,7 +38,8 @@ class Controller:
     predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
     one cloud do not share instances.
 
-    Crash-only: plan, memory of the planner and bridges are in the store, everything else is read from the cloud.
+    Crash-only: plan, memory of the planner, beliefs about the market and stand-ins are in the store, everything else is
+    read from the cloud.
     `last_plan` is what the fleet follows and names who forecast for it, `predictors` counts forecasts by that name.
     `fallbacks` counts, by name, where something else had to do (`causes` has the first message of those that have one),
     `failures` commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
@@ -62,19 +65,25 @@ class Controller:
         self._cloud, self._functions, self._clock = cloud, functions, clock
         self._store, self._telemetry, self._seed = store, telemetry, seed
         self._offers = {offer.name: offer for offer in deployment.offers}
+        self._capacity_rps = {
+            o.name: c.capacity_rps for o, c in zip(deployment.offers, deployment.candidates, strict=True)
+        }
         self._handler = InterruptionHandler(deployment)
         offer = favourite(deployment) if policy.planner.monitors_slo else None
         self._monitor = None if offer is None else SloMonitor(deployment.slo, offer.name, offer.usd_per_hour)
         self._monitor_state = store.get("monitor") or MonitorState()
         memory = store.get("memory")
         self._memory: Any = policy.planner.begin() if memory is None else memory
-        self._bridges: tuple[Bridge, ...] = store.get("bridges") or ()
+        self._beliefs: dict[str, Belief] = dict(store.get("beliefs") or {})
+        self._refused = False  # did the market refuse a launch since the last plan?
         # Instances bought instead of a planned offer that could not be had: number -> planned offer.
         self._stands_for: dict[int, str] = dict(store.get("stands_for") or {})
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
         self._believed: Forecast | None = None  # by the last plan
         self._believed_s = -math.inf
+        self._surprised_s = -math.inf  # when more arrived than was believed
         self._seen: Fleet | None = None  # the snapshot that fast() has dealt with
+        self._leaving = False  # is anything in it that leaves by itself, later?
         self.last_plan: Plan | None = store.get("plan")
         self.predictors: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
@@ -85,6 +94,7 @@ class Controller:
         """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""
         now_s = self._clock.now_s()
         forecast, rps, _ = self._observe(now_s)
+        self._believed, self._believed_s = forecast, now_s
         plan = self._plan(now_s, self._cloud.fleet(), forecast, rps, first=True)
         targets, notes = [], plan.notes
         counts: Counter[str] = Counter()
@@ -104,27 +114,24 @@ class Controller:
         now_s = self._clock.now_s()
         forecast, rps, gap = self._observe(now_s)
         fleet = self._cloud.fleet()
+        self._watch_market(now_s, fleet)
         # Nothing was seen: nothing is known that the last plan did not know.
         if not gap or self.last_plan is None:
+            forecast = self._corrected(now_s, forecast)
+            self._believed, self._believed_s = forecast, now_s
             self._keep(self._plan(now_s, fleet, forecast, rps, first=False))
         assert self.last_plan is not None
+        self._refused = False
         self._follow(now_s, self.last_plan, fleet)
+        if self._refused and self._replans:
+            self._plan_again(now_s, rps, "the market refused")
 
     def fast(self) -> None:
         """Between ticks: notices, the SLO monitor, and the end of drained instances."""
         now_s = self._clock.now_s()
         notices = self._cloud.notices()
         if notices:
-            fleet = self._cloud.fleet()
-            planned = self.last_plan.counts if self.last_plan is not None else {}
-            live = Counter(self._planned_offer(i) for i in fleet.instances if _carries(i))
-            missing = {offer: count - live[offer] for offer, count in planned.items()}
-            commands, bridges = self._handler.on_notices(notices, fleet, missing, self._stands_for)
-            resumed = set()
-            for command in commands:
-                if self._execute(now_s, command) and isinstance(command, Resume):
-                    resumed.add(command.number)
-            self._set_bridges(self._bridges + tuple(b for b in bridges if b.standby in resumed))
+            self._on_notices(now_s, notices)
         if self._monitor is not None:
             launches, state = self._monitor.check(now_s, self._telemetry.recent(), self._monitor_state)
             if state is not self._monitor_state:
@@ -134,15 +141,78 @@ class Controller:
                 self._execute(now_s, launch)
         self._watch_envelope(now_s)
         fleet = self._cloud.fleet()
-        if fleet is not self._seen or self._bridges:
+        if fleet is not self._seen or self._leaving:
             self._seen = fleet
-            self._release(now_s, fleet)
+            self._end_spares(now_s, fleet)
+            planned = self.last_plan.counts if self.last_plan is not None else {}
+            arriving_rps = self._telemetry.last_minute_rps() or 0.0
+            for drain in self._handler.leave(fleet, now_s, planned, arriving_rps):
+                self._execute(now_s, drain)
             self._finish_drained(now_s, fleet)
+            self._leaving = any(
+                i.phase is Phase.READY and (i.standby or i.doomed_s is not None) for i in fleet.instances
+            )
+
+    def _on_notices(self, now_s: float, notices: tuple[Notice, ...]) -> None:
+        """Believe what happened, bridge it, and buy what the plan now lacks, wherever that is best."""
+        fleet = self._cloud.fleet()
+        self._watch_market(now_s, fleet)
+        left = Counter(i.offer for i in fleet.instances if _carries(i))
+        for offer, lost in Counter(notice.offer for notice in notices).items():
+            self._believe(offer, self._belief(offer, now_s).interrupted(now_s, lost / (lost + left[offer])))
+        planned = self.last_plan.counts if self.last_plan is not None and not self._replans else {}
+        live = Counter(self._counted_as(fleet, planned).values())
+        missing = {offer: count - live[offer] for offer, count in planned.items()}
+        for command in self._handler.on_notices(notices, fleet, missing, self._stands_for):
+            self._execute(now_s, command)
+        if self._replans:
+            self._plan_again(now_s, self._telemetry.last_minute_rps(), f"{len(notices)} interrupted")
+
+    @property
+    def _corrects(self) -> bool:
+        """Is what is believed to be corrected by what arrives meanwhile?"""
+        return self._planner.replans and self._predictor is not None and not self._predictor.foresees
+
+    @property
+    def _replans(self) -> bool:
+        return self._planner.replans and self._believed is not None
+
+    def _plan_again(self, now_s: float, rps: float | None, why: str, *, shrink: bool = True) -> None:
+        """Plan on the forecast that is believed, and once more without whatever the market then refuses."""
+        assert self._believed is not None
+        forecast = _from_now(self._believed, now_s)
+        note = f"planned again: {why}"
+        # Every refusal puts one offer more off.
+        for _ in range(len(self._offers) + 1):
+            fleet = self._cloud.fleet()
+            plan = self._plan(now_s, fleet, forecast, rps, first=False)
+            if not shrink and self.last_plan is not None:
+                plan = _not_less(plan, self.last_plan, fleet.live())
+            self._keep(replace(plan, notes=(*plan.notes, note)))
+            self._refused = False
+            self._follow(now_s, plan, fleet)
+            if not self._refused:
+                return
+
+    def _watch_market(self, now_s: float, fleet: Fleet) -> None:
+        held = {i.offer for i in fleet.instances if i.phase in (Phase.PENDING, Phase.READY)}
+        held = {name for name in held if self._offers[name].market is Market.SPOT}
+        for name in sorted(held | self._beliefs.keys()):
+            self._beliefs[name] = self._belief(name, now_s).watched(now_s, name in held)
+        if self._beliefs:
+            self._store.put("beliefs", dict(self._beliefs))
+
+    def _belief(self, offer: str, now_s: float) -> Belief:
+        return self._beliefs.get(offer) or Belief(at_s=now_s)
+
+    def _believe(self, offer: str, belief: Belief) -> None:
+        self._beliefs[offer] = belief
+        self._store.put("beliefs", dict(self._beliefs))
 
     def _watch_envelope(self, now_s: float) -> None:
         """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""
         believed = self._believed
-        if believed is None or not self._planner.replans or self.last_plan is None:
+        if believed is None or not self._corrects or self.last_plan is None:
             return
         windows_rps = self._telemetry.windows_rps()
         # What was seen before the plan was made is no news to it.
@@ -151,15 +221,18 @@ class Controller:
         seen_rps = surprise_rps(windows_rps[len(windows_rps) - fresh :], planned_rps)
         if seen_rps is None:
             return
-        self._believed, self._believed_s = given(believed, seen_rps), now_s
-        fleet = self._cloud.fleet()
-        plan = self._plan(now_s, fleet, self._believed, seen_rps, first=False)
-        counts = self.last_plan.counts
-        targets = tuple(replace(t, count=max(t.count, counts.get(t.offer, 0))) for t in plan.targets)
-        left = tuple(t for t in self.last_plan.targets if t.offer not in plan.counts)
-        note = f"planned again: {seen_rps:.0f} requests/s seen"
-        self._keep(replace(plan, targets=targets + left, notes=(*plan.notes, note)))
-        self._follow(now_s, self.last_plan, fleet)
+        self._believed, self._believed_s, self._surprised_s = given(believed, seen_rps), now_s, now_s
+        self._plan_again(now_s, seen_rps, f"{seen_rps:.0f} requests/s seen", shrink=False)
+
+    def _corrected(self, now_s: float, forecast: Forecast | None) -> Forecast | None:
+        """A forecast is made of whole minutes: while a surge goes on that began within the last, it lags behind."""
+        if forecast is None or not self._corrects or now_s - self._surprised_s > STEP_S:
+            return forecast
+        seen_rps = surprise_rps(self._telemetry.windows_rps()[-LATEST:], float(forecast.mean_at(0.5)[0]))
+        if seen_rps is None:
+            return forecast
+        self._surprised_s = now_s
+        return given(forecast, seen_rps)
 
     # -- observe and plan ----------------------------------------------------------------------------------------------
 
@@ -184,13 +257,12 @@ class Controller:
 
     def _plan(self, now_s: float, fleet: Fleet, forecast: Forecast | None, rps: float | None, *, first: bool) -> Plan:
         utilization = {} if first else self._telemetry.utilization()
-        situation = Situation(now_s, self._deployment, fleet, forecast, rps, utilization, first)
+        situation = Situation(
+            now_s, self._deployment, fleet, forecast, rps, utilization, first, beliefs=dict(self._beliefs)
+        )
         plan, self._memory = self._planner.plan(situation, self._memory)
         self._store.put("memory", self._memory)
-        if forecast is None:
-            return plan
-        self._believed, self._believed_s = forecast, now_s
-        return replace(plan, predictor=forecast.predictor)
+        return plan if forecast is None else replace(plan, predictor=forecast.predictor)
 
     def _keep(self, plan: Plan) -> None:
         self.last_plan = plan
@@ -202,26 +274,45 @@ class Controller:
         if self._stands_for:
             there = {i.number for i in fleet.instances}
             self._stands_for = {n: offer for n, offer in self._stands_for.items() if n in there}
-        have: dict[str, list[Instance]] = {}
+        if plan.leaving:
+            for i in fleet.instances:
+                if i.number in plan.leaving and _carries(i):
+                    self._end(now_s, i, "its credits are spent")
+            fleet = Fleet(tuple(i for i in fleet.instances if i.number not in plan.leaving))
+        have = self._have(fleet, plan)
         standbys: dict[str, list[Instance]] = {}
         for i in fleet.instances:
             if i.standby:
                 standbys.setdefault(i.offer, []).append(i)
-            elif _carries(i):
-                have.setdefault(self._planned_offer(i), []).append(i)
-        targets = {target.offer: target for target in plan.targets}
         for target in plan.targets:
             missing = target.count - len(have.get(target.offer, ()))
             if missing > 0:
                 self._execute(now_s, self._launch_of(target, missing, standby=False))
-        for offer, instances in have.items():
-            excess = len(instances) - plan.counts.get(offer, 0)
-            if excess > 0:
-                reason = targets[offer].reason if offer in targets else "the plan needs none of it any more"
-                self._shrink(now_s, offer, instances, excess, reason)
+        if self._refused and self._replans:
+            return  # this plan was made for another market: nothing is ended for it
+        self._end_excess(now_s, plan, have)
         self._follow_standbys(now_s, plan, standbys)
         if plan.warm > 0:
             self._execute(now_s, Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
+
+    def _end_excess(self, now_s: float, plan: Plan, have: Mapping[str, list[Instance]]) -> None:
+        reasons = {target.offer: target.reason for target in plan.targets}
+        for offer, instances in have.items():
+            excess = len(instances) - plan.counts.get(offer, 0)
+            if excess > 0:
+                reason = reasons.get(offer, "the plan needs none of it any more")
+                self._shrink(now_s, offer, instances, excess, reason)
+
+    def _end_spares(self, now_s: float, fleet: Fleet) -> None:
+        """What was to run until the rest of the plan is ready need not run until the next tick."""
+        if self.last_plan is None or not any(target.spare for target in self.last_plan.targets):
+            return
+        have = self._have(fleet, self.last_plan)
+        ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
+        plan = without_spares(self.last_plan, ready, self._capacity_rps)
+        if plan.counts != self.last_plan.counts:
+            self._keep(plan)
+            self._end_excess(now_s, plan, have)
 
     def _is_rescue(self, instance: Instance, now_s: float) -> bool:
         """Bought by the SLO monitor a moment ago: the next plan, made from the belief that failed, may not undo it."""
@@ -235,12 +326,20 @@ class Controller:
         )
 
     def _shrink(self, now_s: float, planned: str, instances: list[Instance], excess: int, reason: str) -> None:
-        """End what serves nobody yet, then what stands in for something else, then the youngest."""
-        instances.sort(key=lambda i: (i.phase is not Phase.PENDING, i.offer == planned, -i.launched_s, -i.number))
+        """End the burstables with the fewest credits, what serves nobody yet, what stands in, then the youngest."""
+
+        def order(i: Instance) -> tuple[float, bool, bool, float, int]:
+            credits = math.inf if i.credits is None else i.credits
+            return credits, i.phase is not Phase.PENDING, i.offer == planned, -i.launched_s, -i.number
+
+        instances.sort(key=order)
         for i in [i for i in instances if not self._is_rescue(i, now_s)][:excess]:
-            usd_per_hour = -self._offers[i.offer].usd_per_hour
-            verb = Terminate if i.phase is Phase.PENDING else Drain
-            self._execute(now_s, verb(reason, usd_per_hour, i.offer, i.number))
+            self._end(now_s, i, reason)
+
+    def _end(self, now_s: float, instance: Instance, reason: str) -> None:
+        verb = Terminate if instance.phase is Phase.PENDING else Drain
+        usd_per_hour = -self._offers[instance.offer].usd_per_hour
+        self._execute(now_s, verb(reason, usd_per_hour, instance.offer, instance.number))
 
     def _follow_standbys(self, now_s: float, plan: Plan, standbys: Mapping[str, Sequence[Instance]]) -> None:
         wanted = {target.offer: target for target in plan.standbys}
@@ -258,16 +357,6 @@ class Controller:
         # A stopped standby costs its disk only.
         usd_per_hour = 0.0 if standby else count * self._offers[target.offer].usd_per_hour
         return Launch(target.reason, usd_per_hour, target.offer, count, standby)
-
-    def _release(self, now_s: float, fleet: Fleet) -> None:
-        if not self._bridges or self.last_plan is None:
-            return
-        ready = Counter(self._planned_offer(i) for i in fleet.instances if _carries(i) and i.phase is Phase.READY)
-        commands, bridges = self._handler.release(self._bridges, fleet, ready, self.last_plan.counts)
-        for command in commands:
-            self._execute(now_s, command)
-        if bridges != self._bridges:
-            self._set_bridges(bridges)
 
     def _finish_drained(self, now_s: float, fleet: Fleet) -> None:
         for i in fleet.instances:
@@ -309,9 +398,15 @@ class Controller:
         return outcome.startswith("done")
 
     def _launch(self, now_s: float, command: Launch) -> bool:
-        """Launch within the limits; what the market has not is tried in other zones, then on demand."""
+        """Launch within the limits; what the market has not is tried in other zones, then on demand.
+
+        A planner that can be asked again says itself what to buy instead.
+        """
         planned = self._offers[command.offer]
         missing, why_not = self._launch_one(now_s, command, planned)
+        if why_not and self._replans:
+            self._fall_back(f"planned again without {planned.instance}/{planned.market}")
+            return False
         for other in instead_of(planned, self._deployment) if why_not else ():
             if missing == 0:
                 break
@@ -344,6 +439,12 @@ class Controller:
                 outcome = self._failed(error)
         else:
             self.failures["LimitError"] += 1
+        known = self._belief(offer.name, now_s)
+        if why_not:
+            self._refused = True
+            self._believe(offer.name, known.refused(now_s))
+        elif numbers and known.refusals:
+            self._believe(offer.name, known.sold())
         if offer is not planned and not command.standby:
             self._stands_for.update(dict.fromkeys(numbers, planned.name))
             self._store.put("stands_for", self._stands_for)
@@ -388,12 +489,39 @@ class Controller:
         self.fallbacks[name] += times
         self._store.put("fallbacks", dict(self.fallbacks))
 
-    def _planned_offer(self, instance: Instance) -> str:
-        return self._stands_for.get(instance.number, instance.offer)
+    def _have(self, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
+        """What carries the load, by the planned offer that it counts for."""
+        have: dict[str, list[Instance]] = {}
+        counted_as = self._counted_as(fleet, plan.counts)
+        for i in fleet.instances:
+            if i.number in counted_as:
+                have.setdefault(counted_as[i.number], []).append(i)
+        return have
 
-    def _set_bridges(self, bridges: tuple[Bridge, ...]) -> None:
-        self._bridges = bridges
-        self._store.put("bridges", bridges)
+    def _counted_as(self, fleet: Fleet, planned: Mapping[str, int]) -> dict[int, str]:
+        """Number -> the planned offer that an instance counts for.
+
+        A stand-in counts for what it stands in for, unless the plan asks for more of its own offer than there is.
+        """
+        carrying = [i for i in fleet.instances if _carries(i)]
+        own = Counter(i.offer for i in carrying if i.number not in self._stands_for)
+        counted_as = {}
+        for i in carrying:
+            counted_as[i.number] = self._stands_for.get(i.number, i.offer)
+            if i.number in self._stands_for and own[i.offer] < planned.get(i.offer, 0):
+                own[i.offer] += 1
+                counted_as[i.number] = i.offer
+        return counted_as
+
+
+def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
+    """The plan with as much of everything as the last one wanted, as far as it lives."""
+    least = {offer: min(count, live.get(offer, 0)) for offer, count in last.counts.items()}
+    targets = tuple(replace(t, count=max(t.count, least.get(t.offer, 0))) for t in plan.targets)
+    left = tuple(
+        replace(t, count=least[t.offer]) for t in last.targets if t.offer not in plan.counts and least.get(t.offer, 0)
+    )
+    return replace(plan, targets=targets + left)
 
 
 def _carries(instance: Instance) -> bool:

@@ -1,27 +1,25 @@
-"""What is done in the two minutes between an interruption notice and the loss of the instance (MArk, section 4.5)."""
+"""What is done between an interruption notice and the loss of the instance (MArk, section 4.5)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mark.domain.command import Command, Drain, Launch, Resume, Warm
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark.domain.service import Deployment
+from mark.planning.spot import LEAVE_S
 
-
-@dataclass(frozen=True, slots=True)
-class Bridge:
-    """A standby that serves until the planned number of `offer` is ready again."""
-
-    standby: int
-    offer: str
+LOOK_S = 5.0  # the controller looks this often
 
 
 class InterruptionHandler:
-    """Pure: notices, fleet and what the plan lacks in, commands out. The controller carries them out."""
+    """Pure: notices, fleet and what the plan lacks in, commands out. The controller carries them out.
+
+    A doomed instance serves on and leaves in time to finish what it has. Standbys bridge: they serve while more is
+    planned, or arrives, than is ready. Nothing has to be remembered for that.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self._offers = {offer.name: offer for offer in deployment.offers}
@@ -30,11 +28,13 @@ class InterruptionHandler:
             for offer, candidate in zip(deployment.offers, deployment.candidates, strict=True)
         }
         self._function = deployment.function
+        # Looked at less than `LOOK_S` later it would be too late.
+        self._leave_s = LEAVE_S + deployment.slo.rt_max_s + LOOK_S
 
     def on_notices(
         self, notices: tuple[Notice, ...], fleet: Fleet, missing: Mapping[str, int], stands_for: Mapping[int, str]
-    ) -> tuple[tuple[Command, ...], tuple[Bridge, ...]]:
-        """Commands in order of urgency, and which standby bridges for which offer if its resume succeeds.
+    ) -> tuple[Command, ...]:
+        """Commands in order of urgency.
 
         `missing`: planned instances by offer that neither serve nor boot, the doomed ones not counted; no more than
         these are replaced. `stands_for`: the planned offer of instances bought instead of another one.
@@ -42,52 +42,62 @@ class InterruptionHandler:
         doomed = {notice.number: notice for notice in notices}
         # What was on its way out anyway leaves no gap.
         lost = [i for i in fleet.instances if i.number in doomed and i.phase in (Phase.PENDING, Phase.READY)]
-        commands: list[Command] = []
-        for i in lost:
-            left_s = doomed[i.number].gone_s - doomed[i.number].at_s
-            reason = f"interruption notice, gone {left_s:.0f} s after it"
-            commands.append(Drain(reason, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
+        commands: list[Command] = [
+            self._drain(i, "interruption notice before it served") for i in lost if i.phase is Phase.PENDING
+        ]
+        serving = [i for i in lost if i.phase is Phase.READY]
+        serving_rps = sum(self._capacity_rps[i.offer] for i in serving)
+        commands += self._resumes(fleet, serving_rps, len(serving))
         planned = [stands_for.get(i.number, i.offer) for i in lost]
-        bridges = []
-        for standby, i, offer in zip(self._cheapest_first(fleet), lost, planned, strict=False):
-            reason = f"bridges the loss of #{i.number} {i.offer} ({self._capacity_rps[i.offer]:.1f} requests/s)"
-            commands.append(Resume(reason, self._offers[standby.offer].usd_per_hour, standby.offer, standby.number))
-            bridges.append(Bridge(standby.number, offer))
         for offer in sorted(set(planned)):
             count = min(planned.count(offer), missing.get(offer, 0))
             if count > 0:
                 usd_per_hour = count * self._offers[offer].usd_per_hour
                 commands.append(Launch(f"replaces {count} interrupted", usd_per_hour, offer, count))
-        serving_rps = sum(self._capacity_rps[i.offer] for i in lost if i.phase is Phase.READY)
         if self._function is not None and serving_rps > 0.0:
             environments = math.ceil(serving_rps * self._function.warm_s)
             commands.append(Warm(f"{serving_rps:.1f} requests/s were interrupted", 0.0, environments))
-        return tuple(commands), tuple(bridges)
+        return tuple(commands)
 
-    def release(
-        self, bridges: tuple[Bridge, ...], fleet: Fleet, ready: Mapping[str, int], planned: Mapping[str, int]
-    ) -> tuple[tuple[Command, ...], tuple[Bridge, ...]]:
-        """Drain the standbys whose gap is closed; returns the bridges that stay.
+    def leave(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> tuple[Drain, ...]:
+        """Who takes no more requests: doomed instances that must go, bridging standbys that are not needed any more.
 
-        `ready` and `planned` count by planned offer, standbys not included.
+        Needed is what `planned` (by offer) or `arriving_rps` exceeds the capacity of ready instances by which are
+        neither doomed nor standbys. A standby without credits is of no use.
         """
-        standing = {i.number: i for i in fleet.instances if i.standby and i.phase in (Phase.PENDING, Phase.READY)}
-        commands: list[Command] = []
-        stay = []
-        for bridge in bridges:
-            standby = standing.get(bridge.standby)
-            if standby is None:
-                continue
-            if ready.get(bridge.offer, 0) < planned.get(bridge.offer, 0):
-                stay.append(bridge)
-                continue
-            usd_per_hour = -self._offers[standby.offer].usd_per_hour
-            reason = f"the planned {bridge.offer} are ready again"
-            commands.append(Drain(reason, usd_per_hour, standby.offer, standby.number))
-        return tuple(commands), tuple(stay)
+        ready = [i for i in fleet.instances if i.phase is Phase.READY]
+        commands = [
+            self._drain(i, f"taken back in {i.doomed_s - now_s:.0f} s")
+            for i in ready
+            if i.doomed_s is not None and i.doomed_s - now_s < self._leave_s
+        ]
+        bridging = [i for i in ready if i.standby and i.doomed_s is None]
+        if not bridging:
+            return tuple(commands)
+        needed_rps = max(arriving_rps, sum(n * self._capacity_rps[offer] for offer, n in planned.items()))
+        needed_rps -= sum(self._capacity_rps[i.offer] for i in ready if i.doomed_s is None and not i.standby)
+        for i in bridging:
+            if i.credits is not None and i.credits < 1.0:
+                commands.append(self._drain(i, "its credits are spent"))
+            elif needed_rps <= 1e-9:
+                commands.append(self._drain(i, "what is ready serves without it"))
+            else:
+                needed_rps -= self._capacity_rps[i.offer]
+        return tuple(commands)
 
-    def _cheapest_first(self, fleet: Fleet) -> list[Instance]:
-        return sorted(fleet.standbys(), key=lambda i: (self._offers[i.offer].usd_per_hour, i.number))
+    def _drain(self, instance: Instance, reason: str) -> Drain:
+        return Drain(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
+
+    def _resumes(self, fleet: Fleet, lost_rps: float, lost: int) -> list[Resume]:
+        """Standbys, the cheapest first, until they make up for what is lost."""
+        commands = []
+        for standby in sorted(fleet.standbys(), key=lambda i: (self._offers[i.offer].usd_per_hour, i.number)):
+            if lost_rps <= 1e-9:
+                break
+            reason = f"bridges the loss of {lost} instances, of which {lost_rps:.1f} requests/s are not made up for"
+            lost_rps -= self._capacity_rps[standby.offer]
+            commands.append(Resume(reason, self._offers[standby.offer].usd_per_hour, standby.offer, standby.number))
+        return commands
 
 
 def instead_of(offer: Offer, deployment: Deployment) -> list[Offer]:

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`count` instances of `offer` wanted; `reason` is one clause in money and load."""
+    """`count` instances of `offer` wanted; `reason` is one clause in money and load.
+
+    `spare` of them only until the rest of the plan is ready.
+    """
 
     offer: str
     count: int
     reason: str
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Plan:
     """What a policy wants, from now on. Offers that are not named are wanted zero times.
 
     `standbys` are stopped burstables to keep, by offer; `warm` function environments to hold warm now.
+    `leaving` instances, by number, are ended whatever else is wanted: burstables without credits.
     `predictor` names who made the forecast it rests on ("" for policies that need none).
     """
 
@@ -30,6 +35,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     # capacity_rps the policy believes it holds once everything is ready, for plots and explanations
     capacity_rps: float = 0.0
+    solver: str = ""  # how the planner's program was solved, and whether the plan is proven best
+    leaving: tuple[int, ...] = ()
     counts: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -25,6 +26,18 @@ class AsIsPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Commitment:
+    """Instances of a type that are paid all the time, run or not: reserved instances, a savings plan.
+
+    `usd_per_hour` is the price of one; None: the list price less `mark.catalog.commitment`'s discount for one year.
+    """
+
+    instance: str
+    count: int
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """The service file, read and checked; still by name, nothing looked up."""
 
@@ -43,6 +56,7 @@ class Service:
     response_kb: float = 0.0
     profile_file: str | None = None
     as_is: AsIsPolicy | None = None
+    committed: tuple[Commitment, ...] = ()
     source: str = ""  # the file it was read from
 
     def wants(self, offer: Offer) -> bool:
@@ -74,6 +88,8 @@ class Deployment:
     """A service with everything looked up: the offers it may buy and the model's candidate on each.
 
     `candidates[i]` belongs to `offers[i]`. `skipped` names offers without a profile or too slow, with the reason.
+    `committed` is how many instances of an on-demand offer, by its name, cost nothing more when they run, because all
+    of them together cost `committed_usd_per_hour` anyway. It may name offers that are not among `offers`.
     """
 
     service: Service
@@ -83,6 +99,8 @@ class Deployment:
     function: FunctionUse | None
     skipped: tuple[tuple[str, str], ...] = ()
     profiles: dict[str, Profile] = field(default_factory=dict)  # every profile of the model, by instance
+    committed: Mapping[str, int] = field(default_factory=dict)
+    committed_usd_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.offers) != len(self.candidates):

@@ -15,6 +15,7 @@ class PerfectPredictor:
     """
 
     name = "perfect"
+    foresees = True  # what arrives can tell it nothing
 
     def __init__(self, truth: Load) -> None:
         self._truth = truth

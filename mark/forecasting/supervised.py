@@ -68,6 +68,8 @@ class Supervised:
         most_times: float = MOST_TIMES,
     ) -> None:
         self.name = str(getattr(predictor, "name", type(predictor).__name__))
+        # Does it know the future, so that nothing that is seen may correct it? Predictors do not.
+        self.foresees = bool(getattr(predictor, "foresees", False))
         self.stands_in = ""
         self.causes: dict[str, str] = {}
         self._predictor = predictor

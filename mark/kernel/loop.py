@@ -181,7 +181,7 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
     # Who was accepted late has no promise to lose, but those behind may.
     answer = st.open_start_s[slot] + st.service_s[kind, size] + st.overhead_s[kind]
     oldest = 0
-    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.horizon_s[kind]):
+    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.promised_s[kind]):
         oldest += 1
     if size < full and _joins(
         st.open_start_s[slot],
@@ -190,7 +190,7 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
         st.service_s[kind, 1],
         st.member_s[slot, oldest],
         st.overhead_s[kind],
-        st.horizon_s[kind],
+        st.promised_s[kind],
     ):
         set_leaf(st.open_tree, st.tree_at[kind], st.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind))
     else:

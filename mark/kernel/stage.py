@@ -48,6 +48,7 @@ from mark.kernel.state import (
     Stage,
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
+from mark.rules import admission
 
 T = TypeVar("T", np.float64, np.int64)
 
@@ -300,7 +301,7 @@ class StageSimulation:
             self._kind_of[key] = len(self._kinds)
             self._kinds.append(key)
             width = self._st.service_s.shape[1]
-            n_batch, window, workers, service, overhead, sigma, horizon, at, levels = _kind_arrays(
+            n_batch, window, workers, service, overhead, sigma, horizon, promised, at, levels = _kind_arrays(
                 len(self._kinds), width
             )
             for k, (index, factor) in enumerate(self._kinds):
@@ -308,6 +309,8 @@ class StageSimulation:
                 n_batch[k], window[k], workers[k] = c.policy.n_batch, c.policy.w_batch_s, c.workers
                 service[k, : c.policy.n_batch + 1] = c.service_s / factor
                 overhead[k], sigma[k], horizon[k] = c.overhead_s, c.sigma, self._horizons_s[index]
+                function_s = INF if self._function is None else self._function.warm_s
+                promised[k] = admission.promised_s(self._horizons_s[index], function_s)
             self._st = self._st._replace(
                 n_batch=n_batch,
                 window_s=window,
@@ -316,6 +319,7 @@ class StageSimulation:
                 overhead_s=overhead,
                 sigma=sigma,
                 horizon_s=horizon,
+                promised_s=promised,
                 tree_at=at,
                 tree_levels=levels,
                 active=np.zeros(len(self._kinds), dtype=np.int64),
@@ -391,12 +395,14 @@ def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
     return np.concatenate([array, np.zeros((rows, *array.shape[1:]), dtype=array.dtype)])
 
 
-def _kind_arrays(kinds: int, width: int) -> tuple[Ints, Floats, Ints, Floats, Floats, Floats, Floats, Ints, Ints]:
+def _kind_arrays(
+    kinds: int, width: int
+) -> tuple[Ints, Floats, Ints, Floats, Floats, Floats, Floats, Floats, Ints, Ints]:
     """Fresh arrays of the fields of Stage from `n_batch` to `tree_levels`, in that order."""
     n_batch, workers, tree_at, tree_levels = np.zeros((4, kinds), dtype=np.int64)
-    window_s, overhead_s, sigma, horizon_s = np.zeros((4, kinds))
+    window_s, overhead_s, sigma, horizon_s, promised_s = np.zeros((5, kinds))
     service_s = np.zeros((kinds, width))
-    return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, tree_at, tree_levels
+    return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, promised_s, tree_at, tree_levels
 
 
 def _pool(function: FunctionUse | None) -> Pool:

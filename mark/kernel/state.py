@@ -45,6 +45,7 @@ class Stage(NamedTuple):
     overhead_s: Floats  # [K]
     sigma: Floats  # [K] log standard deviation; 0 deterministic, -1 exponential (tests)
     horizon_s: Floats  # [K] what a bouncer promises; infinite without bouncers
+    promised_s: Floats  # [K] for how long nobody may join a batch who breaks that; infinite: batches fill
     tree_at: Ints  # [K] where a kind's trees begin
     tree_levels: Ints  # [K] see mark.kernel.tree
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries

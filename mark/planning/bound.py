@@ -149,10 +149,15 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
     if problem.spot_first_hour_free and any(o.market is Market.SPOT for o in problem.deployment.offers):
         notes.append("spot counted as free: with --spot-first-hour-free it may be")
 
+    committed_usd = problem.deployment.committed_usd_per_hour * problem.end_s / 3600.0
+    if committed_usd > 0.0:
+        notes.append(f"${committed_usd:.2f} of it for committed instances, paid anyway")
+
     def bound(usd: float, functions: float, gap: float | None = None) -> Bound:
         usd = max(0.0, usd) * (1.0 - _ROUNDING)
         spent = min(usd, functions * function_usd) if functions > 0.0 else 0.0
         share = min(1.0, functions / total) if total > 0.0 else 0.0
+        usd += committed_usd
         return Bound(usd, problem.bin_s, late_allowed, share, usd - spent, spent, "proven", "; ".join(notes), gap)
 
     def infeasible(requests: float, why: str) -> Bound:
@@ -311,7 +316,14 @@ def program_of(problem: BoundProblem) -> Program | None:
         launch=np.array([kind.launch for kind in kept]) / requests,
         surplus=np.array([kind.surplus for kind in kept]) / usd,
         launches=float(LAUNCHES_WITH_CREDITS_PER_DAY * math.ceil(problem.end_s / _DAY_S)),
+        free=_committed_rps(problem.deployment) * problem.bin_s / requests,
     )
+
+
+def _committed_rps(deployment: Deployment) -> float:
+    """Requests/s that committed instances serve at most."""
+    pairs = zip(deployment.offers, deployment.candidates, strict=True)
+    return sum(deployment.committed.get(offer.name, 0) * candidate.ceiling_rps for offer, candidate in pairs)
 
 
 def _types(problem: BoundProblem, bins: int) -> list[_Type]:

@@ -7,7 +7,7 @@ requests, chosen so that the numbers are about 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ _BEYOND = 1_024
 # The smallest price that the interior-point method is given.
 _TINY = 1e-6
 _STEPS = 80
+_AROUND = 60  # bins: about as long as a start takes to be earned back
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Program:
     """T bins, I types. Capacity and demand are in `requests` per bin, money in `usd`.
 
     A type with credits serves a request at full speed for one unit of credit; running capacity for one request earns
-    `earned` units, a start brings `launch` of them, and more may be bought at `surplus` each.
+    `earned` units, a start brings `launch` of them, and more may be bought at `surplus` each. `free` is capacity that
+    costs nothing more, because it is committed.
     """
 
     usd: float
@@ -47,6 +49,7 @@ class Program:
     launch: FloatArray  # (I,)
     surplus: FloatArray  # (I,) infinite: not for sale
     launches: float  # starts that bring credits, all types together
+    free: float = 0.0  # per bin
 
     @property
     def bins(self) -> int:
@@ -60,7 +63,8 @@ class Program:
     def stranded(self) -> float:
         """Demand that no instance could serve, whatever the price."""
         held: BoolArray = np.logical_or.reduce(self.available, axis=1)
-        return float(self.demand[~(held[:-1] | held[1:])].sum())
+        left = np.maximum(0.0, self.demand - 2.0 * self.free)  # its own bin and the next may serve a request
+        return float(left[~(held[:-1] | held[1:])].sum())
 
     @property
     def highest(self) -> float:
@@ -89,6 +93,7 @@ class Program:
             launch=self.launch,
             surplus=self.surplus,
             launches=self.launches,
+            free=self.free * factor,
         )
 
 
@@ -130,7 +135,7 @@ def solve_lp(program: Program, late: float = 0.0) -> Solution | None:
 
     rows = _Rows()
     bin_of, demanded = np.repeat(np.arange(bins), types), np.arange(bins - 1)
-    at_least = np.append(program.demand, 0.0)
+    at_least = np.append(program.demand, 0.0) - program.free
     # q_j - q_j-1 + f_j + z_j + what is served >= a_j
     first = rows.block(at_least, np.full(bins, infinite))
     rows.put(first + bin_of, w, 1.0)
@@ -228,22 +233,52 @@ def prove(
     launch_usd = float(np.max(k * program.launch, initial=0.0)) * program.launches
     o = program.start
     r0 = o.copy() if program.warm_start else np.zeros_like(o)
+
+    def certified(r: FloatArray) -> float:
+        value = bound_dual.certify(program.demand, c, program.available, o, r0, k, worth, r)
+        if program.free == 0.0:
+            return value
+        earlier = np.vstack([r0, r[:-1]])
+        caps = np.where(program.available, k + c + r - earlier, math.inf).min(axis=1, initial=worth)
+        return _beside_free(program.demand, caps, program.free)
+
     # Everything at its running price: a proof too, should the search find none.
-    r = np.tile(r0, (program.bins, 1))
-    value = bound_dual.certify(program.demand, c, program.available, o, r0, k, worth, r)
+    value = certified(np.tile(r0, (program.bins, 1)))
     if not (program.types and worth > _TINY and program.bins > 1):
         return Proof(max(0.0, value - launch_usd), float(program.demand.sum()), None, 1)
     factor = max(1, math.ceil(program.bins * program.types**2 / work))
     small = program if factor == 1 else program.coarse(factor)
+    if program.free > 0.0:
+        # Of the demand around a bin what is free takes its share; this only decides how good the proposal is.
+        width = max(1, _AROUND // factor)
+        around = np.convolve(small.demand, np.full(width, 1.0 / width), mode="full")[width // 2 :][: small.bins - 1]
+        left = np.maximum(0.0, 1.0 - small.free / np.maximum(around, _TINY))
+        small = replace(small, demand=small.demand * left, free=0.0)
     r, left_out, gap = _propose(small, np.maximum(small.price - k * small.earned, _TINY), k, worth, tolerance, window)
     if factor > 1:
         ends = np.append(-1.0, (np.arange(small.bins) + 1.0) * factor - 1.0)
         known = np.vstack([r0, r * factor])
         at = np.arange(program.bins)
         r = np.stack([np.interp(at, ends, known[:, i]) for i in range(program.types)], axis=1)
-    found = bound_dual.certify(program.demand, c, program.available, o, r0, k, worth, r)
-    value = max(value, found)
-    return Proof(max(0.0, value - launch_usd), left_out, gap / value if factor == 1 and value > 0.0 else None, factor)
+    value = max(value, certified(r))
+    measured = factor == 1 and value > 0.0 and program.free == 0.0
+    return Proof(max(0.0, value - launch_usd), left_out, gap / value if measured else None, factor)
+
+
+def _beside_free(demand: FloatArray, caps: FloatArray, free: float) -> float:
+    """The most that multipliers of 0 or (nearly) `caps` (T,) prove where capacity for `free` requests a bin is paid.
+
+    Multipliers lambda_j <= cap_j prove sum a_j min(lambda_j, lambda_j+1) - free sum lambda_j. Where the demand stays
+    below what is free they had better be 0; which bins that are, one pass over them finds out.
+    """
+    ends = np.concatenate(([0.0], caps, [0.0]))
+    high = np.minimum(caps, np.maximum(ends[:-2], ends[2:]))  # more than both neighbours have helps nobody
+    gains: list[float] = (demand * np.minimum(high[:-1], high[1:])).tolist()
+    costs: list[float] = (free * high).tolist()
+    out, within = 0.0, -costs[0]
+    for gain, cost in zip(gains, costs[1:], strict=True):
+        out, within = max(out, within), max(out, within + gain) - cost
+    return max(out, within)
 
 
 def _propose(

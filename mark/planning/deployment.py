@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from mark.catalog.commitment import DISCOUNTS
 from mark.domain.errors import BadInput, Infeasible
-from mark.domain.offer import Catalog, Offer
+from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import Deployment, FunctionUse, Service
 from mark.profiling.policy import candidate
@@ -20,8 +21,8 @@ def deploy(service: Service, catalog: Catalog, profiles: Mapping[str, Mapping[st
     one that is slower than RT_max stays, because a late answer is better than none. Where no offer is left but the
     function keeps RT_max, functions alone serve.
 
-    Raises BadInput for a model without a profile or a function that the catalogue lacks, Infeasible when nothing can
-    keep the SLO.
+    Raises BadInput for a model without a profile, a function or a committed type that the catalogue lacks, Infeasible
+    when nothing can keep the SLO.
     """
     of_model = profiles.get(service.model)
     if of_model is None:
@@ -49,6 +50,12 @@ def deploy(service: Service, catalog: Catalog, profiles: Mapping[str, Mapping[st
     function = _function(service, catalog, of_model)
     if service.function is not None and function is None:
         skipped[service.function] = f"no profile of {service.model}"
+    committed, committed_usd_per_hour = _committed(service, catalog)
+    known = {offer.name for offer, _ in offers}
+    for commitment, name in zip(service.committed, committed, strict=True):
+        if name not in known:
+            reason = skipped.get(commitment.instance, "the service may not buy it on demand")
+            skipped[commitment.instance] = f"{reason}; {commitment.count} committed, paid for nothing"
     if not offers and (function is None or function.warm_s > service.slo.rt_max_s):
         raise Infeasible(_closest(service, of_model, list(by_type), function))
     return Deployment(
@@ -59,7 +66,25 @@ def deploy(service: Service, catalog: Catalog, profiles: Mapping[str, Mapping[st
         function=function,
         skipped=tuple(sorted(skipped.items())),
         profiles=dict(of_model),
+        committed=committed,
+        committed_usd_per_hour=committed_usd_per_hour,
     )
+
+
+def _committed(service: Service, catalog: Catalog) -> tuple[dict[str, int], float]:
+    """Committed instances by the on-demand offer that they cover (the first by name), and what all of them cost."""
+    counts: dict[str, int] = {}
+    usd_per_hour = 0.0
+    for one in service.committed:
+        sold = [o for o in catalog.offers if o.instance == one.instance and o.market is Market.ON_DEMAND]
+        if not sold:
+            where = f"{service.source or service.name} [fleet.committed]"
+            raise BadInput(f"{catalog.name} sells no such type on demand", where, one.instance)
+        offer = min(sold, key=lambda o: o.name)
+        counts[offer.name] = one.count
+        listed = offer.usd_per_hour * (1.0 - DISCOUNTS["1-year"])
+        usd_per_hour += one.count * (listed if one.usd_per_hour is None else one.usd_per_hour)
+    return counts, usd_per_hour
 
 
 def profile_of(profiles: Mapping[str, Profile], instance: str) -> Profile | None:

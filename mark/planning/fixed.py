@@ -22,17 +22,27 @@ _MARKETS = (Market.ON_DEMAND, Market.BURSTABLE, Market.SPOT, Market.SAGEMAKER)
 def fixed(name: str, deployment: Deployment) -> Policy:
     """The policy `fixed:...`; raises BadInput for what cannot be read, bought or profiled."""
     counts: dict[str, int] = {}
-    for part in name.removeprefix("fixed:").split(","):
-        instance, equals, count = (text.strip() for text in part.partition("="))
-        if not instance or not equals:
-            raise BadInput("write fixed:INSTANCE=COUNT[,INSTANCE=COUNT...]", "policy", name)
-        if not (count.isascii() and count.isdigit() and 1 <= int(count[:9]) <= MOST):
-            raise BadInput(f"a count is a whole number from 1 to {MOST:,}", f"policy {name}", count)
+    for instance, count in counted(name.removeprefix("fixed:"), f"policy {name}").items():
         found = offer_named(instance, deployment)[0].name
         if found in counts:
             raise BadInput("the same instances twice", f"policy {name}", instance)
-        counts[found] = int(count)
+        counts[found] = count
     return Policy(*_planner(name, counts, deployment), bouncers=False)
+
+
+def counted(fleet: str, where: str) -> dict[str, int]:
+    """`INSTANCE=COUNT[,INSTANCE=COUNT...]` as counts by name; raises BadInput."""
+    counts: dict[str, int] = {}
+    for part in fleet.split(","):
+        instance, equals, count = (text.strip() for text in part.partition("="))
+        if not instance or not equals:
+            raise BadInput("write INSTANCE=COUNT[,INSTANCE=COUNT...]", where, fleet)
+        if not (count.isascii() and count.isdigit() and 1 <= int(count[:9]) <= MOST):
+            raise BadInput(f"a count is a whole number from 1 to {MOST:,}", where, count)
+        if instance in counts:
+            raise BadInput("the same instances twice", where, instance)
+        counts[instance] = int(count)
+    return counts
 
 
 def _planner(name: str, counts: dict[str, int], deployment: Deployment) -> tuple[Static, Deployment]:

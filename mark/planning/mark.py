@@ -1,59 +1,63 @@
-"""`mark`: every instance must pay for itself, in expected dollars over the forecast.
+"""`mark`: the fleet over the next minutes that costs the fewest expected dollars, launches and overflow included.
 
-Stack instances on top of each other: the one that brings the capacity from x to x + C serves, in step h, on average
+In step t capacity x leaves E[D_t - S(D_t, x)] requests/s over, D_t being the load that is believed and S(D, x) what
+bouncers serve of it in time: a queueing formula (`overflow_rps`, `late_share`). With a price for each of them that is
+a convex function of x by step, and how many of which offer to hold in each step, launches at their price and a boot
+ahead, is a `Program` (mark/planning/program.py), solved exactly where it is small and nearly so where not (`solve`).
+Only what it holds now and launches now is carried out; a minute later it is solved anew.
 
-    E[S(D_h, x + C)] - E[S(D_h, x)]   requests/s,
+So load that comes with probability q is covered when q x (functions saved) exceeds the price, a newsvendor's choice
+with the launch as its set-up cost; and what runs is swapped for something cheaper where that pays for the launch. What
+is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
 
-D_h being the load that is believed and S(D, x) what bouncers serve of it (`overflow_rps`: a queueing formula). Each of
-them would cost a function's price otherwise; the instance costs P a second, and O to launch. Let s(e) be what it saves
-less what it costs over the next e steps. Then
-
-    it runs       keep it just when max_e s(e) > max(0, the best that stopping now and launching again later could gain)
-    it does not   launch it when serving pays in the first step it could be ready in, b, and max_e s(e) - s(b) > O
-
-and this is a newsvendor's choice with the launch as its set-up cost: load that comes with probability q is covered
-when q x (functions saved) exceeds the price. O is also what keeps it from flapping: what was launched stays until
-idling costs more than launching it again. How many of which offer: what runs at the bottom, then the cheapest
-request/s, then dearer but smaller instances, so many of each that the whole stack gains most.
-
-Where functions cannot answer within RT_max (or there are none), nothing is shed: what exceeds the capacity queues and
-makes those behind it late too. Then S(D, x) = min(D, x) with D as unsteady as Poisson arrivals over RT_max, and a miss
-is priced so that nearly all of the load is covered, see `MISS_PRICE`.
+Where functions cannot answer within RT_max (or there are none), nothing is shed: all requests queue, and in a minute
+whose load exceeds the capacity nearly all of them are late. So the tail of the forecast counts, and a miss is priced
+so that nearly all of it is covered, see `MISS_PRICE`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.fleet import Fleet, Phase
 from mark.domain.load import FloatArray, Forecast
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import Deployment
-from mark.planning.mark_paper import buyable, standbys
+from mark.planning.burst import Burst, Lasting, carrier
+from mark.planning.mark_paper import buyable
 from mark.planning.port import Situation
+from mark.planning.program import Program, overflow_usd, wanted_now
+from mark.planning.solve import solve
+from mark.planning.spot import DISK_USD_PER_HOUR, Pools, Terms, boot_usd, planned_standbys, within
 
 IntArray = NDArray[np.int64]
 
 STEP_S = 60.0
-HORIZON = 20  # steps: what lies beyond hardly changes whether to launch or to keep, at launch costs of minutes
-PENDING_S = 20.0  # of a boot that are not billed
-# Where overflow cannot be shed to functions: of nominal capacity, as arrivals don't come just when a worker is free.
-USABLE = 0.95
+HORIZON = 40  # steps: what lies beyond hardly changes whether to launch, keep or swap, at launch costs of minutes
 # A request that overflows to a function slower than RT_max, or to none, is priced so many times what the same request
 # costs on the cheapest full instance, times 1 / (1 - SL_min).
 MISS_PRICE = 0.5
 # The load within a step, as three equally good points of a normal (Gauss-Hermite): deviations and weights.
 _WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
+_SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
+_ALL = np.ones(1)
 _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
-_WEIGHTS = np.repeat([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0], len(_LEVELS)) / len(_LEVELS)
+_EQUAL = np.full(10, 0.1)
+# Where a minute that is too small is lost, its tail decides: 19 rates for a twentieth each, then 0.95-0.98, 0.98-1.
+_WITH_TAIL = np.concatenate([np.arange(1, 39, 2) / 40.0, [0.965, 0.99]])
+_TAIL_WEIGHTS = np.concatenate([np.full(19, 0.05), [0.03, 0.02]])
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
+TIME_BUDGET_S = 2.0  # of an integer program, for those who ask for it and where the plan is not proven before
 _GRID = 48  # levels of load at which savings are worked out; linear between
-_BUNDLES = 16  # at most so many places for one kind when the kinds above it are weighed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ class Savings:
 
     served: FloatArray  # (levels + 1, steps + 1)
     spacing_rps: float
+
+    @property
+    def steps(self) -> int:
+        return int(self.served.shape[1]) - 1
 
     def between(self, low_rps: FloatArray, high_rps: FloatArray) -> FloatArray:
         """Served by the capacity from `low_rps` to `high_rps`, by number of steps: (K, steps + 1)."""
@@ -73,6 +81,10 @@ class Savings:
         low = place.astype(np.int64)
         weight = (place - low)[..., None]
         return np.asarray(self.served[low] * (1.0 - weight) + self.served[low + 1] * weight, dtype=np.float64)
+
+
+def _normal_at(levels: FloatArray) -> FloatArray:
+    return np.array([NormalDist().inv_cdf(float(level)) for level in levels])
 
 
 def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
@@ -93,6 +105,17 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
     return np.asarray(np.where(capacity_rps > 0.0, np.minimum(turned_away, most), load_rps))
 
 
+def late_share(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
+    """Share of requests that wait longer than `patience_s` where nobody is turned away, so that all of them queue.
+
+    The same motion with no upper end: its stationary distribution is exponential (Harrison 1985, section 1.9), so
+    P(wait > w) = exp(-2 (C - L) C w / L), and all are late where the load exceeds the capacity. The kernel confirms
+    it: docs/policies.md. Arguments broadcast.
+    """
+    exponent = 2.0 * np.maximum(0.0, capacity_rps - load_rps) * capacity_rps * patience_s / load_rps
+    return np.asarray(np.exp(-np.minimum(exponent, 700.0)))
+
+
 def savings(forecast: Forecast, patience_s: float, backlog_s: float | None = None, steps: int = HORIZON) -> Savings:
     """What capacity would serve, expected over the forecast's quantiles and the unrest within a step.
 
@@ -101,92 +124,230 @@ def savings(forecast: Forecast, patience_s: float, backlog_s: float | None = Non
     counts as not served.
     """
     steps = min(steps, forecast.steps)
-    place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
+    points, weights = (_LEVELS, _EQUAL) if backlog_s is None else (_WITH_TAIL, _TAIL_WEIGHTS)
+    place = np.interp(points, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
     low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
     high = np.minimum(low + 1, len(forecast.levels) - 1)
     weight = (place - low)[:, None]
     mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
-    # What 5 s peaks show beyond Poisson arrivals, which `overflow_rps` knows of.
+    # Beyond the highest level as far as a normal distribution goes on.
+    mean += (mean - middle) * (np.maximum(_normal_at(points) / _normal_at(forecast.levels[-1:]), 1.0) - 1.0)[:, None]
+    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
-    beyond = np.maximum(0.0, unrest - middle / 5.0) / middle**2
-    poisson = 0.0 if backlog_s is None else mean / backlog_s
-    deviation = np.sqrt(poisson + beyond * mean**2)
-    # (3, 10, steps)
-    demand = np.asarray(np.maximum(1e-9, mean + _WITHIN[:, None, None] * deviation), dtype=np.float64)
+    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / middle * mean
+    # (3, points, steps), or (1, points, steps) where nothing is known of the unrest within a step
+    within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
+    demand = np.asarray(np.maximum(1e-9, mean + within_step[:, None, None] * deviation), dtype=np.float64)
     highest = float(demand.max())
     # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
-    top_rps = highest if backlog_s is not None else max(1.25 * highest, highest + 4.0 / patience_s)
+    top_rps = max(1.25 * highest, highest + 4.0 / patience_s)
     spacing_rps = max(top_rps, 1e-9) / _GRID
     levels = spacing_rps * np.arange(_GRID + 1)
-    # For all levels at once, and the expectation as one product: (30) x (30, levels x steps)
+    # For all levels at once, and the expectation as one product: (points) x (points, levels x steps)
     load = demand.reshape(-1, 1, steps)
     if backlog_s is None:
         served_rps = load - overflow_rps(load, np.asarray(levels[:, None], dtype=np.float64), patience_s)
     else:
-        served_rps = np.minimum(load, levels[:, None])
+        served_rps = load * (1.0 - late_share(load, np.asarray(levels[:, None], dtype=np.float64), patience_s))
+    weights = np.outer(shares, weights).ravel()
     covered = served_rps.reshape(-1, (_GRID + 1) * steps)
     served = np.zeros((_GRID + 1, steps + 1))
-    np.cumsum((_WEIGHTS @ covered).reshape(_GRID + 1, steps), axis=1, out=served[:, 1:])
+    np.cumsum((weights @ covered).reshape(_GRID + 1, steps), axis=1, out=served[:, 1:])
     return Savings(served, spacing_rps)
 
 
 class Mark:
-    """Expected dollars, step by step of capacity, behind the port `Planner`. It needs no memory."""
+    """Expected dollars behind the port `Planner`. It remembers burstables. `how` its program is solved: see `solve`."""
 
     needs_forecast = True
     monitors_slo = True
     replans = True
 
-    def __init__(self, name: str, deployment: Deployment) -> None:
+    def __init__(self, name: str, deployment: Deployment, how: str = "auto") -> None:
         self.name = name
-        self._deployment = deployment
+        self._how, self._deployment = how, deployment
         chosen = buyable(deployment)
-        self._offers = tuple(deployment.offers[i] for i in chosen)
-        self._names = tuple(offer.name for offer in self._offers)
-        self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
-        self._launch_usd = np.array([o.usd_per_s * max(0.0, o.boot.mean_s - PENDING_S) for o in self._offers])
-        self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
         rt_max_s = deployment.slo.rt_max_s
         candidates = [deployment.candidates[i] for i in chosen]
         slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
         self._patience_s = max(slack_s, 0.01 * rt_max_s)
         sheds = deployment.function is not None and deployment.function.warm_s <= rt_max_s
         self._backlog_s = None if sheds else rt_max_s
-        self._usable = 1.0 if sheds else USABLE
-        self._usable_rps = np.array([self._usable * c.capacity_rps for c in candidates])
-        self._worth_buying = _undominated(self._usable_rps, self._usd_per_step / self._usable_rps)
+        if how == "auto" and not sheds:
+            self._how = "fast"  # misses are priced so high that proofs take seconds
+        carries = carrier(deployment)
+        if carries is not None:
+            chosen += (carries,)
+        usable_rps = [deployment.candidates[i].capacity_rps for i in chosen]
+        # From here on an offer is a pool's first member.
+        self._pools = Pools([deployment.offers[i] for i in chosen], usable_rps)
+        self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
+        self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
+        self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
+        self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
+        self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
+        self._committed = np.array([deployment.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
+        self._burst = None
+        if carries is not None:
+            self._burst = Burst(deployment.offers[carries], self._offers.index(deployment.offers[carries]))
         self._usd_per_overflow, self._overflow = self._price_of_overflow()
 
     def begin(self) -> None:
         return None
 
     def plan(self, situation: Situation, memory: Any) -> tuple[Plan, Any]:
+        those: tuple[Lasting, ...] = ()
+        leaving: tuple[int, ...] = ()
+        if self._burst is not None:
+            memory, those = self._burst.look(situation.fleet, memory or (), situation.now_s)
+            leaving = self._burst.spent(situation.fleet, those)
+            left = tuple(i for i in situation.fleet.instances if i.number not in leaving)
+            situation = replace(situation, fleet=Fleet(left))
         live = situation.fleet.live()
-        running = np.array([live.get(name, 0) for name in self._names], dtype=np.int64)
+        running = self._pools.count(live)
         forecast = situation.forecast
         if forecast is None:
-            held = (Target(n, live[n], "kept: there is no forecast") for n in self._names if live[n] > 0)
-            return Plan(situation.now_s, tuple(held), notes=("no forecast: the fleet stays as it is",)), memory
+            names = [offer.name for offer in self._pools.offers if live[offer.name] > 0]
+            held = (Target(name, live[name], "kept: there is no forecast") for name in names)
+            note = "no forecast: the fleet stays as it is"
+            return Plan(situation.now_s, tuple(held), notes=(note,), leaving=leaving), memory
         if not self._offers:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(situation.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
         saved = savings(forecast, self._patience_s, self._backlog_s)
-        counts, limited = self._stack(saved, running, situation.first)
+        terms = self._pools.terms(situation.beliefs, situation.now_s, self._usd_per_overflow)
+        pool, program = self._program(saved, running, terms, situation)
+        stay = 0
+        if self._burst is not None:
+            program, stay = self._burst.revised(program, those, memory, situation.now_s)
+        solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
+        # Columns of one pool together: those that are committed and those that are not.
+        counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
+        if self._burst is not None:
+            counts[self._burst.place] += stay
+        kept, spare = counts, np.zeros_like(counts)
+        if not situation.first:
+            kept, spare = self._with_spares(counts, running, situation, float(forecast.mean_at(0.5)[0]))
         served_rps = float(saved.at(counts @ self._usable_rps)[1])
         plan = Plan(
             at_s=situation.now_s,
-            targets=self._targets(counts, running, forecast, situation.first),
+            targets=self._targets(kept, spare, running, live, terms, forecast, situation.first),
             predictor=forecast.predictor,
-            standbys=standbys(
-                self._deployment,
-                sum(int(n) for n, offer in zip(counts, self._offers, strict=True) if offer.market is Market.SPOT),
-            ),
+            standbys=self._standbys(counts, situation, terms),
             warm=self._warm(float(saved.served[-1, 1]) - served_rps),
-            notes=("stopped at the service's limit of instances or $/h",) if limited else (),
-            capacity_rps=float(counts @ self._usable_rps) / self._usable,
+            notes=("stopped at the service's limit of instances or $/h",) if self._limited(counts) else (),
+            capacity_rps=float(counts @ self._usable_rps),
+            solver=f"{solution.solver}, {solution.status}",
+            leaving=leaving,
         )
         return plan, memory
+
+    def _program(
+        self, saved: Savings, running: IntArray, terms: Terms, situation: Situation
+    ) -> tuple[IntArray, Program]:
+        """What is to be decided, and the pool of each column: first all pools at their price, then those committed."""
+        service = self._deployment.service
+        free = np.flatnonzero(self._committed)
+        pool = np.concatenate([np.arange(len(self._offers)), free])
+        committed = np.minimum(running, self._committed)
+        usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
+        most = np.where(terms.buyable, service.max_instances, running - committed)
+        overflow = overflow_usd(saved.served, None, self._usd_per_overflow, STEP_S)
+        late_rps = self._late_rps(situation, saved.steps)
+        return pool, Program(
+            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free))]),
+            launch_usd=np.concatenate([self._launch_usd, np.zeros(len(free))]),
+            capacity_rps=self._usable_rps[pool],
+            boot_steps=self._boot_steps[pool],
+            running=np.concatenate([running - committed, committed[free]]),
+            most=np.concatenate([most, self._committed[free]]),
+            overflow_usd=without(overflow, late_rps / saved.spacing_rps),
+            spacing_rps=saved.spacing_rps,
+            max_instances=service.max_instances,
+            max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
+            first=situation.first,
+        )
+
+    def _late_rps(self, situation: Situation, steps: int) -> FloatArray:
+        """Capacity of what boots, in the steps before it is expected to serve: (steps,). The overdue may come next."""
+        late_rps = np.zeros(steps)
+        pools = self._pools
+        usable_rps = {pools.offers[i].name: self._usable_rps[k] for k, m in enumerate(pools.members) for i in m}
+        for i in situation.fleet.instances:
+            if i.phase is Phase.PENDING and i.doomed_s is None and not i.standby and i.offer in usable_rps:
+                left_s = math.inf if i.ready_s is None else i.ready_s - situation.now_s
+                late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
+        return late_rps
+
+    def _limited(self, counts: IntArray) -> bool:
+        service = self._deployment.service
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
+        left = service.max_usd_per_hour - float(counts @ usd_per_hour)
+        return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
+
+    def _with_spares(
+        self, counts: IntArray, running: IntArray, situation: Situation, load_rps: float
+    ) -> tuple[IntArray, IntArray]:
+        """`counts` with spares for what was interrupted, as far as limits allow; and how many of them are spares."""
+        there = [i for i in situation.fleet.instances if i.phase is not Phase.STOPPED]
+        ready = self._pools.count(
+            Counter(i.offer for i in there if i.phase is Phase.READY and i.doomed_s is None and not i.standby)
+        )
+        need = self._missing(counts, running, ready, situation, load_rps)
+        if not need.any():
+            return counts, np.zeros_like(counts)
+        spares = self._pools.spares(need, self._usd_per_overflow)
+        service, price = self._deployment.service, {o.name: o.usd_per_hour for o in self._deployment.offers}
+        possible = within(
+            np.maximum(counts, ready + need + spares),
+            running,
+            np.array([o.usd_per_hour for o in self._offers]),
+            service.max_instances - len(there),
+            service.max_usd_per_hour - sum(price[i.offer] for i in there),
+        )
+        kept = np.maximum(counts, possible)
+        return kept, np.clip(kept - ready - need, 0, spares)
+
+    def _missing(
+        self, counts: IntArray, running: IntArray, ready: IntArray, situation: Situation, load_rps: float
+    ) -> IntArray:
+        """Of what is to come: so many are missing now, because others were interrupted not long ago. (pools,)"""
+        coming = np.maximum(0, counts - ready)
+        lost_s = max((belief.lost_s for belief in situation.beliefs.values()), default=-math.inf)
+        boots_s = STEP_S * float(self._boot_steps[coming > 0].max(initial=0))
+        if situation.now_s - lost_s > 2.0 * boots_s:
+            return np.zeros_like(counts)
+        bridging_rps = sum(
+            self._deployment.candidates[self._deployment.index(i.offer)].capacity_rps
+            for i in situation.fleet.instances
+            if i.standby
+        )
+        missing_rps = load_rps - bridging_rps - float(ready @ self._usable_rps)
+        need = np.zeros_like(counts)
+        # What boots already will be there first.
+        for i in sorted(np.flatnonzero(coming), key=lambda i: -float((running[i] - ready[i]) * self._usable_rps[i])):
+            need[i] = min(int(coming[i]), math.ceil(max(0.0, missing_rps) / float(self._usable_rps[i])))
+            missing_rps -= float(need[i] * self._usable_rps[i])
+        return need
+
+    def _standbys(self, counts: IntArray, situation: Situation, terms: Terms) -> tuple[Target, ...]:
+        deployment, pools = self._deployment, self._pools
+        sold = list(zip(deployment.offers, deployment.candidates, strict=True))
+        spot = {o.name: c.capacity_rps for o, c in sold if o.market is Market.SPOT}
+        if not spot:
+            return ()
+        rates = {o.name: float(r) for o, r in zip(pools.offers, terms.interruptions_per_hour, strict=True)}
+        planned = pools.spread(counts, situation.fleet.live(), terms)
+        return planned_standbys(
+            [(o, c.capacity_rps) for o, c in sold if o.market is Market.BURSTABLE],
+            max((o.boot for o, _ in sold if o.market is Market.SPOT), key=lambda boot: boot.mean_s),
+            [(n * spot[name], rates[name]) for name, n in planned.items() if name in spot],
+            self._usd_per_overflow,
+            DISK_USD_PER_HOUR if deployment.catalog.bills_extras else 0.0,
+            Counter(i.offer for i in situation.fleet.instances if i.standby),
+            first=situation.first,
+        )
 
     def _warm(self, overflow_rps: float) -> int:
         """Environments for what is planned to overflow, since a cold start would be a miss.
@@ -200,131 +361,66 @@ class Mark:
         busy = max(0.0, overflow_rps) * function.warm_s
         return min(function.offer.concurrency, 1 + math.ceil(busy + 3.0 * math.sqrt(busy)))
 
-    def _stack(self, saved: Savings, running: IntArray, first: bool) -> tuple[IntArray, bool]:
-        """How many of each offer, and whether a limit stopped the stacking.
-
-        What runs is at the bottom, for it serves while new instances boot; each in the order of price per request/s.
-        `above[k]` is what the kinds after k gain at most when they are stacked from a level on, by level.
-        """
-        order = [int(i) for i in np.argsort(self._usd_per_step / self._usable_rps, kind="stable")]
-        kinds = [(i, True) for i in order if running[i] > 0] + [(i, False) for i in order if self._worth_buying[i]]
-        top_rps = saved.spacing_rps * _GRID
-        # One more than the service allows, so that the limit is noticed.
-        allowed = self._deployment.service.max_instances + 1
-        fills = [min(allowed, math.ceil(top_rps / float(self._usable_rps[i]))) for i, _ in kinds]
-        most = [min(int(running[i]), n) if runs else n for (i, runs), n in zip(kinds, fills, strict=True)]
-        gains = self._gains(saved, np.array([i for i, _ in kinds], dtype=np.int64), [r for _, r in kinds], first)
-        levels = np.arange(_GRID + 1.0)[:, None]
-        above = [np.zeros(_GRID + 1)]
-        for (i, _), count, gain in zip(kinds[:0:-1], most[:0:-1], gains[:0:-1], strict=True):
-            # In bundles where there are many: this only estimates what is worth leaving to the kinds above.
-            bundle = math.ceil(count / _BUNDLES)
-            size = bundle * float(self._usable_rps[i]) / saved.spacing_rps
-            _, value = _best_count(levels, size, count // bundle, _bundled(gain, bundle, size), above[0])
-            above.insert(0, value)
-        counts = np.zeros(len(self._offers), dtype=np.int64)
-        service = self._deployment.service
-        room, usd_per_hour, level = service.max_instances, service.max_usd_per_hour, 0.0
-        for k, (i, _) in enumerate(kinds):
-            size = float(self._usable_rps[i]) / saved.spacing_rps
-            best, _ = _best_count(np.array([[level]]), size, most[k], gains[k], above[k])
-            limit = min(room, math.floor(min(1e9, usd_per_hour / self._offers[i].usd_per_hour) + 1e-9))
-            count = min(int(best[0]), limit)
-            counts[i] += count
-            if count < best[0]:
-                return counts, True
-            room -= count
-            usd_per_hour -= count * self._offers[i].usd_per_hour
-            level = min(level + count * size, float(_GRID))
-        return counts, False
-
-    def _gains(self, saved: Savings, kinds: IntArray, running: list[bool], first: bool) -> FloatArray:
-        """What one instance of a kind gains, in dollars, when it is stacked from a level on: (kinds, levels)."""
-        levels = saved.spacing_rps * np.arange(_GRID + 1)
-        usable = self._usable_rps[kinds][:, None]
-        steps = saved.served.shape[1] - 1
-        low = np.broadcast_to(levels, (len(kinds), _GRID + 1))
-        worth = STEP_S * self._usd_per_overflow * saved.between(low, low + usable)
-        worth -= self._usd_per_step[kinds][:, None, None] * np.arange(steps + 1)  # s(e), (kinds, levels, steps + 1)
-        best = worth.max(axis=2)  # s(0) = 0: stopped at once
-        if first:
-            return np.asarray(best, dtype=np.float64)
-        launch_usd = self._launch_usd[kinds][:, None]
-        # Stopping now and launching again later, at the step that is worst behind it.
-        again = (worth - np.minimum.accumulate(worth, axis=2)).max(axis=2) - launch_usd
-        ready = np.minimum(self._boot_steps[kinds], steps - 1)[:, None, None]
-        at_ready = np.take_along_axis(worth, ready, axis=2)[:, :, 0]
-        after = np.take_along_axis(worth, ready + 1, axis=2)[:, :, 0]
-        later = np.where(np.arange(steps + 1) > ready, worth, -np.inf).max(axis=2)
-        launch = np.where(after > at_ready, later - at_ready - launch_usd, -launch_usd)
-        keep = np.where(best > again, best, best - again)
-        return np.where(np.array(running)[:, None], keep, launch)
-
     def _price_of_overflow(self) -> tuple[float, str]:
         """What a request costs that no instance takes, and what it becomes."""
         function = self._deployment.function
         slo = self._deployment.slo
         if function is not None and function.warm_s <= slo.rt_max_s:
             return function.usd_per_request, "function calls"
-        cheapest = float((self._usd_per_step / self._usable_rps).min(initial=np.inf)) / STEP_S
+        # Of what can be held: spot and credits may be gone, and the promise stays.
+        lasting = [i for i, o in enumerate(self._offers) if o.market not in (Market.SPOT, Market.BURSTABLE)]
+        usd_per_request = self._usd_per_step / self._usable_rps / STEP_S
+        cheapest = float(usd_per_request[lasting or slice(None)].min(initial=np.inf))
         miss = MISS_PRICE * cheapest / (1.0 - slo.attainment)
         return miss if math.isfinite(miss) else 0.0, "misses of the SLO"
 
-    def _targets(self, counts: IntArray, running: IntArray, forecast: Forecast, first: bool) -> tuple[Target, ...]:
-        live_rps = float(running @ self._usable_rps) / self._usable
+    def _targets(
+        self,
+        kept: IntArray,
+        spare: IntArray,
+        running: IntArray,
+        live: Mapping[str, int],
+        terms: Terms,
+        forecast: Forecast,
+        first: bool,
+    ) -> tuple[Target, ...]:
+        live_rps = float(running @ self._usable_rps)
+        pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
+        left = spare.copy()
         targets = []
-        for i in np.flatnonzero(counts):
+        for name, count in self._pools.spread(kept, live, terms).items():
+            i = pool_of[name]
             step = 0 if first else min(int(self._boot_steps[i]), forecast.steps - 1)
             full = 3600.0 * self._usd_per_overflow * float(self._usable_rps[i])
+            more = min(count, int(left[i]))
+            left[i] -= more
             targets.append(
                 Target(
-                    self._names[i],
-                    int(counts[i]),
+                    name,
+                    count,
                     f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {forecast.mean_at(0.9)[step]:.0f} requests/s "
                     f"at +{step * STEP_S:.0f} s against capacity {live_rps:.0f}; one costs "
-                    f"{self._offers[i].usd_per_hour:.3f} $/h and saves up to {full:.2f} $/h of {self._overflow}",
+                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of {self._overflow}"
+                    + (f"; {more} until the others serve" if more > 0 else ""),
+                    spare=more,
                 )
             )
         return tuple(targets)
 
 
-def _best_count(
-    start: FloatArray, size: float, most: int, gain: FloatArray, above: FloatArray
-) -> tuple[IntArray, FloatArray]:
-    """How many of a kind to stack from `start` (K, 1) on, at most `most`, and what that gains with what comes above.
+def without(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
+    """Overflow (T, K + 1) of a capacity of which so many `levels` (T,) do not serve yet.
 
-    `size` is the kind's capacity, `start` a level, both in spacings of the grid; `gain` and `above` are by level.
+    A plan that gives up what boots is priced as if less than nothing served: convex, and nobody cancels a boot for it.
     """
-    place = np.minimum(start + size * np.arange(most + 1), _GRID - 1e-6)
-    low = place.astype(np.int64)
-    weight = place - low
-    gains = gain[low] * (1.0 - weight) + gain[low + 1] * weight
-    total = above[low] * (1.0 - weight) + above[low + 1] * weight
-    total[:, 1:] += np.cumsum(gains[:, :-1], axis=1)
-    # The fewest of those that gain as much: an instance that gains nothing is not bought.
-    count = np.argmax(total >= total.max(axis=1, keepdims=True) - 1e-12, axis=1)
-    return count, total.max(axis=1)
-
-
-def _bundled(gain: FloatArray, bundle: int, size: float) -> FloatArray:
-    """What `bundle` instances on top of each other gain together (trapezium rule); `size` is that of all of them."""
-    if bundle == 1:
-        return gain
-    levels = np.arange(_GRID + 1.0)
-    return np.asarray(0.5 * bundle * (gain + np.interp(levels + size, levels, gain)), dtype=np.float64)
-
-
-def _undominated(usable_rps: FloatArray, usd_per_capacity: FloatArray) -> NDArray[np.bool_]:
-    """Offers that no other beats in price per request/s without being larger; equal ones: the first by name.
-
-    The load between x and x + C is the less certain the further up, so a smaller instance that is no dearer per
-    request/s gains at least as much per request/s at every level.
-    """
-    order = np.lexsort((np.arange(len(usable_rps)), usd_per_capacity, usable_rps))
-    keep = np.zeros(len(usable_rps), dtype=np.bool_)
-    cheapest = np.inf
-    for i in order:
-        if usd_per_capacity[i] < cheapest * (1.0 - 1e-9):
-            keep[i] = True
-            cheapest = float(usd_per_capacity[i])
-    return keep
+    late = np.flatnonzero(levels > 0.0)
+    if len(late) == 0:
+        return overflow_usd
+    more = math.ceil(float(levels.max()))  # the last level must still be enough
+    result = np.pad(overflow_usd, ((0, 0), (0, more)), mode="edge")
+    every = np.arange(result.shape[1], dtype=np.float64)
+    for t in late:
+        row = result[t].copy()
+        place = every - levels[t]
+        result[t] = np.where(place < 0.0, row[0] + place * (row[1] - row[0]), np.interp(place, every, row))
+    return result

@@ -16,6 +16,8 @@ from mark.planning.target_tracking import target_tracking
 
 POLICY_NAMES = (
     "mark",  # ours: expected dollars over the forecast; the default
+    "greedy",  # ours by its fast path alone: what an integer program would add
+    "ilp",  # ours by the integer program at every decision
     "mark-paper",  # the paper's greedy, as printed: what ours has to beat
     "target-tracking",  # what the paper compared itself with: a managed endpoint, over-provisioned by two
     "target-tracking-best",  # the same with the best type and batching: the strongest managed baseline
@@ -36,6 +38,10 @@ def make_policy(name: str, deployment: Deployment, evaluated: Load) -> Policy:
     match name:
         case "mark" | "oracle":
             return Policy(Mark(name, deployment), deployment, bouncers=True)
+        case "greedy":
+            return Policy(Mark(name, deployment, how="fast"), deployment, bouncers=True)
+        case "ilp":
+            return Policy(Mark(name, deployment, how="ilp"), deployment, bouncers=True)
         case "mark-paper":
             return Policy(MarkPaper(deployment), deployment, bouncers=True)
         case "target-tracking" | "target-tracking-best":

@@ -10,6 +10,7 @@ from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import Deployment
+from mark.planning.spot import Belief
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Situation:
 
     `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
     once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap).
-    `utilization` is the busy share of the ready instances of an offer over the last minute.
+    `utilization` is the busy share of the ready instances of an offer over the last minute. `beliefs` is what was seen
+    of the market of an offer; an offer that is not named was never refused nor interrupted.
     """
 
     now_s: float
@@ -28,6 +30,7 @@ class Situation:
     last_minute_rps: float | None = None
     utilization: Mapping[str, float] = field(default_factory=dict)
     first: bool = False
+    beliefs: Mapping[str, Belief] = field(default_factory=dict)
 
 
 class Planner(Protocol):
@@ -36,7 +39,9 @@ class Planner(Protocol):
     name: str
     needs_forecast: bool
     monitors_slo: bool  # does the controller's SLO monitor act beside it?
-    replans: bool  # may it be asked between ticks, when more arrives than was believed?
+    # May it be asked again between ticks, when more arrives than was believed, something is interrupted or the market
+    # refuses a launch? Where not, the controller buys the nearest thing itself.
+    replans: bool
 
     def begin(self) -> Any:
         """The memory of a policy that has not planned yet."""

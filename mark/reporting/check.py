@@ -8,7 +8,7 @@ from mark.catalog.services import SERVICE_NAMES
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.domain.cells import is_file
 from mark.profiling.table import load_profiles
-from mark.reporting.words import count, duration, number
+from mark.reporting.words import count, duration, number, usd
 from mark.simulation.inputs import open_deployment
 from mark.simulation.request import RunRequest
 from mark.workload.info import trace_info
@@ -39,6 +39,9 @@ def _service(name: str) -> str:
     deployment = open_deployment(RunRequest(trace="", service=name))
     function = deployment.function.offer.name if deployment.function is not None else "no function"
     parts = [f"ok, a service that can buy {len(deployment.offers)} offers and {function}"]
+    if committed := deployment.service.committed:
+        counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
+        parts.append(f"{counts} committed for {usd(deployment.committed_usd_per_hour)}/h, run or not")
     reasons: dict[str, list[str]] = {}
     for kind, reason in deployment.skipped:
         reasons.setdefault(reason, []).append(kind)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mark.domain.load import Forecast
+from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import forecasters
@@ -52,34 +52,22 @@ def backtest_table(found: Backtest, dollars: Dollars | None) -> RenderableType:
 
 def render_backtest(found: Backtest, dollars: Dollars | None) -> str:
     """The whole page; it needs nothing else, no network and no server."""
-    from plotly.offline import get_plotlyjs
-
-    first, *more = _takeaway(found) or ["How good the forecasts were"]
-    rows = [[name, *_cells(found, name)] for name in found.scores]
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in _notes(found, dollars))
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>mark: forecasts of {html.escape(found.split.trace)}</title>",
-            f"<style>{files('mark.reporting').joinpath('page.css').read_text('utf-8')}</style>",
-            f"<script>{get_plotlyjs()}</script>",
-            "</head><body><main><header><p class=kicker>mark · backtest</p>",
-            f"<h1>{html.escape(first)}</h1>",
-            *(f"<p>{html.escape(sentence)}</p>" for sentence in more),
-            f"<p class=facts>{html.escape(_headline(found))}</p></header>",
-            _section("Scores", _grid([head.replace("\n", " ") for head in _HEADS], rows), _SCORES_LEAD),
-            _section("In dollars", _grid(["policy", *_DOLLAR_HEADS], _dollar_rows(dollars)), _DOLLARS_LEAD)
+    notes = _notes(found, dollars)
+    return html_page(
+        title=f"mark: forecasts of {found.split.trace}",
+        kicker="mark · backtest",
+        sentences=_takeaway(found) or ["How good the forecasts were"],
+        facts=_headline(found),
+        sections=[
+            section("Scores", grid([head.replace("\n", " ") for head in _HEADS], _score_rows(found)), _SCORES_LEAD),
+            section("In dollars", grid(["policy", *_DOLLAR_HEADS], _dollar_rows(dollars)), _DOLLARS_LEAD)
             if dollars is not None
             else "",
-            _section("Fans against the truth", _div(fans_figure(found)), _FANS_LEAD),
-            _section("CRPS by horizon", _div(crps_figure(found)), "Requests a second; less is better."),
-            _section("Coverage by horizon", _div(coverage_figure(found)), _COVERAGE_LEAD),
-            _section("Notes", f"<ul>{notes}</ul>") if notes else "",
-            "<footer>Made by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
-            "</main></body></html>\n",
-        ]
+            section("Fans against the truth", drawn(fans_figure(found)), _FANS_LEAD),
+            section("CRPS by horizon", drawn(crps_figure(found)), "Requests a second; less is better."),
+            section("Coverage by horizon", drawn(coverage_figure(found)), _COVERAGE_LEAD),
+            section("Notes", bullets(notes)) if notes else "",
+        ],
     )
 
 
@@ -121,7 +109,7 @@ def fans_figure(found: Backtest) -> Figure:
     figure.update_xaxes(title_text="minutes from the origin", row=len(names))
     figure.update_yaxes(rangemode="tozero")
     figure.update_annotations(font_size=12.5)  # the titles of rows and columns
-    return _styled(figure, 60 + 190 * len(names))
+    return styled(figure, 60 + 190 * len(names))
 
 
 def crps_figure(found: Backtest) -> Figure:
@@ -148,7 +136,7 @@ def _fan(found: Backtest, forecast: Forecast, colour: str, legend: bool) -> list
     def band(levels: tuple[float, float], name: str, opacity: float) -> dict[str, Any]:
         low, high = (forecast.mean_at(level) for level in levels)
         x, y = np.concatenate([ahead, ahead[::-1]]), np.concatenate([low, high[::-1]])
-        return line(x, y, name, mode="lines", line_width=0, fill="toself", fillcolor=_faint(colour, opacity))
+        return line(x, y, name, mode="lines", line_width=0, fill="toself", fillcolor=faint(colour, opacity))
 
     def line(x: Any, y: Any, name: str, **more: Any) -> dict[str, Any]:
         shared = {"legendgroup": name, "showlegend": legend, "hoverinfo": "skip" if "fill" in more else "x+y+name"}
@@ -186,37 +174,7 @@ def _by_horizon(found: Backtest, lines: Sequence[tuple[str, str]], y_title: str)
             )
     figure.update_xaxes(title_text="minutes from the origin to the end of the step")
     figure.update_yaxes(title_text=y_title, rangemode="tozero")
-    return _styled(figure, 340)
-
-
-def _styled(figure: Figure, height: int) -> Figure:
-    axis = {"gridcolor": "#eef2f6", "linecolor": "#cbd5e1", "zeroline": False, "automargin": True}
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(**axis)
-    return figure.update_layout(
-        template="none",
-        height=height,
-        font={"family": "system-ui, sans-serif", "size": 12.5, "color": "#475569"},
-        margin={"l": 56, "r": 24, "t": 36, "b": 44},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": 1.0 + 26.0 / height, "yanchor": "bottom", "x": 0},
-        showlegend=True,
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#94a3b8", "activecolor": "#0f172a"},
-    )
-
-
-def _faint(colour: str, opacity: float) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
-
-
-def _div(figure: Figure) -> str:
-    """The figure as HTML; plotly escapes what could end its script element."""
-    from plotly.io import to_html
-
-    config = {"displaylogo": False, "responsive": True}
-    return str(to_html(figure, config=config, include_plotlyjs=False, full_html=False))
+    return styled(figure, 340)
 
 
 # -- words and cells ---------------------------------------------------------------------------------------------------
@@ -236,6 +194,10 @@ def _cells(found: Backtest, name: str) -> list[str]:
         number(score.update_ms),
         number(score.predict_ms),
     ]
+
+
+def _score_rows(found: Backtest) -> list[list[str]]:
+    return [[name, *_cells(found, name)] for name in found.scores]
 
 
 def _dollar_rows(dollars: Dollars) -> list[list[str]]:
@@ -300,16 +262,3 @@ def _horizon_heads(found: Backtest) -> list[str]:
 
 def _rate(rps: float) -> str:
     return milliseconds(rps) if rps >= 1e4 else f"{rps:.4g}" if np.isfinite(rps) else "-"
-
-
-def _section(title: str, body: str, lead: str = "") -> str:
-    return f"<section><h2>{title}</h2>{f'<p class=lead>{lead}</p>' if lead else ''}{body}</section>"
-
-
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th scope=col>{html.escape(text)}</th>" for text in heads)
-    body = "".join(
-        f"<tr><th scope=row>{html.escape(first)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
-        for first, *cells in rows
-    )
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

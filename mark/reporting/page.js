@@ -28,19 +28,57 @@
   const body = document.querySelector("#decisions tbody");
   let policy;
 
+  function element(tag, text) {
+    const made = document.createElement(tag);
+    made.textContent = text;
+    return made;
+  }
+
+  // Below a decision: what was believed, and what it was weighed against.
+  function unfold(row, button, [words, , heads, choices]) {
+    const open = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!open));
+    if (open) { row.nextSibling.remove(); return; }
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    for (const text of heads) head.append(element("th", text));
+    const rows = table.createTBody();
+    for (const choice of choices) {
+      const line = rows.insertRow();
+      for (const text of choice) line.insertCell().textContent = text;
+    }
+    const below = document.createElement("tr");
+    const cell = below.insertCell();
+    cell.colSpan = 4;
+    cell.append(element("p", words), table);
+    below.className = "why";
+    row.after(below);
+  }
+
   function list() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = policy.decisions.filter(([, text, outcome]) => {
       const line = `${text} ${outcome}`.toLowerCase();
       return words.every((word) => line.includes(word));
     });
-    body.replaceChildren(...rows.map(([at, text, outcome]) => {
+    body.replaceChildren(...rows.map(([at, text, outcome, place]) => {
       const row = document.createElement("tr");
-      for (const cell of [clock(at), text, outcome]) row.insertCell().textContent = cell;
+      const weighed = place === null ? undefined : policy.weighed[place];
+      const time = row.insertCell();
+      for (const cell of [text, weighed ? weighed[1] : "", outcome]) row.insertCell().textContent = cell;
+      if (!weighed) time.textContent = clock(at);
+      else {
+        const button = element("button", clock(at));
+        button.type = "button";
+        button.setAttribute("aria-expanded", "false");
+        button.addEventListener("click", () => unfold(row, button, weighed));
+        time.append(button);
+      }
       return row;
     }));
     const cut = policy.decided > policy.decisions.length ? `, the first ${policy.decisions.length} of ${policy.decided} are in this file` : "";
     shown.textContent = `${rows.length} shown${cut}`;
+    body.querySelector("button")?.click();
   }
 
   function choose(button) {

@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from mark.planning.alternatives import KEPT, NONE
 from mark.reporting import plots
+from mark.reporting.attribution import TITLE, attribution_rows
+from mark.reporting.explain import believed_words, saved_words
 from mark.reporting.takeaway import (
     MARKETS,
     best,
@@ -29,14 +32,21 @@ from mark.reporting.takeaway import (
 from mark.reporting.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
 
 if TYPE_CHECKING:
+    from mark.planning.alternatives import Weighed
     from mark.reporting.sensitivity import Variation
+    from mark.simulation.attribution import Attribution
     from mark.simulation.result import SimulationResult
 
 MOST_DECISIONS = 1000
+MOST_CHOICES = 6  # alternatives shown beside a decision
 
 
-def render_report(results: Mapping[str, SimulationResult], sensitivity: Sequence[Variation] = ()) -> str:
-    """The whole page. `results` by policy name, one or more."""
+def render_report(
+    results: Mapping[str, SimulationResult],
+    sensitivity: Sequence[Variation] = (),
+    attribution: Mapping[str, Attribution] | None = None,
+) -> str:
+    """The whole page. `results` by policy name, one or more; `attribution` of some of them."""
     from plotly.offline import get_plotlyjs
 
     first = next(iter(results.values()))
@@ -51,8 +61,9 @@ def render_report(results: Mapping[str, SimulationResult], sensitivity: Sequence
                 "load": plots.load_figure(result),
                 "fleet": plots.fleet_figure(result),
                 "bill": plots.bill_figure(result),
-                "decisions": [[d.at_s, d.text, d.outcome] for d in result.decisions[:MOST_DECISIONS]],
+                "decisions": [[d.at_s, d.text, d.outcome, d.weighed] for d in result.decisions[:MOST_DECISIONS]],
                 "decided": len(result.decisions),
+                "weighed": [_weighed(weighed) for weighed in result.weighed],
             }
             for name, result in results.items()
         ],
@@ -77,6 +88,7 @@ def render_report(results: Mapping[str, SimulationResult], sensitivity: Sequence
             "</header>",
             f"<section class=cards>{''.join(_card(name, results) for name in results)}</section>",
             _section("Policies side by side", _outcomes(results)),
+            _attribution(attribution or {}),
             _section(
                 "Bill over time",
                 "<div class=plot data-shared=bills></div>",
@@ -174,9 +186,47 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
         "<h3>Bill by market</h3><div class=plot data-own=bill></div>"
         "<h3>Decisions and why</h3><p class=tools><input type=search id=filter "
         'placeholder="filter: launch, spot, forecast ..." aria-label="filter decisions"><span id=shown></span></p>'
-        "<div class=scroll><table id=decisions><thead><tr><th>time</th><th>decision</th><th>outcome</th></tr></thead>"
-        "<tbody></tbody></table></div></section>"
+        "<div class=scroll><table id=decisions><thead><tr><th>time</th><th>decision</th><th>saves</th><th>outcome</th>"
+        "</tr></thead><tbody></tbody></table></div>"
+        "<p class=lead>Saves: expected dollars an hour, over the minutes that a plan looks ahead, against leaving the "
+        "fleet as it is. Open a line to see what was believed and what else would have cost how much.</p></section>"
     )
+
+
+def _weighed(weighed: Weighed) -> list[Any]:
+    """What a decision was weighed against, for the page's script: words, saving, and rows of a table."""
+    chosen = weighed.chosen
+    rows = [
+        [
+            f"chosen: {one.fleet}" if one is chosen else one.label,
+            rate(one.capacity_rps),
+            usd(one.instances_usd_per_hour),
+            usd(one.launches_usd_per_hour),
+            usd(one.overflow_usd_per_hour),
+            usd(one.usd_per_hour),
+            "" if one is chosen else f"{one.usd_per_hour - chosen.usd_per_hour:+.2f}",
+        ]
+        for place, one in enumerate((chosen, *weighed.alternatives))
+        if place <= MOST_CHOICES or one.label in (KEPT, NONE)
+    ]
+    overflow = "overflow $/h" if weighed.overflow == "function calls" else "misses, as priced $/h"
+    heads = ["fleet", "holds /s", "instances $/h", "launches $/h", overflow, "total $/h", "against chosen"]
+    words = f"{believed_words(weighed.belief)} {saved_words(weighed)}"
+    words += f" Averaged over the next {duration(weighed.over_s)}; overflow means {weighed.overflow}."
+    kept = weighed.saved_against_kept_usd_per_hour
+    return [words, "" if kept is None else f"{usd(kept)}/h", heads, rows]
+
+
+def _attribution(found: Mapping[str, Attribution]) -> str:
+    if not found:
+        return ""
+    rows = []
+    for name, *amounts, meaning in attribution_rows(found):
+        cells = "".join(f"<td>{amount}</td>" for amount in amounts)
+        rows.append(f"<tr><th scope=row>{name}</th>{cells}<td class=words>{meaning}</td></tr>")
+    lead = "From the proven bound to the bill, in dollars. Each part is a run in a better world, or a plan that knows "
+    lead += "every arrival; the sum is exact."
+    return _section(TITLE, _grid(["", *(_html(name) for name in found), ""], rows), lead)
 
 
 def _sensitivity(rows: Sequence[Variation]) -> str:

@@ -47,7 +47,7 @@ def sensitivity(
     `requests` and `base` hold, by policy name, what was asked and what came out of it. Errors of `run` pass through.
     """
     changed = [
-        replace(request, sensitivity=change, with_bound=False)
+        replace(request, sensitivity=change, with_bound=False, explain=False)
         for _, change in VARIATIONS
         for request in requests.values()
     ]

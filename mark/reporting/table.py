@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mark.reporting.attribution import attribution_table
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.takeaway import (
     MARKETS,
@@ -32,16 +33,21 @@ if TYPE_CHECKING:
 
     from mark.domain.offer import Catalog
     from mark.reporting.sensitivity import Variation
+    from mark.simulation.attribution import Attribution
     from mark.simulation.result import SimulationResult
 
 
-def compare_table(results: Mapping[str, SimulationResult]) -> RenderableType:
-    """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market and the words."""
+def compare_table(
+    results: Mapping[str, SimulationResult], attribution: Mapping[str, Attribution] | None = None
+) -> RenderableType:
+    """Policies side by side: bill, saving, SLO, latency, overflow, regret; then the bill by market, where the dollars
+    above the bound go, and the words."""
     return page(
         _headline(next(iter(results.values()))),
         _outcomes(results),
         text("The bill by market ($)", "bold"),
         _markets(results),
+        *attribution_table(attribution or {}),
         *sentences(takeaway(results)),
         *small_print(notes(results)),
     )

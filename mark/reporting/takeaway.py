@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from mark.domain.bill import Bill
@@ -21,6 +21,24 @@ def kept(result: SimulationResult) -> bool | None:
     """Did the run keep its SLO? None when there was no request to keep it for."""
     attainment = result.slo_result.attainment
     return None if attainment is None else attainment >= result.slo.attainment
+
+
+def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
+    """By name and case: who kept the promise in every case, and where the others missed it."""
+    missed = {
+        name: [f"{case} ({percent(run.slo_result.attainment)})" for case, run in cases.items() if kept(run) is False]
+        for name, cases in runs.items()
+    }
+    able = [name for name, cases in missed.items() if not cases]
+    return [
+        *([f"{listed(able)} kept the promise in every case."] if able else []),
+        *(f"{name} missed the promise for {listed(cases)}." for name, cases in missed.items() if cases),
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def overflow_share(result: SimulationResult) -> float | None:

@@ -28,3 +28,14 @@ def destination(instance_s: float, function_s: float, horizon_s: float) -> int:
     if function_s <= horizon_s + TOLERANCE_S or function_s < instance_s:
         return FUNCTION
     return INSTANCE
+
+
+def promised_s(horizon_s: float, function_s: float) -> float:
+    """How long a batch keeps its promise by letting nobody join who would break it (`batching.joins`).
+
+    For the horizon where functions take who is not let in, or nobody does. Where functions are slower than that, who
+    is not let in waits behind and needs a batch of its own: small batches at half the throughput keep a queue for hours
+    that full ones end in seconds. So then batches fill.
+    """
+    slow = horizon_s + TOLERANCE_S < function_s < NEVER_S
+    return NEVER_S if slow else horizon_s

@@ -30,19 +30,23 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
 def bound(request: RunRequest) -> tuple[Bound, Bound, int]:
     """The lower bound with no late request, with (1 - SL_min) of them late, and the number of requests."""
     inputs = open_inputs(request)
-    fine_s = bin_width_s(inputs.service.slo)
-    counts = np.zeros(int(np.ceil(inputs.duration_s / fine_s)) + 1, dtype=np.int64)
-    for times, _ in inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed):
-        if len(times):
-            places = (times / fine_s).astype(np.int64)
-            counts[places[0] : places[-1] + 1] += np.bincount(places - places[0])
-    problem = bound_problem(inputs, counts, fine_s)
-    total = int(counts.sum())
+    problem, total = drawn_problem(inputs)
     at_zero, within_slo = (
         with_extras(lower_bound(problem, late), inputs, total)
         for late in (0.0, (1.0 - inputs.service.slo.attainment) * total)
     )
     return at_zero, within_slo, total
+
+
+def drawn_problem(inputs: Inputs) -> tuple[BoundProblem, int]:
+    """The problem of a part without a run, and the number of its requests."""
+    request, fine_s = inputs.request, bin_width_s(inputs.service.slo)
+    counts = np.zeros(int(np.ceil(inputs.duration_s / fine_s)) + 1, dtype=np.int64)
+    for times, _ in inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed):
+        if len(times):
+            places = (times / fine_s).astype(np.int64)
+            counts[places[0] : places[-1] + 1] += np.bincount(places - places[0])
+    return bound_problem(inputs, counts, fine_s), int(counts.sum())
 
 
 def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:

@@ -104,6 +104,7 @@ class SimulatedCloud:
     an offer the market has at a time (not named: any number). `max_instances` is the account's limit on instances that
     are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
     on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
+    So many instances of an offer are `committed`: paid by `committed_usd_per_hour`, run or not.
     Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
     """
 
@@ -122,6 +123,8 @@ class SimulatedCloud:
         workers: Sequence[int] | None = None,
         on_demand_usd_per_hour: Mapping[str, float] | None = None,
         zones: Sequence[str] | None = None,
+        committed: Mapping[str, int] | None = None,
+        committed_usd_per_hour: float = 0.0,
     ) -> None:
         self._offers = tuple(offers)
         self._index = {offer.name: i for i, offer in enumerate(self._offers)}
@@ -157,6 +160,8 @@ class SimulatedCloud:
             held[k % len(held)].changes() if held else iter(()) for k in range(len(zones))
         ]
         self._next_share = list(self._share)
+        # By zone: the most spot instances held and asked for at a time since the share was last 1.
+        self._asked = [0] * len(zones)
         for k in range(len(zones)):
             self._next_change(k)
         self._has_hazard = not held
@@ -170,7 +175,13 @@ class SimulatedCloud:
             for o in self._offers
         ]
         self._meter = Meter(
-            self._offers, costs, end_s=end_s, first_hour_free=spot_first_hour_free, bills_disks=bills_disks
+            self._offers,
+            costs,
+            end_s=end_s,
+            first_hour_free=spot_first_hour_free,
+            bills_disks=bills_disks,
+            committed=committed,
+            committed_usd_per_hour=committed_usd_per_hour,
         )
 
     # -- the port Cloud ------------------------------------------------------------------------------------------------
@@ -299,7 +310,12 @@ class SimulatedCloud:
     def fleet_result(self, end_s: float) -> FleetResult:
         """The run's figures. First fleet + launched = terminated + interrupted + still there."""
         return FleetResult(
-            self._launched, self._terminated, self._interrupted, self._peak, self._meter.instance_hours(end_s)
+            self._launched,
+            self._terminated,
+            self._interrupted,
+            self._peak,
+            self._meter.instance_hours(end_s),
+            self._meter.boot_usd(),
         )
 
     # -- events --------------------------------------------------------------------------------------------------------
@@ -370,6 +386,8 @@ class SimulatedCloud:
 
     def _serve(self, record: _Record) -> None:
         record.ready_s, record.speed = self._now_s, 1.0
+        if record.billed_from_s is not None:
+            self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
         self._plane.add(record.number, record.offer_index, self._now_s)
         self._touch(record)
         if record.offer.credits is not None:
@@ -414,6 +432,8 @@ class SimulatedCloud:
             self._plane.remove(record.number, self._now_s)
         self._active[record.offer_index] -= 1
         if record.billed_from_s is not None:
+            if not served:
+                self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
             self._meter.close(
                 record.offer_index, record.billed_from_s, self._now_s, minimum=not record.warm, taken=taken
             )
@@ -476,8 +496,10 @@ class SimulatedCloud:
             count = min(count, self._max_instances - sum(self._active))
             if count <= 0:
                 raise LimitError(f"the account's limit of {self._max_instances} instances is reached")
-        if offer.market is Market.SPOT and self._share[self._zone_of[offer.zone]] == 0.0:
-            raise CapacityError(f"no spot capacity in {offer.zone or 'the zone'}")
+        if offer.market is Market.SPOT:
+            count = self._spot_room(self._zone_of[offer.zone], count)
+            if count <= 0:
+                raise CapacityError(f"no spot capacity in {offer.zone or 'the zone'}")
         if offer.name in self._capacity:
             count = min(count, self._capacity[offer.name] - self._active[index])
             if count <= 0:
@@ -509,15 +531,30 @@ class SimulatedCloud:
         self._next_change(zone)
         if after >= before:
             return
-        running = [
+        running = self._spot_in(zone)
+        running.sort(key=lambda r: (r.launched_s, r.number))
+        if before == 1.0:
+            self._asked[zone] = len(running)
+        # Half an instance counts as one, so that a fleet of one can be hit.
+        for record in running[: math.floor(len(running) * (1.0 - after / before) + 0.5)]:
+            self._doom(record)
+
+    def _spot_in(self, zone: int) -> list[_Record]:
+        return [
             r
             for r in self._alive.values()
             if r.offer.market is Market.SPOT and self._zone_of[r.offer.zone] == zone and r.doomed_s is None
         ]
-        running.sort(key=lambda r: (r.launched_s, r.number))
-        # Half an instance counts as one, so that a fleet of one can be hit.
-        for record in running[: math.floor(len(running) * (1.0 - after / before) + 0.5)]:
-            self._doom(record)
+
+    def _spot_room(self, zone: int, count: int) -> int:
+        """How many of `count` the zone sells: of what is held and asked for there, only the share can be held."""
+        share = self._share[zone]
+        if share == 1.0:
+            return count
+        held = len(self._spot_in(zone))
+        self._asked[zone] = max(self._asked[zone], held + count)
+        # Rounded as a fall is: half an instance is lost. 1e-9: binary rounding must not make it one more.
+        return min(count, math.ceil(share * self._asked[zone] - 0.5 - 1e-9) - held)
 
     def _doom(self, record: _Record) -> None:
         if record.doomed_s is not None:

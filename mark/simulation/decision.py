@@ -5,21 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mark.domain.fleet import Fleet
+from mark.domain.errors import BadInput
+from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import Deployment
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised
+from mark.planning.fixed import counted
 from mark.planning.policies import make_policy, wants_perfect_forecast
 from mark.planning.port import Situation
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 
 
-def plan_once(request: RunRequest, at_s: float) -> tuple[Plan, Forecast | None, Deployment]:
-    """What a policy would buy at `at_s` of the trace, if nothing ran: the first fleet of a part that starts there."""
+def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> tuple[Plan, Situation]:
+    """What a policy would buy at `at_s` of the trace, and the situation it saw.
+
+    `running` is the fleet that serves, `INSTANCE=COUNT[,...]`; None: nothing does, and what is planned is the first
+    fleet of a part that starts there. Raises BadInput also for instances that the policy may not buy.
+    """
     inputs = open_inputs(replace(request, start_s=at_s))
     policy = make_policy(request.policy, inputs.deployment, inputs.evaluated)
     forecast: Forecast | None = None
@@ -33,8 +39,28 @@ def plan_once(request: RunRequest, at_s: float) -> tuple[Plan, Forecast | None, 
         forecast = supervised.predict(60).by_minute()
         if why := supervised.stands_in:
             notes += (f"{forecast.predictor} instead of {supervised.name}: {why} ({supervised.causes[why]})",)
-    first = Situation(
-        now_s=0.0, deployment=policy.deployment, fleet=Fleet(()), forecast=forecast, first=True, last_minute_rps=None
+    fleet = Fleet(()) if running is None else _fleet(running, policy.deployment)
+    situation = Situation(
+        now_s=0.0,
+        deployment=policy.deployment,
+        fleet=fleet,
+        forecast=forecast,
+        first=running is None,
+        last_minute_rps=None if running is None else inputs.before_rps,
     )
-    plan, _ = policy.planner.plan(first, policy.planner.begin())
-    return replace(plan, notes=plan.notes + notes), forecast, policy.deployment
+    plan, _ = policy.planner.plan(situation, policy.planner.begin())
+    return replace(plan, notes=plan.notes + notes), situation
+
+
+def _fleet(running: str, deployment: Deployment) -> Fleet:
+    """Ready instances; a type's name means its first offer by market and zone."""
+    known: dict[str, str] = {}
+    for offer in sorted(deployment.offers, key=lambda o: (str(o.market), o.name)):
+        known.setdefault(offer.instance, offer.name)
+        known[offer.name] = offer.name
+    numbers = []
+    for wanted, count in counted(running, "--running").items():
+        if wanted not in known:
+            raise BadInput(f"not among what may be bought ({', '.join(sorted(known))})", "--running", wanted)
+        numbers += [known[wanted]] * count
+    return Fleet(tuple(Instance(i + 1, offer, Phase.READY, 0.0, 0.0) for i, offer in enumerate(numbers)))

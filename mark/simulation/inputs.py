@@ -124,7 +124,8 @@ def history_of(trace: Trace, from_s: float, start_s: float, scale: float) -> Loa
 
 def _shifted_catalog(catalog: Catalog, by: Sensitivity) -> Catalog:
     def longer(delay: Delay) -> Delay:
-        return Delay(delay.mean_s + by.boot_add_s, delay.p95_s + by.boot_add_s)
+        mean_s = delay.mean_s + by.boot_add_s
+        return Delay(mean_s, mean_s if by.certain_boots else delay.p95_s + by.boot_add_s)
 
     def shifted(offer: Offer) -> Offer:
         return replace(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from mark.domain.errors import BadInput
 from mark.forecasting.registry import make_predictor
 from mark.planning.policies import FIXED, make_policy
-from mark.simulation.inputs import open_inputs, trace_named_in
+from mark.simulation.inputs import Inputs, open_inputs, trace_named_in
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
@@ -29,15 +29,20 @@ def split_policy(named: str, predictor: str) -> tuple[str, str]:
 
 def compare(request: RunRequest, policies: tuple[str, ...], *, workers: int = 1) -> dict[str, SimulationResult]:
     """Run every policy (`name[:predictor]`) over the same arrivals; keyed by the names given, in their order."""
+    requests = policy_requests(open_inputs(request), policies)
+    return dict(zip(policies, run_all(requests, workers=workers, progress=request.progress), strict=True))
+
+
+def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]:
+    """The request of every policy; raises BadInput for a name that is none, before hours are simulated."""
+    request = inputs.request
     if len(set(policies)) < len(policies):
         raise BadInput("a policy is named twice", "--policies", ",".join(policies))
     chosen = [split_policy(named, request.predictor) for named in policies]
-    inputs = open_inputs(request)
-    for policy, predictor in chosen:  # names are checked before hours are simulated
+    for policy, predictor in chosen:
         make_policy(policy, inputs.deployment, inputs.evaluated)
         make_predictor(predictor, request.seed)
-    requests = [replace(request, policy=policy, predictor=predictor) for policy, predictor in chosen]
-    return dict(zip(policies, run_all(requests, workers=workers, progress=request.progress), strict=True))
+    return [replace(request, policy=policy, predictor=predictor) for policy, predictor in chosen]
 
 
 def run_all(

@@ -2,12 +2,15 @@
 
 The rule is EC2's for Linux (INTERFACES, semantics 9): whole seconds from running to shutting down, at least 60 of
 them per start. The end of the run cuts every interval, and what it cuts pays no minimum.
+
+Committed instances are paid all the time; in return as many running ones of their offer cost nothing at any moment.
+(AWS counts by the clock hour, where two instances for half an hour each are covered by one: never dearer than this.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mark.domain.bill import Bill
@@ -26,20 +29,38 @@ Cost = Callable[[float], float]
 
 @dataclass(slots=True)
 class _Account:
-    """One offer: closed intervals as sums; open ones as a count, and sums of where they began."""
+    """One offer: closed intervals as sums; open ones as a count, and sums of where they began.
+
+    `covered_usd` is what running instances would have cost up to `covered_to_s` that a commitment covers.
+    """
 
     cost: Cost
+    committed: int = 0
+    covered_usd: float = 0.0
+    covered_to_s: float = 0.0
     paid_usd: float = 0.0
     billed_s: float = 0.0
     open: int = 0
     open_usd: float = 0.0
     open_s: float = 0.0
+    boot_usd: float = 0.0
+
+    def covered(self, now_s: float) -> float:
+        """Dollars that commitments have saved up to `now_s`, which lies not before the last change."""
+        if not self.committed:
+            return 0.0
+        return self.covered_usd + min(self.open, self.committed) * (self.cost(now_s) - self.cost(self.covered_to_s))
+
+    def cover(self, at_s: float) -> None:
+        """To be called before the number of running instances changes."""
+        self.covered_usd, self.covered_to_s = self.covered(at_s), at_s
 
 
 class Meter:
     """Adds up intervals of running instances. Asking is O(offers), however many instances run.
 
     `costs[i]` belongs to `offers[i]`. Times in seconds of the run, which ends at `end_s`; nothing is billed beyond.
+    `committed` instances by offer name are covered, for `committed_usd_per_hour` all in all.
     """
 
     def __init__(
@@ -50,9 +71,15 @@ class Meter:
         end_s: float,
         first_hour_free: bool = False,
         bills_disks: bool = False,
+        committed: Mapping[str, int] | None = None,
+        committed_usd_per_hour: float = 0.0,
     ) -> None:
         self._offers = tuple(offers)
-        self._accounts = [_Account(cost) for cost in costs]
+        covers = committed or {}
+        self._accounts = [
+            _Account(cost, covers.get(offer.name, 0)) for offer, cost in zip(self._offers, costs, strict=True)
+        ]
+        self._committed_usd_per_s = committed_usd_per_hour / 3600.0
         self._end_s = end_s
         self._first_hour_free = first_hour_free
         self._bills_disks = bills_disks
@@ -63,6 +90,7 @@ class Meter:
     def open(self, offer: int, at_s: float) -> None:
         """One more instance of the offer runs."""
         account, at_s = self._accounts[offer], min(at_s, self._end_s)
+        account.cover(at_s)
         account.open += 1
         account.open_usd += account.cost(at_s)
         account.open_s += at_s
@@ -71,6 +99,7 @@ class Meter:
         """The instance that was opened at `began_s` runs no more; `taken`: the cloud took it back."""
         account = self._accounts[offer]
         began_s = min(began_s, self._end_s)
+        account.cover(min(at_s, self._end_s))
         account.open -= 1
         account.open_usd -= account.cost(began_s)
         account.open_s -= began_s
@@ -82,6 +111,16 @@ class Meter:
         until_s = min(began_s + whole_s, self._end_s)
         account.paid_usd += account.cost(until_s) - account.cost(began_s)
         account.billed_s += until_s - began_s
+
+    def booted(self, offer: int, began_s: float, at_s: float) -> None:
+        """An instance opened at `began_s` is ready, or ends unready: what was paid for it so far was for its boot."""
+        account = self._accounts[offer]
+        if account.open > account.committed:
+            account.boot_usd += account.cost(at_s) - account.cost(began_s)
+
+    def boot_usd(self) -> float:
+        """Dollars paid for instances that were not ready yet, where no commitment covers them; part of the bill."""
+        return sum(account.boot_usd for account in self._accounts)
 
     def surplus(self, offer: int, usd: float) -> None:
         """Surplus CPU credits owed (or, below zero, earned back before they were charged)."""
@@ -101,7 +140,8 @@ class Meter:
         for offer, account in zip(self._offers, self._accounts, strict=True):
             running_usd = account.open * account.cost(now_s) - account.open_usd if account.open else 0.0
             # max: the two sums may differ from zero by their rounding.
-            spent[_FIELD[offer.market]] += account.paid_usd + max(0.0, running_usd)
+            spent[_FIELD[offer.market]] += account.paid_usd + max(0.0, running_usd) - account.covered(now_s)
+        spent["on_demand"] += self._committed_usd_per_s * now_s
         if self._bills_disks:
             spent["other"] = self._disks_usd + self._disks * max(0.0, now_s - self._disks_since_s) * _DISK_USD_PER_S
         return spent

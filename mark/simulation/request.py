@@ -12,6 +12,7 @@ class Sensitivity:
 
     capacity: float = 1.0  # of every instance type: 0.85 makes service times 1 / 0.85 as long
     boot_add_s: float = 0.0
+    certain_boots: bool = False  # every boot takes its mean
     function_latency: float = 1.0
     interruptions: float = 1.0
 
@@ -39,4 +40,6 @@ class RunRequest:
     log_filter: tuple[str, str] | None = None
     sensitivity: Sensitivity = Sensitivity()
     with_bound: bool = True
+    explain: bool = False  # keep what every decision was weighed against
+    foresight: bool = False  # perfect forecasts, whoever is named to make them
     progress: Callable[[float], None] | None = None

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mark.domain.bill import Bill
 from mark.domain.slo import Slo
+from mark.planning.alternatives import Weighed
 
 FloatArray = NDArray[np.float64]
 
@@ -64,6 +65,7 @@ class FleetResult:
     interrupted: int
     peak_instances: int
     instance_hours: dict[str, float]  # by offer name
+    boot_usd: float = 0.0  # paid for instances that were not ready yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Decision:
     text: str  # the command with its reason, as it prints itself
     outcome: str  # "done", or why not
     usd_per_hour: float
+    weighed: int | None = None  # place in the result's `weighed` of what its plan was weighed against
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class SimulationResult:
     notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
     assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
     predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of who forecast for them
+    weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,10 +27,11 @@ from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import MOST_TIMES, Supervised
-from mark.kernel.stage import SPOT_NOTICE_S, StageSimulation
+from mark.kernel.stage import SPOT_NOTICE_S, Recording, StageSimulation
+from mark.planning.alternatives import Weighed, weigh
 from mark.planning.bound import Bound, bin_width_s, lower_bound
 from mark.planning.policies import make_policy, wants_perfect_forecast
-from mark.planning.port import Policy
+from mark.planning.port import Policy, Situation
 from mark.simulation.bounding import bound_problem, with_extras
 from mark.simulation.cloud import SimulatedCloud
 from mark.simulation.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
@@ -51,6 +52,7 @@ from mark.simulation.telemetry import SimulatedTelemetry
 
 TICK_S = 60.0
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
+MAX_WEIGHED = 1_000  # plans that are explained: as many as a report shows
 
 
 class VirtualClock:
@@ -94,9 +96,9 @@ class _Arrivals:
 
 
 class Simulation:
-    """One policy in the virtual world; `run` once."""
+    """One policy in the virtual world; `run` once. Of the first `record` requests it is kept who answered them when."""
 
-    def __init__(self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor) -> None:
+    def __init__(self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor, *, record: int = 0) -> None:
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
@@ -120,6 +122,7 @@ class Simulation:
             horizons_s=[
                 min(rt_max_s, SPOT_NOTICE_S) if offer.market is Market.SPOT else rt_max_s for offer in deployment.offers
             ],
+            record=record,
         )
         self._cloud = SimulatedCloud(
             deployment.offers,
@@ -134,6 +137,8 @@ class Simulation:
                 o.instance: o.usd_per_hour for o in deployment.catalog.offers if o.market is Market.ON_DEMAND
             },
             zones=deployment.catalog.spot_zones,
+            committed=deployment.committed,
+            committed_usd_per_hour=deployment.committed_usd_per_hour,
         )
         self._clock, self._store = VirtualClock(), MemoryStore()
         self._telemetry = SimulatedTelemetry(
@@ -148,8 +153,12 @@ class Simulation:
             before_rps=inputs.before_rps,
         )
         self._predictor = self._supervised(predictor)
+        self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
+        self._first: tuple[Decision, ...] = ()  # of the warm start, which no command makes
+        self._weighed: list[Weighed] = []
+        self._weighed_for: dict[int, int] = {}  # place in the journal -> in `_weighed`
         self._controller = Controller(
-            replace(self._policy, planner=TimedPlanner(self._policy.planner, self._planner_watch)),
+            replace(self._policy, planner=self._timed),
             self._predictor,
             self._cloud,
             _WarmPool(self._stage, self._clock),
@@ -169,7 +178,7 @@ class Simulation:
         if not self._policy.planner.needs_forecast:
             return None
         most_times = MOST_TIMES
-        if wants_perfect_forecast(self._policy_name):
+        if wants_perfect_forecast(self._policy_name) or self._inputs.request.foresight:
             predictor, most_times = PerfectPredictor(self._inputs.drawn()), np.inf
         elif isinstance(predictor, str):
             predictor = make_predictor(predictor, self._seed, self._inputs.history.step_s)
@@ -177,10 +186,22 @@ class Simulation:
         supervised.fit(self._inputs.history)
         return supervised
 
+    @property
+    def recording(self) -> Recording:
+        return self._stage.recording()
+
     def run(self) -> SimulationResult:
         began = time.perf_counter()
         first = self._controller.begin()
+        situation = self._timed.seen()
         if not self._inputs.request.cold_start:
+            begun = self._weigh(first, situation)
+            price = {offer.name: offer.usd_per_hour for offer in self._policy.deployment.offers}
+            self._first = tuple(
+                Decision(0.0, "begin", f"begin with {t.count} {t.offer}: {t.reason}", "ready", usd, begun)
+                for t in first.targets
+                if (usd := t.count * price[t.offer])
+            )
             for target in first.targets:
                 self._cloud.start_ready(target.offer, target.count)
             for target in first.standbys:
@@ -192,13 +213,13 @@ class Simulation:
             self._clock.time_s = now
             if window % 12 == 0:
                 self._telemetry.measure_utilization(TICK_S)
-                self._controller.fast()
-                self._controller.tick()
+                self._look(self._controller.fast)
+                self._look(self._controller.tick)
                 self._minutes.sample(now, self._cloud)
                 if self._inputs.request.progress is not None:
                     self._inputs.request.progress(now / self._end_s)
             else:
-                self._controller.fast()
+                self._look(self._controller.fast)
             window += 1
             until = min(window * WINDOW_S, self._end_s)
             event = self._cloud.next_event_s()
@@ -207,7 +228,7 @@ class Simulation:
                 self._clock.time_s = event
                 self._cloud.advance(event)
                 if self._cloud.has_notices():
-                    self._controller.fast()
+                    self._look(self._controller.fast)
                 event = self._cloud.next_event_s()
             self._advance(self._stage, until)
             self._clock.time_s = until
@@ -218,6 +239,25 @@ class Simulation:
         self._stage.finish()
         self._minutes.sample(self._end_s, self._cloud)
         return self._result(time.perf_counter() - began, first)
+
+    def _look(self, look: Callable[[], None]) -> None:
+        """Let the controller look. Where a plan of it changed the fleet, keep what that plan was weighed against."""
+        before = len(self._store.journal)
+        look()
+        situation, journal = self._timed.seen(), self._store.journal
+        changes = [i for i in range(before, len(journal)) if journal[i][1].usd_per_hour != 0.0]
+        if changes and (place := self._weigh(self._controller.last_plan, situation)) is not None:
+            self._weighed_for.update(dict.fromkeys(changes, place))
+
+    def _weigh(self, plan: Plan | None, situation: Situation | None) -> int | None:
+        """Weigh a plan against its alternatives, if that is asked for: its place in `_weighed`."""
+        if not self._inputs.request.explain or situation is None or plan is None or len(self._weighed) >= MAX_WEIGHED:
+            return None
+        weighed = weigh(plan, situation)
+        if weighed is None:
+            return None
+        self._weighed.append(weighed)
+        return len(self._weighed) - 1
 
     # -- the result ----------------------------------------------------------------------------------------------------
 
@@ -268,10 +308,12 @@ class Simulation:
             timeline=self._minutes.timeline(stage, self._end_s, bill.other),
             ccdf_ms=ccdf_s * 1e3,
             ccdf_share=ccdf_share,
-            decisions=tuple(
-                Decision(at_s, command.verb, str(command), outcome, command.usd_per_hour)
-                for at_s, command, outcome in self._store.journal[:MAX_DECISIONS]
+            decisions=self._first
+            + tuple(
+                Decision(at_s, command.verb, str(command), outcome, command.usd_per_hour, self._weighed_for.get(place))
+                for place, (at_s, command, outcome) in enumerate(self._store.journal[:MAX_DECISIONS])
             ),
+            weighed=tuple(self._weighed),
             bound_usd=None if bound is None else bound.usd,
             regret=regret,
             regret_reason=reason,

@@ -31,13 +31,22 @@ class Stopwatch:
 
 
 class TimedPlanner:
+    """A planner that is timed."""
+
     def __init__(self, planner: Planner, watch: Stopwatch) -> None:
         self.name, self.needs_forecast, self.monitors_slo = planner.name, planner.needs_forecast, planner.monitors_slo
         self.replans = planner.replans
         self.begin = planner.begin
         self._plan = watch.timed(planner.plan)
+        self._seen: Situation | None = None
+
+    def seen(self) -> Situation | None:
+        """The situation of the last plan since this was asked; None where there was none."""
+        seen, self._seen = self._seen, None
+        return seen
 
     def plan(self, situation: Situation, memory: Any) -> tuple[Plan, Any]:
+        self._seen = situation
         result: tuple[Plan, Any] = self._plan(situation, memory)
         return result
 

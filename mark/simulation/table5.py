@@ -1,7 +1,6 @@
 """Table 5 of the MArk paper again: what SageMaker's target tracking costs against us, for the paper's four models.
 
-490 minutes at the paper's mean rates, on a trace whose minutes are capped at 1.15 x their 61-minute running median
-(MArk replayed posts; the public stream also holds bulk deletions). The uncapped trace is shown without targets.
+490 minutes at the paper's mean rates, minutes capped (see `replay`). The uncapped trace is shown without targets.
 """
 
 from __future__ import annotations
@@ -9,40 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.planning.target_tracking import sagemaker_policy
-from mark.simulation.inputs import Inputs, history_of, open_deployment
-from mark.simulation.request import RunRequest
+from mark.simulation.inputs import Inputs
+from mark.simulation.replay import ASSUMED, MODELS, open_replay, replay_inputs
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation, simulate_inputs
 from mark.simulation.spot import load_spot_series
-from mark.workload.counts import trace_of_bins
-from mark.workload.reader import open_trace
 from mark.workload.trace import Trace
 
-MODELS = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
-MEAN_RPS = {"inception-v3": 90.0, "nasnet": 25.0, "lstm-ptb": 150.0, "opennmt-ende": 25.0}
 # MArk paper, section 5.2: SageMaker / MArk-ondemand and SageMaker / MArk-spot.
 PAPER_ON_DEMAND = {"inception-v3": 3.63, "nasnet": 2.79, "lstm-ptb": 2.41, "opennmt-ende": 3.15}
 PAPER_SPOT = {"inception-v3": 6.21, "nasnet": 5.91, "lstm-ptb": 6.64, "opennmt-ende": 7.83}
-DURATION_S = 490 * 60.0
-CAP = 1.15
-CAP_MINUTES = 61
-GENERATED = "synthetic:diurnal"
-GENERATED_S = 8 * 86400.0
-SPOT_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One way of running the same requests."""
-
-    title: str
-    result: SimulationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +67,6 @@ class Table5:
     notes: tuple[str, ...]
 
 
-def capped(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each minute capped at 1.15 x its 61-minute running median (shorter at the ends)."""
-    half = CAP_MINUTES // 2
-    padded = np.pad(counts, half, constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, CAP_MINUTES)
-    return np.asarray(np.minimum(counts, CAP * np.nanmedian(windows, axis=1)))
-
-
 def run_table5(
     trace: str | None = None,
     *,
@@ -108,42 +77,19 @@ def run_table5(
     progress: Callable[[float], None] | None = None,
 ) -> Table5:
     """Run all four models; `trace` is a file of counts, or None for a generated stand-in."""
-    spec = GENERATED if trace is None else trace
-    source = open_trace(spec, duration_s=GENERATED_S if spec.startswith("synthetic:") else None, seed=seed)
-    load = source.load(0.0, source.duration_s)
-    if load.step_s != 60.0:
-        raise BadInput("Table 5 needs bins of a minute or less", spec, f"{load.step_s:g} s")
-    if source.duration_s < DURATION_S + 86400.0:
-        raise BadInput("Table 5 needs a day of history and 490 minutes", spec, f"{source.duration_s:g} s")
-    start = min(7 * 86400.0, source.duration_s - DURATION_S) if start_s is None else start_s
-    minutes = np.flatnonzero(np.isfinite(load.mean_rps))
-    starts_s = np.asarray(minutes * 60.0, dtype=np.float64)
-    counts = load.mean_rps[minutes] * 60.0
-    calm = trace_of_bins(f"{source.name}, capped", starts_s, capped(counts), 60.0)
-    raw = trace_of_bins(f"{source.name}, as it is", starts_s, counts, 60.0)
+    replay = open_replay(trace, start_s=start_s, seed=seed)
     rows: list[Row] = []
-    jobs = [(model, calm, True) for model in models] + [(model, raw, False) for model in models]
+    jobs = [(model, replay.calm, True) for model in models] + [(model, replay.raw, False) for model in models]
     for i, (model, part, is_capped) in enumerate(jobs):
-        rows.append(_row(model, part, is_capped, start, seed, spot_trace))
+        rows.append(_row(model, part, is_capped, replay.start_s, seed, spot_trace))
         if progress is not None:
             progress((i + 1) / len(jobs))
-    notes = (
-        "SageMaker's types are inferred from the paper's bills: ml.p2.xlarge unbatched for Inception-v3, ml.c5.xlarge "
-        "for the others (INTERFACES, semantics 14)",
-        "functions of NASNet and LSTM-ptb, cold starts beside Inception-v3's, and OpenNMT's unbatched latency on "
-        "c5.xlarge (894 ms, fitted) are assumed",
-    )
-    return Table5(source.name, start, tuple(rows), notes)
+    return Table5(replay.name, replay.start_s, tuple(rows), ASSUMED)
 
 
 def _row(model: str, trace: Trace, is_capped: bool, start_s: float, seed: int, spot_trace: str | None) -> Row:
-    expected = trace.total_counts(start_s, start_s + DURATION_S)
-    scale = MEAN_RPS[model] * DURATION_S / expected
-    request = RunRequest(
-        trace=trace.name, service=model, scale=scale, start_s=start_s, duration_s=DURATION_S, seed=seed
-    )
-    inputs = _inputs(request, trace)
-    spot_inputs = _inputs(replace(request, markets=SPOT_MARKETS), trace)
+    inputs = replay_inputs(model, trace, start_s, seed=seed)
+    spot_inputs = replay_inputs(model, trace, start_s, seed=seed, with_spot=True)
     ours = simulate_inputs(inputs, "mark", "auto")
     sagemaker = simulate_inputs(inputs, "target-tracking", "auto")
     series = None
@@ -161,22 +107,6 @@ def _row(model: str, trace: Trace, is_capped: bool, start_s: float, seed: int, s
         spot_series=series,
         types=_every_type(inputs) if is_capped else (),
         parts=_decomposition(inputs, sagemaker, ours),
-    )
-
-
-def _inputs(request: RunRequest, trace: Trace) -> Inputs:
-    deployment = open_deployment(request)
-    end_s = request.start_s + DURATION_S
-    return Inputs(
-        request=request,
-        service=deployment.service,
-        deployment=deployment,
-        trace=trace,
-        start_s=request.start_s,
-        end_s=end_s,
-        history=history_of(trace, 0.0, request.start_s, request.scale),
-        evaluated=replace(trace.load(request.start_s, end_s, request.scale), start_s=0.0),
-        spot=(),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from mark.catalog.services import SERVICE_NAMES, load_service, markets_of, template
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.service import Service
+from mark.domain.service import Commitment, Service
 
 HEAD = '[service]\nname = "s"\nmodel = "m"\nslo_ms = 600\nslo_attainment = 0.98\n'
 
@@ -76,6 +76,12 @@ def test_a_fixed_fleet_is_said_by_its_number_alone(tmp_path: Path) -> None:
     assert (fixed.min_instances, fixed.max_instances, fixed.target) == (4, 4, None)
 
 
+def test_commitments_are_read_by_type_with_or_without_their_price(tmp_path: Path) -> None:
+    told = '[fleet.committed]\n"p2.xlarge" = 2\n"c5.large" = { count = 4, usd_per_hour = 0.05 }\n'
+    assert service(tmp_path, HEAD + told).committed == (Commitment("c5.large", 4, 0.05), Commitment("p2.xlarge", 2))
+    assert service(tmp_path, HEAD).committed == ()
+
+
 POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
 
 
@@ -108,6 +114,15 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + "[fleet]\nmax_instances = 0\n", "[fleet] max_instances: must lie between 1 and 100000: 0"),
         (HEAD + "[fleet]\nmax_instances = 1.5\n", "[fleet] max_instances: must be a whole number: 1.5"),
         (HEAD + "[fleet]\nmax_usd_per_hour = 0\n", "[fleet] max_usd_per_hour: must be above zero: 0"),
+        (HEAD + "[fleet]\ncommitted = 3\n", "[fleet.committed]: must be a section: 3"),
+        (HEAD + '[fleet.committed]\n"c5.large" = 0\n', "[fleet.committed] c5.large: must lie between 1 and"),
+        (HEAD + '[fleet.committed]\n"c5.large" = "4"\n', "[fleet.committed] c5.large: must be a whole number: 4"),
+        (HEAD + '[fleet.committed]\n"a" = { usd_per_hour = 1 }\n', "[fleet.committed.a] count: missing"),
+        (HEAD + '[fleet.committed]\n"a" = { count = 1, usd = 1 }\n', "[fleet.committed.a] usd: unknown key: 1"),
+        (
+            HEAD + '[fleet.committed]\n"a" = { count = 1, usd_per_hour = -1 }\n',
+            "usd_per_hour: must be zero or more: -1",
+        ),
         (HEAD + '[overflow]\nfunction = "lambda"\n', "[overflow] function: must be lambda:MEMORY_MB"),
         (HEAD + POLICY.replace("asg", "magic"), "[policy] kind: must be one of asg, hpa, sagemaker, fixed: magic"),
         (HEAD + POLICY.replace("0.5", "50"), "[policy] target: a utilisation must lie between 0 and 1: 50"),

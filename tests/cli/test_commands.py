@@ -64,15 +64,31 @@ def test_simulate_prints_a_table_otherwise(capsys: pytest.CaptureFixture[str]) -
 def test_compare_keys_its_results_by_the_names_given(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["mark", "mark:seasonal-naive", "fixed:c5.large=8,c5.xlarge=1"]
     assert main(["compare", TRACE, *RUN, "--policies", ",".join(names), "--json", "-"]) == 0
-    policies = json.loads(capsys.readouterr().out)["policies"]
-    assert list(policies) == names
-    for result in policies.values():
+    data = json.loads(capsys.readouterr().out)
+    assert list(data["policies"]) == names
+    for result in data["policies"].values():
         schema_holds(result)
+    assert list(data["attribution"]) == names[:2]
+    for name, split in data["attribution"].items():
+        assert sum(split["parts_usd"].values()) == pytest.approx(
+            data["policies"][name]["bill_usd"]["total"] - data["policies"][name]["bound_usd"]
+        )
+
+
+def test_compare_splits_whose_dollars_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", TRACE, *RUN, "--predictor", "seasonal-naive", "--policies", "mark-paper,static-mean"]
+    assert main([*asked, "--attribute", "none", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["attribution"] == {}
+    assert main([*asked, "--attribute", "mark-paper"]) == 0
+    assert "Where the dollars above the bound go" in capsys.readouterr().out
+    assert main([*asked, "--attribute", "mark"]) == 2
+    assert "--attribute: is not among the policies compared: mark" in capsys.readouterr().err
 
 
 def test_the_report_comes_with_its_sensitivity_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "r.html"
-    assert main(["compare", TRACE, *RUN, "--policies", "mark,static-peak", "--report", str(page)]) == 0
+    asked = ["compare", TRACE, *RUN, "--predictor", "seasonal-naive", "--policies", "mark,static-peak"]
+    assert main([*asked, "--report", str(page)]) == 0
     assert "interruptions x 5" in capsys.readouterr().out
     assert "interruptions x 5" in page.read_text()
 
@@ -105,6 +121,37 @@ def test_plan_explains_one_decision(capsys: pytest.CaptureFixture[str]) -> None:
     assert "functions alone" in capsys.readouterr().out
     assert main(["plan", "--trace", TRACE, *RUN, "--at", "300", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["at_s"] == 300.0
+    assert main(["plan", "--trace", TRACE, *RUN, "--at", "300", "--running", "c5.large=2"]) == 0
+    assert "the fleet as it is" in capsys.readouterr().out
+
+
+def test_plan_advises_how_much_to_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "--trace", TRACE, *RUN, "--policy", "static-peak", "--advise-commitment"]
+    assert main(asked) == 0
+    assert "m6a in us-east-1" in " ".join(capsys.readouterr().out.split())
+    assert main([*asked, "--commitment-discount", "half=0.5", "--json", "-"]) == 0
+    (advice,) = json.loads(capsys.readouterr().out)["advice"]
+    assert advice["term"] == "half"
+    # A fleet that never changes is used all the time.
+    assert set(advice["used"]) == {1.0}
+    assert advice["count"] == len(advice["used"])
+    assert advice["saved_usd_per_hour"] == pytest.approx(advice["count"] * advice["usd_per_hour"] / 2.0)
+
+
+@pytest.mark.parametrize("discount", ["1-year", "1-year=0", "1-year=1.5", "=0.3", "a=0.3,a=0.4"])
+def test_a_discount_that_is_none_is_refused(discount: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--trace", TRACE, *RUN, "--advise-commitment", "--commitment-discount", discount]) == 2
+    assert "--commitment-discount" in capsys.readouterr().err
+
+
+def test_check_says_what_is_committed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    assert main(["init", "mine", "--out", str(path)]) == 0
+    line = '"c5.xlarge" = { count = 4, usd_per_hour = 0.107 }'
+    path.write_text(path.read_text().replace("# [fleet.committed] ", f"[fleet.committed]\n{line} "))
+    capsys.readouterr()
+    assert main(["check", str(path)]) == 0
+    assert "4 c5.xlarge committed for $0.43/h, run or not" in capsys.readouterr().out
 
 
 def test_init_never_overwrites_and_its_file_passes_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

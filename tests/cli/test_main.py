@@ -81,6 +81,7 @@ def test_a_fault_of_ours_says_how_to_see_the_traceback(
         (["compare", "t.csv", *SERVE, "--policies", "mark,mark"], "names a policy twice"),
         (["plan", *SERVE], "--trace"),
         (["reproduce", "table9"], "table9"),
+        (["reproduce", "table2", "--report", "r.html"], "--report: only a figure has a page: table2"),
         (["trace"], "ACTION"),
         (["check", "no-such-file.csv"], "no-such-file.csv"),
         (["catalog", "show", "aws-1999"], "aws-1999"),
@@ -120,7 +121,7 @@ RUN_OPTIONS = {
         ("compare", RUN_OPTIONS | {"--policies"}),
         ("bound", RUN_OPTIONS),
         ("plan", RUN_OPTIONS | {"--trace", "--at"}),
-        ("reproduce", {"--trace", "--json"}),
+        ("reproduce", {"--trace", "--spot-trace", "--json", "--report"}),
     ],
 )
 def test_every_option_of_the_stable_interface_stands_in_the_usage(

@@ -144,7 +144,7 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
     bench.cloud.interrupt(2)
     bench.controller.fast()
     assert (f"resume #1 {T2}", "max_instances 1 is reached") in bench.journal()
-    assert bench.phases() == {1: f"{T2} stopped"}
+    assert bench.phases() == {1: f"{T2} stopped", 2: f"{A} ready"}
 
 
 def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
@@ -259,45 +259,52 @@ def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
     assert len(bench.cloud.instances) == 1
 
 
-def test_an_interruption_is_drained_replaced_bridged_and_the_bridge_taken_down() -> None:
-    """Notice: drain, resume a standby, launch, warm functions. Replacement ready: the standby is stopped again."""
+def test_an_interruption_is_bridged_replaced_drained_and_the_bridge_taken_down() -> None:
+    """Notice: resume a standby, launch, warm functions; the doomed one serves on, and leaves shortly before its end."""
     bench = Bench()
-    bench.planner.standbys = {T2: 1}
+    bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
     bench.tick({A: 2})
     bench.cloud.boot()
     bench.cloud.interrupt(1)
     bench.fast()
     assert bench.journal()[2:] == [
-        (f"drain #1 {A}", "done"), (f"resume #3 {T2}", "done"), (f"launch 1 {A}", "done"),
-        ("warm 4 function environments", "done, 4 started"), (f"terminate #1 {A}", "done"),
+        (f"resume #3 {T2}", "done"), (f"launch 1 {A}", "done"), ("warm 4 function environments", "done, 4 started"),
     ]  # fmt: skip
     assert bench.functions.warmed == [4]  # ceil(10 requests/s x 0.38 s)
     bench.tick()
+    assert bench.phases() == {1: f"{A} ready", 2: f"{A} ready", 3: f"{T2} pending", 4: f"{A} pending"}
+    bench.clock.t_s += 115.0
+    bench.controller.fast()
+    bench.controller.fast()
     assert bench.phases() == {2: f"{A} ready", 3: f"{T2} pending", 4: f"{A} pending"}
     bench.cloud.boot()
     bench.fast()
-    assert bench.phases() == {2: f"{A} ready", 3: f"{T2} draining", 4: f"{A} ready"}
     bench.fast()
-    assert bench.phases()[3] == f"{T2} stopped"
+    assert bench.phases() == {2: f"{A} ready", 3: f"{T2} stopped", 4: f"{A} ready"}
 
 
 def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
-    """Only the planned number being ready again, or a smaller plan, releases a standby."""
+    """Only the planned capacity being ready again, or a smaller plan, releases a standby."""
     bench = Bench(where=deployment(SPOT_A, BURSTABLE))
-    bench.planner.standbys = {T2: 1}
+    bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
     bench.tick({A: 1})
     bench.cloud.boot()
     bench.cloud.fail = {A: CapacityError("out of spot")}
     bench.cloud.interrupt(1)
     bench.fast()
     bench.cloud.boot()
-    bench.fast()
+    bench.clock.t_s += 115.0
+    bench.controller.fast()
+    bench.controller.fast()
     assert bench.phases() == {2: f"{T2} ready"}
     bench.controller = bench.controller_again()
     bench.tick()
     bench.fast()
     assert bench.phases() == {2: f"{T2} ready"}
     bench.tick({})
+    bench.fast()
+    assert bench.phases() == {2: f"{T2} ready"}  # somebody must serve what arrives
+    bench.telemetry.rps = 0.0
     bench.fast()
     bench.fast()
     assert bench.phases() == {2: f"{T2} stopped"}
@@ -311,7 +318,7 @@ def test_an_interruption_that_the_plan_does_not_miss_is_not_replaced() -> None:
     bench.cloud.interrupt(1)
     bench.tick({A: 1})
     bench.controller.fast()
-    assert [call[0] for call in bench.cloud.calls] == ["launch", "drain", "terminate"]
+    assert [call[0] for call in bench.cloud.calls] == ["launch"]
 
 
 def test_standbys_are_launched_kept_and_ended_as_planned() -> None:
@@ -539,3 +546,29 @@ def test_what_the_new_plan_needs_less_of_waits_for_the_tick() -> None:
     bench.telemetry.windows = []
     bench.tick({A: 1, OD: 3}, at_s=60.0)
     assert bench.cloud.fleet().live() == {A: 1, OD: 3}
+
+
+def test_while_a_surge_goes_on_the_tick_believes_what_arrives_now() -> None:
+    """The forecast is made of whole minutes; 20 s of another rate than it says count, as long as the surge is fresh."""
+    bench = surprised([50.0, 50.0])
+    bench.telemetry.windows += [52.0] * 4
+    bench.tick({A: 3}, at_s=60.0)
+    forecast = bench.planner.situations[-1].forecast
+    assert forecast is not None
+    assert forecast.mean_rps[:, 0] == pytest.approx([52.0, 52.0])
+    bench.telemetry.windows += [0.0] * 4
+    bench.tick({A: 3}, at_s=120.0)
+    forecast = bench.planner.situations[-1].forecast
+    assert forecast is not None
+    assert forecast.mean_rps[1, 0] < 10.0  # the surge is over: as forecast
+
+
+def test_without_a_surge_the_tick_believes_its_forecast() -> None:
+    """What arrives within a minute is noise to a forecast of minutes."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
+    bench.tick({A: 1}, at_s=0.0)
+    bench.telemetry.windows = [50.0] * 4
+    bench.tick({A: 1}, at_s=60.0)
+    forecast = bench.planner.situations[-1].forecast
+    assert forecast is not None
+    assert forecast.mean_rps[0, 0] < 40.0

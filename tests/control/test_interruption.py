@@ -1,19 +1,29 @@
-"""What the handler decides on a notice; the controller's tests show it carried out."""
+"""What the handler decides on a notice and after it; the controller's tests show it carried out."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, deployment, offer
 
-from mark.control.interruption import Bridge, InterruptionHandler, instead_of
+from mark.control.interruption import LOOK_S, InterruptionHandler, instead_of
+from mark.domain.command import Command
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market
+from mark.planning.spot import LEAVE_S
 
 SMALL = offer("t2.small", Market.BURSTABLE, 0.023)
-HANDLER = InterruptionHandler(deployment(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, SMALL))
+HANDLER = InterruptionHandler(deployment(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, SMALL))  # 10 requests/s each
+LAST_S = LEAVE_S + 0.6 + LOOK_S  # before the loss, RT_max being 0.6 s
 
 
 def doomed(number: int, phase: Phase = Phase.READY) -> Instance:
     return Instance(number, SPOT_A.name, phase, 0.0, doomed_s=120.0)
+
+
+def ready(number: int, of: str = SPOT_A.name, **more: object) -> Instance:
+    return Instance(number, of, Phase.READY, 0.0, **more)  # type: ignore[arg-type]
 
 
 def notice(number: int) -> Notice:
@@ -24,33 +34,78 @@ def standby(number: int, of: str) -> Instance:
     return Instance(number, of, Phase.STOPPED, 0.0, standby=True)
 
 
-def test_as_many_standbys_as_lost_instances_cheapest_first() -> None:
-    """Two lost, three standbys: the two cheapest are resumed."""
+def said(commands: tuple[Command, ...]) -> list[str]:
+    return [str(c).split(",")[0] for c in commands]
+
+
+def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
+    """Two lost, three standbys of the same capacity: the two cheapest are resumed; the doomed go on serving."""
     fleet = Fleet((doomed(1), doomed(2), standby(3, BURSTABLE.name), standby(4, SMALL.name), standby(5, SMALL.name)))
-    commands, bridges = HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {})
-    assert [str(c).split(",")[0] for c in commands] == [
-        "drain #1 c5.large/spot/a", "drain #2 c5.large/spot/a",
+    assert said(HANDLER.on_notices((notice(1), notice(2)), fleet, {SPOT_A.name: 2}, {})) == [
         "resume #4 t2.small/burstable", "resume #5 t2.small/burstable",
         "launch 2 c5.large/spot/a", "warm 8 function environments",
     ]  # fmt: skip
-    assert bridges == (Bridge(4, SPOT_A.name), Bridge(5, SPOT_A.name))
+
+
+def test_small_standbys_bridge_a_large_instance_together() -> None:
+    """One instance of 25 requests/s is made up for by three standbys of 10."""
+    of = deployment(SPOT_A, SMALL)
+    large = replace(of.candidates[0], capacity_rps=25.0)
+    handler = InterruptionHandler(replace(of, candidates=(large, of.candidates[1])))
+    fleet = Fleet((doomed(1), *(standby(n, SMALL.name) for n in range(2, 7))))
+    commands = handler.on_notices((notice(1),), fleet, {}, {})
+    assert [c.verb for c in commands] == ["resume", "resume", "resume", "warm"]
 
 
 def test_what_is_on_its_way_out_leaves_no_gap() -> None:
     """A draining instance that is interrupted needs nothing."""
-    assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}) == ((), ())
+    assert HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.DRAINING),)), {SPOT_A.name: 1}, {}) == ()
 
 
 def test_an_instance_that_still_boots_leaves_no_load_to_functions() -> None:
-    """It is replaced, but nothing has to be warmed for it."""
-    commands, _ = HANDLER.on_notices((notice(1),), Fleet((doomed(1, Phase.PENDING),)), {SPOT_A.name: 1}, {})
-    assert [c.verb for c in commands] == ["drain", "launch"]
+    """It is ended and replaced, but nothing has to be warmed or bridged for it."""
+    fleet = Fleet((doomed(1, Phase.PENDING), standby(2, SMALL.name)))
+    assert [c.verb for c in HANDLER.on_notices((notice(1),), fleet, {SPOT_A.name: 1}, {})] == ["drain", "launch"]
 
 
 def test_the_replacement_of_a_stand_in_is_what_was_planned() -> None:
     """Bought for an on-demand instance, lost: the planned offer is asked for again."""
-    commands, _ = HANDLER.on_notices((notice(1),), Fleet((doomed(1),)), {ON_DEMAND.name: 1}, {1: ON_DEMAND.name})
+    commands = HANDLER.on_notices((notice(1),), Fleet((doomed(1),)), {ON_DEMAND.name: 1}, {1: ON_DEMAND.name})
     assert [c.offer for c in commands if c.verb == "launch"] == [ON_DEMAND.name]
+
+
+@pytest.mark.parametrize(("now_s", "leaves"), [(0.0, False), (119.9 - LAST_S, False), (120.1 - LAST_S, True)])
+def test_a_doomed_instance_serves_until_it_just_finishes_what_it_has(now_s: float, leaves: bool) -> None:
+    """Its two minutes are paid; it leaves a look, RT_max and five seconds before it is taken."""
+    assert said(HANDLER.leave(Fleet((doomed(1), ready(2))), now_s, {}, 0.0)) == (
+        ["drain #1 c5.large/spot/a"] if leaves else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("serving", "planned", "arriving_rps", "stay"),
+    [
+        (0, 2, 0.0, 2),  # two planned, none ready
+        (1, 2, 0.0, 1),
+        (2, 2, 0.0, 0),
+        (2, 2, 35.0, 2),  # more arrives than the plan's 20 requests/s
+        (2, 0, 0.0, 0),
+    ],
+)
+def test_standbys_bridge_while_more_is_planned_or_arrives_than_is_ready(
+    serving: int, planned: int, arriving_rps: float, stay: int
+) -> None:
+    """10 requests/s each; the doomed and the standbys themselves do not count as ready."""
+    bridging = [ready(n, SMALL.name, standby=True) for n in (7, 8)]
+    fleet = Fleet((doomed(1), *(ready(n) for n in range(2, 2 + serving)), *bridging))
+    commands = HANDLER.leave(fleet, 0.0, {SPOT_A.name: planned}, arriving_rps)
+    assert said(commands) == [f"drain #{n} t2.small/burstable" for n in (7, 8)][stay:]
+
+
+def test_a_standby_without_credits_is_sent_back() -> None:
+    """It would serve at a fifth of its speed; the other stays."""
+    tired, fresh = (ready(n, SMALL.name, standby=True, credits=c) for n, c in ((1, 0.5), (2, 20.0)))
+    assert said(HANDLER.leave(Fleet((tired, fresh)), 0.0, {SPOT_A.name: 1}, 0.0)) == ["drain #1 t2.small/burstable"]
 
 
 def test_other_zones_come_before_on_demand_and_never_another_type() -> None:

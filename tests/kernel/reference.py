@@ -303,18 +303,19 @@ class World:
     def arrive(self, request: int) -> None:
         now, case = self.env.now, self.case
         horizon = case.rt_max_s if case.bouncers else admission.NEVER_S
+        promised_s = admission.promised_s(horizon, case.function.warm_s if case.function else admission.NEVER_S)
         best = self.choose()
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
         if best is not None and admission.in_time(latency, horizon):
             self.outcome.promised.append(request)
-            best.take(request, horizon)
+            best.take(request, promised_s)
             return
         by_function = self.environments.latency_s()
         # a bouncer knows whether functions answer at all, not whether the next call will be a cold start
         promised = case.function.warm_s if case.function and by_function < admission.NEVER_S else admission.NEVER_S
         where = admission.destination(latency, promised, case.rt_max_s)
         if where == admission.INSTANCE and best is not None:
-            best.take(request, horizon)
+            best.take(request, promised_s)
         elif where == admission.FUNCTION:
             self.environments.call(by_function)
             self.answer(request, BY_FUNCTION, now, now + by_function)

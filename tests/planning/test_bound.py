@@ -255,6 +255,7 @@ def cheapest_schedule(arrivals_s: list[float], bins: int, warm: bool, kinds: lis
     boot_s=st.sampled_from([20.0, 20.5, 22.0]),
     warm=st.booleans(),
     late=st.sampled_from([0, 0, 2]),
+    committed=st.booleans(),
 )
 def test_no_schedule_of_whole_instances_is_cheaper_than_the_bound(
     arrivals_ms: list[int],
@@ -263,6 +264,7 @@ def test_no_schedule_of_whole_instances_is_cheaper_than_the_bound(
     boot_s: float,
     warm: bool,
     late: int,
+    committed: bool,
 ) -> None:
     bins = 5
     arrivals_s = [ms / 1e3 for ms in arrivals_ms]
@@ -271,6 +273,9 @@ def test_no_schedule_of_whole_instances_is_cheaper_than_the_bound(
     counts = np.bincount(np.array(arrivals_s, dtype=np.int64), minlength=bins)
     made = problem(counts, *offers, usd_per_request=usd_per_request, warm_start=warm, rt_max_s=1.0)
     kinds = [(usd, usd * (boot_s - 20.0), 1.0 / rps) for usd, rps in rates]
+    if committed:  # one of the first kind runs and boots for nothing
+        made = replace(made, deployment=replace(made.deployment, committed={offers[0][0].name: 1}))
+        kinds[0] = (0.0, 0.0, kinds[0][2])
     least = cheapest_schedule(arrivals_s, bins, warm, kinds, usd_per_request, late)
     assert usd(made, late) <= least + 1e-9
 
@@ -292,6 +297,21 @@ def test_the_proof_attains_the_linear_program_and_never_exceeds_it(made: Program
     found = prove(made, worth, np.zeros(made.types), tolerance=1e-5).value - late * worth
     assert found <= exact.value * (1.0 + 1e-6) + 1e-6
     assert found >= exact.value * (1.0 - CLOSE) - 1e-3
+
+
+@QUICK
+@given(programs(), st.sampled_from([0.5, 2.0, 6.0, 20.0]), st.sampled_from([0.0, 3.0]))
+def test_beside_free_capacity_the_proof_never_exceeds_the_program(made: Program, free: float, late: float) -> None:
+    made = replace(made, free=free)
+    late = enough_late(made, late)
+    exact = solve_lp(made, late)
+    assume(exact is not None)
+    assert exact is not None
+    worth = made.highest if late == 0.0 else min(exact.late_price, made.function)
+    found = prove(made, worth, np.zeros(made.types), tolerance=1e-5).value - late * worth
+    assert found <= exact.value * (1.0 + 1e-6) + 1e-6
+    without = prove(replace(made, free=0.0), worth, np.zeros(made.types), tolerance=1e-5).value - late * worth
+    assert found <= without * (1.0 + CLOSE) + 1e-3
 
 
 @QUICK
@@ -490,3 +510,30 @@ def test_on_an_hour_of_real_traffic_it_stays_within_a_percent_of_its_program() -
     exact = solve_lp(linear)
     assert exact is not None
     assert 0.99 * exact.value * linear.usd <= usd(made) <= exact.value * linear.usd
+
+
+def committed(made: BoundProblem, count: int, usd_per_hour: float) -> BoundProblem:
+    name = made.deployment.offers[0].name
+    where = replace(made.deployment, committed={name: count}, committed_usd_per_hour=usd_per_hour)
+    return replace(made, deployment=where)
+
+
+def test_committed_instances_serve_for_nothing_more_and_are_paid_in_the_bound() -> None:
+    """30 requests/s for an hour: three instances; two of them committed leave one to be bought."""
+    plain = problem([30.0] * 3600, (offer(), 10.0), usd_per_request=1e-3)
+    assert usd(committed(plain, 2, 0.0)) == pytest.approx(usd(plain) / 3.0, rel=CLOSE)
+    assert usd(committed(plain, 2, 1.3)) == pytest.approx(usd(plain) / 3.0 + 1.3, rel=CLOSE)
+    found = lower_bound(committed(plain, 4, 2.6))
+    assert found.usd == pytest.approx(2.6)
+    assert "$2.60 of it for committed instances" in found.note
+
+
+def test_a_surge_above_what_is_committed_costs_about_what_it_exceeds() -> None:
+    """Against the linear program, where the load swings around the commitment."""
+    counts = np.random.default_rng(3).poisson(30.0 + 15.0 * np.sin(np.arange(3000) / 200.0))
+    made = committed(problem(counts, (offer(), 10.0), usd_per_request=1e-3), 3, 0.0)
+    program = program_of(made)
+    assert program is not None
+    exact = solve_lp(program)
+    assert exact is not None
+    assert 0.97 * exact.value * program.usd <= usd(made) <= exact.value * program.usd * (1.0 + 1e-6)

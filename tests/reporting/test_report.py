@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from mark.planning.alternatives import KEPT, Alternative, LoadBelief, Weighed
 from mark.reporting.report import MOST_DECISIONS, render_report
 from mark.reporting.sensitivity import variation
 from mark.simulation.result import Decision, TraceInfo
@@ -56,7 +58,7 @@ def test_no_text_from_outside_becomes_markup(evil_page: str) -> None:
 
 def test_hostile_texts_arrive_unchanged_in_the_data(evil_page: str) -> None:
     data = json.loads(parsed(evil_page).data)
-    assert data["policies"][0]["decisions"] == [[1.0, EVIL, EVIL]]
+    assert data["policies"][0]["decisions"] == [[1.0, EVIL, EVIL, None]]
 
 
 def test_trace_names_that_plotly_would_read_as_html_are_defused(evil_page: str) -> None:
@@ -87,6 +89,26 @@ def test_one_policy_alone_makes_the_same_page_without_comparisons() -> None:
     assert "Load against capacity" in page
     assert "Bill over time" not in page
     assert "What if" not in page
+
+
+def test_a_decision_carries_what_was_believed_and_what_else_would_have_cost() -> None:
+    """Also when names in it are hostile: they travel as data."""
+    belief = LoadBelief(EVIL, 240.0, (80.0, 90.0, 100.0, 110.0, 120.0), (90.0, 100.0, 110.0, 120.0, 130.0))
+    chosen = Alternative("chosen", {EVIL: 2}, 111.0, 1.8, 0.1, 0.5, 0.1)
+    kept = replace(chosen, label=KEPT, counts={EVIL: 1}, overflow_usd_per_hour=3.0)
+    weighed = Weighed(belief, 1200.0, "function calls", chosen, (kept,))
+    decision = Decision(1.0, "launch", "launch 1 x", "done", 0.1, 0)
+    page = render_report({"mark": result(decisions=(decision,), weighed=(weighed,))})
+    tags = parsed(page)
+    assert [tag for tag, _ in tags.tags].count("script") == 3
+    policy = json.loads(tags.data)["policies"][0]
+    assert policy["decisions"] == [[1.0, "launch 1 x", "done", 0]]
+    words, saving, heads, rows = policy["weighed"][0]
+    assert f"({EVIL}): 100 requests/s" in words
+    assert saving == "$2.90/h"
+    assert heads[-1] == "against chosen"
+    assert [row[0] for row in rows] == [f"chosen: 2 {EVIL}", KEPT]
+    assert rows[1][-1] == "+2.90"
 
 
 def test_many_decisions_are_capped_and_their_number_is_told() -> None:

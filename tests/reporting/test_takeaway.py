@@ -1,7 +1,7 @@
 """The sentences that people remember must be true."""
 
 from mark.domain.bill import Bill
-from mark.reporting.takeaway import best, forecasters, kept, notes, reference, saving, takeaway
+from mark.reporting.takeaway import best, forecasters, kept, listed, notes, promises, reference, saving, takeaway
 from mark.simulation.result import Requests, TraceInfo
 from tests.reporting.results import result
 
@@ -72,3 +72,23 @@ def test_who_forecast_is_told_in_numbers_when_it_was_not_the_one_asked_for_alone
     )
     assert forecasters(result(predictors={"last-value": 2})) == "last-value (2 plans)"
     assert forecasters(result(predictor="", predictors={})) == ""
+
+
+def test_who_kept_the_promise_in_every_case_comes_first_and_misses_are_named() -> None:
+    good, bad = result(), result(attainment=0.9)
+    runs = {
+        "a": {"x": good, "y": good},
+        "b": {"x": bad, "y": good},
+        "c": {"x": good, "y": result(attainment=None)},  # no request, no promise to miss
+        "d": {"x": bad, "y": bad},
+    }
+    assert promises(runs) == [
+        "a and c kept the promise in every case.",
+        "b missed the promise for x (90.0 %).",
+        "d missed the promise for x (90.0 %) and y (90.0 %).",
+    ]
+    assert promises({"b": {"x": bad}}) == ["b missed the promise for x (90.0 %)."]
+
+
+def test_names_are_listed_as_people_do() -> None:
+    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, in_time
+from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, in_time, promised_s
 
 latencies = st.one_of(st.just(NEVER_S), st.floats(0.0, 100.0))
 
@@ -51,3 +51,23 @@ def test_rounding_makes_nobody_late() -> None:
     assert in_time(latency, 0.6)
     assert not in_time(0.6 + 2 * TOLERANCE_S, 0.6)
     assert not in_time(math.inf, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("function_s", "promised"),
+    [
+        (0.4, 0.6),
+        (0.6, 0.6),  # as fast as promised
+        (NEVER_S, 0.6),  # who is not let in is refused, and burdens nobody
+        (0.9, NEVER_S),  # who is not let in waits behind
+    ],
+)
+def test_a_batch_stays_small_for_a_promise_only_where_others_need_not_wait_for_it(
+    function_s: float, promised: float
+) -> None:
+    assert promised_s(0.6, function_s) == promised
+
+
+def test_what_promises_nothing_has_nothing_to_keep() -> None:
+    """Without bouncers the horizon is infinite, whatever functions do."""
+    assert promised_s(NEVER_S, 0.4) == promised_s(NEVER_S, NEVER_S) == NEVER_S

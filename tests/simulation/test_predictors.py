@@ -108,9 +108,9 @@ def test_one_decision_survives_too_and_says_so(monkeypatch: pytest.MonkeyPatch) 
     """`mark plan` shows whose forecast it is, and why."""
     monkeypatch.setattr("mark.simulation.decision.make_predictor", lambda *_: Failing("predict"))
     request = RunRequest(trace="synthetic:poisson?rate=20", service="inception-v3", duration_s=600.0)
-    plan, forecast, _ = plan_once(request, 300.0)
-    assert forecast is not None
-    assert forecast.predictor == plan.predictor == "last-value"
+    plan, situation = plan_once(request, 300.0)
+    assert situation.forecast is not None
+    assert situation.forecast.predictor == plan.predictor == "last-value"
     assert plan.notes[-1] == ("last-value instead of faulty: its predict raised (ArithmeticError: predict of 60 steps)")
 
 

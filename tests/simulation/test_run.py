@@ -152,10 +152,11 @@ def test_bound_and_plan_answer_without_a_run() -> None:
     assert at_zero.usd is not None
     assert within_slo.usd is not None
     assert within_slo.usd <= at_zero.usd
-    plan, forecast, deployment = plan_once(request(policy="mark-paper"), 8 * HOUR)
-    assert forecast is not None
-    assert forecast.steps == 60
-    assert set(plan.counts) <= {offer.name for offer in deployment.offers}
+    plan, situation = plan_once(request(policy="mark-paper"), 8 * HOUR)
+    assert situation.forecast is not None
+    assert situation.forecast.steps == 60
+    assert situation.first
+    assert set(plan.counts) <= {offer.name for offer in situation.deployment.offers}
 
 
 @pytest.mark.parametrize(

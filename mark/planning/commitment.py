@@ -1,0 +1,56 @@
+"""How much commitment the use of an offer would have justified: a newsvendor on its duration curve.
+
+The k-th instance is used the share u_k of the time, when at least k run. On demand it costs u_k P an hour on average,
+committed c, whatever it does. u_k falls with k, so all are worth committing to as long as u_k > c / P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.domain.load import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`count` instances of an offer are worth a commitment of that term; prices are of one instance."""
+
+    offer: str
+    term: str
+    usd_per_hour: float
+    committed_usd_per_hour: float
+    used: tuple[float, ...]  # share of the time in which at least k run, k = 1, 2, ...
+    count: int
+
+    @property
+    def pays_above(self) -> float:
+        """The share of the time an instance must be used to be worth its commitment."""
+        return self.committed_usd_per_hour / self.usd_per_hour
+
+    @property
+    def saved_usd_per_hour(self) -> float:
+        """On average; that it may change the plans, since what is committed runs for nothing more, comes on top."""
+        return sum(self.used[: self.count]) * self.usd_per_hour - self.count * self.committed_usd_per_hour
+
+
+def advise(
+    running: Mapping[str, FloatArray], usd_per_hour: Mapping[str, float], discounts: Mapping[str, float]
+) -> tuple[Advice, ...]:
+    """Advice for every offer and term, in order of names and of `discounts`.
+
+    `running`: instances by offer at evenly spaced times, (T,); `usd_per_hour`: its on-demand price, offers without one
+    are left out; `discounts`: share off that price, by term.
+    """
+    found = []
+    for offer in sorted(set(running) & set(usd_per_hour)):
+        counts = running[offer]
+        used = tuple(float(np.mean(counts >= k)) for k in range(1, int(counts.max(initial=0.0)) + 1))
+        price = usd_per_hour[offer]
+        for term, discount in discounts.items():
+            committed = price * (1.0 - discount)
+            count = sum(share * price > committed for share in used)
+            found.append(Advice(offer, term, price, committed, used, count))
+    return tuple(found)

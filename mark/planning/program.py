@@ -1,0 +1,234 @@
+"""Which instances to pay for over the next steps, as numbers: the exact problem, prices of plans, offers nobody needs.
+
+A plan is n[j, t], instances of offer j that serve in step t. It costs
+
+    sum_jt usd_per_step[j] n[j, t] + sum_jt launch_usd[j] (n[j, t] - n[j, t-1])+ + sum_t overflow_t(sum_j C_j n[j, t])
+
+with n[j, -1] what runs, and overflow_t(x) what capacity x leaves to functions in step t, or too late, in expected
+dollars. What is launched now serves from step boot_steps[j] on, so before that n[j, .] cannot rise. A launch costs what
+its boot does; an instance is *held*, and counts against the limits, while it serves or boots.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+from mark.domain.load import FloatArray
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+GAP = 0.01  # a plan is proven where its bound is closer than that, relative to its price
+ROUNDING = 1e-9  # relative, of sums of dollars or requests/s
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """T steps, J offers, in an order that decides between equal costs.
+
+    `overflow_usd[t, k]`: expected dollars of what capacity k x `spacing_rps` leaves unserved in step t; linear between,
+    constant beyond the last level, convex and not increasing (`overflow_usd` makes it so). `most`: instances that can
+    be had, those that run among them. `first`: a first fleet, which is ready at once, its launch free. Raises BadInput.
+    """
+
+    usd_per_step: FloatArray  # (J,)
+    launch_usd: FloatArray  # (J,)
+    capacity_rps: FloatArray  # (J,) above zero
+    boot_steps: IntArray  # (J,)
+    running: IntArray  # (J,) that live: serving or booting already
+    most: IntArray  # (J,)
+    overflow_usd: FloatArray  # (T, K + 1)
+    spacing_rps: float
+    max_instances: int = 2**40
+    max_usd_per_step: float = math.inf
+    first: bool = False
+
+    def __post_init__(self) -> None:
+        rows = (self.usd_per_step, self.launch_usd, self.capacity_rps, self.boot_steps, self.running, self.most)
+        shape = self.usd_per_step.shape
+        if len(shape) != 1 or any(row.shape != shape for row in rows):
+            raise BadInput("offers differ in number", "program", tuple(row.shape for row in rows))
+        for row in rows:
+            if not np.isfinite(row).all() or (row < 0).any():
+                raise BadInput("prices and counts must be finite and not negative", "program", row.tolist())
+        if (self.capacity_rps <= 0.0).any():
+            raise BadInput("capacities must be positive", "program", self.capacity_rps.tolist())
+        overflow = self.overflow_usd
+        if overflow.ndim != 2 or overflow.shape[0] < 1 or overflow.shape[1] < 2:
+            raise BadInput("overflow needs a step and two levels at least", "program", overflow.shape)
+        if not (math.isfinite(self.spacing_rps) and self.spacing_rps > 0.0):
+            raise BadInput("the spacing of levels must be positive", "program", self.spacing_rps)
+        if not np.isfinite(overflow).all() or (overflow < 0.0).any():
+            raise BadInput("overflow must be finite and not negative", "program", float(overflow.min()))
+        slopes = overflow[:, 1:] - overflow[:, :-1]
+        rounding = ROUNDING * (float(overflow.max()) + 1e-300)
+        if (slopes > rounding).any() or (slopes[:, 1:] - slopes[:, :-1] < -rounding).any():
+            raise BadInput("overflow must be convex and not increase with capacity", "program", "overflow_usd")
+        if not (self.max_instances >= 0 and self.max_usd_per_step >= 0.0):
+            raise BadInput("limits must not be negative", "program", (self.max_instances, self.max_usd_per_step))
+
+    @property
+    def steps(self) -> int:
+        return len(self.overflow_usd)
+
+    @property
+    def offers(self) -> int:
+        return len(self.usd_per_step)
+
+    @property
+    def levels(self) -> int:
+        """Segments of the overflow's line: one less than its points."""
+        return int(self.overflow_usd.shape[1]) - 1
+
+    @property
+    def before(self) -> IntArray:
+        """n[j, -1]: (J,). A first fleet is as if everything ran already."""
+        return np.minimum(self.most, self.useful()) if self.first else self.running
+
+    def useful(self) -> IntArray:
+        """So many instances of an offer reach the last level: (J,). More never pay."""
+        return np.ceil(self.levels * self.spacing_rps / self.capacity_rps - ROUNDING).astype(np.int64)
+
+    def overflow_at(self, capacity_rps: FloatArray) -> FloatArray:
+        """Expected dollars of overflow in each step, for capacities of shape (..., T)."""
+        place = np.minimum(capacity_rps * (1.0 / self.spacing_rps), float(self.levels))
+        low = np.minimum(place.astype(np.int64), self.levels - 1)
+        place -= low
+        low += np.arange(self.steps) * (self.levels + 1)  # in the flat array
+        below = self.overflow_usd.take(low)
+        low += 1
+        place *= self.overflow_usd.take(low) - below
+        return np.asarray(below + place)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A plan that can be carried out, what it costs, and what none can cost less than.
+
+    `solver` made the plan: "fast" (by local search), "dp" (by a dynamic program), "highs" or "cbc". `status`: "proven"
+    (the bound is near enough), "feasible" (it is not), or "time-out" (it is not, and a time budget stopped the integer
+    program: another machine may find another plan).
+    """
+
+    counts: IntArray  # (J, T)
+    usd: float
+    bound_usd: float
+    solver: str
+    status: str
+
+    @property
+    def gap(self) -> float:
+        """How far the price may be above the best, relative to the price."""
+        return max(0.0, self.usd - self.bound_usd) / self.usd if self.usd > 0.0 else 0.0
+
+
+def wanted_now(program: Program, counts: IntArray) -> IntArray:
+    """What a plan (J, T) holds from now on: what serves in the first step, and what is launched at once: (J,)."""
+    return held(program, counts)[:, 0]
+
+
+def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0) -> float:
+    """Dollars of a plan (J, T), exactly; with `more_rps` of capacity (T,) that cost nothing.
+
+    Whether it can be carried out, `violation` says.
+    """
+    rises = np.diff(counts, axis=1, prepend=program.before[:, None])
+    running = float(program.usd_per_step @ counts.sum(axis=1))
+    launched = float(program.launch_usd @ np.maximum(rises, 0).sum(axis=1))
+    return running + launched + float(program.overflow_at(program.capacity_rps @ counts + more_rps).sum())
+
+
+def held(program: Program, counts: IntArray) -> IntArray:
+    """Instances that serve or boot in each step: (J, T). A boot fills the `boot_steps` before its first step."""
+    rises = np.maximum(np.diff(counts, axis=1, prepend=program.before[:, None]), 0)
+    launched = np.pad(np.cumsum(rises, axis=1), ((0, 0), (1, 0)))  # before step t
+    after = np.minimum(np.arange(1, program.steps + 1) + program.boot_steps[:, None], program.steps)
+    return np.asarray(counts + np.take_along_axis(launched, after, axis=1) - launched[:, 1:])
+
+
+def violation(program: Program, counts: IntArray) -> str:
+    """Why a plan (J, T) cannot be carried out; empty where it can."""
+    if counts.shape != (program.offers, program.steps) or (counts < 0).any():
+        return "counts must be one per offer and step, not negative"
+    if (counts > program.most[:, None]).any():
+        return "more instances than can be had"
+    rises = np.diff(counts, axis=1, prepend=program.before[:, None]) > 0
+    if (rises & (np.arange(program.steps) < program.boot_steps[:, None])).any():
+        return "an instance serves before it has booted"
+    within = held(program, counts)
+    if (within.sum(axis=0) > program.max_instances).any():
+        return "more instances than the limit"
+    if (program.usd_per_step @ within > program.max_usd_per_step * (1.0 + ROUNDING)).any():
+        return "more dollars than the limit"
+    return ""
+
+
+def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
+    """The program without the offers nobody needs, and the indices of those that are left.
+
+    An offer is not needed where another one, of which there is enough, stands in for it: no smaller, no dearer, no
+    later. With `scaled` several of them may (two of half the size), which is exact only without limits on instances.
+    What runs of such an offer may stay but is not launched again. The optimum is the same: whatever serves by the
+    dropped offer is replaced by the other one, and instances beyond the last level are worth nothing.
+    """
+    usd, launch, size, boot = program.usd_per_step, program.launch_usd, program.capacity_rps, program.boot_steps
+    useful = program.useful()
+    copies = np.ceil(size / size[:, None] * (1.0 - ROUNDING))  # of i for one of j
+    rounded = 1.0 + 1e-12
+    stands_in = (copies * usd[:, None] <= usd * rounded) & (copies * launch[:, None] <= launch * rounded)
+    stands_in &= (boot[:, None] <= boot) & (program.most >= useful)[:, None] & (scaled | (copies <= 1.0))
+    # Of two that could stand in for each other the first stays.
+    stands_in &= ~stands_in.T | np.tri(program.offers, k=-1, dtype=np.bool_).T
+    dropped = stands_in.any(axis=0)
+    running = np.zeros_like(useful) if program.first else program.running
+    most = np.minimum(np.where(dropped, np.minimum(running, program.most), program.most), useful)
+    left = np.flatnonzero(most > 0)
+    return (
+        replace(
+            program,
+            usd_per_step=usd[left],
+            launch_usd=launch[left],
+            capacity_rps=size[left],
+            boot_steps=np.where(dropped, program.steps, boot)[left],
+            running=program.running[left],
+            most=most[left],
+        ),
+        left,
+    )
+
+
+def overflow_usd(served: FloatArray, load_rps: FloatArray | None, usd_per_request: float, step_s: float) -> FloatArray:
+    """Dollars of overflow by step and level of capacity, made convex: (T, K + 1).
+
+    `served` (K + 1, T + 1): what each level serves in the first e steps, in requests/s-steps. `load_rps` (T,): what
+    comes; None: what the last level serves. Made convex is what a formula of `served` may not be where capacity holds a
+    few requests only: the largest convex function below it is taken, which two capacities attain in turns.
+    """
+    by_step = np.diff(served, axis=1).T
+    load = by_step[:, -1] if load_rps is None else np.maximum(load_rps, by_step[:, -1])
+    dollars = np.maximum(0.0, load[:, None] - by_step) * (usd_per_request * step_s)
+    return _convex(np.minimum.accumulate(dollars, axis=1))
+
+
+def _convex(rows: FloatArray) -> FloatArray:
+    """The largest convex functions below rows of points, (R, K + 1): from one corner to the next, the flattest way."""
+    rows = rows.copy()
+    level = np.arange(rows.shape[1])
+    corner = np.zeros(len(rows), dtype=np.int64)
+    while True:
+        bent = np.flatnonzero((np.diff(rows, 2, axis=1) < -1e-12 * rows[:, :1]).any(axis=1))
+        if not bent.size:
+            return rows
+        part, begin = rows[bent], corner[bent, None]
+        ahead = np.where(level > begin, level - begin, np.nan)
+        first = np.take_along_axis(part, begin, axis=1)
+        slopes = (part - first) / ahead
+        end = np.nanargmin(slopes, axis=1)[:, None]
+        chord = first + np.take_along_axis(slopes, end, axis=1) * ahead
+        rows[bent] = np.where((level > begin) & (level < end), chord, part)
+        corner[bent] = end[:, 0]

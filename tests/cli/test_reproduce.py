@@ -1,0 +1,69 @@
+"""mark reproduce: what goes into an experiment and where its result goes; the experiments themselves take minutes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.cli.main import main
+from tests.reporting import test_fig7, test_fig8, test_fig9
+
+FOUND: dict[str, Callable[[], Any]] = {"fig7": test_fig7.found, "fig8": test_fig8.found, "fig9": test_fig9.found}
+
+
+class Experiment:
+    """Stands in for `run_fig...`: takes what it takes and answers at once."""
+
+    def __init__(self, figure: str) -> None:
+        self.figure = figure
+        self.given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.given = args, options
+        return FOUND[self.figure]()
+
+
+@pytest.fixture(params=list(FOUND))
+def experiment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    fake = Experiment(request.param)
+    monkeypatch.setattr(f"mark.simulation.{fake.figure}.run_{fake.figure}", fake)
+    return fake
+
+
+def test_a_figure_is_a_table_and_a_page(
+    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "figure.html"
+    assert main(["reproduce", experiment.figure, "--report", str(page)]) == 0
+    captured = capsys.readouterr()
+    assert "of the paper" in captured.out
+    assert captured.err == f"report: {page}\n"
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_figure_is_json_and_nothing_else_when_asked(
+    experiment: Experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", experiment.figure, "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["figure"] == experiment.figure
+    assert captured.err == ""
+
+
+def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment) -> None:
+    assert main(["reproduce", experiment.figure, "--trace", "t.csv", "--spot-trace", "s.csv", "--json", "-"]) == 0
+    args, options = experiment.given
+    assert args == (() if experiment.figure == "fig9" else ("t.csv",))
+    assert options.get("spot_trace") == ("s.csv" if experiment.figure == "fig7" else None)
+
+
+@pytest.mark.parametrize("figure", ["fig7", "fig8", "table5"])
+def test_a_trace_that_is_too_short_is_one_line(figure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = tmp_path / "short.csv"
+    short.write_text("t_seconds,count\n" + "".join(f"{60 * i},600\n" for i in range(600)))
+    assert main(["reproduce", figure, "--trace", str(short)]) == 2
+    assert "a day of history and 490 minutes" in capsys.readouterr().err
