@@ -11,6 +11,7 @@ since boots take their chance, and bridged by standbys.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,9 +33,9 @@ _QUANTILES = (np.arange(128) + 0.5) / 128.0
 NOTICE_S = 120.0  # from the notice to the loss
 LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes those it has
 PENDING_S = 20.0  # of a boot that are not billed
-# What was expected before anything was seen counts as much as so many hours of watching: the catalogue has the mean
-# of a month and a region, and interruptions come in clusters.
-PRIOR_H = 1.0
+# What was expected before counts as much as so many hours of watching: the catalogue has the mean of a month and a
+# region, and interruptions come in clusters.
+PRIOR_H = 2.0
 HALF_LIFE_H = 6.0  # what was seen counts half after so many hours
 RETRY_S = 60.0  # after a refusal or an interruption; twice as long after each refusal more
 LONGEST_RETRY_S = 120.0  # a refused launch costs nothing, an hour without spot more than half the bill
@@ -89,6 +90,14 @@ class Belief:
 
 
 UNKNOWN = Belief()
+
+
+def _mean(beliefs: Sequence[Belief]) -> Belief:
+    """What those that were held went through, on average."""
+    held = [b for b in beliefs if b.held_h > 0.0]
+    if not held:
+        return UNKNOWN
+    return Belief(held_h=sum(b.held_h for b in held) / len(held), losses=sum(b.losses for b in held) / len(held))
 
 
 def beyond_s(delay: Delay, free_s: float) -> float:
@@ -175,19 +184,24 @@ class Pools:
     def terms(self, beliefs: Mapping[str, Belief], now_s: float, usd_per_overflow: float) -> Terms:
         """One interruption costs its share of replacing what is lost with it, and the boot of what is bought on return.
 
-        Spot that is expected to be dearer than the same type on demand counts as not to be had.
+        Spot that is expected to be dearer than the same type on demand counts as not to be had. In a zone where two
+        types are put off nothing else is asked for: it is the zone that has none.
         """
         known = [beliefs.get(o.name, UNKNOWN) for o in self.offers]
-        spot = [b for b, o in zip(known, self.offers, strict=True) if o.market is Market.SPOT]
-        # Waves pass over types and zones: what all of them went through is the prior of each.
-        market = Belief(held_h=sum(b.held_h for b in spot), losses=sum(b.losses for b in spot))
+        # Waves pass over types and zones: what offers went through on average is the prior of each.
+        market = _mean([b for b, is_spot in zip(known, self._is_spot, strict=True) if is_spot])
         priors = [market.rate_per_hour(o.interruptions_per_hour) for o in self.offers]
         rate = np.array([b.rate_per_hour(prior) for b, prior in zip(known, priors, strict=True)])
         rate = np.where(self._is_spot, rate, 0.0)
         usd = self._usd_per_hour.copy()
         for i in np.flatnonzero(rate):
             usd[i] += rate[i] * self._interruption_usd(int(i), usd_per_overflow)
-        there = np.array([now_s >= b.until_s for b in known], dtype=np.bool_) & (usd < self._most_usd_per_hour)
+        put_off = {(o.zone, o.instance) for b, o in zip(known, self.offers, strict=True) if now_s < b.until_s}
+        types = Counter(zone for zone, _ in put_off if zone)
+        there = np.array(
+            [(o.zone, o.instance) not in put_off and types[o.zone] < 2 for o in self.offers], dtype=np.bool_
+        )
+        there &= usd < self._most_usd_per_hour
         best = [min(members, key=lambda i: (not there[i], usd[i], i)) for members in self.members]
         return Terms(usd, rate, there, usd[best], there[best])
 

@@ -21,7 +21,10 @@ from hypothesis import strategies as st
 from mark.control.ports import RecentAnswers
 from mark.domain.errors import CapacityError, CloudError, LimitError
 from mark.domain.fleet import Phase
+from mark.domain.plan import Plan, Target
 from mark.forecasting.supervised import Supervised
+from mark.planning.port import Situation
+from mark.planning.spot import UNKNOWN
 from tests.forecasting.faulty import Faulty
 
 OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name
@@ -572,3 +575,132 @@ def test_without_a_surge_the_tick_believes_its_forecast() -> None:
     forecast = bench.planner.situations[-1].forecast
     assert forecast is not None
     assert forecast.mean_rps[0, 0] < 40.0
+
+
+class MarketReader(ScriptedPlanner):
+    """Wants `count` of the first of `offers` that is not put off."""
+
+    def __init__(self, *offers: str, count: int = 2) -> None:
+        super().__init__(needs_forecast=True, replans=True)
+        self.offers, self.count = offers, count
+
+    def plan(self, situation: Situation, memory: int) -> tuple[Plan, int]:
+        there = [o for o in self.offers if situation.now_s >= situation.beliefs.get(o, UNKNOWN).until_s]
+        self.wanted = {there[0]: self.count} if there else {}
+        return super().plan(situation, memory)
+
+
+def reading(*offers: str, count: int = 2) -> Bench:
+    return Bench(MarketReader(*offers, count=count), predictor=RampPredictor())
+
+
+def test_a_planner_that_can_be_asked_again_says_itself_what_to_buy_instead() -> None:
+    """Refused in one zone: planned again at once without it, and nothing is ended for the plan that was refused."""
+    bench = reading(A, B, OD)
+    bench.cloud.left = {A: 0, B: 1}
+    bench.tick()
+    assert bench.journal() == [
+        (f"launch 2 {A}", f"out of {A}"), (f"launch 2 {B}", "the market had 1 of 2"), (f"launch 2 {OD}", "done"),
+        (f"terminate #1 {B}", "done"),
+    ]  # fmt: skip
+    assert bench.controller.fallbacks == {"planned again without c5.large/spot": 2}
+    assert [s.beliefs.get(A, UNKNOWN).refusals for s in bench.planner.situations] == [0, 1, 1]
+    assert bench.controller.last_plan.notes == ("planned again: the market refused",)
+
+
+def test_what_was_refused_is_tried_again_when_its_time_has_come_and_then_believed() -> None:
+    """Refused at one minute, skipped, bought at the next; a sale clears the refusals."""
+    bench = reading(A, OD)
+    bench.cloud.left = {A: 0}
+    bench.tick(at_s=0.0)
+    bench.tick(at_s=59.0)
+    assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD]
+    bench.cloud.left = {}
+    bench.tick(at_s=60.0)
+    assert bench.cloud.fleet().live() == {A: 2}
+    assert bench.store.get("beliefs")[A].refusals == 0
+
+
+def test_a_planner_is_asked_at_the_notice_and_knows_what_happened() -> None:
+    """Three of four taken: the belief has the share and the time, and the next best is bought at once."""
+    bench = reading(A, OD, count=4)
+    bench.tick()
+    bench.cloud.boot()
+    for number in (1, 2, 3):
+        bench.cloud.interrupt(number)
+    bench.fast()
+    belief = bench.planner.situations[-1].beliefs[A]
+    assert (belief.losses, belief.lost_s) == (0.75, bench.clock.t_s)
+    assert belief.until_s > bench.clock.t_s
+    assert bench.cloud.fleet().live()[OD] == 4
+    assert bench.controller.last_plan.notes == ("planned again: 3 interrupted",)
+
+
+def test_beliefs_grow_with_the_hours_held_and_survive_the_controller() -> None:
+    """Held from the first tick to the third: two minutes. The next controller reads them from the store."""
+    bench = reading(A)
+    for _ in range(3):
+        bench.tick()
+    held_h = bench.planner.situations[-1].beliefs[A].held_h
+    assert held_h == pytest.approx(120.0 / 3600.0 - 60.0 / 3600.0, rel=0.01)
+    bench.controller = bench.controller_again(RampPredictor())
+    bench.tick()
+    assert bench.planner.situations[-1].beliefs[A].held_h > held_h
+
+
+def test_spares_are_ended_as_soon_as_what_is_wanted_is_ready() -> None:
+    """Two of three are wanted: when two have booted the third goes, without waiting for the tick."""
+    bench = Bench()
+    bench.tick({OD: 3})
+    bench.controller.last_plan = Plan(60.0, (Target(OD, 3, "two wanted", spare=1),))
+    bench.fast()
+    assert len(bench.cloud.instances) == 3
+    for number in (1, 3):
+        bench.cloud._change(number, phase=Phase.READY)
+    bench.fast()
+    assert bench.phases() == {1: f"{OD} ready", 3: f"{OD} ready"}
+    assert bench.controller.last_plan.counts == bench.store.get("plan").counts == {OD: 2}
+
+
+def test_a_stand_in_counts_for_its_own_offer_where_the_plan_asks_for_that() -> None:
+    """One on-demand instance stands in for spot; a plan that wants it as what it is launches nothing more."""
+    bench = Bench()
+    bench.cloud.left = {A: 0, B: 0}
+    bench.tick({A: 1})
+    bench.cloud.left = {}
+    bench.tick({OD: 1})
+    assert bench.phases() == {1: f"{OD} pending"}
+    bench.tick({OD: 1, A: 1})  # make before break
+    assert bench.cloud.fleet().live() == {OD: 1, A: 1}
+    bench.tick({A: 1})
+    assert bench.cloud.fleet().live() == {A: 1}  # never both beyond the swap
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5),  # wanted
+            st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
+            st.booleans(),  # boot
+            st.integers(0, 8),  # whom to interrupt
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_the_market_does_a_replanning_controller_comes_to_an_end(script: list) -> None:
+    """A tick asks each offer once at most, and then exactly what is planned is there: nothing is kept twice."""
+    bench = reading(A, B, OD)
+    for wanted, left, boot, victim in script:
+        bench.planner.count, bench.cloud.left = wanted, left
+        before = len(bench.cloud.calls)
+        bench.tick()
+        asked = [call[1] for call in bench.cloud.calls[before:] if call[0] == "launch"]
+        assert len(asked) == len(set(asked))
+        assert bench.cloud.fleet().live() == bench.controller.last_plan.counts
+        if boot:
+            bench.cloud.boot()
+        if victim in bench.cloud.instances:
+            bench.cloud.interrupt(victim)
+        bench.fast()
+        assert bench.cloud.fleet().live() == bench.controller.last_plan.counts

@@ -20,6 +20,7 @@ from mark.planning.spot import (
     LEAVE_S,
     LONGEST_RETRY_S,
     NOTICE_S,
+    PRIOR_H,
     RETRY_S,
     UNKNOWN,
     Belief,
@@ -55,10 +56,10 @@ def pools(*offers: Offer, usable_rps: float = 10.0) -> Pools:
 
 
 def test_nothing_seen_is_the_prior_and_what_was_seen_outweighs_it() -> None:
-    """Gamma-Poisson: an hour at the prior's rate, then so many losses in so many hours."""
+    """Gamma-Poisson: some hours at the catalogue's rate, then so many losses in so many hours."""
     assert UNKNOWN.rate_per_hour(0.02) == pytest.approx(0.02)
-    assert Belief(held_h=3.0, losses=2.0).rate_per_hour(0.02) == pytest.approx((0.02 + 2.0) / 4.0)
-    assert Belief(held_h=9.0).rate_per_hour(0.02) == pytest.approx(0.002)
+    assert Belief(held_h=3.0, losses=2.0).rate_per_hour(0.02) == pytest.approx((PRIOR_H * 0.02 + 2.0) / (PRIOR_H + 3.0))
+    assert Belief(held_h=9.0 * PRIOR_H).rate_per_hour(0.02) == pytest.approx(0.002)
 
 
 def test_what_was_seen_fades_by_half() -> None:
@@ -164,12 +165,30 @@ def test_what_was_refused_is_not_to_be_had_until_then() -> None:
     assert not of.terms({ON_DEMAND.name: Belief(until_s=9.0)}, 0.0, 2e-5).buyable[0]
 
 
+def test_in_a_zone_where_two_types_are_put_off_nothing_is_asked_for() -> None:
+    """It is the zone that has none; with one type put off, or in another zone, the others are tried."""
+    offers = [ON_DEMAND, *(spot(zone, instance=kind) for zone in "ab" for kind in ("small", "other", "third"))]
+    of = Pools(offers, [10.0] * len(offers))
+
+    def to_be_had(*put_off: str) -> set[str]:
+        terms = of.terms({name: Belief(until_s=60.0) for name in put_off}, 0.0, 2e-5)
+        return {
+            o.name for o, there in zip(of.offers, terms.can_be_had, strict=True) if there and o.market is Market.SPOT
+        }
+
+    every = {o.name for o in offers[1:]}
+    assert to_be_had("small/spot/a") == every - {"small/spot/a"}
+    assert to_be_had("small/spot/a", "other/spot/a") == {name for name in every if name.endswith("/b")}
+    assert to_be_had("small/spot/a", "small/spot/b") == every - {"small/spot/a", "small/spot/b"}
+
+
 def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
-    """Waves pass over zones and types: the rate of what was never held rises too, but less."""
-    beliefs = {A.name: Belief(held_h=2.0, losses=3.0)}
-    _, a, b, _ = pools(*FOUR).terms(beliefs, 0.0, 2e-5).interruptions_per_hour
-    assert b == pytest.approx((1e-4 + 3.0) / 3.0)
-    assert a == pytest.approx((b + 3.0) / 3.0)
+    """Waves pass over zones and types: the mean of those that were held is everybody's prior."""
+    beliefs = {A.name: Belief(held_h=3.0, losses=3.0), B.name: Belief(held_h=1.0)}
+    _, a, b, c = pools(*FOUR).terms(beliefs, 0.0, 2e-5).interruptions_per_hour
+    assert c == pytest.approx((PRIOR_H * 1e-4 + 1.5) / (PRIOR_H + 2.0))
+    assert a == pytest.approx((PRIOR_H * c + 3.0) / (PRIOR_H + 3.0))
+    assert b == pytest.approx((PRIOR_H * c) / (PRIOR_H + 1.0))
 
 
 # -- pools and spreading -----------------------------------------------------------------------------------------------

@@ -296,6 +296,33 @@ def test_a_fall_to_nothing_interrupts_everything_also_what_boots() -> None:
     assert c.fleet_result(1000.0).interrupted == 3
 
 
+def test_of_what_is_held_and_asked_for_only_the_share_can_be_held() -> None:
+    """Eight held, share 0.5: four are taken, and none are sold until more than eight are wanted; then half of those."""
+    c = cloud(spot=[shares((0.0, 1.0), (60.0, 0.5), (1200.0, 1.0)), shares((0.0, 1.0))])
+    c.start_ready(SPOT_A.name, 8)
+    c.advance(300.0)
+    with pytest.raises(CapacityError):
+        c.launch(SPOT_A.name, 4, "as many as were lost")
+    assert len(c.launch(SPOT_A.name, 8, "four more than were held")) == 2
+    with pytest.raises(CapacityError):
+        c.launch(SPOT_A.name, 6, "the rest")
+    assert len(c.launch(SPOT_B.name, 6, "elsewhere")) == 6
+    c.advance(1200.0)
+    assert len(c.launch(SPOT_A.name, 20, "whole again")) == 20
+
+
+@pytest.mark.parametrize(("share", "sold"), [(0.0, 0), (0.4, 0), (0.5, 0), (0.6, 1), (1.0, 1)])
+def test_half_an_instance_is_not_sold(share: float, sold: int) -> None:
+    """As a fall takes it."""
+    c = cloud(spot=[shares((0.0, 1.0), (60.0, share))] if share < 1.0 else [shares((0.0, 1.0))])
+    c.advance(100.0)
+    try:
+        numbers = c.launch(SPOT_A.name, 1, "t")
+    except CapacityError:
+        numbers = ()
+    assert len(numbers) == sold
+
+
 def test_without_a_series_lives_are_exponential_with_the_hazard_rate() -> None:
     """0.5 per hour: a mean life of two hours, within 5 % over 4,000 instances."""
     c = cloud(seed=3, end_s=1e9)

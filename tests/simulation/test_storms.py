@@ -1,0 +1,92 @@
+"""Whole runs in which spot is taken away and comes back: nothing is lost, the SLO is kept, and spot is returned to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from laws import check_laws
+
+from mark.domain.offer import Market
+from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.simulation.run import simulate_inputs
+from mark.simulation.spot import SpotSeries
+
+HOUR_S = 3600.0
+STORM_S, BACK_S = 420.0, 1800.0
+
+
+def inputs_of(service: str, rate_rps: float, *instances: str) -> Inputs:
+    """A steady load for about twenty instances of the first of these types."""
+    inputs = open_inputs(
+        RunRequest(
+            trace=f"synthetic:poisson?rate={rate_rps:g}",
+            service=service,
+            start_s=3.0 * HOUR_S,
+            duration_s=HOUR_S,
+            predictor="seasonal-naive",
+            markets=("on-demand", "spot", "burstable"),
+            with_bound=False,
+        )
+    )
+    sold = inputs.deployment
+    kept = [i for i, offer in enumerate(sold.offers) if offer.instance in instances]
+    offers, candidates = (tuple(every[i] for i in kept) for every in (sold.offers, sold.candidates))
+    return replace(inputs, deployment=replace(sold, offers=offers, candidates=candidates))
+
+
+INPUTS = {
+    "inception-v3": inputs_of("inception-v3", 80.0, "c5.large", "t2.medium"),
+    "nasnet": inputs_of("nasnet", 22.0, "c5.xlarge"),
+}
+
+
+def stormy(service: str, share: float) -> SimulationResult:
+    """`share` of the fleet is taken at minute 7; the market is whole again at minute 30."""
+    series = SpotSeries("storm", "availability", (0.0, STORM_S, BACK_S), (1.0, 1.0 - share, 1.0), 1e6)
+    return simulate_inputs(replace(INPUTS[service], spot=(series,)), "mark", "seasonal-naive")
+
+
+@pytest.mark.parametrize("service", list(INPUTS))
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.8, 1.0])
+def test_a_storm_stays_within_the_slo_and_spot_is_returned_to(service: str, share: float) -> None:
+    """Whether functions make up for what is lost, or nothing does; afterwards no stand-in runs beside spot."""
+    result = stormy(service, share)
+    check_laws(result)
+    assert result.fleet.interrupted > 0
+    assert result.requests.rejected == 0
+    assert result.slo_result.attainment is not None
+    assert result.slo_result.attainment >= 0.98
+    markets = {o.name: o.market for o in INPUTS[service].deployment.offers}
+    ready = {
+        market: sum((n for name, n in result.timeline.instances.items() if markets[name] is market), np.zeros(60))
+        for market in Market
+    }
+    # A boot may take five minutes, what is replaced ends within the next.
+    swapped = int(BACK_S / 60.0) + 8
+    assert not np.any(ready[Market.ON_DEMAND][swapped:])
+    assert np.all(ready[Market.SPOT][swapped:] > 0)
+    assert not np.any(ready[Market.BURSTABLE][swapped:])
+    if share == 1.0:
+        taken = int(STORM_S / 60.0) + 3
+        assert not np.any(ready[Market.SPOT][taken : int(BACK_S / 60.0)])
+        assert np.all(ready[Market.ON_DEMAND][taken + 4 : int(BACK_S / 60.0)] > 0)
+
+
+def test_a_market_that_is_never_there_costs_what_on_demand_costs() -> None:
+    """Asked again every minute or two, refused every time, it changes next to nothing."""
+    inputs = INPUTS["inception-v3"]
+    nothing = SpotSeries("nothing", "availability", (0.0, 1.0), (1.0, 0.0), 1e6)
+    result = simulate_inputs(replace(inputs, spot=(nothing,)), "mark", "seasonal-naive")
+    kept = [i for i, offer in enumerate(inputs.deployment.offers) if offer.market is Market.ON_DEMAND]
+    offers, candidates = (
+        tuple(every[i] for i in kept) for every in (inputs.deployment.offers, inputs.deployment.candidates)
+    )
+    without = replace(inputs.deployment, offers=offers, candidates=candidates)
+    alone = simulate_inputs(replace(inputs, deployment=without), "mark", "seasonal-naive")
+    check_laws(result)
+    assert result.bill.total <= 1.05 * alone.bill.total
+    assert result.requests.rejected == 0
