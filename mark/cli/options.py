@@ -14,7 +14,7 @@ from mark.simulation.request import RunRequest
 MARKETS = ("on-demand", "spot", "burstable")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 POLICIES = (
-    "mark, mark-paper, target-tracking, target-tracking-best, reactive, static-peak, static-mean, oracle, "
+    "mark, greedy, ilp, mark-paper, target-tracking, target-tracking-best, reactive, static-peak, static-mean, oracle, "
     "fixed:INSTANCE=N[,...], as-is"
 )
 MOST_SEED = 2**63 - 1

@@ -22,6 +22,7 @@ from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.forecasting.conditioning import given
 from mark.forecasting.supervised import Supervised
+from mark.planning.misses import Window
 from mark.planning.port import Policy, Situation
 from mark.planning.spot import Belief, without_spares
 
@@ -38,8 +39,8 @@ class Controller:
     predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
     one cloud do not share instances.
 
-    Crash-only: plan, memory of the planner, beliefs about the market and stand-ins are in the store, everything else is
-    read from the cloud.
+    Crash-only: plan, memory of the planner, beliefs about the market, stand-ins and the SLO's window are in the store,
+    everything else is read from the cloud.
     `last_plan` is what the fleet follows and names who forecast for it, `predictors` counts forecasts by that name.
     `fallbacks` counts, by name, where something else had to do (`causes` has the first message of those that have one),
     `failures` commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
@@ -75,6 +76,7 @@ class Controller:
         memory = store.get("memory")
         self._memory: Any = policy.planner.begin() if memory is None else memory
         self._beliefs: dict[str, Belief] = dict(store.get("beliefs") or {})
+        self._window: Window | None = store.get("window")
         self._refused = False  # did the market refuse a launch since the last plan?
         # Instances bought instead of a planned offer that could not be had: number -> planned offer.
         self._stands_for: dict[int, str] = dict(store.get("stands_for") or {})
@@ -257,8 +259,20 @@ class Controller:
 
     def _plan(self, now_s: float, fleet: Fleet, forecast: Forecast | None, rps: float | None, *, first: bool) -> Plan:
         utilization = {} if first else self._telemetry.utilization()
+        answers = self._telemetry.answers()
+        late = answers.count - answers.in_time
+        self._window = (self._window or Window(now_s, answers.count, late)).seen(now_s, answers.count, late)
+        self._store.put("window", self._window)
         situation = Situation(
-            now_s, self._deployment, fleet, forecast, rps, utilization, first, beliefs=dict(self._beliefs)
+            now_s,
+            self._deployment,
+            fleet,
+            forecast,
+            rps,
+            utilization,
+            first,
+            dict(self._beliefs),
+            self._window.answered(now_s),
         )
         plan, self._memory = self._planner.plan(situation, self._memory)
         self._store.put("memory", self._memory)

@@ -75,6 +75,9 @@ class Telemetry(Protocol):
     def recent(self) -> RecentAnswers:
         """The last M requests (1,000 for the SLO monitor)."""
 
+    def answers(self) -> RecentAnswers:
+        """All requests so far. Counts that fall have begun anew."""
+
     def utilization(self) -> Mapping[str, float]:
         """Busy share over the last minute, by offer."""
 

@@ -18,11 +18,12 @@ import numpy as np
 
 from mark.domain.load import FloatArray
 from mark.domain.plan import Plan
-from mark.domain.service import Deployment
 from mark.planning.burst import carrier
-from mark.planning.mark import MISS_PRICE, STEP_S, Savings, savings
+from mark.planning.mark import STEP_S
 from mark.planning.mark_paper import buyable
+from mark.planning.misses import believed, neutral_usd, price_factor, sheds
 from mark.planning.port import Situation
+from mark.planning.savings import Savings, savings
 from mark.planning.spot import Pools, boot_usd
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -104,8 +105,8 @@ def weigh(plan: Plan, situation: Situation) -> Weighed | None:
     """The plan and its alternatives, priced with the belief it was made from; None without a forecast or offers.
 
     Alternatives: the fleet as it is, one more and one fewer of what was chosen, one more of the cheapest request/s,
-    the best fleet of every single offer that can be had (of zones the cheapest), and functions alone where they are in
-    time.
+    the best fleet of every single offer that can be had (of zones the cheapest), all of them within the service's
+    limits, and functions alone where they are in time.
     """
     if situation.forecast is None or not situation.deployment.offers:
         return None
@@ -124,27 +125,30 @@ class _Scales:
         candidates = [deployment.candidates[i] for i in chosen]
         rt_max_s = deployment.slo.rt_max_s
         function = deployment.function
-        self._sheds = function is not None and function.warm_s <= rt_max_s
+        self._sheds = sheds(deployment)
         slack_s = min(rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates[: len(steady)])
         self._offers = [deployment.offers[i] for i in chosen]
         self._names = [offer.name for offer in self._offers]
         self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = situation.forecast.by_minute()
+        if not self._sheds:
+            self._forecast = believed(self._forecast, situation.last_minute_rps)
         patience_s = max(slack_s, 0.01 * rt_max_s)
         self._saved: Savings = savings(self._forecast, patience_s, None if self._sheds else rt_max_s)
         self._steps = self._saved.served.shape[1] - 1
-        listed = np.array([offer.usd_per_hour for offer in self._offers])
-        self._usd_per_overflow = _usd_per_overflow(deployment, (listed / 3600.0 / self._usable_rps)[: len(steady)])
-        terms = Pools(self._offers, list(self._usable_rps)).terms(
-            situation.beliefs, situation.now_s, self._usd_per_overflow
-        )
+        # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
+        usd = function.usd_per_request if self._sheds and function is not None else neutral_usd(deployment, steady)
+        terms = Pools(self._offers, list(self._usable_rps)).terms(situation.beliefs, situation.now_s, usd)
+        self._usd_per_overflow = usd if self._sheds else usd * price_factor(situation.answered, deployment.slo)
         self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
         # How many burstables may be started is the planner's to know: they are no alternative.
         self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
         self._boot_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
         self._committed = [deployment.committed.get(name, 0) for name in self._names]
+        self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         self._most = deployment.service.max_instances
+        self._most_usd_per_hour = deployment.service.max_usd_per_hour * (1.0 + 1e-9)  # rounding forbids nothing
         self._first = situation.first
         live = situation.fleet.live()
         self._running = [live[name] for name in self._names]
@@ -163,6 +167,8 @@ class _Scales:
             for change, word in ((1, "more"), (-1, "fewer")):
                 if (wanted[i] or (i == best and change > 0)) and (change < 0 or self._can_be_had[i]):
                     counts = [n + change * (j == i) for j, n in enumerate(wanted)]
+                    if change > 0 and not self._allowed(counts):
+                        continue
                     found.setdefault(tuple(counts), self._priced(f"one {name} {word}", counts))
         # Zones differ in price only: the cheapest that can be had of a type and market stands for all.
         kinds = {(self._offers[i].instance, self._offers[i].market): i for i in reversed(self._order)}
@@ -273,20 +279,16 @@ class _Scales:
         tops = np.cumsum(size_rps)
         return self._saved.between(tops - size_rps, tops)
 
+    def _allowed(self, counts: list[int]) -> bool:
+        return sum(counts) <= self._most and float(np.dot(counts, self._listed_usd_per_hour)) <= self._most_usd_per_hour
+
     def _best_of(self, i: int) -> list[int]:
         """The best fleet of one offer alone."""
         top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
-        most = max(self._running[i], min(self._most, math.ceil(top_rps / float(self._usable_rps[i]))))
+        by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
+        most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))
         stack = [(i, _STAYS if k < self._running[i] else _NEW, k) for k in range(most)]
         instances, launches, served = self._stacked(stack)
         gain = np.cumsum(STEP_S * self._usd_per_overflow * served - instances - launches)
         count = int(np.argmax(np.concatenate(([0.0], gain))))
         return [count if j == i else 0 for j in range(len(self._names))]
-
-
-def _usd_per_overflow(deployment: Deployment, usd_per_request: FloatArray) -> float:
-    """What the planner takes a request to cost that no instance takes: a function call, or a miss as it prices them."""
-    function = deployment.function
-    if function is not None and function.warm_s <= deployment.slo.rt_max_s:
-        return function.usd_per_request
-    return MISS_PRICE * float(usd_per_request.min()) / (1.0 - deployment.slo.attainment)

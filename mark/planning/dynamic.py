@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from mark.domain.load import FloatArray
+from mark.kernel.compiled import compiled
 from mark.planning.program import ROUNDING, IntArray, Program
 
 
@@ -43,45 +44,82 @@ def cheapest(
         saved = np.cumsum(np.maximum(slopes, rent)[:, ::-1], axis=1)[:, ::-1]
         left_usd = left_usd[:, -1:] - np.concatenate([saved, np.zeros((steps, 1))], axis=1)
         rented_rps = (slopes < rent).sum(axis=1) * spacing
-    shape = tuple((program.most[offers] + 1).tolist())
-    size, launch_usd = program.capacity_rps[offers], program.launch_usd[offers]
-    boot = program.boot_steps[offers].tolist()
-    capacity_rps, usd = np.zeros(shape), np.zeros(shape)
-    axes = range(len(shape))
-    counts_along = [np.arange(n).reshape([-1 if i == d else 1 for i in axes]) for d, n in enumerate(shape)]
-    backwards = [tuple(slice(None, None, -1 if i == d else 1) for i in axes) for d in axes]
-    ramps = [launch_usd[d] * counts_along[d] for d in axes]
-    for d in axes:
-        capacity_rps += size[d] * counts_along[d]
-        usd += program.usd_per_step[offers[d]] * counts_along[d]
-    place = np.minimum(capacity_rps / spacing, float(program.levels))
-    low = np.minimum(place.astype(np.int64), program.levels - 1)
-    place -= low
-    value = left_usd.take(low, axis=1)
-    value += place * (left_usd.take(low + 1, axis=1) - value)
-    value += usd
+    shape = program.most[offers] + 1
+    total = int(shape.prod())
+    launch_usd, boot_steps = program.launch_usd[offers], program.boot_steps[offers]
+    # All states in one row, the last offer's count moving fastest; `stride` apart are two that differ by one instance.
+    stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
+    states = np.arange(total)[:, None] // stride % shape
+    capacity_rps = states @ program.capacity_rps[offers]
+    usd = states @ program.usd_per_step[offers]
     if limits:
-        instances = sum(counts_along, np.zeros(shape))
-        value[:, (instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
-    after = np.zeros(shape)
+        instances = states.sum(axis=1)
+        usd[(instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
+    value, after = np.empty((steps, total)), np.zeros(total)
+    _go_back(
+        np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, boot_steps, value, after
+    )
+    before = np.minimum(program.before, program.most)[offers]
+    chosen = np.empty(steps, dtype=np.int64)
+    _go_on(value, states, before, launch_usd, boot_steps, chosen)
+    return float(after[before @ stride]), states[chosen].T, np.maximum(0.0, rented_rps - capacity_rps[chosen])
+
+
+@compiled
+def _go_back(
+    left_usd: FloatArray, place: FloatArray, usd: FloatArray, shape: IntArray, stride: IntArray, launch_usd: FloatArray,
+    boot_steps: IntArray, value: FloatArray, after: FloatArray,
+) -> None:  # fmt: skip
+    """Fill `value` (T, states): dollars of serving with a state in a step, and the best from then on.
+
+    And `after` (states,), zeros first: the same from having a state before the first step. `place` (states,) is
+    capacity in levels of `left_usd`, `usd` what a state costs in a step.
+    """
+    steps, total = value.shape
+    levels = left_usd.shape[1] - 1
     for t in range(steps - 1, -1, -1):
-        value[t] += after  # of serving with a state in step t, and the best from then on
-        after = value[t]
-        for d in axes:
-            fewer = np.minimum.accumulate(after, axis=d)
-            if t >= boot[d]:
-                more = np.minimum.accumulate((after + ramps[d])[backwards[d]], axis=d)[backwards[d]]
-                more -= ramps[d]
-                fewer = np.minimum(fewer, more, out=fewer)
-            after = fewer
-    at = np.minimum(program.before, program.most)[offers].tolist()
-    best_usd = float(after[tuple(at)])
-    counts = np.empty((len(offers), steps), dtype=np.int64)
+        for i in range(total):
+            low = min(int(place[i]), levels - 1)
+            share = min(place[i] - low, 1.0)
+            below = left_usd[t, low]
+            after[i] += below + share * (left_usd[t, low + 1] - below) + usd[i]
+            value[t, i] = after[i]
+        for d in range(len(shape)):
+            one = stride[d]
+            block = shape[d] * one
+            for begin in range(0, total, block):
+                for none in range(begin, begin + one):
+                    # Falling is free: the best of as many or fewer. Then of more, for their launches.
+                    best = after[none]
+                    for i in range(none + one, none + block, one):
+                        best = min(best, after[i])
+                        after[i] = best
+                    if t >= boot_steps[d]:
+                        for i in range(none + block - 2 * one, none - 1, -one):
+                            best = min(best + launch_usd[d], after[i])
+                            after[i] = best
+
+
+@compiled
+def _go_on(
+    value: FloatArray, states: IntArray, before: IntArray, launch_usd: FloatArray, boot_steps: IntArray,
+    chosen: IntArray,
+) -> None:  # fmt: skip
+    """Fill `chosen` (T,): the best state of each step, from the counts `before`; of equal ones the first."""
+    steps, total = value.shape
+    at = before
     for t in range(steps):
-        total = value[t].copy()
-        for d in axes:
-            rises = np.maximum(counts_along[d] - at[d], 0)
-            total += launch_usd[d] * rises if t >= boot[d] else np.where(rises > 0, math.inf, 0.0)
-        at = list(np.unravel_index(int(total.argmin()), shape))
-        counts[:, t] = at
-    return best_usd, counts, np.maximum(0.0, rented_rps - size @ counts)
+        best_usd = np.inf
+        best = 0
+        for i in range(total):
+            usd = value[t, i]
+            if usd >= best_usd:
+                continue
+            for d in range(len(before)):
+                rises = states[i, d] - at[d]
+                if rises > 0:
+                    usd += launch_usd[d] * rises if t >= boot_steps[d] else np.inf
+            if usd < best_usd:
+                best_usd, best = usd, i
+        chosen[t] = best
+        at = states[best]

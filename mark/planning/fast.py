@@ -1,4 +1,4 @@
-"""A good plan in milliseconds: instances are stacked, and each gets its own schedule. No solver, unless limits bind.
+"""A good plan in a millisecond or two: instances are stacked, each gets its own schedule. No solver but for limits.
 
 With one offer only this is exact: as overflow is convex in capacity, the k-th instance may be decided alone, and its
 best schedule is a dynamic program over two states, on and off (`switch`). With several offers an instance's worth
@@ -10,18 +10,19 @@ combined counts, all of them are gone through instead. How far it is from the be
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from mark.domain.load import FloatArray
+from mark.kernel.compiled import compiled
 from mark.planning.dynamic import cheapest, fewest
 from mark.planning.ilp import relax
-from mark.planning.program import BoolArray, IntArray, Program, held, price, violation
+from mark.planning.program import BoolArray, IntArray, Program, held, price, rises, violation
 
 _BUNDLES = 32  # at most so many instances, or bundles of them, are decided in one answer
 _ANSWERS = 12  # at most so many answers; nearly always two or three are enough
-_STATES = 30_000  # combined counts x steps that the dynamic program goes through as fast as the search
+_STATES = 300_000  # combined counts x steps that the dynamic program goes through as fast as the search
 _SPARSE = 50_000  # combined counts that may turn out to be so few when those that never pay are left out
 _NEVER = -1e30
 _TINY = 1e-12
@@ -96,63 +97,101 @@ def _settle(
     return counts
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """When instances are best on and off, each for itself. Shapes are (T, ...), or (...) without the steps.
+@compiled
+def switch(on_usd: FloatArray, launch_usd: float, boot_steps: int, runs: bool, on: BoolArray) -> float:
+    """What the best switching of an instance gains that gains `on_usd` (T,) in a step by being on; `on` (T,) is filled.
 
-    `worth`: what being on in a step gains from then on. `launch`: what going on costs. `closed` (early steps, ...): it
-    cannot be launched yet.
-    """
-
-    worth: FloatArray
-    launch: FloatArray
-    closed: BoolArray
-
-    def schedule(self, runs: BoolArray) -> BoolArray:
-        """On or off in each step; `runs` (...): was it on before? (...) broadcast."""
-        clock = np.arange(1, len(self.worth) + 1, dtype=np.int16).reshape((-1,) + (1,) * (self.worth.ndim - 1))
-        goes_on = self.worth > self.launch
-        goes_on[: len(self.closed)] &= ~self.closed
-        begun = np.maximum.accumulate(clock * goes_on, axis=0)
-        ended = np.maximum.accumulate(clock * (self.worth <= 0.0), axis=0)
-        return np.asarray((begun > ended) | ((ended == 0) & runs))
-
-    def gains(self, runs: BoolArray) -> FloatArray:
-        """What the schedule gains altogether: (...)."""
-        beyond = np.maximum(self.worth - self.launch, 0.0)
-        beyond[: len(self.closed)][self.closed] = 0.0
-        dearest = np.where(self.closed[0], np.inf, self.launch) if len(self.closed) else self.launch
-        kept = np.minimum(np.maximum(self.worth[0], 0.0), dearest)
-        return np.asarray(beyond.sum(axis=0) + np.where(runs, kept, 0.0))
-
-    def at(self, row: IntArray, column: IntArray) -> Switch:
-        """Of some of instances that stand in a table."""
-        return Switch(self.worth[:, row, column], self.launch[row, column], self.closed[:, row, column])
-
-
-def switch(on_usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray) -> Switch:
-    """The best switching of instances that gain `on_usd` (T, ...) in a step by being on; (...) broadcast.
-
-    Going on costs `launch_usd` and is impossible before `boot_steps`; stopping is free. With D what having been on is
-    worth at the end of a step,
+    Going on costs `launch_usd` and is impossible before `boot_steps`; stopping is free; `runs`: was it on before? With
+    D what having been on is worth at the end of a step,
 
         worth_t = on_t + D_t+1,    D_t = min(max(worth_t, 0), launch)
 
-    so that on stays on while worth_t > 0, and off goes on when worth_t > launch.
+    so that on stays on while worth_t > 0, and off goes on when worth_t > launch. `on_usd` becomes the worth.
     """
-    steps, shape = len(on_usd), on_usd.shape[1:]
-    launch = np.broadcast_to(launch_usd, shape)
-    early = min(steps, int(boot_steps.max(initial=0)))
-    closed = np.broadcast_to(np.arange(early).reshape((-1,) + (1,) * len(shape)) < boot_steps, (early, *shape))
-    opening = {steps, *boot_steps.ravel().tolist()}
-    worth, later, dearest = np.empty_like(on_usd), np.zeros(shape), launch
-    for t, on, row in zip(range(steps - 1, -1, -1), on_usd[::-1], worth[::-1], strict=True):
-        if t + 1 in opening:
-            dearest = np.where(t < boot_steps, np.inf, launch)
-        np.add(on, later, out=row)
-        np.maximum(row, 0.0, out=later)
-        np.minimum(later, dearest, out=later)
-    return Switch(worth, launch, closed)
+    gain = later = 0.0
+    for t in range(len(on_usd) - 1, -1, -1):
+        on_usd[t] += later
+        later = max(on_usd[t], 0.0)
+        if t >= boot_steps:
+            gain += max(on_usd[t] - launch_usd, 0.0)
+            later = min(later, launch_usd)
+    now = runs
+    for t in range(len(on_usd)):
+        now = on_usd[t] > 0.0 if now else t >= boot_steps and on_usd[t] > launch_usd
+        on[t] = now
+    return gain + later if runs else gain
+
+
+@compiled
+def _at(line: FloatArray, place: float) -> float:
+    """A line through points at 0, 1, 2, ...; constant beyond the last."""
+    low = min(int(place), len(line) - 2)
+    return float(line[low] + min(place - low, 1.0) * (line[low + 1] - line[low]))
+
+
+@compiled
+def _on_level(
+    overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: float, boot_steps: int, runs: bool,
+    worth: FloatArray, on: BoolArray,
+) -> float:  # fmt: skip
+    """What one instance of `size` levels gains on top of so many levels, and when it is on; `worth` (T,) is scratch."""
+    for t in range(len(worth)):
+        worth[t] = overflow_usd[t, level] - _at(overflow_usd[t], level + size) - usd
+    return switch(worth, launch_usd, boot_steps, runs, on)
+
+
+@compiled
+def _on_each_level(
+    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray,
+    runs: bool, worth: FloatArray, on: BoolArray, gain: FloatArray,
+) -> None:  # fmt: skip
+    for j in range(len(size)):
+        for k in range(gain.shape[1]):
+            gain[j, k] = _on_level(overflow_usd, k, size[j], usd[j], launch_usd[j], boot_steps[j], runs, worth, on)
+
+
+@compiled
+def _answer(
+    overflow_usd: FloatArray, others: FloatArray, size: float, usd: float, launch_usd: float, boot_steps: int,
+    before: int, floor: int, bundle: int, bundles: int, allowed: IntArray, worth: FloatArray, on: BoolArray,
+    counts: IntArray,
+) -> float:  # fmt: skip
+    """Fill `counts` (T,) with an offer's best ones from `floor` on, in bundles; dollars of them and of overflow.
+
+    `others` (T,) and `size` are capacities in levels, `allowed` (T,) are the most; `worth` and `on` (T,) are scratch.
+    """
+    total_usd = launch_usd * max(0, floor - before)
+    for t in range(len(others)):
+        counts[t] = floor
+        total_usd += _at(overflow_usd[t], others[t] + size * floor) + usd * floor
+    # What runs needs no launch, so that a bundle ends with it.
+    ends = max(1, int(np.rint((before - floor) / bundle))) if floor < before < floor + bundles * bundle else 0
+    low = floor
+    for k in range(1, bundles + 1):
+        high = before if k == ends else floor + k * bundle
+        for t in range(len(others)):
+            below, above = _at(overflow_usd[t], others[t] + size * low), _at(overflow_usd[t], others[t] + size * high)
+            worth[t] = below - above - usd * (high - low) if high <= allowed[t] else _NEVER
+        total_usd -= switch(worth, launch_usd * (high - low), boot_steps, high <= before, on)
+        for t in range(len(others)):
+            if on[t]:
+                counts[t] += high - low
+        low = high
+    return total_usd
+
+
+@compiled
+def _answers(
+    overflow_usd: FloatArray, others: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray,
+    boot_steps: IntArray, before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
+    worth: FloatArray, on: BoolArray, counts: IntArray, total_usd: FloatArray,
+) -> None:  # fmt: skip
+    """The same of many offers: fill `counts` (J, T) and `total_usd` (J,)."""
+    for j in range(len(size)):
+        total_usd[j] = _answer(
+            overflow_usd, others[j], size[j], usd[j], launch_usd[j], boot_steps[j], before[j], floor[j], bundle[j],
+            bundles[j], allowed[j], worth, on, counts[j],
+        )  # fmt: skip
 
 
 def _best_answer(
@@ -179,31 +218,17 @@ def _best_answer(
         floor = np.maximum(0, low)
         most = np.minimum(most, high) - floor
         bundle = np.maximum(1, -(-most // (4 * _BUNDLES)))
-    others, most, bundle, floor = others[asked], most[asked], bundle[asked], floor[asked]
-    size, before, now = size[asked], before[asked], counts[asked]
-    usd, launch_usd, boot = program.usd_per_step[asked], program.launch_usd[asked], program.boot_steps[asked]
-    places = most // bundle
-    place = np.arange(int(places.max(initial=0)) + 1)
-    count = floor[:, None] + place * bundle[:, None]  # (asked, places + 1)
-    # What runs needs no launch, so that a bundle ends with it.
-    running = np.flatnonzero((before > floor) & (before < floor + places * bundle))
-    nearest = np.maximum(1, np.rint((before - floor) / bundle).astype(np.int64))[running]
-    count[running, nearest] = before[running]
-    step = np.diff(count, axis=1)
-    overflow = program.overflow_at(others[:, None, :] + (size[:, None] * count)[:, :, None])
-    on_usd = overflow[:, :-1] - overflow[:, 1:] - (usd[:, None] * step)[:, :, None]
-    on_usd[place[:-1] >= places[:, None]] = _NEVER
-    if limits:
-        on_usd[count[:, 1:, None] > _allowed(program, counts)[asked, None, :]] = _NEVER
-    runs = count[:, 1:] <= before[:, None]
-    on_usd = np.ascontiguousarray(np.moveaxis(on_usd, 2, 0))
-    best = switch(on_usd, launch_usd[:, None] * step, boot[:, None])
-    answers = (best.schedule(runs) * step).sum(axis=2).T + floor[:, None]
-    # What is below the floor costs the same before and after.
-    rises = np.maximum(np.diff(now, axis=1, prepend=before[:, None]), 0).sum(axis=1)
-    paid_usd = usd * (now - floor[:, None]).sum(axis=1) + launch_usd * rises
-    without_usd = overflow[:, 0].sum(axis=1) - best.gains(runs).sum(axis=1)
-    saved = paid_usd + float(program.overflow_at(capacity_rps).sum()) - without_usd
+    usd, launch_usd, now = program.usd_per_step[asked], program.launch_usd[asked], counts[asked]
+    allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
+    answers, answer_usd = np.empty_like(now), np.empty(len(asked))
+    _answers(
+        np.ascontiguousarray(program.overflow_usd), others[asked] / program.spacing_rps,
+        size[asked] / program.spacing_rps, usd, launch_usd, program.boot_steps[asked], before[asked], floor[asked],
+        bundle[asked], (most // bundle)[asked], allowed, *_scratch(program), answers, answer_usd,
+    )  # fmt: skip
+    launches = rises(now, before[asked]).sum(axis=1)
+    now_usd = usd * now.sum(axis=1) + launch_usd * launches + float(program.overflow_at(capacity_rps).sum())
+    saved = now_usd - answer_usd
     enough = _TINY + 1e-9 * float(program.overflow_usd[:, 0].sum())
     could = saved > enough
     for i in np.argsort(-saved, kind="stable")[: could.sum()]:
@@ -230,69 +255,77 @@ def _stack(program: Program) -> IntArray:
 
     As if nothing ran yet: what runs may serve until the new ones do, or in their stead, as `improve` finds.
     """
-    levels, size = program.levels, program.capacity_rps / program.spacing_rps
-    each = _by_level(program)
-    runs = np.full((program.offers, 1), program.first)
-    value = _values(each.gains(runs), size)
-    left = program.most.copy()
-    placed: list[tuple[int, int, int]] = []  # offer, level, how many
-    at = 0.0
-    while at < levels:
-        level = int(at)
-        options = np.where(left > 0, value[level], 0.0)
-        j = int(np.argmax(options))
-        if options[j] <= 0.0:
-            break
-        # Small ones fill the level: the next would be the same.
-        count = min(int(left[j]), max(1, math.ceil((level + 1 - at) / size[j] - _TINY)))
-        placed.append((j, level, count))
-        left[j] -= count
-        at += count * float(size[j])
     counts = np.zeros((program.offers, program.steps), dtype=np.int64)
-    if placed:
-        offer, level_of, count_of = np.array(placed).T
-        on = each.at(offer, level_of).schedule(runs[offer, 0])
-        np.add.at(counts, offer, (on * count_of).T)
+    gain = _by_level(program, program.first)
+    best_gain = np.zeros(program.levels + 2)
+    _pile(*_numbers(program), program.first, gain, best_gain, program.most.copy(), *_scratch(program), counts)
     return counts
 
 
-def _values(gain: FloatArray, size: FloatArray) -> FloatArray:
-    """What a stack gains from a level on that begins with an offer: (K + 1, J).
+@compiled
+def _pile(
+    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray,
+    runs: bool, gain: FloatArray, best_gain: FloatArray, left: IntArray, worth: FloatArray, on: BoolArray,
+    counts: IntArray,
+) -> None:  # fmt: skip
+    """Fill `counts` (J, T), zeros first. `gain` (J, K + 1) of one instance by level becomes that of the whole stack.
 
-    `gain` (J, K + 1) is that of one instance by level, `size` (J,) in levels. Instances smaller than a level fill it.
+    `best_gain` (K + 2,), zeros first, `worth` and `on` (T,) are scratch; of `left` (J,) what is used is taken.
     """
-    levels = gain.shape[1]
-    fills = size < 1.0
-    step = np.where(fills, 1.0, size)
-    low = np.floor(step)
-    share = np.stack([1.0 - (step - low), step - low])
-    above = np.minimum(np.arange(levels)[:, None, None] + low.astype(np.int64) + np.array([[0], [1]]), levels)
-    own = (np.maximum(gain, 0.0) / np.where(fills, size, 1.0)[:, None]).T
-    pays = own > 0.0
-    value, best = np.zeros((levels, len(size))), np.zeros(levels + 1)
+    offers, levels = gain.shape
+    # What a stack gains that begins with an offer on a level. Instances smaller than a level fill it.
     for level in range(levels - 1, -1, -1):
-        rest = (best.take(above[level]) * share).sum(axis=0)
-        np.multiply(own[level] + rest, pays[level], out=value[level])
-        best[level] = value[level].max()
-    return value
+        for j in range(offers):
+            if gain[j, level] > 0.0:
+                above = level + max(size[j], 1.0)
+                low = int(above)
+                gain[j, level] /= min(size[j], 1.0)
+                if low < levels:
+                    gain[j, level] += best_gain[low] + (above - low) * (best_gain[low + 1] - best_gain[low])
+                best_gain[level] = max(best_gain[level], gain[j, level])
+    at = 0.0
+    while at < levels - 1:
+        level = int(at)
+        best = -1
+        for j in range(offers):
+            if left[j] > 0 and gain[j, level] > (0.0 if best < 0 else gain[best, level]):
+                best = j
+        if best < 0:
+            break
+        # Small ones fill the level: the next would be the same.
+        count = min(left[best], max(1, math.ceil((level + 1 - at) / size[best] - _TINY)))
+        _on_level(overflow_usd, level, size[best], usd[best], launch_usd[best], boot_steps[best], runs, worth, on)
+        for t in range(len(on)):
+            counts[best, t] += count * on[t]
+        left[best] -= count
+        at += count * size[best]
 
 
 def _worth_having(program: Program) -> IntArray:
     """More than that of an offer never pays, whatever else there is: (J,)."""
-    pays = _by_level(program).gains(np.ones((program.offers, 1), dtype=np.bool_)) > 0.0
+    pays = _by_level(program, runs=True) > 0.0
     # Less gains where more is below; so many fit below the first level at which one gains nothing.
     levels = np.where(pays.all(axis=1), program.levels, np.argmin(pays, axis=1))
     fit = np.ceil(levels * program.spacing_rps / program.capacity_rps - _TINY).astype(np.int64)
     return np.minimum(program.most, fit)
 
 
-def _by_level(program: Program) -> Switch:
-    """Of one instance on each level of capacity: (T, J, K + 1)."""
-    above_rps = program.spacing_rps * np.arange(program.levels + 1) + program.capacity_rps[:, None]
-    overflow = program.overflow_at(np.broadcast_to(above_rps[:, :, None], (*above_rps.shape, program.steps)))
-    on_usd = program.overflow_usd.T - overflow - program.usd_per_step[:, None, None]
-    on_usd = np.ascontiguousarray(np.moveaxis(on_usd, 2, 0))
-    return switch(on_usd, program.launch_usd[:, None], program.boot_steps[:, None])
+def _by_level(program: Program, runs: bool) -> FloatArray:
+    """What one instance gains on each level of capacity: (J, K + 1)."""
+    gain = np.empty((program.offers, program.levels + 1))
+    _on_each_level(*_numbers(program), runs, *_scratch(program), gain)
+    return gain
+
+
+def _numbers(program: Program) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray]:
+    """The program as compiled functions want it, capacities in levels."""
+    size = program.capacity_rps / program.spacing_rps
+    overflow_usd = np.ascontiguousarray(program.overflow_usd)
+    return overflow_usd, size, program.usd_per_step, program.launch_usd, program.boot_steps
+
+
+def _scratch(program: Program) -> tuple[FloatArray, BoolArray]:
+    return np.empty(program.steps), np.empty(program.steps, dtype=np.bool_)
 
 
 def _allowed(program: Program, counts: IntArray) -> IntArray:

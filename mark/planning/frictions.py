@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mark.domain.load import FloatArray
 from mark.domain.offer import Market
 from mark.planning.bound import BoundProblem, SpotTerms, program_of
-from mark.planning.mark import late_share, overflow_rps
+from mark.planning.savings import late_share, overflow_rps
 
 BoolArray = NDArray[np.bool_]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.load import FloatArray
-from mark.planning.program import IntArray, Program, violation
+from mark.planning.program import IntArray, Program, rises, violation
 
 if TYPE_CHECKING:
     import highspy
@@ -256,9 +256,8 @@ def rows_of(program: Program, limits: bool) -> Rows:
 
 def _values(program: Program, counts: IntArray) -> FloatArray:
     """The columns' values of a plan."""
-    rises = np.maximum(np.diff(counts, axis=1, prepend=program.before[:, None]), 0)
     slopes = np.diff(program.overflow_usd, axis=1)
     step, level = np.nonzero(slopes < -_FLAT * max(float(program.overflow_usd.max()), 1e-300))
     capacity_rps = (program.capacity_rps @ counts)[step]
     filled = np.clip(capacity_rps - level * program.spacing_rps, 0.0, program.spacing_rps)
-    return np.concatenate([counts.ravel(), rises.ravel(), filled, np.ones(1)])
+    return np.concatenate([counts.ravel(), rises(counts, program.before).ravel(), filled, np.ones(1)])

@@ -1,7 +1,7 @@
 """`mark`: the fleet over the next minutes that costs the fewest expected dollars, launches and overflow included.
 
 In step t capacity x leaves E[D_t - S(D_t, x)] requests/s over, D_t being the load that is believed and S(D, x) what
-bouncers serve of it in time: a queueing formula (`overflow_rps`, `late_share`). With a price for each of them that is
+bouncers serve of it in time: a queueing formula (mark/planning/savings.py). With a price for each of them that is
 a convex function of x by step, and how many of which offer to hold in each step, launches at their price and a boot
 ahead, is a `Program` (mark/planning/program.py), solved exactly where it is small and nearly so where not (`solve`).
 Only what it holds now and launches now is carried out; a minute later it is solved anew.
@@ -11,8 +11,8 @@ with the launch as its set-up cost; and what runs is swapped for something cheap
 is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
 
 Where functions cannot answer within RT_max (or there are none), nothing is shed: all requests queue, and in a minute
-whose load exceeds the capacity nearly all of them are late. So the tail of the forecast counts, and a miss is priced
-so that nearly all of it is covered, see `MISS_PRICE`.
+whose load exceeds the capacity nearly all of them are late. So the tail of the forecast counts, what came in the last
+minute is believed to go on, and a miss costs what the budget of misses makes it cost (mark/planning/misses.py).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from statistics import NormalDist
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,127 +33,17 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import Deployment
 from mark.planning.burst import Burst, Lasting, carrier
 from mark.planning.mark_paper import buyable
+from mark.planning.misses import believed, neutral_usd, price_factor, sheds
 from mark.planning.port import Situation
 from mark.planning.program import Program, overflow_usd, wanted_now
+from mark.planning.savings import Savings, savings
 from mark.planning.solve import solve
 from mark.planning.spot import DISK_USD_PER_HOUR, Pools, Terms, boot_usd, planned_standbys, within
 
 IntArray = NDArray[np.int64]
 
 STEP_S = 60.0
-HORIZON = 40  # steps: what lies beyond hardly changes whether to launch, keep or swap, at launch costs of minutes
-# A request that overflows to a function slower than RT_max, or to none, is priced so many times what the same request
-# costs on the cheapest full instance, times 1 / (1 - SL_min).
-MISS_PRICE = 0.5
-# The load within a step, as three equally good points of a normal (Gauss-Hermite): deviations and weights.
-_WITHIN = np.array([-1.7320508, 0.0, 1.7320508])
-_SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
-_ALL = np.ones(1)
-_LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
-_EQUAL = np.full(10, 0.1)
-# Where a minute that is too small is lost, its tail decides: 19 rates for a twentieth each, then 0.95-0.98, 0.98-1.
-_WITH_TAIL = np.concatenate([np.arange(1, 39, 2) / 40.0, [0.965, 0.99]])
-_TAIL_WEIGHTS = np.concatenate([np.full(19, 0.05), [0.03, 0.02]])
-_EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
 TIME_BUDGET_S = 2.0  # of an integer program, for those who ask for it and where the plan is not proven before
-_GRID = 48  # levels of load at which savings are worked out; linear between
-
-
-@dataclass(frozen=True, slots=True)
-class Savings:
-    """Requests/s-steps that capacity x would serve in the first e steps: `served[k, e]` at x = k x `spacing_rps`."""
-
-    served: FloatArray  # (levels + 1, steps + 1)
-    spacing_rps: float
-
-    @property
-    def steps(self) -> int:
-        return int(self.served.shape[1]) - 1
-
-    def between(self, low_rps: FloatArray, high_rps: FloatArray) -> FloatArray:
-        """Served by the capacity from `low_rps` to `high_rps`, by number of steps: (K, steps + 1)."""
-        return self.at(high_rps) - self.at(low_rps)
-
-    def at(self, rate_rps: FloatArray) -> FloatArray:
-        """Served by the capacity from zero up to `rate_rps`: (..., steps + 1)."""
-        place = np.minimum(rate_rps / self.spacing_rps, len(self.served) - 1.000001)
-        low = place.astype(np.int64)
-        weight = (place - low)[..., None]
-        return np.asarray(self.served[low] * (1.0 - weight) + self.served[low + 1] * weight, dtype=np.float64)
-
-
-def _normal_at(levels: FloatArray) -> FloatArray:
-    return np.array([NormalDist().inv_cdf(float(level)) for level in levels])
-
-
-def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
-    """Requests/s that bouncers turn away: reflected Brownian motion between an empty fleet and a full one.
-
-    Work comes as Poisson requests of known size (variance = load) and leaves at the capacity; a request is admitted
-    while the work before it takes at most `patience_s` (RT_max less its own service). The motion is turned back at
-    the upper end b = capacity x patience at rate (C - L) / (exp(2 (C - L) b / L) - 1) (Harrison 1985, section 5.6).
-    The kernel confirms it: docs/policies.md. Arguments broadcast; at most all of the load overflows.
-    """
-    spare = capacity_rps - load_rps
-    spare = np.where(np.abs(spare) < 1e-9, 1e-9, spare)
-    exponent = np.minimum(2.0 * spare * capacity_rps * patience_s / load_rps, 700.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        turned_away = spare / np.expm1(exponent)
-    # For a capacity that holds few requests the motion is too coarse: a server without any queue serves C L / (C + L).
-    most = load_rps * load_rps / (capacity_rps + load_rps)
-    return np.asarray(np.where(capacity_rps > 0.0, np.minimum(turned_away, most), load_rps))
-
-
-def late_share(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
-    """Share of requests that wait longer than `patience_s` where nobody is turned away, so that all of them queue.
-
-    The same motion with no upper end: its stationary distribution is exponential (Harrison 1985, section 1.9), so
-    P(wait > w) = exp(-2 (C - L) C w / L), and all are late where the load exceeds the capacity. The kernel confirms
-    it: docs/policies.md. Arguments broadcast.
-    """
-    exponent = 2.0 * np.maximum(0.0, capacity_rps - load_rps) * capacity_rps * patience_s / load_rps
-    return np.asarray(np.exp(-np.minimum(exponent, 700.0)))
-
-
-def savings(forecast: Forecast, patience_s: float, backlog_s: float | None = None, steps: int = HORIZON) -> Savings:
-    """What capacity would serve, expected over the forecast's quantiles and the unrest within a step.
-
-    `patience_s`: how long a request may wait for its service to begin. `backlog_s` is given where what exceeds the
-    capacity is not shed but queues and makes others late too: then every excess of Poisson arrivals over that long
-    counts as not served.
-    """
-    steps = min(steps, forecast.steps)
-    points, weights = (_LEVELS, _EQUAL) if backlog_s is None else (_WITH_TAIL, _TAIL_WEIGHTS)
-    place = np.interp(points, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
-    low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
-    high = np.minimum(low + 1, len(forecast.levels) - 1)
-    weight = (place - low)[:, None]
-    mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
-    middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
-    # Beyond the highest level as far as a normal distribution goes on.
-    mean += (mean - middle) * (np.maximum(_normal_at(points) / _normal_at(forecast.levels[-1:]), 1.0) - 1.0)[:, None]
-    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of.
-    unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
-    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / middle * mean
-    # (3, points, steps), or (1, points, steps) where nothing is known of the unrest within a step
-    within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
-    demand = np.asarray(np.maximum(1e-9, mean + within_step[:, None, None] * deviation), dtype=np.float64)
-    highest = float(demand.max())
-    # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
-    top_rps = max(1.25 * highest, highest + 4.0 / patience_s)
-    spacing_rps = max(top_rps, 1e-9) / _GRID
-    levels = spacing_rps * np.arange(_GRID + 1)
-    # For all levels at once, and the expectation as one product: (points) x (points, levels x steps)
-    load = demand.reshape(-1, 1, steps)
-    if backlog_s is None:
-        served_rps = load - overflow_rps(load, np.asarray(levels[:, None], dtype=np.float64), patience_s)
-    else:
-        served_rps = load * (1.0 - late_share(load, np.asarray(levels[:, None], dtype=np.float64), patience_s))
-    weights = np.outer(shares, weights).ravel()
-    covered = served_rps.reshape(-1, (_GRID + 1) * steps)
-    served = np.zeros((_GRID + 1, steps + 1))
-    np.cumsum((weights @ covered).reshape(_GRID + 1, steps), axis=1, out=served[:, 1:])
-    return Savings(served, spacing_rps)
 
 
 class Mark:
@@ -172,10 +61,10 @@ class Mark:
         candidates = [deployment.candidates[i] for i in chosen]
         slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
         self._patience_s = max(slack_s, 0.01 * rt_max_s)
-        sheds = deployment.function is not None and deployment.function.warm_s <= rt_max_s
-        self._backlog_s = None if sheds else rt_max_s
-        if how == "auto" and not sheds:
-            self._how = "fast"  # misses are priced so high that proofs take seconds
+        self._sheds = sheds(deployment)
+        self._backlog_s = None if self._sheds else rt_max_s
+        if how == "auto" and not self._sheds:
+            self._how = "fast"  # misses are priced so high that proofs take five times as long
         carries = carrier(deployment)
         if carries is not None:
             chosen += (carries,)
@@ -191,7 +80,9 @@ class Mark:
         self._burst = None
         if carries is not None:
             self._burst = Burst(deployment.offers[carries], self._offers.index(deployment.offers[carries]))
-        self._usd_per_overflow, self._overflow = self._price_of_overflow()
+        self._usd_per_overflow, self._overflow = neutral_usd(deployment, buyable(deployment)), "misses of the SLO"
+        if self._sheds and deployment.function is not None:
+            self._usd_per_overflow, self._overflow = deployment.function.usd_per_request, "function calls"
 
     def begin(self) -> None:
         return None
@@ -215,9 +106,14 @@ class Mark:
         if not self._offers:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(situation.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
+        factor = 1.0
+        if not self._sheds:
+            forecast = believed(forecast, situation.last_minute_rps)
+            factor = price_factor(situation.answered, self._deployment.slo)
+        usd_per_overflow = factor * self._usd_per_overflow
         saved = savings(forecast, self._patience_s, self._backlog_s)
         terms = self._pools.terms(situation.beliefs, situation.now_s, self._usd_per_overflow)
-        pool, program = self._program(saved, running, terms, situation)
+        pool, program = self._program(saved, running, terms, situation, usd_per_overflow)
         stay = 0
         if self._burst is not None:
             program, stay = self._burst.revised(program, those, memory, situation.now_s)
@@ -232,7 +128,7 @@ class Mark:
         served_rps = float(saved.at(counts @ self._usable_rps)[1])
         plan = Plan(
             at_s=situation.now_s,
-            targets=self._targets(kept, spare, running, live, terms, forecast, situation.first),
+            targets=self._targets(kept, spare, running, live, terms, forecast, situation, usd_per_overflow),
             predictor=forecast.predictor,
             standbys=self._standbys(counts, situation, terms),
             warm=self._warm(float(saved.served[-1, 1]) - served_rps),
@@ -244,7 +140,7 @@ class Mark:
         return plan, memory
 
     def _program(
-        self, saved: Savings, running: IntArray, terms: Terms, situation: Situation
+        self, saved: Savings, running: IntArray, terms: Terms, situation: Situation, usd_per_overflow: float
     ) -> tuple[IntArray, Program]:
         """What is to be decided, and the pool of each column: first all pools at their price, then those committed."""
         service = self._deployment.service
@@ -253,7 +149,7 @@ class Mark:
         committed = np.minimum(running, self._committed)
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
-        overflow = overflow_usd(saved.served, None, self._usd_per_overflow, STEP_S)
+        overflow = overflow_usd(saved.served, None, usd_per_overflow, STEP_S)
         late_rps = self._late_rps(situation, saved.steps)
         return pool, Program(
             usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free))]),
@@ -361,19 +257,6 @@ class Mark:
         busy = max(0.0, overflow_rps) * function.warm_s
         return min(function.offer.concurrency, 1 + math.ceil(busy + 3.0 * math.sqrt(busy)))
 
-    def _price_of_overflow(self) -> tuple[float, str]:
-        """What a request costs that no instance takes, and what it becomes."""
-        function = self._deployment.function
-        slo = self._deployment.slo
-        if function is not None and function.warm_s <= slo.rt_max_s:
-            return function.usd_per_request, "function calls"
-        # Of what can be held: spot and credits may be gone, and the promise stays.
-        lasting = [i for i, o in enumerate(self._offers) if o.market not in (Market.SPOT, Market.BURSTABLE)]
-        usd_per_request = self._usd_per_step / self._usable_rps / STEP_S
-        cheapest = float(usd_per_request[lasting or slice(None)].min(initial=np.inf))
-        miss = MISS_PRICE * cheapest / (1.0 - slo.attainment)
-        return miss if math.isfinite(miss) else 0.0, "misses of the SLO"
-
     def _targets(
         self,
         kept: IntArray,
@@ -382,16 +265,21 @@ class Mark:
         live: Mapping[str, int],
         terms: Terms,
         forecast: Forecast,
-        first: bool,
+        situation: Situation,
+        usd_per_overflow: float,
     ) -> tuple[Target, ...]:
         live_rps = float(running @ self._usable_rps)
         pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
         left = spare.copy()
+        budget = ""
+        if not self._sheds:
+            unspent = 1.0 - min(1.0, situation.answered.burnt(self._deployment.slo))
+            budget = f", at {1e3 * usd_per_overflow:.2g} $ a thousand; {unspent:.0%} of their budget is left"
         targets = []
         for name, count in self._pools.spread(kept, live, terms).items():
             i = pool_of[name]
-            step = 0 if first else min(int(self._boot_steps[i]), forecast.steps - 1)
-            full = 3600.0 * self._usd_per_overflow * float(self._usable_rps[i])
+            step = 0 if situation.first else min(int(self._boot_steps[i]), forecast.steps - 1)
+            full = 3600.0 * usd_per_overflow * float(self._usable_rps[i])
             more = min(count, int(left[i]))
             left[i] -= more
             targets.append(
@@ -400,7 +288,7 @@ class Mark:
                     count,
                     f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {forecast.mean_at(0.9)[step]:.0f} requests/s "
                     f"at +{step * STEP_S:.0f} s against capacity {live_rps:.0f}; one costs "
-                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of {self._overflow}"
+                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of {self._overflow}{budget}"
                     + (f"; {more} until the others serve" if more > 0 else ""),
                     spare=more,
                 )

@@ -17,7 +17,7 @@ from mark.planning.target_tracking import target_tracking
 POLICY_NAMES = (
     "mark",  # ours: expected dollars over the forecast; the default
     "greedy",  # ours by its fast path alone: what an integer program would add
-    "ilp",  # ours by the integer program at every decision
+    "ilp",  # ours, with the integer program wherever nothing faster proves the plan within 1 %
     "mark-paper",  # the paper's greedy, as printed: what ours has to beat
     "target-tracking",  # what the paper compared itself with: a managed endpoint, over-provisioned by two
     "target-tracking-best",  # the same with the best type and batching: the strongest managed baseline

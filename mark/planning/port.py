@@ -10,6 +10,7 @@ from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import Deployment
+from mark.planning.misses import Answered
 from mark.planning.spot import Belief
 
 
@@ -20,7 +21,8 @@ class Situation:
     `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
     once, so lead times do not count. `last_minute_rps` is None while nothing was observed (or in a gap).
     `utilization` is the busy share of the ready instances of an offer over the last minute. `beliefs` is what was seen
-    of the market of an offer; an offer that is not named was never refused nor interrupted.
+    of the market of an offer; an offer that is not named was never refused nor interrupted. `answered` is how the SLO
+    was kept so far in its window.
     """
 
     now_s: float
@@ -31,6 +33,7 @@ class Situation:
     utilization: Mapping[str, float] = field(default_factory=dict)
     first: bool = False
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    answered: Answered = field(default_factory=Answered)
 
 
 class Planner(Protocol):

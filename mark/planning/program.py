@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 from mark.domain.load import FloatArray
+from mark.kernel.compiled import compiled
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -53,9 +54,8 @@ class Program:
         shape = self.usd_per_step.shape
         if len(shape) != 1 or any(row.shape != shape for row in rows):
             raise BadInput("offers differ in number", "program", tuple(row.shape for row in rows))
-        for row in rows:
-            if not np.isfinite(row).all() or (row < 0).any():
-                raise BadInput("prices and counts must be finite and not negative", "program", row.tolist())
+        if not 0.0 <= (every := np.concatenate(rows)).min(initial=0.0) <= every.max(initial=0.0) < np.inf:  # nor NaN
+            raise BadInput("prices and counts must be finite and not negative", "program", every.tolist())
         if (self.capacity_rps <= 0.0).any():
             raise BadInput("capacities must be positive", "program", self.capacity_rps.tolist())
         overflow = self.overflow_usd
@@ -63,11 +63,11 @@ class Program:
             raise BadInput("overflow needs a step and two levels at least", "program", overflow.shape)
         if not (math.isfinite(self.spacing_rps) and self.spacing_rps > 0.0):
             raise BadInput("the spacing of levels must be positive", "program", self.spacing_rps)
-        if not np.isfinite(overflow).all() or (overflow < 0.0).any():
+        if not 0.0 <= overflow.min() <= overflow.max() < np.inf:
             raise BadInput("overflow must be finite and not negative", "program", float(overflow.min()))
         slopes = overflow[:, 1:] - overflow[:, :-1]
         rounding = ROUNDING * (float(overflow.max()) + 1e-300)
-        if (slopes > rounding).any() or (slopes[:, 1:] - slopes[:, :-1] < -rounding).any():
+        if slopes.max() > rounding or (slopes[:, 1:] - slopes[:, :-1]).min(initial=0.0) < -rounding:
             raise BadInput("overflow must be convex and not increase with capacity", "program", "overflow_usd")
         if not (self.max_instances >= 0 and self.max_usd_per_step >= 0.0):
             raise BadInput("limits must not be negative", "program", (self.max_instances, self.max_usd_per_step))
@@ -137,18 +137,24 @@ def price(program: Program, counts: IntArray, more_rps: FloatArray | float = 0.0
 
     Whether it can be carried out, `violation` says.
     """
-    rises = np.diff(counts, axis=1, prepend=program.before[:, None])
     running = float(program.usd_per_step @ counts.sum(axis=1))
-    launched = float(program.launch_usd @ np.maximum(rises, 0).sum(axis=1))
+    launched = float(program.launch_usd @ rises(counts, program.before).sum(axis=1))
     return running + launched + float(program.overflow_at(program.capacity_rps @ counts + more_rps).sum())
+
+
+def rises(counts: IntArray, before: IntArray) -> IntArray:
+    """By how many a plan (J, T) goes up in each step, from `before` (J,) on: (J, T)."""
+    up = counts.copy()
+    up[:, 0] -= before
+    up[:, 1:] -= counts[:, :-1]
+    return np.maximum(up, 0, out=up)
 
 
 def held(program: Program, counts: IntArray) -> IntArray:
     """Instances that serve or boot in each step: (J, T). A boot fills the `boot_steps` before its first step."""
-    rises = np.maximum(np.diff(counts, axis=1, prepend=program.before[:, None]), 0)
-    launched = np.pad(np.cumsum(rises, axis=1), ((0, 0), (1, 0)))  # before step t
-    after = np.minimum(np.arange(1, program.steps + 1) + program.boot_steps[:, None], program.steps)
-    return np.asarray(counts + np.take_along_axis(launched, after, axis=1) - launched[:, 1:])
+    launched = np.cumsum(rises(counts, program.before), axis=1)  # up to step t
+    after = np.minimum(np.arange(program.steps) + program.boot_steps[:, None], program.steps - 1)
+    return np.asarray(counts + np.take_along_axis(launched, after, axis=1) - launched)
 
 
 def violation(program: Program, counts: IntArray) -> str:
@@ -157,8 +163,7 @@ def violation(program: Program, counts: IntArray) -> str:
         return "counts must be one per offer and step, not negative"
     if (counts > program.most[:, None]).any():
         return "more instances than can be had"
-    rises = np.diff(counts, axis=1, prepend=program.before[:, None]) > 0
-    if (rises & (np.arange(program.steps) < program.boot_steps[:, None])).any():
+    if (rises(counts, program.before)[np.arange(program.steps) < program.boot_steps[:, None]] > 0).any():
         return "an instance serves before it has booted"
     within = held(program, counts)
     if (within.sum(axis=0) > program.max_instances).any():
@@ -212,23 +217,28 @@ def overflow_usd(served: FloatArray, load_rps: FloatArray | None, usd_per_reques
     by_step = np.diff(served, axis=1).T
     load = by_step[:, -1] if load_rps is None else np.maximum(load_rps, by_step[:, -1])
     dollars = np.maximum(0.0, load[:, None] - by_step) * (usd_per_request * step_s)
-    return _convex(np.minimum.accumulate(dollars, axis=1))
+    rows = np.minimum.accumulate(dollars, axis=1, out=np.empty(dollars.shape))
+    _make_convex(rows, np.empty(rows.shape[1], dtype=np.int64))
+    return rows
 
 
-def _convex(rows: FloatArray) -> FloatArray:
-    """The largest convex functions below rows of points, (R, K + 1): from one corner to the next, the flattest way."""
-    rows = rows.copy()
-    level = np.arange(rows.shape[1])
-    corner = np.zeros(len(rows), dtype=np.int64)
-    while True:
-        bent = np.flatnonzero((np.diff(rows, 2, axis=1) < -1e-12 * rows[:, :1]).any(axis=1))
-        if not bent.size:
-            return rows
-        part, begin = rows[bent], corner[bent, None]
-        ahead = np.where(level > begin, level - begin, np.nan)
-        first = np.take_along_axis(part, begin, axis=1)
-        slopes = (part - first) / ahead
-        end = np.nanargmin(slopes, axis=1)[:, None]
-        chord = first + np.take_along_axis(slopes, end, axis=1) * ahead
-        rows[bent] = np.where((level > begin) & (level < end), chord, part)
-        corner[bent] = end[:, 0]
+@compiled
+def _make_convex(rows: FloatArray, corners: IntArray) -> None:
+    """Lower rows of points (R, K + 1) to the largest convex functions below; `corners` (K + 1,) is scratch."""
+    for r in range(len(rows)):
+        row = rows[r]
+        last = -1
+        for k in range(len(row)):
+            # A corner above the line from the one before it to here is none (Andrew's monotone chain).
+            while last > 0:
+                a, b = corners[last - 1], corners[last]
+                if (row[b] - row[a]) * (k - b) < (row[k] - row[b]) * (b - a):
+                    break
+                last -= 1
+            last += 1
+            corners[last] = k
+        for i in range(last):
+            a, b = corners[i], corners[i + 1]
+            slope = (row[b] - row[a]) / (b - a)
+            for k in range(a + 1, b):
+                row[k] = row[a] + (k - a) * slope

@@ -25,6 +25,7 @@ from mark.planning.ilp import quiet_highs, relax, rows_of
 from mark.planning.program import ROUNDING, BoolArray, IntArray, Program, price, violation
 
 STATES = 3_000  # combined counts of the large offers, at most
+ALONE = 30_000  # the same where all offers are large, so that one round is enough
 ROUNDS = 25  # schedules of the large offers that are tried
 _PATIENCE = 6  # rounds in a row that close less than a hundredth of the gap asked for
 _SMOOTHING = 0.9  # so much of the prices that proved most goes into the next
@@ -38,7 +39,7 @@ def fluid_bound(program: Program) -> float:
 
 
 def prove(
-    program: Program, counts: IntArray, gap: float, rounds: int = ROUNDS, states: int = STATES
+    program: Program, counts: IntArray, gap: float, rounds: int = ROUNDS, states: int = STATES, alone: int = ALONE
 ) -> tuple[IntArray, float]:
     """The best plan (J, T) found, `counts` or a better one, and a lower bound; stops once they are within `gap`.
 
@@ -55,7 +56,9 @@ def prove(
     less = tight(program, counts)
     scarce = less.most == program.most
     program = less
-    large = fewest(program, states)
+    large = fewest(program, max(states, alone))
+    if len(large) < program.offers:
+        large = fewest(program, states)
     small = np.setdiff1d(np.arange(program.offers), large)
     if not small.size:
         usd, found, _ = cheapest(program, large)

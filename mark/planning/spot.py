@@ -185,7 +185,7 @@ class Pools:
         """One interruption costs its share of replacing what is lost with it, and the boot of what is bought on return.
 
         Spot that is expected to be dearer than the same type on demand counts as not to be had. In a zone where two
-        types are put off nothing else is asked for: it is the zone that has none.
+        spot types are put off no other is asked for: it is the zone that has none.
         """
         known = [beliefs.get(o.name, UNKNOWN) for o in self.offers]
         # Waves pass over types and zones: what offers went through on average is the prior of each.
@@ -196,12 +196,10 @@ class Pools:
         usd = self._usd_per_hour.copy()
         for i in np.flatnonzero(rate):
             usd[i] += rate[i] * self._interruption_usd(int(i), usd_per_overflow)
-        put_off = {(o.zone, o.instance) for b, o in zip(known, self.offers, strict=True) if now_s < b.until_s}
-        types = Counter(zone for zone, _ in put_off if zone)
-        there = np.array(
-            [(o.zone, o.instance) not in put_off and types[o.zone] < 2 for o in self.offers], dtype=np.bool_
-        )
-        there &= usd < self._most_usd_per_hour
+        put_off = np.array([now_s < b.until_s for b in known], dtype=np.bool_)
+        types = Counter(self.offers[i].zone for i in np.flatnonzero(put_off & self._is_spot))
+        empty = np.array([o.zone != "" and types[o.zone] >= 2 for o in self.offers], dtype=np.bool_)
+        there = ~put_off & ~(empty & self._is_spot) & (usd < self._most_usd_per_hour)
         best = [min(members, key=lambda i: (not there[i], usd[i], i)) for members in self.members]
         return Terms(usd, rate, there, usd[best], there[best])
 

@@ -65,6 +65,7 @@ class Explanation:
             "saved_usd_per_hour": weighed and weighed.saved_usd_per_hour,
             "saved_against_kept_usd_per_hour": weighed and weighed.saved_against_kept_usd_per_hour,
             "committed_usd_per_hour": self.committed_usd_per_hour,
+            "solver": self.plan.solver,
             "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
         }
@@ -123,7 +124,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         wanted,
         *sentences(_closing(explained) + _batching(explained)),
         *others,
-        *small_print(plan.notes),
+        *small_print([*plan.notes, *([f"solved by {plan.solver}"] if plan.solver else [])]),
     )
 
 

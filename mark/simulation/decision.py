@@ -26,7 +26,12 @@ def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> t
     `running` is the fleet that serves, `INSTANCE=COUNT[,...]`; None: nothing does, and what is planned is the first
     fleet of a part that starts there. Raises BadInput also for instances that the policy may not buy.
     """
-    inputs = open_inputs(replace(request, start_s=at_s))
+    try:
+        inputs = open_inputs(replace(request, start_s=at_s))
+    except BadInput as error:
+        if error.where != "--start":
+            raise
+        raise BadInput(error.what, "--at", error.value) from None  # nobody named a start
     policy = make_policy(request.policy, inputs.deployment, inputs.evaluated)
     forecast: Forecast | None = None
     notes: tuple[str, ...] = ()

@@ -120,5 +120,10 @@ class SimulatedTelemetry:
         count, in_time = self._stage.recent()
         return RecentAnswers(count, in_time)
 
+    def answers(self) -> RecentAnswers:
+        stage = self._stage
+        answered = stage.by_instances + stage.by_functions
+        return RecentAnswers(answered + stage.rejected, answered - stage.late)
+
     def utilization(self) -> dict[str, float]:
         return self._utilization

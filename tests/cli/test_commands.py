@@ -118,7 +118,9 @@ def test_bound_prints_both_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_plan_explains_one_decision(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--trace", TRACE, *RUN]) == 0
-    assert "functions alone" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "functions alone" in shown
+    assert "the plan at 540 s" in shown  # the last minute
     assert main(["plan", "--trace", TRACE, *RUN, "--at", "300", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["at_s"] == 300.0
     assert main(["plan", "--trace", TRACE, *RUN, "--at", "300", "--running", "c5.large=2"]) == 0
@@ -138,7 +140,7 @@ def test_plan_advises_how_much_to_commit(capsys: pytest.CaptureFixture[str]) -> 
     assert advice["saved_usd_per_hour"] == pytest.approx(advice["count"] * advice["usd_per_hour"] / 2.0)
 
 
-@pytest.mark.parametrize("discount", ["1-year", "1-year=0", "1-year=1.5", "=0.3", "a=0.3,a=0.4"])
+@pytest.mark.parametrize("discount", ["1-year", "1-year=0", "1-year=1", "1-year=1.5", "=0.3", "a=0.3,a=0.4"])
 def test_a_discount_that_is_none_is_refused(discount: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--trace", TRACE, *RUN, "--advise-commitment", "--commitment-discount", discount]) == 2
     assert "--commitment-discount" in capsys.readouterr().err

@@ -177,7 +177,8 @@ class FakeTelemetry:
         self.steps: list[float] = []
         self.windows: list[float] = []
         self.start_s, self.step_s = 0.0, 60.0
-        self.answers = RecentAnswers(1000, 1000)
+        self.latest = RecentAnswers(1000, 1000)
+        self.total = RecentAnswers(0, 0)
 
     def load(self) -> Load:
         rates = np.array(self.steps, dtype=np.float64)
@@ -190,7 +191,10 @@ class FakeTelemetry:
         return np.array(self.windows, dtype=np.float64)
 
     def recent(self) -> RecentAnswers:
-        return self.answers
+        return self.latest
+
+    def answers(self) -> RecentAnswers:
+        return self.total
 
     def utilization(self) -> Mapping[str, float]:
         return {}

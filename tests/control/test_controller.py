@@ -23,6 +23,7 @@ from mark.domain.errors import CapacityError, CloudError, LimitError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan, Target
 from mark.forecasting.supervised import Supervised
+from mark.planning.misses import Answered
 from mark.planning.port import Situation
 from mark.planning.spot import UNKNOWN
 from tests.forecasting.faulty import Faulty
@@ -225,7 +226,7 @@ def test_two_launches_at_one_time_have_two_tokens() -> None:
     """Equal offers at equal times are still two launches."""
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.tick({OD: 1})
-    bench.telemetry.answers = RecentAnswers(1000, 900)
+    bench.telemetry.latest = RecentAnswers(1000, 900)
     bench.controller.fast()
     assert len({call[3] for call in bench.cloud.calls}) == 2
     assert len(bench.cloud.instances) == 2
@@ -234,7 +235,7 @@ def test_two_launches_at_one_time_have_two_tokens() -> None:
 def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
     """Baselines run without it."""
     bench = Bench()
-    bench.telemetry.answers = RecentAnswers(1000, 0)
+    bench.telemetry.latest = RecentAnswers(1000, 0)
     bench.fast()
     assert bench.cloud.calls == []
 
@@ -242,9 +243,9 @@ def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
 def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever() -> None:
     """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may."""
     bench = Bench(ScriptedPlanner(monitors_slo=True))
-    bench.telemetry.answers = RecentAnswers(1000, 979)
+    bench.telemetry.latest = RecentAnswers(1000, 979)
     bench.fast()
-    bench.telemetry.answers = RecentAnswers(1000, 1000)
+    bench.telemetry.latest = RecentAnswers(1000, 1000)
     bench.tick({})
     assert [i.phase for i in bench.cloud.fleet().instances] == [Phase.PENDING]
     for _ in range(5):
@@ -255,7 +256,7 @@ def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever() 
 def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
     """The next plan sees it as running."""
     bench = Bench(ScriptedPlanner(monitors_slo=True))
-    bench.telemetry.answers = RecentAnswers(1000, 979)
+    bench.telemetry.latest = RecentAnswers(1000, 979)
     bench.fast()
     bench.tick({OD: 1})
     assert bench.planner.situations[0].fleet.live() == {OD: 1}
@@ -704,3 +705,17 @@ def test_whatever_the_market_does_a_replanning_controller_comes_to_an_end(script
             bench.cloud.interrupt(victim)
         bench.fast()
         assert bench.cloud.fleet().live() == bench.controller.last_plan.counts
+
+
+def test_the_planner_is_told_how_the_slo_was_kept_in_its_window_also_after_a_restart() -> None:
+    """Counts of telemetry since the controller began, refused and late together; they survive the controller."""
+    bench = Bench()
+    bench.telemetry.total = RecentAnswers(500, 100)  # before its time
+    bench.tick({})
+    bench.telemetry.total = RecentAnswers(1500, 1080)
+    bench.tick()
+    assert bench.planner.situations[-1].answered == Answered(60.0, 1000, 20)
+    bench.controller = bench.controller_again()
+    bench.telemetry.total = RecentAnswers(1600, 1180)
+    bench.tick()
+    assert bench.planner.situations[-1].answered == Answered(120.0, 1100, 20)

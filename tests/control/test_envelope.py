@@ -33,6 +33,12 @@ def test_a_small_rise_needs_a_longer_window_and_less_is_no_surprise() -> None:
     assert surprise_rps(np.full(8, 10.0), 100.0) is None
 
 
+def test_where_nothing_was_planned_for_a_few_requests_are_no_surprise() -> None:
+    """Five deviations of next to nothing are five requests."""
+    assert surprise_rps(np.array([0.0, 1.0]), 0.0) is None
+    assert surprise_rps(np.array([0.0, 1.2]), 0.0) == pytest.approx(0.6)
+
+
 def test_nothing_is_said_of_windows_that_are_missing_or_not_there_yet() -> None:
     assert surprise_rps(np.empty(0), 1.0) is None
     assert surprise_rps(np.array([500.0]), 1.0) is None

@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import Deployment
 from mark.planning.alternatives import CHOSEN, KEPT, NONE, Alternative, Weighed, weigh
-from mark.planning.mark import HORIZON, Mark, overflow_rps
+from mark.planning.mark import Mark
+from mark.planning.misses import NEUTRAL
 from mark.planning.port import Situation
-from tests.planning.build import fleet, forecast, usual
+from mark.planning.savings import HORIZON, overflow_rps
+from tests.planning.build import deployment, fleet, forecast, sold, usual
 
 MINUTES = float(HORIZON)
 
@@ -44,14 +47,14 @@ def labelled(found: Weighed, label: str) -> Alternative:
 def test_a_first_fleet_costs_its_price_and_the_function_calls_of_what_overflows() -> None:
     """At a certain 80 requests/s: one large of 100 requests/s, no launch; the overflow is the queueing formula's."""
     found = weighed(plan(large=1), situation(80.0))
-    deployment = usual()
-    assert deployment.function is not None
+    of = usual()
+    assert of.function is not None
     patience_s = 0.6 - 0.1  # less the service of the slower type
     overflow = float(overflow_rps(np.array(80.0), np.array(100.0), patience_s))
     assert found.chosen.label == CHOSEN
     assert (found.chosen.instances_usd_per_hour, found.chosen.launches_usd_per_hour) == (pytest.approx(1.5), 0.0)
     assert found.chosen.overflow_rps == pytest.approx(overflow, abs=0.05)
-    call_usd = deployment.function.usd_per_request
+    call_usd = of.function.usd_per_request
     assert found.chosen.overflow_usd_per_hour == pytest.approx(found.chosen.overflow_rps * 3600.0 * call_usd)
     nothing = labelled(found, NONE)
     assert nothing.usd_per_hour == pytest.approx(80.0 * 3600.0 * call_usd, rel=1e-3)
@@ -79,7 +82,7 @@ def test_what_is_replaced_is_paid_until_its_replacement_serves() -> None:
 
 def test_what_is_no_longer_needed_is_paid_for_a_minute() -> None:
     found = weighed(plan(large=3), situation(80.0, running={"large": 3}))
-    assert found.chosen.instances_usd_per_hour < 1.5 + 2 * 1.5 / MINUTES + 0.1
+    assert found.chosen.instances_usd_per_hour == pytest.approx(1.5 + 2 * 1.5 / MINUTES)
     assert KEPT not in {one.label for one in found.alternatives}  # nothing was changed
     assert found.saved_against_kept_usd_per_hour is None
 
@@ -126,6 +129,32 @@ def test_committed_instances_cost_nothing_more() -> None:
     found = weighed(plan(large=2), situation(180.0, of=of))
     assert found.chosen.instances_usd_per_hour == pytest.approx(1.5, rel=0.01)
     assert weighed(plan(large=1), situation(180.0, running={}, of=of)).chosen.launches_usd_per_hour == 0.0
+    # Beside the one that is covered already a second is not.
+    assert weighed(plan(large=2), situation(180.0, running={"large": 1}, of=of)).chosen.launches_usd_per_hour > 0.0
+
+
+def test_what_the_limits_forbid_is_no_alternative() -> None:
+    """Two large ones for 3 $/h are all that is allowed: no third one, nor the twenty small ones it would take."""
+    for limits in ({"max_usd_per_hour": 3.0}, {"max_instances": 2}):
+        found = weighed(plan(large=2), situation(190.0, of=usual(**limits)))
+        for one in found.alternatives:
+            assert sum(one.counts.values()) <= limits.get("max_instances", 500)
+            usd_per_hour = {"large/on-demand": 1.5, "small/on-demand": 0.2}
+            assert sum(n * usd_per_hour[name] for name, n in one.counts.items()) <= 3.0 + 1e-9
+        assert any("small" in one.label for one in found.alternatives)
+    found = weighed(plan(large=1), situation(190.0, of=usual(max_usd_per_hour=3.0)))
+    assert "one large/on-demand more" in {one.label for one in found.alternatives}
+
+
+def test_how_many_burstables_may_be_started_is_not_weighed() -> None:
+    """Their credits are the planner's to know: they are priced where they are chosen and are no alternative."""
+    of = deployment(sold("t2", 0.05, Market.BURSTABLE), sold("small", 0.2), latencies_ms={"t2": 100.0, "small": 100.0})
+    for counts in ({}, {"t2/burstable": 2}):
+        made = Plan(0.0, tuple(Target(name, n, "") for name, n in {"small/on-demand": 3, **counts}.items()))
+        found = weighed(made, situation(50.0, of=of))
+        assert found.chosen.capacity_rps == pytest.approx(10.0 * (3 + sum(counts.values())))
+        more = {one.counts.get("t2/burstable", 0) for one in found.alternatives if one.label != NONE}
+        assert max(more) <= counts.get("t2/burstable", 0)
 
 
 def test_where_functions_are_too_slow_misses_are_priced_and_functions_alone_are_no_way() -> None:
@@ -133,6 +162,16 @@ def test_where_functions_are_too_slow_misses_are_priced_and_functions_alone_are_
     assert found.overflow == "misses of the SLO"
     assert NONE not in {one.label for one in found.alternatives}
     assert labelled(found, "one large/on-demand more").overflow_rps < found.chosen.overflow_rps
+
+
+def test_a_miss_is_priced_by_what_lasts_as_the_planner_prices_it() -> None:
+    """Cheap spot beside it makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
+    of = deployment(
+        sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0}, function_ms=None
+    )
+    chosen = weighed(plan(small=1), situation(80.0, of=of)).chosen
+    miss_usd = NEUTRAL * 0.2 / 3600.0 / 10.0 / 0.02
+    assert chosen.overflow_usd_per_hour == pytest.approx(chosen.overflow_rps * 3600.0 * miss_usd)
 
 
 def test_what_is_believed_is_read_in_the_coming_minute_unless_something_is_launched() -> None:

@@ -283,6 +283,19 @@ def test_no_schedule_of_whole_instances_is_cheaper_than_the_bound(
 # -- against the linear program ----------------------------------------------------------------------------------------
 
 
+def test_what_is_free_serves_on_wider_bins_as_much() -> None:
+    """30 a bin, of which 10 are free, are 90 in three, of which 30 are; requests of the last bin are not counted."""
+    made = program([30.0] * 11, [1.0], [0.0], free=10.0)
+    values = [solution.value for factor in (1, 3) if (solution := solve_lp(made.coarse(factor)))]
+    assert values == pytest.approx([11 * 30.0 - 12 * 10.0, 3 * 90.0 - 4 * 30.0])
+
+
+def test_what_is_free_may_serve_a_request_in_its_bin_or_the_next() -> None:
+    """Of 30 in every other bin, 20 free a bin leave none that nobody can serve; 12 leave 6."""
+    made = program([30.0, 0.0, 30.0, 0.0], [1.0], [0.0], available=np.zeros((5, 1), dtype=np.bool_))
+    assert [replace(made, free=free).stranded for free in (20.0, 12.0, 0.0)] == [0.0, 12.0, 60.0]
+
+
 def enough_late(made: Program, late: float) -> float:
     return max(late, made.stranded if made.function == math.inf else 0.0)
 

@@ -177,6 +177,9 @@ def test_which_burstable_carries() -> None:
         assert carrier(of) is None
     dear = deployment(replace(T2, usd_per_hour=0.3), sold("steady", 0.2), latencies_ms={"t2": 100.0, "steady": 100.0})
     assert carrier(dear) is None
+    # Credits for 50 s at a third of the price do not earn a boot of 160 s back.
+    short = replace(T2, credits=BurstCredits(0.2, 24.0, 576.0, 50.0 / LIFE_S * 60.0))
+    assert carrier(deployment(short, sold("steady", 0.2), latencies_ms={"t2": 100.0, "steady": 100.0})) is None
     double = replace(T2, instance="double", usd_per_hour=0.1)
     both = deployment(T2, double, sold("steady", 0.2), latencies_ms={"t2": 100.0, "double": 50.0, "steady": 100.0})
     assert both.offers[carrier(both) or 0].instance == "double"

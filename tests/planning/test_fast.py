@@ -26,8 +26,8 @@ def test_the_schedule_is_the_best_of_all(seed: int, steps: int, runs: bool, boot
     """Of one instance: every row of on and off that does not go on before it can."""
     rng = np.random.default_rng(seed)
     on_usd, launch_usd = rng.normal(0.0, 1.0, steps), rng.uniform(0.0, 2.0)
-    best = switch(on_usd[:, None], np.array([launch_usd]), np.array([boot]))
-    found = best.schedule(np.array([runs]))[:, 0]
+    found = np.empty(steps, dtype=np.bool_)
+    gain = switch(on_usd.copy(), launch_usd, boot, runs, found)
 
     def gained(on: np.ndarray) -> float:
         starts = np.diff(on.astype(int), prepend=int(runs)) > 0
@@ -35,7 +35,7 @@ def test_the_schedule_is_the_best_of_all(seed: int, steps: int, runs: bool, boot
 
     every = [np.array([code >> t & 1 for t in range(steps)], dtype=bool) for code in range(2**steps)]
     assert gained(found) == pytest.approx(max(gained(on) for on in every), abs=1e-12)
-    assert best.gains(np.array([runs]))[0] == pytest.approx(gained(found), abs=1e-12)
+    assert gain == pytest.approx(gained(found), abs=1e-12)
 
 
 @FEW

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mark.domain.offer import BurstCredits, Delay, Market
 from mark.planning.bound import BoundProblem, lower_bound
 from mark.planning.frictions import Frictions, frictions
+from mark.planning.savings import overflow_rps
 from tests.planning.test_bound import Steps, offer, problem
 
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -82,6 +83,23 @@ def test_where_everything_is_ready_at_once_launches_cost_nothing() -> None:
     assert 0.0 < slow.launches_usd < slow.launching_usd
 
 
+def test_the_last_step_is_paid_as_far_as_the_part_reaches() -> None:
+    """30 requests/s for a minute and a half: two instances of 20 at 1 $/h, for so long."""
+    made = problem([30.0] * 90, (offer(), 20.0), usd_per_request=1e-3)
+    assert found(made).whole_usd == pytest.approx(2.0 * 90.0 / 3600.0, rel=0.001)
+
+
+def test_poisson_arrivals_queue_as_the_formula_says_and_no_more() -> None:
+    """Against the best whole fleet of every minute by the planner's formula, which knows that arrivals are Poisson."""
+    counts, call = poisson(40.0), 5e-5
+    fleets = np.arange(20)
+    least = 0.0
+    for rate in counts[:-1].reshape(-1)[: 59 * 60].reshape(59, 60).mean(axis=1):
+        least += float(np.min(fleets / 60.0 + 60.0 * call * overflow_rps(np.array(rate), 10.0 * fleets, 0.5)))
+    made = problem(counts[: 59 * 60 + 1], (offer(), 10.0), usd_per_request=call)
+    assert found(made).queueing_usd == pytest.approx(least, rel=0.02)
+
+
 def test_queues_cost_more_the_less_time_there_is_to_wait() -> None:
     costs = []
     for rt_max_s in (0.3, 0.6, 1.0):
@@ -130,6 +148,15 @@ def test_without_functions_as_many_requests_are_left_over_as_may_be_late() -> No
     assert costs[0] > costs[1] > costs[2]
     assert costs[1] == pytest.approx(bounds[1], rel=0.05)
     assert costs[2] == pytest.approx(bounds[2], rel=0.05)
+
+
+def test_with_functions_more_may_be_late_than_are_called() -> None:
+    """At a price that makes calls rare: those who may be late need not be called, and the plan is so much cheaper."""
+    made = problem(poisson(40.0), (offer(), 10.0), usd_per_request=1e-3)
+    late = 0.02 * float(made.counts.sum())
+    bound = lower_bound(made, late).usd
+    assert found(made, late).fluid_usd == pytest.approx(bound, rel=0.05)
+    assert found(made, late).fluid_usd < 0.99 * found(made).fluid_usd
 
 
 def test_committed_instances_serve_for_nothing() -> None:

@@ -12,8 +12,7 @@ from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import FloatArray, Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import Deployment
-from mark.kernel.stage import StageSimulation
-from mark.planning.mark import Mark, late_share, overflow_rps, savings
+from mark.planning.mark import Mark
 from mark.planning.port import Situation
 from tests.planning.build import deployment, fleet, forecast, sold, usual
 
@@ -27,89 +26,6 @@ def decided(of: Deployment, running: Fleet, believed: Forecast, *, first: bool =
 def small(**changes: object) -> Deployment:
     """10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a function."""
     return deployment(sold("small", 0.2), latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
-
-
-@settings(max_examples=25, deadline=None)
-@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
-def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
-    """Rising in capacity, never above it, and the expected load where everything is covered."""
-    saved = savings(forecast(rate, spread, peak), 0.5, backlog_s=0.6)
-    served = saved.served[:, 1]
-    assert np.all(np.diff(served) >= -1e-9)
-    assert np.all(served <= saved.spacing_rps * np.arange(len(served)) + 1e-9)
-    # The normal within a step is cut at zero, which can only add.
-    assert served[-1] >= rate * 0.99
-    assert np.allclose(saved.served[:, 5] - saved.served[:, 4], served)
-
-
-@pytest.mark.parametrize("instances", [1, 3, 8])
-@pytest.mark.parametrize("use", [0.8, 0.9, 1.0, 1.1])
-def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> None:
-    """Poisson arrivals on bouncers: the closed form is within 1 or 2 % of the load of what the kernel counts."""
-    of = small()
-    load_rps = use * 10.0 * instances
-    stage = StageSimulation(
-        of.candidates, rt_max_s=0.6, end_s=6000.0, function=replace(of.function, cold_s=0.0), bouncers=True
-    )
-    for number in range(instances):
-        stage.add(number, 0, 0.0)
-    arrivals_s = np.cumsum(np.random.default_rng(7).exponential(1.0 / load_rps, int(load_rps * 5000.0)))
-    stage.advance(arrivals_s, 0, np.inf)
-    expected = overflow_rps(np.array(load_rps), np.array(10.0 * instances), 0.5) / load_rps
-    assert stage.by_functions / stage.arrived == pytest.approx(float(expected), abs=0.006 + 0.016 / instances)
-
-
-def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
-    """Overflow falls with both, is all of the load without capacity, and never more."""
-    loads, capacities = np.array([1.0, 40.0, 100.0, 300.0])[:, None], np.arange(0.0, 400.0, 7.0)
-    turned = overflow_rps(loads, capacities, 0.3)
-    assert np.all(np.diff(turned, axis=1) <= 1e-9)
-    assert np.all(turned[:, 0] == loads[:, 0])
-    assert np.all((turned >= 0.0) & (turned <= loads))
-    assert np.all(overflow_rps(loads, capacities, 0.6) <= turned + 1e-9)
-
-
-def test_savings_against_plain_sampling() -> None:
-    """The same expectation by drawing quantiles and normals one by one, within the error of drawing."""
-    believed = forecast(100.0, 0.5, peak=1.4)
-    saved = savings(believed, 0.5)
-    rng = np.random.default_rng(5)
-    rates = rng.choice(believed.mean_at(0.5)[0] * (1.0 + 0.5 * (2.0 * np.arange(0.05, 1.0, 0.1) - 1.0)), 50_000)
-    unrest = (0.4 * 100.0 / 1.63) ** 2 - 100.0 / 5.0
-    demand = np.maximum(1e-9, rng.normal(rates, np.sqrt(unrest) * rates / 100.0))
-    for level in (10, 24, 40):
-        capacity = np.array(level * saved.spacing_rps)
-        expected = (demand - overflow_rps(demand, capacity, 0.5)).mean()
-        assert saved.served[level, 1] == pytest.approx(expected, rel=0.01)
-
-
-def test_where_nothing_is_shed_the_tail_of_the_forecast_counts() -> None:
-    """Of a load spread evenly over 50..150, capacity for q of it serves q in time but for queues; its top goes on."""
-    believed = forecast(100.0, 0.5)
-    saved = savings(believed, 50.0, backlog_s=60.0)  # so patient that queues do not matter
-    for share in (0.3, 0.6, 0.9):
-        capacity = np.array([50.0 + 100.0 * share])
-        below = (50.0 + float(capacity[0])) / 2.0 * share
-        assert saved.at(capacity)[0, 1] == pytest.approx(below, abs=4.0)
-    assert saved.at(np.array([150.0]))[0, 1] < saved.served[-1, 1]
-
-
-@pytest.mark.parametrize("instances", [2, 6])
-@pytest.mark.parametrize("use", [0.85, 0.95])
-def test_late_share_by_the_kernel(instances: int, use: float) -> None:
-    """Poisson arrivals that all queue, a server of 100 ms each and half a second of patience."""
-    of = small(function_ms=900.0)
-    load_rps = use * 10.0 * instances
-    end_s = 3600.0
-    stage = StageSimulation(of.candidates, rt_max_s=0.6, end_s=end_s, function=of.function, bouncers=True)
-    for number in range(1, instances + 1):
-        stage.add(number, 0, 0.0)
-    arrivals = np.sort(np.random.default_rng(3).uniform(0.0, end_s, round(load_rps * end_s)))
-    stage.advance(arrivals, 0, np.inf)
-    stage.finish()
-    expected = float(late_share(np.array(load_rps), np.array(10.0 * instances), 0.5))
-    # For a few instances the motion is coarse: it errs towards late, up to twice.
-    assert 0.5 * expected - 0.02 <= stage.late / stage.arrived <= expected + 0.02
 
 
 def test_certain_load_is_covered_and_no_more() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.planning.mark import savings
 from mark.planning.program import Program, Solution, held, overflow_usd, price, prune, violation, wanted_now
+from mark.planning.savings import savings
 from tests.planning.build import forecast
 from tests.planning.programs import drawn, least_usd, program
 

@@ -24,7 +24,7 @@ def test_no_plan_is_cheaper_than_the_bound(seed: int, offers: int, states: int, 
     of = drawn(seed, offers, steps=3 if offers < 3 else 2, first=first)
     best = least_usd(of)
     start = np.zeros((offers, of.steps), dtype=np.int64)
-    counts, bound_usd = prove(of, start, gap=0.0, rounds=6, states=states)
+    counts, bound_usd = prove(of, start, gap=0.0, rounds=6, states=states, alone=0)
     assert fluid_bound(of) <= best * (1.0 + 1e-9)
     assert bound_usd <= best * (1.0 + 1e-9)
     assert not violation(of, counts)
@@ -47,7 +47,7 @@ def test_a_large_instance_is_whole() -> None:
     """
     of = program(usd=(2.5, 0.9), rps=(5.0, 1.0), load_rps=(7.0,) * 6, usd_per_rps=4.0, first=True)
     start = np.repeat([[0], [7]], 6, axis=1)
-    counts, bound_usd = prove(of, start, gap=0.0, states=5)
+    counts, bound_usd = prove(of, start, gap=0.0, states=5, alone=0)
     assert relax(of, limits=False).bound_usd == pytest.approx(6 * 3.5, rel=1e-5)
     assert counts.tolist() == [[1] * 6, [2] * 6]
     assert bound_usd == pytest.approx(6 * 4.3, rel=1e-5)

@@ -68,6 +68,13 @@ def test_what_was_seen_fades_by_half() -> None:
     assert (later.held_h, later.losses, later.at_s) == (pytest.approx(1.5), pytest.approx(1.0), HALF_LIFE_H * HOUR_S)
 
 
+def test_an_hour_held_counts_in_full_before_it_fades() -> None:
+    """What has just been watched is an hour, not the part of it that an hour's fading leaves."""
+    assert Belief().watched(HOUR_S, held=True).held_h == 1.0
+    twice = Belief(held_h=1.0).watched(HOUR_S, held=True)
+    assert twice.held_h == pytest.approx(0.5 ** (1.0 / HALF_LIFE_H) + 1.0)
+
+
 @given(st.lists(st.tuples(st.floats(0.0, 7200.0), st.booleans()), max_size=8))
 def test_hours_held_are_never_more_than_have_passed(steps: list[tuple[float, bool]]) -> None:
     """Whatever is watched in which steps, and the clock never goes back."""
@@ -163,6 +170,27 @@ def test_what_was_refused_is_not_to_be_had_until_then() -> None:
     beliefs = {A.name: Belief(until_s=100.0), B.name: Belief(until_s=200.0), C.name: Belief(until_s=50.0)}
     assert [bool(of.terms(beliefs, now_s, 2e-5).buyable[1]) for now_s in (49.0, 50.0, 200.0)] == [False, True, True]
     assert not of.terms({ON_DEMAND.name: Belief(until_s=9.0)}, 0.0, 2e-5).buyable[0]
+
+
+def test_spot_is_bought_up_to_the_price_of_the_same_type_on_demand() -> None:
+    """The chance of interruptions included."""
+    one_usd = pools(*FOUR).terms({A.name: Belief(held_h=1e6, losses=1e6)}, 0.0, 2e-5).offer_usd_per_hour[1] - 0.06
+    even = (0.2 - 0.06) / one_usd  # interruptions per hour
+    for rate, there in ((0.99 * even, True), (1.01 * even, False)):
+        terms = pools(*FOUR).terms({A.name: Belief(held_h=1e6, losses=rate * 1e6)}, 0.0, 2e-5)
+        assert terms.offer_usd_per_hour[1] == pytest.approx(0.06 + rate * one_usd, rel=1e-4)
+        assert terms.can_be_had[1] == there
+
+
+@pytest.mark.parametrize("zone", ["", "a"])
+def test_spot_that_is_refused_says_nothing_of_the_same_type_on_demand(zone: str) -> None:
+    """Also where on-demand offers name the zone, or spot offers name none."""
+    same, other = replace(ON_DEMAND, zone=zone), replace(sold("other", 0.2), zone=zone)
+    of = pools(same, other, spot(zone), spot(zone, instance="other"))
+    beliefs = {o.name: Belief(until_s=60.0) for o in of.offers if o.market is Market.SPOT}
+    assert of.terms(beliefs, 0.0, 2e-5).can_be_had.tolist() == [True, True, False, False]
+    beliefs = {same.name: Belief(until_s=60.0)}
+    assert of.terms(beliefs, 0.0, 2e-5).can_be_had.tolist() == [False, True, True, True]
 
 
 def test_in_a_zone_where_two_types_are_put_off_nothing_is_asked_for() -> None:
@@ -287,6 +315,13 @@ def test_what_is_replaced_stays_as_far_as_its_replacement_is_missing(ready_y: in
     assert without_spares(plan, {"x": 4, "y": ready_y}, CAPACITY).counts.get("x", 0) == left_x
 
 
+def test_spares_of_two_offers_make_up_for_what_is_missing_once() -> None:
+    """20 requests/s are still to come: two x stand in for them, so no y has to."""
+    plan = Plan(0.0, (Target("x", 2, "", spare=2), Target("y", 1, "", spare=1), Target("z", 1, "")))
+    capacity_rps = {**CAPACITY, "z": 20.0}
+    assert without_spares(plan, {"x": 2, "y": 1}, capacity_rps).counts == {"x": 2, "z": 1}
+
+
 # -- standbys ----------------------------------------------------------------------------------------------------------
 
 T2 = replace(sold("t2", 0.04, Market.BURSTABLE), resume=Delay(90.0, 120.0))
@@ -318,7 +353,8 @@ def test_the_first_fleet_has_its_standbys_for_nothing_but_the_disk() -> None:
 def test_standbys_that_are_there_stay_while_their_disk_costs_next_to_nothing() -> None:
     """No spot runs at the moment; it may come back."""
     assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}) == 7
-    assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}, disk_usd_per_hour=1.0) == 0
+    for share, there in ((0.9, 7), (1.1, 0)):  # of what setting them up again costs
+        assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}, disk_usd_per_hour=share * boot_usd(T2)) == there
 
 
 def test_no_more_are_set_up_than_a_days_waves_leave_credits_for() -> None:

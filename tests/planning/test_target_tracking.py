@@ -66,6 +66,14 @@ def test_no_second_scale_out_within_the_cool_down() -> None:
     assert wanted == [4, 4, 6, 6, 6, 6, 6, 12]
 
 
+def test_an_alarm_that_asks_for_no_more_than_is_coming_begins_no_cool_down() -> None:
+    """Boots of ten minutes: six are enough for 30 requests/s until 60 come in the ninth minute."""
+    play = started(20.0)
+    play.boot = 10
+    wanted = [play.minute(rate)[C5] for rate in [30.0] * 8 + [60.0]]
+    assert wanted == [4, 4, 6, 6, 6, 6, 6, 6, 12]
+
+
 def test_fifteen_points_below_nine_tenths_scale_in() -> None:
     """At 0.9 x target nothing happens for ever; below it the 15th minute scales in."""
     play = started(20.0)

@@ -57,6 +57,14 @@ def test_the_json_has_belief_choice_alternatives_and_saving() -> None:
     assert data["saved_usd_per_hour"] == pytest.approx(prices[0] - data["chosen"]["usd_per_hour"])
 
 
+def test_who_solved_it_is_named() -> None:
+    shown = explained({P2: 2})
+    assert (shown.as_json()["solver"], "solved by" in words(shown)) == ("", False)
+    solved = replace(shown, plan=replace(shown.plan, solver="dp, proven"))
+    assert solved.as_json()["solver"] == "dp, proven"
+    assert "note: solved by dp, proven" in words(solved)
+
+
 def test_the_window_stands_beside_the_one_of_the_paper() -> None:
     """Batches of 8 on p2.xlarge: the paper waits 200 ms for Inception-v3, we do not wait."""
     shown = explained({P2: 1, C5: 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ def line(name: str, **changes: Any) -> Line:
 def found(title: str = "+50 %", **changes: Any) -> Fig9:
     panel = Panel(title, 60.0, (line("mark", **changes), line("other", attainment=0.9)))
     return Fig9((panel,), (panel,))
+
+
+def test_a_window_at_the_promised_share_is_not_missed() -> None:
+    at, below = (replace(line("mark"), in_time=np.full(24, share)) for share in (0.98, 0.97))
+    assert (at.missed_s, below.missed_s) == (0.0, 120.0)
 
 
 def test_the_json_tells_before_from_after() -> None:

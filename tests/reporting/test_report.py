@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from mark.planning.alternatives import KEPT, Alternative, LoadBelief, Weighed
-from mark.reporting.report import MOST_DECISIONS, render_report
+from mark.reporting.report import MOST_CHOICES, MOST_DECISIONS, render_report
 from mark.reporting.sensitivity import variation
 from mark.simulation.result import Decision, TraceInfo
 from tests.reporting.results import result
@@ -109,6 +109,16 @@ def test_a_decision_carries_what_was_believed_and_what_else_would_have_cost() ->
     assert heads[-1] == "against chosen"
     assert [row[0] for row in rows] == [f"chosen: 2 {EVIL}", KEPT]
     assert rows[1][-1] == "+2.90"
+
+
+def test_of_many_alternatives_the_cheapest_are_shown_and_the_fleet_as_it_is() -> None:
+    belief = LoadBelief("auto", 60.0, (1.0,) * 5, (1.0,) * 5)
+    one = Alternative("chosen", {"x": 2}, 111.0, 1.8, 0.1, 0.5, 0.1)
+    others = [replace(one, label=f"{n} x", overflow_usd_per_hour=float(n)) for n in range(MOST_CHOICES + 2)]
+    weighed = Weighed(belief, 1200.0, "function calls", one, (*others, replace(one, label=KEPT, overflow_rps=9.0)))
+    data = json.loads(parsed(render_report({"mark": result(weighed=(weighed,))})).data)
+    *_, rows = data["policies"][0]["weighed"][0]
+    assert [row[0] for row in rows] == ["chosen: 2 x", *(f"{n} x" for n in range(MOST_CHOICES)), KEPT]
 
 
 def test_many_decisions_are_capped_and_their_number_is_told() -> None:

@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.planning.frictions import frictions
 from mark.simulation.attribution import PARTS, Attribution, compare_attributed
+from mark.simulation.bounding import drawn_problem
+from mark.simulation.extras import extras_usd
+from mark.simulation.inputs import open_inputs
 from mark.simulation.many import compare
-from mark.simulation.request import RunRequest
+from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
+from mark.simulation.run import simulate
 
 BASE = RunRequest(
     trace="synthetic:mmpp?rates=20,80&dwell_s=300",
@@ -97,12 +102,22 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
 
 
 def test_what_the_bound_leaves_out_is_told_apart() -> None:
-    """aws-2026 bills disks and addresses."""
+    """aws-2026 bills disks and addresses beside the balancer; and of what boots cost the bound knows the launches."""
     request = replace(BASE, catalog="aws-2026", duration_s=1800.0)
     results, attributed = compare_attributed(request, ("oracle",))
     found = attributed["oracle"]
     adds_up(found)
-    assert 0.0 < found.parts["extras"] <= results["oracle"].bill.other
+    certain = simulate(replace(request, foresight=True, with_bound=False, sensitivity=Sensitivity(certain_boots=True)))
+    inputs = open_inputs(request)
+    in_bound_usd = extras_usd(
+        1800.0, 0.0, certain.requests.total, inputs.service.request_kb, inputs.service.response_kb
+    )
+    assert 0.0 < in_bound_usd < certain.bill.other
+    assert found.parts["extras"] == pytest.approx(certain.bill.other - in_bound_usd)
+    plans = frictions(drawn_problem(inputs)[0], float(results["oracle"].requests.late))
+    assert plans is not None
+    assert plans.launches_usd > 0.0
+    assert found.parts["launch_overhead"] == pytest.approx(certain.fleet.boot_usd - plans.launches_usd)
 
 
 def test_a_run_that_missed_its_slo_is_left_out() -> None:

@@ -287,6 +287,16 @@ def test_a_fall_of_the_share_interrupts_that_fraction_longest_running_first() ->
     assert c.fleet_result(720.0).interrupted == 2
 
 
+def test_a_further_fall_takes_its_fraction_of_what_is_left() -> None:
+    """1 to 0.5 to 0.25: four of eight, then two of the four that are left."""
+    c = cloud(spot=[shares((0.0, 1.0), (60.0, 0.5), (300.0, 0.25)), shares((0.0, 1.0))])
+    c.start_ready(SPOT_A.name, 8)
+    c.advance(290.0)
+    assert len(c.fleet().instances) == 4
+    c.advance(500.0)
+    assert len(c.fleet().instances) == 2
+
+
 def test_a_fall_to_nothing_interrupts_everything_also_what_boots() -> None:
     """And nothing is interrupted twice."""
     c = cloud(spot=[shares((0.0, 1.0), (60.0, 0.5), (90.0, 0.0))])
@@ -439,6 +449,9 @@ def test_only_a_hundred_starts_a_day_bring_launch_credits() -> None:
     """AWS's limit: the rest begins at the baseline; a day later there are credits again."""
     plane = FakePlane()
     c = cloud(plane)
+    c.launch(T3.name, 50, "types without launch credits use none of them up")
+    for number in range(1, 51):
+        c.terminate(number)
     c.launch(T2.name, 103, "t")
     c.advance(101.0)
     assert [i.credits for i in c.fleet().instances].count(60.0) == 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,15 @@ def test_a_fleet_that_runs_is_planned_on_from() -> None:
 def test_a_fleet_that_cannot_be_read_is_named(running: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         plan_once(BASE, 3600.0, running)
+
+
+def test_a_time_beyond_the_trace_is_named_as_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("t_seconds,count\n0,600\n60,600\n")
+    with pytest.raises(BadInput, match=r"--at: beyond the end of t\.csv at 120 s: 999"):
+        plan_once(replace(BASE, trace=str(path), duration_s=None), 999.0)
+    with pytest.raises(BadInput, match="--scale"):
+        plan_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
 
 
 def test_decisions_that_changed_the_fleet_carry_what_they_were_weighed_against() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.simulation.replay import CAP, MEAN_RPS, capped, open_replay, replay_inputs
+from mark.simulation.replay import CAP, DURATION_S, MEAN_RPS, capped, open_replay, replay_inputs
 
 
 def test_minutes_are_capped_at_the_running_median() -> None:
@@ -31,6 +31,12 @@ def test_a_part_has_the_paper_s_mean_rate_and_all_history_before_it() -> None:
     assert {offer.market for offer in inputs.deployment.offers} == {Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE}
     plain = replay_inputs("inception-v3", replay.calm, replay.start_s, duration_s=3600.0)
     assert {offer.market for offer in plain.deployment.offers} == {Market.ON_DEMAND}
+
+
+def test_a_trace_that_ends_before_its_seventh_day_is_replayed_from_as_late_as_it_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "short.csv"
+    path.write_text("t_seconds,count\n" + "".join(f"{60 * i},600\n" for i in range(2 * 1440)))
+    assert open_replay(str(path)).start_s == 2 * 86400.0 - DURATION_S
 
 
 def test_a_trace_that_is_too_coarse_or_too_short_is_bad_input(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from mark.control.ports import RecentAnswers
 from mark.simulation.telemetry import SimulatedTelemetry
 
 
@@ -56,3 +57,12 @@ def test_the_last_windows_are_rates_and_those_in_a_gap_are_missing() -> None:
     assert observed(1.0, [10, 25]).windows_rps().tolist() == [2.0, 5.0]
     seen = observed(1.0, list(range(14)), gaps=((60.0, 70.0),)).windows_rps()
     np.testing.assert_array_equal(seen, [*(k / 5.0 for k in range(2, 12)), np.nan, np.nan])
+
+
+def test_all_answers_are_counted_and_refused_is_late() -> None:
+    """Answered by instances or functions, some of them late, and refused."""
+    stage = SimpleNamespace(by_instances=70, by_functions=20, rejected=10, late=5)
+    telemetry = SimulatedTelemetry(
+        cast(Any, stage), cast(Any, None), (), (), end_s=5.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
+    )
+    assert telemetry.answers() == RecentAnswers(100, 85)
