@@ -122,6 +122,8 @@ class Mark:
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
         if self._burst is not None:
             counts[self._burst.place] += stay
+        if not self._sheds and not counts.any():
+            counts = self._least(forecast, running, terms)
         kept, spare = counts, np.zeros_like(counts)
         if not situation.first:
             kept, spare = self._with_spares(counts, running, situation, float(forecast.mean_at(0.5)[0]))
@@ -181,6 +183,25 @@ class Mark:
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         left = service.max_usd_per_hour - float(counts @ usd_per_hour)
         return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
+
+    def _least(self, forecast: Forecast, running: IntArray, terms: Terms) -> IntArray:
+        """One instance, where nobody else answers in time and requests are to come: the cheapest, one that runs first.
+
+        A budget of misses is for what was not foreseen. To the program a load far below one instance is not worth it,
+        and everybody would be late, or refused where there is no function.
+        """
+        counts = np.zeros_like(running)
+        if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:
+            return counts
+        limits = self._deployment.service
+        lasts = np.array([o.market not in (Market.SPOT, Market.BURSTABLE) for o in self._offers])
+        usd_per_hour = np.where(terms.usd_per_hour <= limits.max_usd_per_hour, terms.usd_per_hour, np.inf)
+        for choice in (running > 0, terms.buyable & lasts, terms.buyable):
+            those = np.where(choice, usd_per_hour, np.inf)
+            if np.isfinite(those).any():
+                counts[int(those.argmin())] = 1
+                break
+        return counts
 
     def _with_spares(
         self, counts: IntArray, running: IntArray, situation: Situation, load_rps: float

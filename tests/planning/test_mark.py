@@ -61,6 +61,19 @@ def step(before: float, after: float, at: int) -> FloatArray:
     return np.where(np.arange(60) < at, before, after)
 
 
+@pytest.mark.parametrize("function_ms", [None, 2000.0])
+def test_a_load_far_below_one_instance_still_has_one_where_functions_cannot_answer_in_time(
+    function_ms: float | None,
+) -> None:
+    """A twentieth of an instance is not worth it by any price of misses, and without it all are late or refused."""
+    of = small(function_ms=function_ms)
+    assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
+    assert decided(of, fleet({SMALL: 1}), forecast(0.5)).counts == {SMALL: 1}
+    assert decided(of, Fleet(()), forecast(0.01)).counts == {}
+    assert decided(small(), Fleet(()), forecast(0.5)).counts == {}
+    assert decided(small(function_ms=function_ms, max_usd_per_hour=0.1), Fleet(()), forecast(0.5)).counts == {}
+
+
 def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
     """A certain rise is launched for when the boot of three minutes just reaches it, and not earlier."""
     running = fleet({SMALL: 3})
