@@ -7,7 +7,7 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit bench bench-forecasts reproduce clean
+.PHONY: demo test lint types unit schema bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -27,6 +27,9 @@ types: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
+schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
+	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/test_schema.py
+
 bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/end_to_end.py
@@ -36,6 +39,12 @@ bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 
 bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
 	$(BIN)/python benchmarks/forecasts.py --peer-python .venv-peers/bin/python
+
+bench-serving: $(VENV)/.dev .venv-serving-peers/.done  ## the data plane beside mosec and others; half an hour, two quiet cores
+	$(BIN)/python benchmarks/serving.py --peers .venv-serving-peers
+
+bench-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
+	$(BIN)/python benchmarks/fidelity_bouncer.py
 
 reproduce: $(VENV)/.base
 	$(BIN)/mark reproduce table2
@@ -65,5 +74,14 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@.venv-peers/bin/pip install --quiet --disable-pip-version-check 'statsforecast==2.1.1' 'pandas<3'
 	@touch $@
 
+# MLServer pins an older FastAPI, and its workers die with a newer uvloop.
+.venv-serving-peers/.done:
+	@$(PYTHON) -m venv .venv-serving-peers
+	@.venv-serving-peers/bin/pip install --quiet --disable-pip-version-check mosec==0.9.8 litserve==0.2.19 bentoml==1.4.39 \
+		fastapi==0.165.0 uvicorn==0.54.0 uvloop==0.23.0 httptools==0.9.0 orjson==3.13.0 numpy==2.4.6
+	@$(PYTHON) -m venv .venv-serving-peers/mlserver
+	@.venv-serving-peers/mlserver/bin/pip install --quiet --disable-pip-version-check mlserver==1.7.1 uvloop==0.21.0 numpy==2.4.6
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,3 +1,23 @@
 """mark: serve models at the lowest bill that still keeps a latency promise."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mark.models.model import Model, TensorSpec, model
+    from mark.sdk.service import Service
+
+__all__ = ["Model", "Service", "TensorSpec", "__version__", "model"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Whatever a model's author needs, imported on first use: `import mark` stays light."""
+    if name == "Service":
+        from mark.sdk.service import Service
+
+        return Service
+    if name in ("Model", "TensorSpec", "model"):
+        from mark.models import model as home
+
+        return getattr(home, name)
+    raise AttributeError(f"module 'mark' has no attribute {name!r}")

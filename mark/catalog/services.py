@@ -18,7 +18,7 @@ from mark.catalog.tables import CATALOG_NAMES
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.service import AsIsPolicy, Commitment, Service
+from mark.domain.service import AsIsPolicy, Commitment, Service, Version
 from mark.domain.slo import Slo
 
 _DATA = Path(__file__).parent / "data" / "services"
@@ -34,6 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _KEYS = {
     "service": {
         "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "request_kb", "response_kb", "profile",
+        "versions",
     },
     "fleet": {"catalog", "markets", "instances", "max_instances", "max_usd_per_hour", "committed"},
     "overflow": {"function"},
@@ -123,6 +124,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> Service:
         profile_file=str(path.parent / profile) if profile else None,
         as_is=_as_is(_Section(path, "policy", tables["policy"])) if "policy" in tables else None,
         committed=_committed(_Section(path, "fleet.committed", fleet.table.get("committed", {}))),
+        versions=_versions(_Section(path, "service.versions", service.table.get("versions", {}))),
         source=str(path),
     )
 
@@ -142,6 +144,28 @@ def _committed(committed: _Section) -> tuple[Commitment, ...]:
                 raise BadInput("unknown key", one.where(key), value[key])
         price = one.number("usd_per_hour") if "usd_per_hour" in value else None
         found.append(Commitment(instance, one.whole("count"), price))
+    return tuple(found)
+
+
+def _versions(versions: _Section) -> tuple[Version, ...]:
+    """`"2" = { model = "module:Class", weight = 0.1 }`; in the file's order."""
+    if not isinstance(versions.table, dict):
+        raise BadInput("must be a section", f"{versions.path} [{versions.name}]", versions.table)
+    found = []
+    for name, value in versions.table.items():
+        _check_name(name, versions.where(name))
+        if not isinstance(value, dict):
+            raise BadInput("must be { model = ..., weight = ... }", versions.where(name), value)
+        one = _Section(versions.path, f"{versions.name}.{name}", value)
+        for key in value:
+            if key not in ("model", "weight"):
+                raise BadInput("unknown key", one.where(key), value[key])
+        weight = one.number("weight")
+        if weight > 1.0:
+            raise BadInput("a weight is a share of the requests, 0 to 1", one.where("weight"), weight)
+        found.append(Version(name, one.text("model"), weight))
+    if found and abs(sum(version.weight for version in found) - 1.0) > 1e-6:
+        raise BadInput("weights must add up to 1", f"{versions.path} [{versions.name}]", sum(v.weight for v in found))
     return tuple(found)
 
 

@@ -16,11 +16,25 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mark import __version__
-from mark.cli import bound, catalog, check, compare, forecast, init, plan, reproduce, simulate, trace
+from mark.cli import (
+    bound,
+    catalog,
+    check,
+    compare,
+    forecast,
+    gateway,
+    init,
+    plan,
+    profile,
+    reproduce,
+    serve,
+    simulate,
+    trace,
+)
 from mark.domain.errors import BadInput, Infeasible
 
 # In the order of a first visit.
-_COMMANDS = (simulate, compare, bound, plan, forecast, trace, catalog, init, check, reproduce)
+_COMMANDS = (simulate, compare, bound, plan, forecast, trace, catalog, init, check, profile, serve, gateway, reproduce)
 
 _EPILOG = """\
 start here:

@@ -38,6 +38,15 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a service's model from code: where it is, and its share of the requests (0 to 1)."""
+
+    name: str
+    model: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """The service file, read and checked; still by name, nothing looked up."""
 
@@ -57,6 +66,7 @@ class Service:
     profile_file: str | None = None
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
+    versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
 
     def wants(self, offer: Offer) -> bool:

@@ -1,7 +1,7 @@
 """`compiled`: numba's njit with a cache that notices every edited source.
 
 numba stamps a cache entry with the file of the compiled function only; an edited rule in another file would go
-unnoticed. So the cache folder's name holds a hash of all sources that are compiled here. (What is compiled in mark/planning
+unnoticed. So the cache folder's name holds a hash of all sources that the kernel compiles. (What mark/planning compiles
 calls compiled functions of its own file only; numba's own stamp notices those.)
 """
 

@@ -9,7 +9,7 @@ import pytest
 from mark.catalog.services import SERVICE_NAMES, load_service, markets_of, template
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.service import Commitment, Service
+from mark.domain.service import Commitment, Service, Version
 
 HEAD = '[service]\nname = "s"\nmodel = "m"\nslo_ms = 600\nslo_attainment = 0.98\n'
 
@@ -82,6 +82,13 @@ def test_commitments_are_read_by_type_with_or_without_their_price(tmp_path: Path
     assert service(tmp_path, HEAD).committed == ()
 
 
+def test_versions_share_the_requests(tmp_path: Path) -> None:
+    """In the file's order, each with its model and weight; none said: the model itself."""
+    told = '[service.versions]\n"1" = { model = "a:Old", weight = 0.9 }\n"2" = { model = "a:New", weight = 0.1 }\n'
+    assert service(tmp_path, HEAD + told).versions == (Version("1", "a:Old", 0.9), Version("2", "a:New", 0.1))
+    assert service(tmp_path, HEAD).versions == ()
+
+
 POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
 
 
@@ -114,6 +121,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + "[fleet]\nmax_instances = 0\n", "[fleet] max_instances: must lie between 1 and 100000: 0"),
         (HEAD + "[fleet]\nmax_instances = 1.5\n", "[fleet] max_instances: must be a whole number: 1.5"),
         (HEAD + "[fleet]\nmax_usd_per_hour = 0\n", "[fleet] max_usd_per_hour: must be above zero: 0"),
+        (HEAD + '[service.versions]\n"1" = "a:B"\n', "[service.versions] 1: must be { model = ..., weight = ... }"),
+        (HEAD + '[service.versions]\n"1" = { model = "a:B", weight = 2 }\n', "weight: a weight is a share"),
+        (HEAD + '[service.versions]\n"1" = { model = "a:B", weight = 0.4 }\n', "weights must add up to 1: 0.4"),
+        (HEAD + '[service.versions]\n"1" = { model = "a:B", share = 1 }\n', "[service.versions.1] share: unknown key"),
         (HEAD + "[fleet]\ncommitted = 3\n", "[fleet.committed]: must be a section: 3"),
         (HEAD + '[fleet.committed]\n"c5.large" = 0\n', "[fleet.committed] c5.large: must lie between 1 and"),
         (HEAD + '[fleet.committed]\n"c5.large" = "4"\n', "[fleet.committed] c5.large: must be a whole number: 4"),

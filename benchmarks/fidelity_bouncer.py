@@ -1,0 +1,270 @@
+"""Does one bouncer do what the simulator says? The same arrivals through the kernel and through a real `mark serve`.
+
+    python benchmarks/fidelity_bouncer.py [--seconds 12] [--rounds 3] [--loads 0.3,0.6,0.9,1.2]
+                                          [--streams poisson,bursty] [--out out/fidelity_bouncer]
+
+The server has core 0 for all its processes, the open-loop client core 1. The model computes nothing and takes 5 ms +
+0.5 ms x b for a batch of b <= 16 (`mark.profiling.replay`), RT_max is 100 ms, there are no functions: what is not
+admitted is refused. First the server is profiled from outside, as `profiled` says; that profile is what both worlds
+then decide by. Each load is a share of the capacity in it, as a Poisson stream and as a bursty one (gamma
+inter-arrivals with a coefficient of variation of 4), new arrivals each round.
+
+The kernel gets the times at which the client did send, and latency counts from there, of the requests answered: the
+bouncer is compared, not the client, whose own lag is in the table. `refused` is the share of those not admitted. Each
+column of the table shows the round whose difference is the median. Written are OUT.json, OUT.md and OUT.html; exit 1
+where a quantile of the two worlds differs by more than 10 %, or the share refused by more than 2 points.
+docs/fidelity.md says what that shows. On a machine that others use too, `chrt -f 1` before the command helps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import load
+import numpy as np
+
+from mark.domain.profile import Candidate
+from mark.domain.slo import Slo
+from mark.kernel.stage import StageSimulation
+from mark.profiling.policy import candidate
+from mark.profiling.table import load_profiles
+
+SERVER_CORE, CLIENT_CORE = 0, 1
+FIXED_MS, EACH_MS, LARGEST, RT_MAX_MS = 5.0, 0.5, 16, 100.0
+SIZES = (1, 2, 4, 8, 16)  # profiled
+OVERLOAD, WARM_UP_S = 1.4, 0.5  # while it is profiled
+CV = 4.0
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+TOLERANCE, POINTS = 0.10, 0.02
+CONNECTIONS = 512
+REFUSED = 429
+
+MODEL = "mark.profiling.replay:Replay?model=replay&instance=here&profile=nominal.csv"
+SERVICE = f"""
+[service]
+name = "replay"
+model = "{MODEL}"
+slo_ms = {RT_MAX_MS:g}
+slo_attainment = 0.98
+[overflow]
+function = "none"
+"""
+HEAD = "model,instance,batch,latency_ms,overhead_ms\n"
+BODY = b'{"id":"1","inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1.5]}]}'
+
+Row = dict[str, float]  # measured and simulated: p50, p95, p99 in ms, refused as a share
+
+
+def nominal_ms(batch: int) -> float:
+    return FIXED_MS + EACH_MS * batch
+
+
+@contextmanager
+def served(folder: Path, latency_ms: dict[int, float], overhead_ms: float) -> Iterator[load.Target]:
+    """A real server that decides by this profile, whatever its model takes; and what to ask it."""
+    (folder / "service.toml").write_text(SERVICE)
+    (folder / "nominal.csv").write_text(HEAD + "".join(f"replay,here,{b},{nominal_ms(b)},0\n" for b in (1, LARGEST)))
+    profile = folder / "profile.csv"
+    profile.write_text(HEAD + "".join(f"{MODEL},here,{b},{ms},{overhead_ms}\n" for b, ms in latency_ms.items()))
+    command = ["taskset", "-c", str(SERVER_CORE), sys.executable, "-m", "mark.cli.main", "serve", "service.toml"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--profile", str(profile)], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if " is ready on " in line:
+                yield load.Target(line.split()[-1] + "/v2/models/replay/infer", BODY)
+                break
+        else:
+            raise RuntimeError("".join(said))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:
+    """Milliseconds by batch size and the overhead of a request, seen from outside.
+
+    A batch of b: a server that batches b at most is offered far more than it can take, so that batches are full and
+    the worker is never idle. The time from one batch to the next is how long it is taken, all that happens between the
+    two included. The overhead is what a lone request takes longer than that. Not in a closed loop: there the next
+    requests all arrive while the next batch begins, and two processes on one core are in each other's way.
+    """
+    taken_ms = {}
+    for batch in reversed(SIZES):
+        # Nothing above `batch` in its profile: never more than so many in a batch.
+        with served(folder, {b: nominal_ms(b) for b in (1, batch)}, 0.0) as target:
+            offered_s = load.poisson(OVERLOAD * 1e3 * batch / nominal_ms(batch), seconds + WARM_UP_S, batch)
+            answers = load.open_loop(target, offered_s, CONNECTIONS, patience_s=3.0)
+            ends_s = np.sort(answers["answered_s"][answers["right"] & (answers["scheduled_s"] > WARM_UP_S)])
+            periods_s = np.sort(ends_s[batch:] - ends_s[:-batch])
+            # The mean, for it is what a queue feels, but not of what the machine did to one in a hundred.
+            taken_ms[batch] = 1e3 * float(periods_s[: int(0.99 * len(periods_s))].mean())
+            if batch == 1:
+                lone = load.closed_loop(target, seconds, 1)
+    latency_ms = 1e3 * float(np.median(lone["answered_s"] - lone["sent_s"]))
+    return dict(sorted(taken_ms.items())), max(0.0, latency_ms - taken_ms[1])
+
+
+def arrivals(stream: str, rate_rps: float, seconds: float, seed: int) -> load.FloatArray:
+    if stream == "poisson":
+        return load.poisson(rate_rps, seconds, seed)
+    shape = 1.0 / CV**2
+    random = np.random.default_rng(seed)
+    times = np.cumsum(random.gamma(shape, 1.0 / (rate_rps * shape), int(2.0 * rate_rps * seconds) + 1000))
+    return times[times < seconds]
+
+
+def simulated(kind: Candidate, arrivals_s: load.FloatArray) -> Row:
+    rt_max_s = RT_MAX_MS / 1e3
+    stage = StageSimulation(
+        [kind],
+        rt_max_s=rt_max_s,
+        end_s=float(arrivals_s[-1]) + 1.0,
+        function=None,
+        bouncers=True,
+        record=len(arrivals_s),
+    )
+    stage.add(0, 0, 0.0)
+    stage.advance(arrivals_s, 0, np.inf)
+    stage.finish()
+    recording = stage.recording()
+    served = recording.slot >= 0
+    return row(recording.finish_s[served] - arrivals_s[served], float(np.mean(~served)))
+
+
+def measured(target: load.Target, arrivals_s: load.FloatArray) -> tuple[Row, load.FloatArray]:
+    """And when requests were sent."""
+    answers = load.open_loop(target, arrivals_s, CONNECTIONS, patience_s=3.0)
+    served, sent_s = answers["status"] == 200, answers["sent_s"]
+    assert (served | (answers["status"] == REFUSED)).all(), "neither answered nor refused"
+    found = row((answers["answered_s"] - sent_s)[served], float(np.mean(~served)))
+    return found | {"lag_p99": 1e3 * float(np.quantile(sent_s - answers["scheduled_s"], 0.99))}, sent_s
+
+
+def row(latency_s: load.FloatArray, refused: float) -> Row:
+    quantiles = 1e3 * np.quantile(latency_s, list(QUANTILES.values()))
+    return {**dict(zip(QUANTILES, map(float, quantiles), strict=True)), "refused": refused}
+
+
+def compared(rounds: Sequence[tuple[Row, Row]]) -> Row:
+    """For each quantile and the share refused: how far the two are apart in the median round, and both there."""
+    cell = {"lag_p99": median(seen["lag_p99"] for seen, _ in rounds)}
+    for key in (*QUANTILES, "refused"):
+
+        def off(both: tuple[Row, Row], key: str = key) -> float:
+            seen, expected = both[0][key], both[1][key]
+            return seen - expected if key == "refused" else seen / expected - 1.0
+
+        middle = sorted(rounds, key=off)[len(rounds) // 2]
+        cell |= {f"measured_{key}": middle[0][key], f"simulated_{key}": middle[1][key], f"off_{key}": off(middle)}
+    return cell
+
+
+def agrees(cell: Row) -> bool:
+    return all(abs(cell[f"off_{key}"]) <= TOLERANCE for key in QUANTILES) and abs(cell["off_refused"]) <= POINTS
+
+
+Table = dict[tuple[str, float], Row]
+
+
+def markdown(table: Table) -> str:
+    lines = [
+        "| arrivals | load | p50 ms, measured / simulated | p95 | p99 | refused | client's lag p99, ms | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (stream, share), cell in table.items():
+        quantiles = [
+            f"{cell[f'measured_{q}']:.1f} / {cell[f'simulated_{q}']:.1f} ({cell[f'off_{q}']:+.1%})" for q in QUANTILES
+        ]
+        refused = f"{cell['measured_refused']:.1%} / {cell['simulated_refused']:.1%}"
+        last = f"{cell['lag_p99']:.2f} | {'' if agrees(cell) else 'apart'}"
+        lines.append(f"| {stream} | {share:.0%} | {' | '.join(quantiles)} | {refused} | {last} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(table: Table, file: Path) -> None:
+    """A panel a stream: quantiles by load, lines simulated, dots measured."""
+    from plotly.subplots import make_subplots
+
+    streams = list(dict.fromkeys(stream for stream, _ in table))
+    figure = make_subplots(rows=1, cols=len(streams), subplot_titles=streams, shared_yaxes=True)
+    for column, stream in enumerate(streams, 1):
+        cells = {share: cell for (of, share), cell in table.items() if of == stream}
+        for key, color in zip(QUANTILES, ("#0b6e4f", "#c77d0a", "#9b2226"), strict=True):
+            x = [100.0 * share for share in cells]
+            for world, mode in (("simulated", "lines"), ("measured", "markers")):
+                y = [cell[f"{world}_{key}"] for cell in cells.values()]
+                name, shown = f"{key} {world}", column == 1
+                figure.add_scatter(
+                    x=x, y=y, mode=mode, name=name, line_color=color, showlegend=shown, row=1, col=column
+                )
+        figure.add_hline(y=RT_MAX_MS, line_dash="dot", row=1, col=column)
+    figure.update_xaxes(title_text="offered load, % of capacity")
+    figure.update_yaxes(title_text="latency of answered requests, ms", col=1)
+    figure.update_layout(title="One bouncer: simulated and measured", template="plotly_white")
+    figure.write_html(file, include_plotlyjs=True)
+
+
+def main(argv: Sequence[str] = sys.argv[1:]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of one stream")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--loads", default="0.3,0.6,0.9,1.2")
+    parser.add_argument("--streams", default="poisson,bursty")
+    parser.add_argument("--out", type=Path, default=Path("out/fidelity_bouncer"))
+    args = parser.parse_args(argv)
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    loads, streams = [float(text) for text in args.loads.split(",")], args.streams.split(",")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        latency_ms, overhead_ms = profiled(folder, max(2.0, args.seconds / 4.0))
+        shown = ", ".join(f"{batch}: {ms:.2f}" for batch, ms in latency_ms.items())
+        print(f"profile, ms by batch: {shown}; overhead {overhead_ms:.2f} ms")
+        rounds: dict[tuple[str, float], list[tuple[Row, Row]]] = {(s, x): [] for s in streams for x in loads}
+        with served(folder, latency_ms, overhead_ms) as target:
+            kind = candidate(load_profiles(str(folder / "profile.csv"))[MODEL]["here"], Slo(RT_MAX_MS / 1e3, 0.98))
+            assert isinstance(kind, Candidate), kind
+            for seed in range(args.rounds + 1):
+                for stream, share in rounds:
+                    seconds = args.seconds if seed else 1.0  # the first round warms both worlds up
+                    arrivals_s = arrivals(stream, share * kind.capacity_rps, seconds, seed)
+                    seen, sent_s = measured(target, arrivals_s)
+                    expected = simulated(kind, sent_s)
+                    if seed:
+                        rounds[stream, share].append((seen, expected))
+                    time.sleep(0.2)
+    table = {cell: compared(those) for cell, those in rounds.items()}
+    text = markdown(table)
+    print(text)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.with_suffix(".md").write_text(text)
+    profile = {"latency_ms": latency_ms, "overhead_ms": overhead_ms, "capacity_rps": kind.capacity_rps}
+    cells = [
+        {"arrivals": stream, "load": share, **cell, "rounds": rounds[stream, share]}
+        for (stream, share), cell in table.items()
+    ]
+    args.out.with_suffix(".json").write_text(json.dumps({"profile": profile, "cells": cells}, indent=1))
+    plot(table, args.out.with_suffix(".html"))
+    apart = [f"{stream} at {share:.0%}" for (stream, share), cell in table.items() if not agrees(cell)]
+    if apart:
+        print(f"the two worlds are apart: {', '.join(apart)}", file=sys.stderr)
+    return 1 if apart else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

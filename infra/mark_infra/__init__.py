@@ -1,0 +1,1 @@
+"""Adapters of the ports: AWS, and a world on this machine."""

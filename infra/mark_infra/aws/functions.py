@@ -1,0 +1,98 @@
+"""AWS Lambda behind the port `Functions`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from mark.domain.errors import BadInput
+from mark.models.call import Call, Reply
+from mark.models.envelope import calls_to_event, replies_from_result
+from mark.serving.functions import Functions, FunctionsFailed, Throttled, UnderWay, Unsuitable
+
+# Codes of the service for "no environment now": the account's concurrency, its ramp, or the function's own limit.
+_THROTTLED = {"TooManyRequestsException", "ThrottlingException", "EC2ThrottledException", "ServiceUnavailableException"}
+# Faults of one call.
+_UNSUITABLE = {
+    *("RequestTooLargeException", "SerializedRequestEntityTooLargeException"),
+    *("InvalidRequestContentException", "UnsupportedMediaTypeException"),
+}
+# Of synchronous invocations, in bytes; what is larger is refused by AWS after it was sent.
+MOST_BYTES = 6 * 1024 * 1024
+LONGEST_S = 900.0  # the longest that a function may run
+
+
+class LambdaFunctions:
+    """Invokes one function by name, synchronously, over kept connections (as many as it may run at once).
+
+    Endpoint (`AWS_ENDPOINT_URL_LAMBDA`), region and credentials are boto3's own. Nothing is retried here: a second try
+    would come too late, and the caller knows how much time is left.
+    """
+
+    def __init__(self, name: str, *, connections: int = 1000) -> None:
+        self._name, self._connections = name, connections
+        self._client: Any = None
+        self._opened = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._under_way = UnderWay(name)
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._client is not None:
+                return
+            import aioboto3
+            from aiobotocore.config import AioConfig
+            from botocore.exceptions import NoRegionError  # type: ignore[import-untyped]
+
+            config = AioConfig(
+                max_pool_connections=self._connections,
+                retries={"total_max_attempts": 1},
+                connect_timeout=2.0,
+                read_timeout=LONGEST_S,  # the call's own limit is shorter
+            )
+            try:
+                client = aioboto3.Session().client("lambda", config=config)
+                self._client = await self._opened.enter_async_context(client)
+            except (NoRegionError, ValueError) as error:
+                raise BadInput(f"AWS cannot be asked: {error}", "--function", self._name) from error
+
+    async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
+        payload = calls_to_event(calls)
+        if len(payload) > MOST_BYTES:
+            raise Unsuitable(f"{self._name}: {len(payload):,} bytes, a function takes {MOST_BYTES:,}")
+        async with self._under_way.within(timeout_s):
+            await self.open()
+            try:
+                answer = await self._client.invoke(FunctionName=self._name, Payload=payload)
+                body = await answer["Payload"].read()
+            except Exception as error:
+                raise _translated(self._name, error) from error
+        if "FunctionError" in answer:
+            raise FunctionsFailed(f"{self._name}: {answer['FunctionError']}: {body[:300].decode(errors='replace')}")
+        try:
+            return replies_from_result(json.loads(body), len(calls))
+        except ValueError as error:
+            raise FunctionsFailed(f"{self._name}: {error}") from None
+
+    async def close(self) -> None:
+        self._under_way.close()
+        await self._opened.aclose()
+
+
+def _translated(name: str, error: Exception) -> FunctionsFailed:
+    """The one gate where errors of botocore, and of what it stands on, become ours."""
+    response = getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return FunctionsFailed(f"{name}: {type(error).__name__}: {error}")
+    code = response.get("Error", {}).get("Code", "")
+    if code in _THROTTLED:
+        after = str(response.get("retryAfterSeconds", ""))
+        return Throttled(float(after)) if after.isdigit() else Throttled()
+    kind = Unsuitable if code in _UNSUITABLE else FunctionsFailed
+    return kind(f"{name}: {error}")
+
+
+_: type[Functions] = LambdaFunctions

@@ -1,0 +1,1 @@
+"""What runs inside a function: overflow inference and warm-up."""

@@ -1,0 +1,131 @@
+"""mark profile: how long does a model take, by batch size?"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from mark.cli.options import Commands, add_json, seconds, seed, writable
+from mark.cli.output import deliver, progress, write_file
+from mark.domain.errors import BadInput
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "profile",
+        help="measure a model's latency by batch size",
+        description="Measure how long a model takes by batch size, in a worker process as it serves, or on a server "
+        "that already runs: mean with its interval, p99, throughput, the knee, and what a bouncer adds.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="module:Class, onnx:FILE, torch:FILE, sklearn:FILE, the address of a server that already runs, or a "
+        "service file",
+    )
+    what = parser.add_argument_group("what is measured")
+    what.add_argument(
+        "--batch", type=_sizes, metavar="1,2,4,...", help="batch sizes (default: 1,2,4,8,16,32)", dest="batches"
+    )
+    what.add_argument(
+        "--input", type=Path, metavar="FILE", help="a request body of one item: JSON, npy, CSV, text or bytes "
+        "(default: the model's `warmup`, or zeros of its `inputs`)",
+    )  # fmt: skip
+    what.add_argument("--workers", type=_count, metavar="N", help="processes, all busy at a time (default: 1)")
+    what.add_argument("--threads", type=_count, metavar="N", help="threads of numerical libraries in each")
+    what.add_argument("--background", type=_count, metavar="N", help="so many busy processes meanwhile (default: 0)")
+    well = parser.add_argument_group("how well")
+    well.add_argument(
+        "--precision", type=_share, metavar="X", help="half the 95 %% interval of the mean over it (default: 0.02)"
+    )
+    well.add_argument("--seconds", type=_above_zero, metavar="S", help="at most, for each size (default: 10)")
+    well.add_argument("--seed", type=seed, metavar="N", help="of the order of sizes (default: 0)")
+    result = parser.add_argument_group("what comes out")
+    result.add_argument(
+        "--out", type=_csv_file, metavar="FILE.csv", help="profile file; rows of other models and instances in it stay"
+    )
+    result.add_argument("--instance", metavar="TYPE", help="what the file calls this machine (default: local)")
+    result.add_argument(
+        "--slo-ms", type=_above_zero, metavar="MS", help="what would an RT_max give? (default: the service file's)"
+    )
+    add_json(result)
+    result.add_argument("--report", type=_html_file, metavar="FILE.html", help="page with plots")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.catalog.services import SERVICE_NAMES, load_service
+    from mark.domain.slo import Slo
+    from mark.models.sample import call_from_file
+    from mark.profiling.measure import profile_csv
+    from mark.profiling.policy import candidate
+    from mark.profiling.table import load_profiles
+    from mark.reporting.profile import profile_json, profile_table, render_profile
+    from mark.serving.profiler import Profiling, of_service, profile
+
+    slo, batching = None, "work-conserving"
+    if args.model.endswith(".toml") or args.model in SERVICE_NAMES:
+        service = load_service(args.model)
+        what, slo, batching = of_service(service), service.slo, service.batching
+    else:
+        what = Profiling(args.model)
+    if args.slo_ms is not None:
+        slo = Slo(args.slo_ms / 1e3, 0.98 if slo is None else slo.attainment)
+    if args.out is not None and Path(args.out).exists():
+        load_profiles(args.out)  # before anybody waits: what is no profile is not written over
+    asked = ("batches", "instance", "workers", "threads", "background", "precision", "seconds", "seed")
+    said = {name: value for name in asked if (value := getattr(args, name)) is not None}
+    if args.input is not None:
+        said["call"] = call_from_file(args.input)
+    with progress("measuring") as bar:
+        measured = profile(replace(what, **said), bar)
+    promise = None if slo is None else (slo, candidate(measured.profile(), slo, batching))
+    deliver(profile_json(measured, promise), args.json, lambda: profile_table(measured, promise))
+    if args.out is not None:
+        write_file(args.out, profile_csv(measured, Path(args.out)), "--out")
+    if args.report is not None:
+        write_file(args.report, render_profile(measured, promise), "--report")
+    return 0
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    from mark.profiling.measure import check_sizes
+
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"must be whole numbers with commas between, not {text!r}")
+    try:
+        return check_sizes([int(part[:9]) for part in parts], "--batch")
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(error.what) from None
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else -1
+    if not 1 <= number <= 1024:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 1024, not {text!r}")
+    return number
+
+
+def _above_zero(text: str) -> float:
+    value = seconds(text)
+    if value == 0.0:
+        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
+    return value
+
+
+def _share(text: str) -> float:
+    share = _above_zero(text)
+    if share >= 1.0:
+        raise argparse.ArgumentTypeError(f"must be below 1, not {text!r}")
+    return share
+
+
+def _csv_file(text: str) -> str:
+    return writable(text, "--out")
+
+
+def _html_file(text: str) -> str:
+    return writable(text, "--report")

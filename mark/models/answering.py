@@ -1,0 +1,101 @@
+"""Answer undecoded calls with a model: decode each, predict once, encode each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import orjson
+
+from mark.models import oip, sagemaker
+from mark.models.call import Call, Reply
+from mark.models.model import Model, TensorSpec
+from mark.models.tensors import DTYPES, BadCall
+
+_log = logging.getLogger(__name__)
+_PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker}
+
+
+def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
+    """One reply for each call, in order; never raises for what a client sent or a model did.
+
+    A bad call gets its own 400 and spoils nobody else's. A predict that raises, or returns the wrong number of
+    results, is a 500 for all of the batch, and logged; results that cannot be encoded are one for their call.
+    """
+    replies: list[Any] = [None] * len(calls)
+    batch: list[Any] = []
+    taken: list[tuple[int, ModuleType, Any, int]] = []
+    for index, call in enumerate(calls):
+        try:
+            protocol = _PROTOCOLS[call.protocol]
+            items, asked = protocol.decode(call, model)
+        except BadCall as bad:
+            replies[index] = refusal(bad.status, bad.text)
+        except Exception:
+            _log.exception("a call could not be decoded")
+            replies[index] = refusal(500, "the request could not be decoded")
+        else:
+            taken.append((index, protocol, asked, len(items)))
+            batch += items
+    if not taken:
+        return replies
+    try:
+        results = _predicted(model, batch)
+    except Exception as error:
+        _log.exception("model %s failed on a batch of %d", model.name, len(batch))
+        failed = refusal(500, f"the model failed: {type(error).__name__}")
+        for index, *_ in taken:
+            replies[index] = failed
+        return replies
+    start = 0
+    for index, protocol, asked, count in taken:
+        stop = start + count
+        try:
+            replies[index] = protocol.encode(model, asked, results[start:stop])
+        except BadCall as bad:
+            replies[index] = refusal(bad.status, bad.text)
+        except Exception as error:
+            _log.exception("model %s gave results that cannot be encoded", model.name)
+            replies[index] = refusal(500, f"the model's results cannot be encoded: {type(error).__name__}")
+        start = stop
+    return replies
+
+
+def warm_up(model: Model) -> int:
+    """Predict once before the first request: `warmup`, or else one item of zeros where `inputs` says what that is.
+
+    Returns how many items that were. Raises what the model raises: one that cannot do this is not ready.
+    """
+    batch = list(model.warmup)
+    if not batch and model.inputs:
+        zeros = {spec.name: _zero(spec) for spec in model.inputs}
+        batch = [zeros if len(zeros) > 1 else zeros.popitem()[1]]
+    if batch:
+        _predicted(model, batch)
+    return len(batch)
+
+
+def refusal(status: int, text: str) -> Reply:
+    """An error as both protocols say it."""
+    sayable = text.encode(errors="replace").decode()  # header values can hold what UTF-8 cannot
+    return Reply(status, "application/json", orjson.dumps({"error": sayable}))
+
+
+def _zero(spec: TensorSpec) -> Any:
+    shape = [max(length, 1) for length in spec.shape]
+    if spec.datatype == "BYTES":
+        return np.full(shape, b"", dtype=object)[()]
+    return np.zeros(shape, dtype=DTYPES[spec.datatype])[()]
+
+
+def _predicted(model: Model, batch: list[Any]) -> Any:
+    count = len(batch)
+    results = model.predict(batch)
+    if isinstance(results, dict | str | bytes):
+        raise TypeError(f"predict returned a {type(results).__name__}, not one result for each item")
+    if len(results) != count:
+        raise ValueError(f"predict returned {len(results)} results for {count} items")
+    return results

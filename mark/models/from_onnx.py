@@ -1,0 +1,78 @@
+"""Graphs in ONNX, by ONNX Runtime: a file that runs no code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.models.columns import columns, rows
+from mark.models.load import in_one_line, library, only
+from mark.models.model import Model, TensorSpec
+from mark.models.tensors import Array
+
+_TYPES = {
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(float16)": "FP16",
+    "tensor(bool)": "BOOL",
+    "tensor(string)": "BYTES",
+} | {f"tensor({sign}int{bits})": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+class OnnxModel(Model):
+    """Names, datatypes and shapes come from the graph; outputs that are no tensors are left out.
+
+    A graph whose batch has the fixed length 1 gets its items one after the other.
+    """
+
+    platform = "onnx_onnxv1"
+
+    def __init__(self, file: Path, reference: str, options: dict[str, str]) -> None:
+        only(options, {}, reference)
+        self._file, self._reference = file, reference
+
+    def load(self) -> None:
+        """Raises BadInput where this is no graph, or none that takes a batch."""
+        runtime = library("onnxruntime", self._reference)
+        try:
+            session = runtime.InferenceSession(self._file, providers=runtime.get_available_providers())
+        except Exception as error:  # the library's errors share no base
+            raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
+        inputs, outputs = session.get_inputs(), [each for each in session.get_outputs() if each.type in _TYPES]
+        if not outputs or not inputs or not all(each.type in _TYPES and each.shape for each in inputs):
+            raise BadInput("every input, and one output at least, must be a tensor with a batch", self._reference)
+        fixed = {each.shape[0] for each in inputs if isinstance(each.shape[0], int)}
+        if fixed - {1}:
+            raise BadInput("has a batch of another fixed length than 1: make it dynamic", self._reference)
+        self._single = bool(fixed)
+        self.inputs = [_spec(each) for each in inputs]
+        self.outputs = [_spec(each) for each in outputs]
+        self._session = session
+
+    def predict(self, batch: list[Any]) -> Any:
+        """All items at once, or one after the other."""
+        tensors = columns(batch, [spec.name for spec in self.inputs])
+        for spec in self.inputs:
+            if spec.datatype == "BYTES":
+                tensors[spec.name] = _text(tensors[spec.name])
+        if self._single:
+            each = [self._run({name: t[i : i + 1] for name, t in tensors.items()}) for i in range(len(batch))]
+            return rows({name: np.concatenate([one[name] for one in each]) for name in each[0]}, len(batch), ())
+        return rows(self._run(tensors), len(batch), self.outputs)
+
+    def _run(self, tensors: dict[str, Array]) -> dict[str, Array]:
+        names = [spec.name for spec in self.outputs]
+        return dict(zip(names, self._session.run(names, tensors), strict=True))
+
+
+def _spec(each: Any) -> TensorSpec:
+    return TensorSpec(each.name, _TYPES[each.type], tuple(n if isinstance(n, int) else -1 for n in each.shape[1:]))
+
+
+def _text(tensor: Array) -> Array:
+    text = np.empty_like(tensor)
+    text.ravel()[:] = [each.decode() for each in tensor.ravel()]
+    return text

@@ -1,0 +1,54 @@
+"""Estimators of scikit-learn, out of a pickle that the user vouches for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.models.load import in_one_line, library, only
+from mark.models.model import Model, TensorSpec
+
+
+class SklearnModel(Model):
+    """An estimator written by joblib or pickle. Reading a pickle runs code, so the reference must say `pickle=trusted`.
+
+    Option `method`: `predict` (the default), `predict_proba`, `decision_function` or `transform`.
+    """
+
+    platform = "sklearn_pickle"
+
+    def __init__(self, file: Path, reference: str, options: dict[str, str]) -> None:
+        known = {
+            "method": ("predict", "predict_proba", "decision_function", "transform"),
+            "pickle": ("untrusted", "trusted"),
+        }
+        said = only(options, known, reference)
+        if said["pickle"] != "trusted":
+            raise BadInput(
+                "reading a pickle runs whatever code is in it: add ?pickle=trusted, or convert to ONNX", reference
+            )
+        self._file, self._reference, self._method = file, reference, said["method"]
+
+    def load(self) -> None:
+        """Raises BadInput where the file is no estimator with this method."""
+        joblib = library("joblib", self._reference)
+        library("sklearn", self._reference)
+        try:
+            estimator = joblib.load(self._file)
+        except Exception as error:  # a pickle can raise anything
+            raise BadInput(f"cannot be read: {in_one_line(error)}", self._reference) from error
+        self._call: Any = getattr(estimator, self._method, None)
+        if self._call is None:
+            raise BadInput(f"a {type(estimator).__name__} has no {self._method}", self._reference)
+        features = getattr(estimator, "n_features_in_", None)
+        if features is not None and not hasattr(estimator, "feature_names_in_"):
+            self.inputs = [TensorSpec("input", "FP64", (int(features),))]
+
+    def predict(self, batch: list[Any]) -> Any:
+        """Rows of numbers, or objects with a key for each column of the data frame that it was trained on."""
+        if isinstance(batch[0], dict):
+            return np.asarray(self._call(library("pandas", self._reference).DataFrame(batch)))
+        return np.asarray(self._call(np.asarray(batch)))

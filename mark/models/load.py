@@ -1,0 +1,130 @@
+"""From a reference to a model that answers."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from mark.domain.errors import BadInput
+from mark.models.model import Model
+
+# Imported when used: each brings a library of its own.
+_FILES = {
+    "torch": ("mark.models.from_torch", "TorchModel"),
+    "sklearn": ("mark.models.from_sklearn", "SklearnModel"),
+    "onnx": ("mark.models.from_onnx", "OnnxModel"),
+}
+_SERVERS = (
+    (re.compile(r"https?://[^/]+/(.+/)?v2/models/[^/]+(/versions/[^/]+)?"), "OipServer"),
+    (re.compile(r"https?://[^/]+/(.+/)?v1/models/[^/]+(/versions/[^/]+)?"), "TfServer"),
+    (re.compile(r"https?://[^/]+/(.+/)?invocations"), "SagemakerServer"),
+)
+_CODE = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*)(\?(?P<query>.*))?")
+_FORMS = "module:Class, torch:FILE, sklearn:FILE, onnx:FILE or the address of a server"
+
+
+def load(reference: str, search: Path) -> Model:
+    """`find`, and then the model's own `load`: what comes back answers. Raises BadInput, and what that load raises."""
+    model = find(reference, search)
+    model.load()
+    return model
+
+
+def find(reference: str, search: Path) -> Model:
+    """The model that a reference names, not loaded yet. Raises BadInput.
+
+    Files and modules are looked for in `search` first, modules in the Python path as well. `docs/models.md` lists the
+    forms and their options (`FILE?option=value`); those of `module:Class` are keywords of its constructor, as text.
+    """
+    kind, _, rest = reference.partition(":")
+    if kind in _FILES:
+        name, _, query = rest.partition("?")
+        file = search / name
+        if not name or not file.is_file():
+            raise BadInput("no such file", reference, str(file))
+        return _made(_attribute(*_FILES[kind]), file, query, reference)
+    if kind in ("http", "https"):
+        url, _, query = reference.partition("?")
+        for form, server in _SERVERS:
+            if form.fullmatch(url):
+                return _made(_attribute("mark.models.from_server", server), url, query, reference)
+        raise BadInput("address must end in /v2/models/NAME, /v1/models/NAME or /invocations", reference)
+    code = _CODE.fullmatch(reference)
+    if code is None:
+        raise BadInput(f"no such form of reference, known are {_FORMS}", "model", reference)
+    options = _options(code["query"] or "", reference)
+    return _from_code(code["module"], code["attribute"], options, search.resolve(), reference)
+
+
+def library(name: str, reference: str) -> Any:
+    """An optional library, or BadInput that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BadInput(f"needs {name}, which is not installed: pip install {name}", reference) from error
+
+
+def only(options: dict[str, str], known: dict[str, tuple[str, ...]], reference: str) -> dict[str, str]:
+    """The options of a reference with defaults filled in; `known` lists an option's values, the default first."""
+    for option, value in options.items():
+        if option not in known:
+            raise BadInput(f"unknown option, known are {', '.join(known) or 'none'}", reference, option)
+        if value not in known[option]:
+            raise BadInput(f"{option} must be one of {', '.join(known[option])}", reference, value)
+    return {option: values[0] for option, values in known.items()} | options
+
+
+def in_one_line(error: Exception) -> str:
+    """Kind and text of somebody else's error."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _attribute(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def _made(kind: Callable[..., Model], target: Any, query: str, reference: str) -> Model:
+    return kind(target, reference, _options(query, reference))
+
+
+def _options(query: str, reference: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        raise BadInput("options are written ?option=value&option=value", reference, query) from None
+
+
+def _from_code(module: str, attribute: str, options: dict[str, str], search: Path, reference: str) -> Model:
+    if str(search) not in sys.path:
+        sys.path.insert(0, str(search))  # to stay: the module may import its neighbours later
+        importlib.invalidate_caches()
+    try:
+        home = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise BadInput(f"no module {module} in {search} or the Python path", reference) from None
+        raise BadInput(f"importing it failed: {in_one_line(error)}", reference) from error
+    except Exception as error:
+        raise BadInput(f"importing it failed: {in_one_line(error)}", reference) from error
+    made = getattr(home, attribute, None)
+    if made is None:
+        raise BadInput(f"{module} has no {attribute}", reference)
+    if isinstance(made, type) and issubclass(made, Model):
+        try:
+            made = made(**options)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadInput(f"{attribute}() failed: {in_one_line(error)}", reference) from error
+    elif options:
+        raise BadInput(f"{attribute} is no class, only those have options", reference)
+    if not isinstance(made, Model):
+        raise BadInput(
+            f"{attribute} is no model: derive it from mark.Model, or decorate it with @mark.model", reference
+        )
+    return made

@@ -1,0 +1,32 @@
+"""What a server says of itself and of a model: the metadata of the Open Inference Protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mark
+from mark.models.model import Model, TensorSpec
+
+EXTENSIONS = ("binary_tensor_data",)
+
+
+def server_metadata() -> dict[str, Any]:
+    """The answer to `GET /v2`."""
+    return {"name": "mark", "version": mark.__version__, "extensions": list(EXTENSIONS)}
+
+
+def metadata(model: Model, versions: Sequence[str] = ()) -> dict[str, Any]:
+    """The answer to `GET /v2/models/M`; `versions` are those that a client may ask for. Shapes begin with the batch."""
+    said: dict[str, Any] = {"name": model.name}
+    if versions:
+        said["versions"] = list(versions)
+    return said | {
+        "platform": model.platform,
+        "inputs": [_tensor(spec) for spec in model.inputs],
+        "outputs": [_tensor(spec) for spec in model.outputs],
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": [-1, *spec.shape]}

@@ -1,0 +1,181 @@
+"""SageMaker's `POST /invocations`: JSON, CSV rows, npy, or bytes as they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from mark.models.call import Call, Reply
+from mark.models.items import NPY, csv_lines, many_in, media_type, npy_shape
+from mark.models.model import Model
+from mark.models.tensors import MAX_DIMENSIONS, NAMES, Array, BadCall, fitted, stacked
+
+_TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+", re.ASCII)
+
+
+@dataclass(slots=True)
+class Asked:
+    """How to answer: `one` result as it is, or all of them, under `key` where there is one; `accept` in their order."""
+
+    accept: list[str]
+    one: bool
+    key: str | None = None
+
+
+def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
+    """The items of a request, and how it wants to be answered. Raises BadCall.
+
+    `{"instances": [...]}` and `{"inputs": [...]}` hold an item each, any other JSON is one item; CSV holds an item per
+    row (numbers), npy along its first dimension; text is one `str`, everything else one `bytes`.
+    """
+    accept = _accepted(call.accept)
+    asked = Asked(accept, one=True)
+    specs = model.inputs
+    match media_type(call.content_type):
+        case "application/json":
+            try:
+                value = orjson.loads(call.body)
+            except orjson.JSONDecodeError as error:
+                raise BadCall(f"the body is not JSON: {error}") from None
+            many = many_in(value)
+            items = [value] if many is None else many
+            asked = Asked(accept, many is None, "predictions" if many is not None and "instances" in value else None)
+        case "text/csv":
+            items, asked.one = _rows(call.body, model), False
+        case "application/x-npy":
+            tensor = _npy(call.body)
+            asked.one = tensor.ndim == 0
+            items = [tensor[()]] if asked.one else list(tensor)
+        case "text/plain":
+            try:
+                items = [str(call.body, "utf-8")]
+            except UnicodeDecodeError:
+                raise BadCall("the text is not UTF-8") from None
+        case _:
+            items = [bytes(call.body)]
+    if not items:
+        raise BadCall("the request holds no item")
+    if len(specs) == 1:
+        return [fitted(item, specs[0]) for item in items], asked
+    if specs:
+        names = {spec.name for spec in specs}
+        for item in items:
+            if type(item) is not dict or item.keys() != names:
+                raise BadCall(f"an item must be an object of {', '.join(spec.name for spec in specs)}")
+        return [{spec.name: fitted(item[spec.name], spec) for spec in specs} for item in items], asked
+    return items, asked
+
+
+def encode(model: Model, asked: Asked, results: Any) -> Reply:
+    """The reply to one request, in the first type it accepts and we have.
+
+    NaN and infinity are null in JSON. Raises BadCall (406) where nothing is acceptable, TypeError or ValueError where
+    the results cannot be encoded.
+    """
+    value = results[0] if asked.one else results
+    raw = bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
+    for kind in asked.accept:
+        if kind == "application/x-npy":
+            return Reply(200, kind, _to_npy(value if asked.one else results))
+        if kind == "text/csv" or (kind == "text/*" and raw is None):
+            return Reply(200, "text/csv", _to_csv(results))
+        if kind == "text/plain" and isinstance(value, str):
+            return Reply(200, kind, value.encode())
+        if kind == "application/json" or (kind in ("*/*", "application/*") and raw is None):
+            return Reply(200, "application/json", _json({asked.key: value} if asked.key else value))
+        if raw is not None:
+            return Reply(200, "application/octet-stream" if "*" in kind else kind, raw)
+    raise BadCall(f"cannot answer as {', '.join(asked.accept)}", 406)
+
+
+def _accepted(accept: str) -> list[str]:
+    types = [each.partition(";")[0].strip() for each in accept.lower().split(",")]
+    return [each for each in types if _TYPE.fullmatch(each)] or ["*/*"]
+
+
+def _rows(body: bytes | memoryview, model: Model) -> list[Any]:
+    specs = model.inputs
+    if len(specs) > 1:
+        raise BadCall("text/csv cannot say which input is meant: send JSON")
+    try:
+        rows = [[field.strip() for field in line.decode().split(",")] for line in csv_lines(body)]
+        if not specs:
+            return list(np.array([[float(field) for field in row] for row in rows], dtype=np.float64))
+        spec = specs[0]
+        parsed: list[Any] = rows
+        if spec.datatype != "BYTES":
+            number = int if "INT" in spec.datatype else float
+            parsed = [[number(field) for field in row] for row in rows]
+    except ValueError as error:  # also: not UTF-8
+        raise BadCall(f"text/csv must be rows of numbers, all as long: {error}") from None
+    return [row[0] if not spec.shape and len(row) == 1 else row for row in parsed]
+
+
+def _npy(body: bytes | memoryview) -> Array:
+    # numpy's own reader evaluates the header and allocates what it promises before it looks at what is there.
+    found = NPY.match(body)
+    if found is None:
+        raise BadCall("the body is not npy")
+    dtype = next((each for each in NAMES if found["descr"].decode("latin-1") in (each.str, each.str[1:])), None)
+    if dtype is None or dtype.hasobject:
+        raise BadCall("npy must be of little-endian numbers or booleans")
+    start = 10 + int.from_bytes(found["v1"], "little") if found["v1"] else 12 + int.from_bytes(found["v2"], "little")
+    shape = npy_shape(found)
+    data = memoryview(body)[start:]
+    if start < found.end() or len(shape) > MAX_DIMENSIONS or len(data) != math.prod(shape) * dtype.itemsize:
+        raise BadCall("npy is not what its header says")
+    if dtype.kind == "b" and len(data) and np.frombuffer(data, dtype=np.uint8).max() > 1:
+        raise BadCall("a boolean of npy is a byte of 0 or 1")
+    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if found["fortran"] == b"True" else "C")
+
+
+def _tensor(value: Any, kind: str) -> Array:
+    try:
+        row: Array = stacked([value], None)[0]
+        return row
+    except (TypeError, ValueError):
+        raise BadCall(f"the results are no tensor: cannot answer as {kind}", 406) from None
+
+
+def _to_npy(value: Any) -> bytes:
+    tensor = np.asarray(value if isinstance(value, np.ndarray) else _tensor(value, "application/x-npy"))
+    if tensor.dtype.kind not in "biufc":
+        raise BadCall("the results are not numbers: cannot answer as application/x-npy", 406)
+    file = io.BytesIO()
+    np.lib.format.write_array(file, tensor, allow_pickle=False)
+    return file.getvalue()
+
+
+def _to_csv(results: Any) -> bytes:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    for result in results:
+        fields = np.ravel(_tensor(result, "text/csv")).tolist()
+        if not all(isinstance(field, str | bool | int | float) for field in fields):
+            raise BadCall("the results are not rows: cannot answer as text/csv", 406)
+        writer.writerow(fields)
+    return file.getvalue().encode()
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            raise BadCall("the result is bytes that are not text: cannot answer as application/json", 406) from None
+        raise
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return str(value, "utf-8")
+    if hasattr(value, "tolist"):  # an array that orjson does not take: not contiguous, or of objects
+        return value.tolist()
+    raise TypeError

@@ -1,0 +1,299 @@
+"""Measured times of batches: which size comes next, when it is enough, and what they say.
+
+Sizes take turns in random order, so that a machine that grows slower or busier while we measure does so for all of
+them. Statistics are those of batch means: consecutive times resemble each other, so their sequence is cut into at most
+20 blocks, and the means of these give the interval (Law and Kelton, Simulation Modeling and Analysis, chapter 9).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.domain.profile import MOST_BATCH, Profile, ProfileRow
+from mark.profiling.table import load_profiles
+
+SIZES = (1, 2, 4, 8, 16, 32)
+WARM_UPS = 3  # rounds that do not count
+LEAST = 3  # times of a size, however long they take
+# The largest of so many exceeds the 99th percentile with a probability of 95 %: 1 - 0.99^n >= 0.95.
+LEAST_FOR_P99 = 299
+# Of the best throughput: what the knee reaches.
+KNEE_SHARE = 0.95
+# No lognormal has a p99 of more than 14.97 x its mean; what is read again must lie below.
+_MOST_P99 = 14.9
+_BLOCKS = 20
+# Student's t, 0.975 quantile for 1 to 19 degrees of freedom.
+_T975 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093),
+)
+
+
+def check_sizes(sizes: Sequence[int], where: str) -> tuple[int, ...]:
+    """Batch sizes in ascending order; BadInput for none, one given twice, or one that no profile holds."""
+    if not sizes or len(set(sizes)) < len(sizes):
+        raise BadInput("must be batch sizes, each once", where, ",".join(map(str, sizes)))
+    for size in sizes:
+        if not 1 <= size <= MOST_BATCH:
+            raise BadInput(f"a batch holds 1 to {MOST_BATCH:,} items", where, size)
+    return tuple(sorted(sizes))
+
+
+def mean_and_half_s(times_s: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half the width of its 95 % interval; infinite for fewer than two times."""
+    times = np.asarray(times_s)
+    blocks = min(_BLOCKS, len(times))
+    if blocks < 2:
+        return float(times.mean()), math.inf
+    means = [block.mean() for block in np.array_split(times, blocks)]
+    return float(times.mean()), _T975[blocks - 2] * float(np.std(means, ddof=1)) / math.sqrt(blocks)
+
+
+class Sampling:
+    """Which size to measure next, until each is precise or has had its seconds.
+
+    A size is done when the interval of its mean is within `precision` (a share of the mean) and its 99th percentile
+    is known, or when it took `seconds`. Of its first `WARM_UPS` rounds nothing is kept. The order follows from `seed`.
+    """
+
+    def __init__(self, sizes: Collection[int], *, precision: float, seconds: float, seed: int = 0) -> None:
+        self.times_s: dict[int, list[float]] = {size: [] for size in sizes}
+        self.service_s: dict[int, list[float]] = {size: [] for size in sizes}
+        self.failed: dict[int, str] = {}
+        self._precision, self._seconds = precision, seconds
+        self._random = random.Random(seed)
+        self._spent_s = dict.fromkeys(sizes, 0.0)
+        self._open = sorted(sizes)
+        self._round: list[int] = []
+        self._rounds = 0
+
+    def next(self) -> int | None:
+        """A size, or None: all are done."""
+        if not self._round:
+            self._round = self._random.sample(self._open, len(self._open))
+            self._rounds += 1
+        return self._round.pop() if self._round else None
+
+    def record(self, size: int, times_s: Sequence[float], service_s: Sequence[float] = ()) -> None:
+        """What `next` asked for took so long; several where workers had a batch each, at the same time.
+
+        `times_s` is from send to done, `service_s` the worker's own part of it, where that is known.
+        """
+        if self._rounds <= WARM_UPS:
+            return
+        self.times_s[size] += times_s
+        self.service_s[size] += service_s
+        self._spent_s[size] += max(times_s)
+        if self._is_done(size):
+            self._open.remove(size)
+
+    def fail(self, size: int, reason: str) -> None:
+        """It cannot be run: asked for no more."""
+        self.failed[size] = reason
+        self._open.remove(size)
+        self.times_s[size] = []
+
+    def share_done(self) -> float:
+        """0 to 1, by the time that is left at most."""
+        left = sum(max(0.0, 1.0 - self._spent_s[size] / self._seconds) for size in self._open)
+        return 1.0 - left / len(self._spent_s)
+
+    def _is_done(self, size: int) -> bool:
+        times = self.times_s[size]
+        if self._spent_s[size] >= self._seconds and len(times) >= LEAST:
+            return True
+        if len(times) < LEAST_FOR_P99 or len(times) % _BLOCKS:  # an interval costs more than a small batch
+            return False
+        mean_s, half_s = mean_and_half_s(times)
+        return half_s <= self._precision * mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What was measured of one batch size: `count` times, in seconds.
+
+    The interval of the mean is `mean_s` +- `half_s`; `p99_s` is certain from `LEAST_FOR_P99` times on. `service_s` is
+    the mean of the worker's own part, None where it is not known.
+    """
+
+    batch: int
+    count: int
+    mean_s: float
+    half_s: float
+    p99_s: float
+    service_s: float | None
+
+    @property
+    def p99_is_certain(self) -> bool:
+        return self.count >= LEAST_FOR_P99
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model measured on a machine, `workers` batches at a time.
+
+    `overhead_s` is what the rest of a bouncer adds to a single request, `cold_s` from start to ready; None: not
+    measured. `failed` says of sizes without a time why. `notes` are what the one who measured has to say.
+    """
+
+    model: str
+    instance: str
+    sizes: tuple[Size, ...]
+    workers: int = 1
+    overhead_s: float | None = None
+    cold_s: float | None = None
+    precision: float = 0.02
+    background: int = 0
+    failed: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def throughput_rps(self, size: Size) -> float:
+        """Items a second with all workers busy."""
+        return self.workers * size.batch / size.mean_s
+
+    @property
+    def knee(self) -> Size:
+        """The smallest batch whose throughput reaches 95 % of the best: larger ones buy latency for little."""
+        best_rps = max(map(self.throughput_rps, self.sizes))
+        return next(size for size in self.sizes if self.throughput_rps(size) >= KNEE_SHARE * best_rps)
+
+    def warnings(self) -> list[str]:
+        """What should be known before anybody relies on the numbers."""
+        found = [f"no batch of {batch}: {reason}" for batch, reason in sorted(self.failed.items())]
+        noisy = [size for size in self.sizes if size.half_s > self.precision * size.mean_s]
+        if noisy:
+            found.append(
+                f"the mean of {_listed(noisy)} is known worse than to +-{self.precision:.1%}: the machine is noisy, or "
+                "more seconds are needed"
+            )
+        if few := [size for size in self.sizes if not size.p99_is_certain]:
+            found.append(f"p99 is uncertain for {_listed(few)}: measured fewer than {LEAST_FOR_P99} times")
+        for smaller, larger in zip(self.sizes, self.sizes[1:], strict=False):
+            if larger.mean_s + larger.half_s < smaller.mean_s - smaller.half_s:
+                found.append(
+                    f"a batch of {larger.batch} takes less than one of {smaller.batch}: what is going on here?"
+                )
+        if strange := [size for size in self.sizes if not size.mean_s <= size.p99_s <= _MOST_P99 * size.mean_s]:
+            found.append(
+                f"p99 of {_listed(strange)} is that of no lognormal, and was moved to between 1 and {_MOST_P99} x the "
+                "mean: pauses of the machine?"
+            )
+        return [*found, *self.notes]
+
+    def profile(self) -> Profile:
+        """As planners take it."""
+        return Profile(self.model, self.instance, tuple(map(self._row, self.sizes)))
+
+    def as_json(self) -> dict[str, Any]:
+        knee = self.knee
+        return {
+            "schema": 1,
+            "model": self.model,
+            "instance": self.instance,
+            "workers": self.workers,
+            "overhead_ms": _ms(self.overhead_s),
+            "cold_ms": _ms(self.cold_s),
+            "background": self.background,
+            "knee_batch": knee.batch,
+            "sizes": [
+                {
+                    "batch": size.batch,
+                    "count": size.count,
+                    "mean_ms": size.mean_s * 1e3,
+                    "ci95_ms": [(size.mean_s - size.half_s) * 1e3, (size.mean_s + size.half_s) * 1e3],
+                    "p99_ms": size.p99_s * 1e3,
+                    "p99_is_certain": size.p99_is_certain,
+                    "service_ms": _ms(size.service_s),
+                    "throughput_rps": self.throughput_rps(size),
+                }
+                for size in self.sizes
+            ],
+            "failed": {str(batch): reason for batch, reason in self.failed.items()},
+            "warnings": self.warnings(),
+        }
+
+    def _row(self, size: Size) -> ProfileRow:
+        p99_s = min(max(size.p99_s, size.mean_s), _MOST_P99 * size.mean_s)
+        return ProfileRow(
+            batch=size.batch,
+            latency_ms=_rounded_ms(size.mean_s),
+            p99_ms=_rounded_ms(p99_s),
+            overhead_ms=_rounded_ms(self.overhead_s or 0.0),
+            cold_ms=None if self.cold_s is None else _rounded_ms(self.cold_s),
+            workers=self.workers,
+        )
+
+
+def sizes_of(sampling: Sampling) -> tuple[Size, ...]:
+    """All that have a time, ascending."""
+    found = []
+    for batch, times_s in sorted(sampling.times_s.items()):
+        if times_s:
+            mean_s, half_s = mean_and_half_s(times_s)
+            own = sampling.service_s[batch]
+            p99_s = float(np.quantile(times_s, 0.99, method="higher"))
+            found.append(Size(batch, len(times_s), mean_s, half_s, p99_s, float(np.mean(own)) if own else None))
+    return tuple(found)
+
+
+_COLUMNS = (
+    *("model", "instance", "batch", "latency_ms", "p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers"),
+    *("basis", "source"),
+)
+
+
+def profile_csv(measured: Measured, file: Path) -> str:
+    """The text of a profile file. Rows that `file` has of other models and instances stay as they are.
+
+    Raises BadInput where the file exists and is no profile.
+    """
+    others: list[dict[str, str]] = []
+    if file.exists():
+        load_profiles(str(file))
+        rows = csv.DictReader(StringIO(file.read_text("utf-8-sig"), newline=""), skipinitialspace=True)
+        others = [{(key or "").strip(): cell.strip() for key, cell in row.items()} for row in rows]
+        ours = (measured.model, measured.instance)
+        others = [row for row in others if (row["model"], row["instance"]) != ours]
+    text = StringIO(newline="")
+    writer = csv.DictWriter(text, _COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(others)
+    for row, size in zip(measured.profile().rows, measured.sizes, strict=True):
+        said = f"mark profile: {size.count} times, +-{size.half_s / size.mean_s:.1%}"
+        writer.writerow(
+            {
+                "model": measured.model,
+                "instance": measured.instance,
+                "batch": row.batch,
+                "latency_ms": row.latency_ms,
+                "p99_ms": row.p99_ms,
+                "overhead_ms": row.overhead_ms,
+                "cold_ms": row.cold_ms,
+                "workers": row.workers,
+                "basis": row.basis,
+                "source": said if size.p99_is_certain else f"{said}, p99 uncertain",
+            }
+        )
+    return text.getvalue()
+
+
+def _listed(sizes: Sequence[Size]) -> str:
+    return f"{'batches' if len(sizes) > 1 else 'a batch'} of {', '.join(str(size.batch) for size in sizes)}"
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _rounded_ms(seconds: float) -> float:
+    return round(seconds * 1e3, 4)

@@ -1,0 +1,53 @@
+"""From a model in Python to the reference by which a worker process finds it again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mark.domain.errors import BadInput
+from mark.models.model import Model
+
+_FILES = ("onnx:", "torch:", "sklearn:")
+
+
+def reference_of(model: str | type | Model | Callable[..., Any]) -> tuple[str, Path]:
+    """A reference as in a service file, and the folder from which its module is imported.
+
+    `model` is a reference already (files and modules are those of the current folder), a class, a decorated function,
+    or an instance with a name in the module of its class. Raises BadInput for what another process cannot import: what
+    is defined in a notebook, in the script that runs, or within a function.
+    """
+    if isinstance(model, str):
+        kind, colon, rest = model.partition(":")
+        if f"{kind}{colon}" not in _FILES:
+            return model, Path.cwd()
+        file, question, query = rest.partition("?")
+        return f"{kind}:{Path(file).resolve()}{question}{query}", Path.cwd()
+    if not isinstance(model, Model) and not (isinstance(model, type) and issubclass(model, Model)):
+        shown = getattr(model, "__qualname__", model)
+        raise BadInput("is no model: derive it from mark.Model, or decorate it with @mark.model", "model", shown)
+    module = model.__module__
+    where = f"model {getattr(model, '__qualname__', model.name)} of {module}"
+    if module == "__main__":
+        raise BadInput(
+            "worker processes cannot import what the notebook or script that runs defines: put it into a file of its "
+            "own, and import it from there",
+            where,
+        )
+    names = [key for key, value in vars(sys.modules[module]).items() if value is model]
+    if not names:
+        raise BadInput("has no name at the top of its module, where worker processes could find it", where)
+    return f"{module}:{names[0]}", _folder(module)
+
+
+def _folder(module: str) -> Path:
+    """The one that a path must hold so that the module is imported by its name."""
+    file = getattr(sys.modules[module], "__file__", None)
+    if file is None:
+        raise BadInput("was not imported from a file", f"module {module}")
+    path = Path(file).resolve()
+    levels = module.count(".") + (path.name == "__init__.py")
+    return path.parents[levels]

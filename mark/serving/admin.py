@@ -1,0 +1,62 @@
+"""A gateway's weights, set from elsewhere: for whoever decides which replicas there are."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from mark.domain.errors import MarkError
+
+
+class GatewayFailed(MarkError):
+    """The gateway did not do it: unreachable, or it says why not. Nothing has changed there, or it did not say."""
+
+
+class GatewayAdmin:
+    """The door `/admin/replicas` of the gateway at `url`; `key` has the scope admin."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = 5.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._client = httpx.Client(
+            base_url=url,
+            headers={"authorization": f"Bearer {key}"} if key is not None else {},
+            verify=tls if tls is not None else True,
+            timeout=timeout_s,
+            trust_env=False,
+            transport=transport,
+        )
+
+    def put(self, weights: Mapping[str, float]) -> None:
+        """These and no other replicas: weight by `http://host:port`; 0: nothing new is sent there. Repeatable.
+
+        Raises GatewayFailed.
+        """
+        self._ask("PUT", dict(weights))
+
+    def state(self) -> dict[str, Any]:
+        """What the gateway says of itself and its replicas. Raises GatewayFailed."""
+        said: dict[str, Any] = self._ask("GET")
+        return said
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def _ask(self, method: str, body: object = None) -> Any:
+        try:
+            answer = self._client.request(method, "/admin/replicas", json=body)
+        except httpx.HTTPError as error:
+            raise GatewayFailed(f"{self._client.base_url}: {type(error).__name__}: {error}") from error
+        if answer.status_code != 200:
+            raise GatewayFailed(f"{self._client.base_url}: status {answer.status_code}: {answer.text[:300]}")
+        return answer.json()

@@ -1,0 +1,42 @@
+"""Compressed request bodies (`content-encoding: gzip` or `deflate`), inflated within bounds.
+
+Inflating happens on the loop, where everybody waits for it, and a few bytes can hold a lot: so a body may grow
+32-fold, or to 1 MiB where that is more, and never beyond the limit of bodies.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+CODINGS = b"gzip, deflate"
+_GROWTH = 32
+_ALWAYS_BYTES = 1024 * 1024
+_EITHER_HEADER = zlib.MAX_WBITS + 32  # gzip's or zlib's, whichever is there
+
+
+class Refused(Exception):
+    """The body cannot be taken; `status` says how that is answered."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def inflated(body: bytes, coding: bytes, most_bytes: int) -> bytes:
+    """The body as it was before it was compressed. Raises Refused: 415, 413 or 400."""
+    coding = coding.strip().lower()
+    if coding in (b"", b"identity"):
+        return body
+    if coding not in (b"gzip", b"x-gzip", b"deflate"):
+        raise Refused(415, f"content-encoding must be one of {CODINGS.decode()}")
+    limit = min(most_bytes, max(_ALWAYS_BYTES, _GROWTH * len(body)))
+    stream = zlib.decompressobj(_EITHER_HEADER)
+    try:
+        found = stream.decompress(body, limit + 1)
+    except zlib.error:
+        raise Refused(400, f"the body is not {coding.decode()}") from None
+    if len(found) > limit:
+        raise Refused(413, f"the body inflates to more than {limit} bytes")
+    if not stream.eof or stream.unused_data:
+        raise Refused(400, f"the body is not one whole {coding.decode()}")
+    return found

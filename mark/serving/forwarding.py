@@ -1,0 +1,554 @@
+"""The gateway's shell: requests from the HTTP door to replicas and answers back, as `mark.serving.gateway` decides.
+
+Bodies are passed on as they came. A client's key ends here: replicas are shown the gateway's own.
+
+    /v2, /v2/models/..., /invocations     passed on
+    /v2/health/live, /ready, /ping        the gateway's own: ready when a replica is
+    /metrics                              the gateway's own
+    /admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from mark.domain.errors import BadInput
+from mark.rules.admission import NEVER_S
+from mark.serving.auth import INFER, Auth, is_loopback, scope_of
+from mark.serving.errors import error_reply, retry_after
+from mark.serving.gateway import (
+    FULL,
+    NOBODY_READY,
+    PASS_ON,
+    WAIT,
+    Gateway,
+    Passage,
+    Policy,
+    ReplicaState,
+    Ticket,
+)
+from mark.serving.gateway_metrics import CONTENT_TYPE, GatewayMetrics
+from mark.serving.http import JSON, Exchange, HttpServer, Limits
+from mark.serving.tls import TlsFiles
+from mark.serving.upstream import HOP_BY_HOP, Address, Answer, Asker, Connection, Reach, Upstream
+
+log = logging.getLogger("mark.serving")
+_REQUESTS = logging.getLogger("mark.requests")
+
+_LONGEST_ID = 128
+_LOOK_S = 0.25  # between looks at who is to be asked, who has gone and what hangs
+_SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
+_CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
+_READY, _PING = b"/v2/health/ready", b"/ping"
+# Why the gateway answers by itself: status, and what is said.
+_REASONS = {
+    NOBODY_READY: (503, "no replica is ready"),
+    FULL: (503, "too many requests are on their way"),
+    "lost": (503, "no replica answered"),
+    "broken_off": (502, "a replica broke off its answer"),
+    "expired": (504, "the deadline passed before a replica answered"),
+    "hung": (504, "no replica answered in time"),
+    "draining": (503, "this gateway is draining"),
+    "gone": (503, "the client has gone"),  # nobody hears it
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How a gateway forwards. Times in seconds.
+
+    A replica has `timeout_s` to answer, exact to a quarter of a second. A client's own deadline, where it is earlier,
+    counts; the replica is given `grace_s` more, to say by itself that it was late. Without `in_clear`, replicas on
+    other machines need https.
+    `keep_credentials` passes the client's key on: for a gateway that asks for none.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    reach: Reach = field(default_factory=Reach)
+    replica_key: str | None = field(default=None, repr=False)
+    in_clear: bool = False
+    keep_credentials: bool = False
+    timeout_s: float = 30.0
+    grace_s: float = 0.1
+    probe_timeout_s: float = 1.0
+    drain_s: float = 30.0
+    linger_s: float = 0.0
+    log_requests: bool = False
+
+
+class _Forward(Passage):
+    """A request that is passed on."""
+
+    __slots__ = ("client_s", "exchange", "id", "line", "lines", "other_line", "refusal", "timer", "until_s")
+
+    def __init__(self, exchange: Exchange, identity: bytes, client_s: float | None, until_s: float) -> None:
+        super().__init__(until_s if client_s is None else min(until_s, client_s), len(exchange.body))
+        self.exchange, self.id = exchange, identity
+        self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
+        self.lines = b""
+        self.line: Connection[_Tag] | None = None
+        self.other_line: Connection[_Tag] | None = None
+        self.refusal: Answer | None = None  # for the client, should there be no better answer
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Probe:
+    """A question for readiness."""
+
+    __slots__ = ("line", "path", "replica", "timer")
+
+    def __init__(self, replica: ReplicaState) -> None:
+        self.replica, self.path = replica, _READY
+        self.line: Connection[_Tag] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+_Tag = Ticket[_Forward] | _Probe
+
+
+class Forwarder:
+    """Answers each exchange exactly once, by a replica or by itself. Everything runs on one event loop."""
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._loop, self._now = forwarding, loop, now
+        self.gateway: Gateway[_Forward] = Gateway(forwarding.policy)
+        self.metrics = GatewayMetrics(self.gateway)
+        self.draining = False
+        self._upstreams: dict[str, Upstream[_Tag]] = {}
+        self._under_way: set[_Forward] = set()
+        self._settled: asyncio.Future[None] | None = None
+        self._probes = 0
+        self.probed = asyncio.Event()  # every question for readiness has an answer
+        self._said_ready: dict[str, bool] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._id_prefix, self._ids = os.urandom(6).hex(), 0
+        key = forwarding.replica_key
+        self._key = b"authorization: Bearer %b\r\n" % key.encode() if key is not None else b""
+        self._dropped = HOP_BY_HOP | _SAID_ANEW
+        if key is not None or not forwarding.keep_credentials:
+            self._dropped |= _CREDENTIALS
+        self._hedges = forwarding.policy.hedge_after_s < forwarding.timeout_s
+        self._own: dict[bytes, Callable[[Exchange], None]] = {
+            b"/v2/health/live": self._live,
+            _READY: self._is_ready,
+            _PING: self._ping,
+            b"/metrics": self._metrics_page,
+            b"/admin/replicas": self._admin,
+        }
+
+    @property
+    def ready(self) -> bool:
+        """Would a request be passed on?"""
+        return self.gateway.ready and not self.draining
+
+    def put(self, weights: Mapping[str, float]) -> None:
+        """These and no other replicas: weight by URL. Raises BadInput, and changes nothing, for what cannot be one."""
+        addresses = {url: Address.of(url) for url in weights}
+        for address in addresses.values():
+            if not (address.tls or self._settings.in_clear or is_loopback(address.host)):
+                raise BadInput("would be reached in clear: https, or --replicas-in-clear", "replica", address.url)
+        self.gateway.put(weights, self._now())
+        for url, address in addresses.items():
+            if url not in self._upstreams:
+                self._upstreams[url] = Upstream(address, self, self._settings.reach, self._loop, self._now)
+        self._look()
+
+    def start(self) -> None:
+        """Look after replicas and requests, again and again."""
+        self._timer = self._loop.call_later(min(_LOOK_S, self._settings.policy.probe_s / 2.0), self.start)
+        self._look()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the answers that are owed; at the end of `timeout_s` the rest is refused."""
+        if self._under_way:
+            self._settled = self._loop.create_future()
+            await asyncio.wait([self._settled], timeout=timeout_s)
+        for forward in tuple(self._under_way):
+            self.gateway.abandoned(forward)
+            self._refuse(forward, "draining")
+
+    def close(self) -> None:
+        """Close every connection to replicas."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for upstream in self._upstreams.values():
+            upstream.close()
+
+    # Requests
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer the exchange, now or later."""
+        own = self._own.get(exchange.path)
+        if own is not None:
+            own(exchange)
+            return
+        path, headers = exchange.path, exchange.headers
+        # A server that resolves dots would be asked, with our key, for what the client may not ask.
+        if scope_of(path) != INFER or b".." in path or b"%2e" in path.lower():
+            _say(exchange, 404, f"nothing at {path[:200].decode('latin-1')}")
+            return
+        if exchange.method not in (b"POST", b"GET", b"HEAD"):
+            _say(exchange, 405, "only GET and POST here", b"allow: GET, POST\r\n")
+            return
+        identity = headers.get(b"x-request-id")
+        if identity is None or len(identity) > _LONGEST_ID:
+            self._ids += 1
+            identity = f"{self._id_prefix}-{self._ids:x}".encode()
+        client_s = None
+        left_ms = headers.get(b"mark-deadline-ms")
+        if left_ms is not None:
+            try:
+                left_s = float(left_ms) / 1e3
+            except ValueError:
+                left_s = -1.0
+            if not left_s >= 0.0:
+                _say(exchange, 400, "mark-deadline-ms must be a number of milliseconds")
+                return
+            client_s = exchange.arrived_s + left_s
+        now_s = self._now()
+        forward = _Forward(exchange, identity, client_s, exchange.arrived_s + self._settings.timeout_s)
+        if now_s >= forward.deadline_s:
+            self._refuse(forward, "expired")
+            return
+        ticket = self.gateway.begin(forward, now_s)
+        if isinstance(ticket, str):
+            self._refuse(forward, ticket)
+            return
+        self._under_way.add(forward)
+        if client_s is not None or self._hedges:
+            self._wake(forward, now_s)
+        self._send(forward, ticket, now_s)
+
+    def _send(self, forward: _Forward, ticket: Ticket[_Forward], now_s: float) -> None:
+        exchange = forward.exchange
+        lines = forward.lines
+        if not lines:
+            headers, dropped = exchange.headers, self._dropped
+            named = headers.get(b"connection")
+            if named is not None:
+                dropped = dropped.union(name.strip() for name in named.lower().split(b","))
+            kept = [b"%b: %b\r\n" % line for line in headers.items() if line[0] not in dropped]
+            kept.append(b"%bx-request-id: %b\r\n" % (self._key, forward.id))
+            if exchange.body or exchange.method == b"POST":
+                kept.append(b"content-length: %d\r\n" % len(exchange.body))
+            forward.lines = lines = b"".join(kept)
+        if forward.client_s is not None and forward.client_s < forward.until_s:
+            lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.client_s - now_s) * 1e3)
+        target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
+        upstream = self._upstreams[ticket.replica.url]
+        # A body of HEAD's answer would come all the same, and the door does not pass it on.
+        method = b"GET" if exchange.method == b"HEAD" else exchange.method
+        head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
+        line = upstream.ask(ticket, head + exchange.body)
+        if forward.line is None:
+            forward.line = line
+        else:
+            forward.other_line = line
+
+    def answered(self, tag: _Tag, answer: Answer) -> None:
+        """A replica answered."""
+        if isinstance(tag, _Probe):
+            self._probe_answered(tag, answer)
+            return
+        forward = tag.passage
+        now_s = self._now()
+        what = self.gateway.answered(tag, answer.status, now_s)
+        if what is PASS_ON:
+            self._pass_on(forward, answer)
+            return
+        forward.refusal = answer
+        if what is not WAIT:
+            self._again(forward, what, now_s)
+
+    def failed(self, tag: _Tag, began: bool, why: str) -> None:
+        """A replica did not."""
+        if isinstance(tag, _Probe):
+            self._probe_ended(tag, None)
+            return
+        forward = tag.passage
+        now_s = self._now()
+        log.debug("request %s: %s %s", forward.id.decode("latin-1"), tag.replica.url, why)
+        what = self.gateway.failed(tag, now_s, began=began)
+        if isinstance(what, Ticket):
+            self._again(forward, what, now_s)
+        elif what is not WAIT:
+            if forward.refusal is not None:
+                self._pass_on(forward, forward.refusal)
+            else:
+                self._refuse(forward, "broken_off" if began else "lost")
+
+    def _again(self, forward: _Forward, ticket: Ticket[_Forward] | str, now_s: float) -> None:
+        assert isinstance(ticket, Ticket)
+        if forward.exchange.gone:
+            self.gateway.abandoned(forward)
+            self._refuse(forward, "gone")
+        else:
+            self._send(forward, ticket, now_s)
+
+    def _wake(self, forward: _Forward, now_s: float) -> None:
+        """A timer for what comes next: the time to hedge, or the client's deadline. Most requests need none."""
+        settings = self._settings
+        due_s = NEVER_S if forward.client_s is None else forward.client_s + settings.grace_s
+        hedge_s = forward.exchange.arrived_s + settings.policy.hedge_after_s
+        if hedge_s > now_s:
+            due_s = min(due_s, hedge_s)
+        if due_s < forward.until_s:
+            # Loops count in milliseconds, and may be early by one.
+            forward.timer = self._loop.call_later(due_s - now_s + 1e-3, self._due, forward)
+
+    def _due(self, forward: _Forward) -> None:
+        now_s = self._now()
+        if forward.client_s is not None and now_s >= forward.client_s + self._settings.grace_s:
+            self.gateway.expired(forward, now_s, hung=False)
+            self._refuse(forward, "expired")
+            return
+        ticket = self.gateway.hedge(forward, now_s)
+        if ticket is not None:
+            self._send(forward, ticket, now_s)
+        self._wake(forward, now_s)
+
+    # Answers
+
+    def _pass_on(self, forward: _Forward, answer: Answer) -> None:
+        headers = answer.headers + b"x-request-id: %b\r\n" % forward.id
+        if answer.status in (429, 503) and b"retry-after: " not in headers:
+            headers += retry_after(1.0)
+        self._settle(forward, answer.status, "")
+        forward.exchange.answer(answer.status, answer.body, answer.content_type, headers)
+
+    def _refuse(self, forward: _Forward, reason: str) -> None:
+        status, what = _REASONS[reason]
+        headers = b"x-request-id: %b\r\n" % forward.id
+        if status == 503:
+            headers += retry_after(1.0)
+        self._settle(forward, status, reason)
+        forward.exchange.answer(status, error_reply(status, what).body, JSON, headers)
+
+    def _settle(self, forward: _Forward, status: int, reason: str) -> None:
+        """The request is over: nothing of it stays."""
+        if forward.timer is not None:
+            forward.timer.cancel()
+            forward.timer = None  # it holds the request: a cycle waits for the garbage collector
+        for line in (forward.line, forward.other_line):
+            if line is not None and isinstance(line.tag, Ticket) and line.tag.passage is forward:
+                line.upstream.cancel(line, line.tag)
+        self._under_way.discard(forward)
+        if self._settled is not None and not self._under_way and not self._settled.done():
+            self._settled.set_result(None)
+        latency_s = self._now() - forward.exchange.arrived_s
+        metrics = self.metrics
+        metrics.requests[status] += 1
+        metrics.latency_s.observe(latency_s)
+        if reason:
+            metrics.refused[reason] += 1
+        if forward.exchange.gone:
+            metrics.clients_gone += 1
+        if self._settings.log_requests:
+            lines = (forward.line, forward.other_line)
+            _REQUESTS.info(
+                "answered",
+                extra={
+                    "request_id": forward.id.decode("latin-1"),
+                    "status": status,
+                    "latency_ms": round(latency_s * 1e3, 3),
+                    "sent_to": [line.upstream.address.url for line in lines if line is not None],
+                },
+            )
+
+    # Readiness of replicas
+
+    def _look(self) -> None:
+        """Ask who is to be asked, and end what nobody needs any more."""
+        gateway = self.gateway
+        now_s = self._now()
+        for forward in [one for one in self._under_way if one.until_s <= now_s or one.exchange.gone]:
+            if forward.exchange.gone:
+                gateway.abandoned(forward)
+                self._refuse(forward, "gone")
+            else:
+                gateway.expired(forward, now_s, hung=True)
+                self._refuse(forward, "hung")
+        for replica in gateway.tick(now_s):
+            probe = _Probe(replica)
+            self._probes += 1
+            probe.timer = self._loop.call_later(self._settings.probe_timeout_s, self._probe_late, probe)
+            self._ask_ready(probe)
+        for url in [url for url in self._upstreams if url not in gateway.replicas and url not in gateway.leaving]:
+            self._upstreams.pop(url).close()
+        for upstream in self._upstreams.values():
+            upstream.sweep()
+        said = {url: one.ready for url, one in gateway.replicas.items()}
+        for url, ready in said.items():
+            if self._said_ready.get(url, False) != ready:
+                log.info("%s is %s", url, "ready" if ready else "out")
+        self._said_ready = said
+        self._all_probed()
+
+    def _ask_ready(self, probe: _Probe) -> None:
+        upstream = self._upstreams[probe.replica.url]
+        data = b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (probe.path, upstream.authority, self._key)
+        probe.line = upstream.ask(probe, data)
+
+    def _probe_answered(self, probe: _Probe, answer: Answer) -> None:
+        if answer.status == 404 and probe.path is _READY and probe.replica.url in self._upstreams:
+            probe.path = _PING  # a SageMaker container
+            self._ask_ready(probe)
+        else:
+            self._probe_ended(probe, answer.status == 200)
+
+    def _probe_late(self, probe: _Probe) -> None:
+        assert probe.line is not None
+        probe.line.upstream.cancel(probe.line, probe)
+        self._probe_ended(probe, None)
+
+    def _probe_ended(self, probe: _Probe, ready: bool | None) -> None:
+        assert probe.timer is not None
+        probe.timer.cancel()
+        self._probes -= 1
+        self.gateway.probed(probe.replica, ready, self._now())
+        self._all_probed()
+
+    def _all_probed(self) -> None:
+        if self._probes:
+            self.probed.clear()
+        else:
+            self.probed.set()
+
+    # The gateway's own pages
+
+    def _live(self, exchange: Exchange) -> None:
+        exchange.answer(200, b'{"live": true}')
+
+    def _is_ready(self, exchange: Exchange) -> None:
+        ready = self.ready
+        exchange.answer(200 if ready else 503, b'{"ready": true}' if ready else b'{"ready": false}')
+
+    def _ping(self, exchange: Exchange) -> None:
+        exchange.answer(200 if self.ready else 503, b"")
+
+    def _metrics_page(self, exchange: Exchange) -> None:
+        exchange.answer(200, self.metrics.page(), CONTENT_TYPE.encode())
+
+    def _admin(self, exchange: Exchange) -> None:
+        if exchange.method == b"PUT":
+            try:
+                weights = _weights(exchange.body)
+                self.put(weights)
+            except BadInput as error:
+                _say(exchange, 400, str(error))
+                return
+            log.info("weights are %s", weights)
+        elif exchange.method != b"GET":
+            _say(exchange, 405, "only GET and PUT here", b"allow: GET, PUT\r\n")
+            return
+        exchange.answer(200, orjson.dumps(self.state()))
+
+    def state(self) -> dict[str, Any]:
+        """What `/admin/replicas` shows; times in seconds and milliseconds, as named."""
+        gateway, now_s = self.gateway, self._now()
+
+        def shown(one: ReplicaState) -> dict[str, Any]:
+            return {
+                "weight": one.weight,
+                "ready": one.ready,
+                "in_flight": one.in_flight,
+                "response_ms": round(one.response_s * 1e3, 3) if one.answers else None,
+                "answers": one.answers,
+                "refused": one.refused,
+                "failed": one.failed,
+                "ejections": one.ejections,
+                "asked_again_in_s": round(max(0.0, one.probe_at_s - now_s), 3),
+            }
+
+        return {
+            "ready": self.ready,
+            "in_flight": gateway.in_flight,
+            "retries": gateway.retries,
+            "hedges": gateway.hedges,
+            "ejections": gateway.ejections,
+            "replicas": {url: shown(one) for url, one in gateway.replicas.items()},
+            "leaving": {url: shown(one) for url, one in gateway.leaving.items()},
+        }
+
+
+_: type[Asker[_Tag]] = Forwarder
+
+
+def _weights(body: bytes) -> dict[str, float]:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"no JSON ({error})", "body") from None
+    if not isinstance(said, dict):
+        raise BadInput('must be {"http://host:port": weight, ...}', "body")
+    for url, weight in said.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+            raise BadInput("a weight is a number of zero or more", url, weight)
+    return said
+
+
+def _say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
+    exchange.answer(status, error_reply(status, what).body, JSON, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where requests come in, and who may."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tls: TlsFiles | None = None
+    auth: Auth | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+async def serve_gateway(
+    forwarding: Forwarding, door: Door, weights: Mapping[str, float], started: Callable[[int], None] = lambda port: None
+) -> None:
+    """Forward until SIGTERM or SIGINT, then drain: no new connection, all that was taken is answered.
+
+    `started` is told the port once each of the first replicas has been asked whether it is ready. Raises BadInput for
+    replicas that cannot be, and where the port is taken.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    forwarder = Forwarder(forwarding, loop)
+    forwarder.put(weights)
+    http = HttpServer(forwarder.handle, door.limits, admit=door.auth.admit if door.auth is not None else None)
+    try:
+        bound = await http.start(door.host, door.port, door.tls.context() if door.tls is not None else None)
+        forwarder.start()
+        await forwarder.probed.wait()
+        gc.collect()
+        gc.freeze()
+        started(bound)
+        await stop.wait()
+        forwarder.draining = True
+        if forwarding.linger_s > 0.0:
+            await asyncio.sleep(forwarding.linger_s)
+        http.stop_listening()
+        until_s = time.monotonic() + forwarding.drain_s
+        # Kept connections end with their next answer, or idle: a client may be about to use one.
+        while http.connections and time.monotonic() < until_s:
+            await asyncio.sleep(_LOOK_S / 5.0)
+        await forwarder.drain(max(0.0, until_s - time.monotonic()))
+        await http.close(5.0)
+    finally:
+        forwarder.close()

@@ -1,0 +1,222 @@
+"""The data plane in OpenAPI's words: what `GET /openapi.json` says, and what tests hold the server to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import mark
+from mark.models.model import DATATYPES
+
+_JSON, _BYTES = "application/json", "application/octet-stream"
+# What the door says of any request, before or while it reads it.
+_DOOR = {
+    400: "malformed",
+    401: "no key",
+    403: "a key for something else",
+    408: "too slow",
+    413: "too large",
+    414: "too long a target",
+    417: "unknown expectation",
+    431: "too large headers",
+    501: "unknown method or coding",
+    503: "not ready, draining, or too many connections",
+    505: "not HTTP/1",
+}
+_INFER = {
+    415: "unknown content-encoding",
+    429: "overloaded: come back after `retry-after` seconds",
+    500: "the model failed",
+    504: "the deadline passed",
+}
+_NOT_FOUND = {404: "no such version"}
+
+
+def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The description, version 3.1, of the routes of a model `name` in these versions.
+
+    `inputs` are those of its metadata, for an example.
+    """
+    model, version = f"/v2/models/{name}", "/versions/{version}"
+    paths: dict[str, Any] = {
+        "/v2": {"get": _get("serverMetadata", "What server this is", _ref("Server"))},
+        "/v2/health/live": {"get": _get("live", "Is the process there?", _flag("live"))},
+        "/v2/health/ready": {"get": _get("ready", "Would a request be served?", _flag("ready"), _flag("ready"))},
+        "/ping": {"get": _operation("ping", "The same, SageMaker's way", {200: {}, 503: {}})},
+        "/metrics": {"get": _operation("metrics", "Prometheus' text format", {200: {"text/plain": {}}})},
+        "/openapi.json": {"get": _get("openapi", "This description", {"type": "object"})},
+        "/invocations": {"post": _invocations()},
+    }
+    for prefix, more in ((model, ""), (model + version, "OfVersion")):
+        ready = _object({"name": _TEXT, "ready": {"type": "boolean"}}, ["name", "ready"])
+        routes: dict[str, dict[str, Any]] = {
+            "": {"get": _get(f"modelMetadata{more}", "What the model takes and gives", _ref("Model"))},
+            "/ready": {"get": _get(f"modelReady{more}", "Would a request for it be served?", ready, ready)},
+            "/infer": {"post": _infer(f"infer{more}", [] if more else inputs)},
+        }
+        for rest, methods in routes.items():
+            paths[prefix + rest] = methods
+            if more:
+                for operation in methods.values():
+                    operation["responses"] |= _errors(_NOT_FOUND)
+                methods["parameters"] = [_parameter("path", "version", {"type": "string", "enum": list(versions)})]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"mark: {name}", "version": mark.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": _SCHEMAS,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+        "security": [{}, {"bearer": []}, {"key": []}],  # none where the server asks for none
+    }
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: dict[str, Any], required: Iterable[str] = ()) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _flag(name: str) -> dict[str, Any]:
+    return _object({name: {"type": "boolean"}}, [name])
+
+
+_TEXT = {"type": "string"}
+_BOOLEAN = {"type": "boolean"}
+_TENSOR: dict[str, Any] = {
+    "name": _TEXT,
+    "datatype": {"type": "string", "enum": list(DATATYPES)},
+    "shape": {"type": "array", "items": {"type": "integer"}},
+}
+_GIVEN = _TENSOR | {"shape": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}}
+_DATA = {"type": "array", "description": "elements, flat or nested as the shape is"}
+_SCHEMAS: dict[str, Any] = {
+    "Error": _object({"error": _TEXT}, ["error"]),
+    "Server": _object(
+        {"name": _TEXT, "version": _TEXT, "extensions": {"type": "array", "items": _TEXT}}, ["name", "version"]
+    ),
+    "Tensor": _object(_TENSOR, _TENSOR),
+    "Model": _object(
+        {
+            "name": _TEXT,
+            "versions": {"type": "array", "items": _TEXT},
+            "platform": _TEXT,
+            "inputs": {"type": "array", "items": _ref("Tensor")},
+            "outputs": {"type": "array", "items": _ref("Tensor")},
+        },
+        ["name", "versions", "platform", "inputs", "outputs"],
+    ),
+    "InferRequest": _object(
+        {
+            "id": _TEXT,
+            "inputs": {
+                "type": "array",
+                "minItems": 1,
+                "items": _object(
+                    _GIVEN
+                    | {"data": _DATA, "parameters": _object({"binary_data_size": {"type": "integer", "minimum": 0}})},
+                    _GIVEN,
+                ),
+            },
+            "outputs": {
+                "type": "array",
+                "items": _object({"name": _TEXT, "parameters": _object({"binary_data": _BOOLEAN})}, ["name"]),
+            },
+            "parameters": _object({"binary_data_output": _BOOLEAN}),
+        },
+        ["inputs"],
+    ),
+    "InferResponse": _object(
+        {
+            "model_name": _TEXT,
+            "model_version": _TEXT,
+            "id": _TEXT,
+            "outputs": {
+                "type": "array",
+                "items": _object(_TENSOR | {"data": _DATA, "parameters": {"type": "object"}}, _TENSOR),
+            },
+        },
+        ["model_name", "outputs"],
+    ),
+}
+
+
+def _parameter(where: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"in": where, "name": name, "schema": schema, "required": where == "path"}
+
+
+_HEADERS = [
+    _parameter("header", "x-request-id", _TEXT),
+    _parameter("header", "mark-deadline-ms", {"type": "number", "minimum": 0}),
+]
+_LENGTH = _parameter("header", "inference-header-content-length", {"type": "integer", "minimum": 0})
+_WHO = {
+    "x-request-id": {"schema": _TEXT},
+    "mark-answered-by": {"schema": {"enum": ["instance", "function", "cache", "reconstruction", "default"]}},
+}
+
+
+def _content(by_type: dict[str, Any]) -> dict[str, Any]:
+    return {kind: {"schema": schema} for kind, schema in by_type.items()}
+
+
+def _errors(statuses: dict[int, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for status, why in statuses.items():
+        found[str(status)] = {"description": why, "content": _content({_JSON: _ref("Error")})}
+        if status in (429, 503):
+            found[str(status)]["headers"] = {"retry-after": {"schema": {"type": "integer", "minimum": 1}}}
+    return found
+
+
+def _operation(
+    identity: str, what: str, answers: dict[int, dict[str, Any]], errors: dict[int, str] | None = None
+) -> dict[str, Any]:
+    responses = _errors(_DOOR | (errors or {}))
+    for status, by_type in answers.items():
+        responses[str(status)] = {"description": what} | ({"content": _content(by_type)} if by_type else {})
+    return {"operationId": identity, "summary": what, "responses": responses}
+
+
+def _get(identity: str, what: str, schema: dict[str, Any], unready: dict[str, Any] | None = None) -> dict[str, Any]:
+    answers = {200: {_JSON: schema}}
+    if unready is not None:
+        answers[503] = {_JSON: {"anyOf": [unready, _ref("Error")]}}
+    return _operation(identity, what, answers)
+
+
+def _infer(identity: str, inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    made = _operation(
+        identity, "Infer, by the Open Inference Protocol", {200: {_JSON: _ref("InferResponse"), _BYTES: {}}}, _INFER
+    )
+    made["responses"]["200"]["headers"] = _WHO
+    body = _content({_JSON: _ref("InferRequest"), _BYTES: {}})
+    if inputs:
+        body[_JSON]["example"] = {"inputs": [_zeros(each) for each in inputs]}
+    return made | {"parameters": [*_HEADERS, _LENGTH], "requestBody": {"required": True, "content": body}}
+
+
+def _zeros(tensor: dict[str, Any]) -> dict[str, Any]:
+    """An input of one item, for which metadata say what it is."""
+    shape = [max(1, length) for length in tensor["shape"]]
+    zero = {"BYTES": "", "BOOL": False}.get(tensor["datatype"], 0)
+    return tensor | {"shape": shape, "data": [zero] * math.prod(shape)}
+
+
+def _invocations() -> dict[str, Any]:
+    kinds: dict[str, Any] = {_JSON: {}, "text/csv": {}, "application/x-npy": {}, "text/plain": {}, _BYTES: {}}
+    errors = _INFER | {406: "nothing that `accept` names can hold the result"}
+    made = _operation("invocations", "Infer, SageMaker's way", {200: kinds}, errors)
+    made["responses"]["200"]["headers"] = _WHO
+    accept = _parameter("header", "accept", _TEXT)
+    return made | {
+        "parameters": [*_HEADERS, accept],
+        "requestBody": {"required": True, "content": _content(kinds)},
+    }

@@ -1,0 +1,120 @@
+"""A worker process: loads the model, then answers one batch after the other until the channel ends.
+
+    python -m mark.serving.worker CHANNEL CALLS REPLIES PARENT REFERENCE SEARCH NAME VERSION LOADER
+
+The first three are file descriptors, PARENT is the bouncer's process id. LOADER ("module:function") makes the function
+that answers calls from REFERENCE, SEARCH, NAME and VERSION.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+from mark.domain.errors import MarkError
+from mark.models.call import Call, Reply
+from mark.serving.arena import BATCH, DONE, FAILED, MESSAGE_BYTES, READY, Arena
+
+Answer = Callable[[Sequence[Call]], list[Reply]]
+
+
+class Loaded(NamedTuple):
+    """What a LOADER makes: the function that answers, and what is said of the model, in JSON."""
+
+    answer: Answer
+    said: bytes = b"{}"
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    channel_fd, calls_fd, replies_fd, parent, reference, search, name, version, loader = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bouncer drains; what it still has must be answered
+    _die_with(int(parent))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a model prints survives its crash
+    sys.path.insert(0, search)
+    channel = socket.socket(fileno=int(channel_fd))
+    with suppress(BrokenPipeError):  # the bouncer is gone, and with it everybody who waits
+        try:
+            loaded: Loaded = pkgutil.resolve_name(loader)(reference, Path(search), name, version)
+        except Exception as error:
+            if not isinstance(error, MarkError):  # those say all in their one line
+                traceback.print_exc()
+            channel.send(FAILED + _in_one_line(error).encode(errors="replace")[: MESSAGE_BYTES - 1])
+            sys.exit(1)
+        # The model is here to stay: no collection of garbage need look at it between two batches.
+        gc.collect()
+        gc.freeze()
+        signal.signal(signal.SIGTERM, lambda *_: _hear_no_more(channel))
+        channel.send((READY + loaded.said)[:MESSAGE_BYTES])
+        _serve(channel, Arena(int(calls_fd)), Arena(int(replies_fd)), loaded.answer)
+
+
+def load(reference: str, search: Path, name: str, version: str) -> Loaded:
+    """The usual LOADER: the model answers under the service's name, says what it is, and what one warm-up took."""
+    import orjson
+
+    from mark.models.answering import answer, warm_up
+    from mark.models.load import load as load_model
+    from mark.models.metadata import metadata
+
+    model = load_model(reference, search)
+    model.name, model.version = name, version
+    said = metadata(model)
+    if items := warm_up(model):
+        began_s = perf_counter()
+        warm_up(model)  # the first time is of lazy beginnings
+        said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
+    return Loaded(lambda calls: answer(model, calls), orjson.dumps(said))
+
+
+def _serve(channel: socket.socket, calls_arena: Arena, replies_arena: Arena, answer: Answer) -> None:
+    while message := channel.recv(MESSAGE_BYTES):
+        began_s = perf_counter()
+        calls = calls_arena.read_calls(*BATCH.unpack(message))
+        try:
+            replies = answer(calls)
+            if len(replies) != len(calls):
+                raise TypeError(f"{len(replies)} replies to {len(calls)} calls")
+            size = replies_arena.write_replies(replies)
+        except Exception as error:
+            traceback.print_exc()
+            text = f'{{"error": "the model failed: {type(error).__name__}"}}'
+            size = replies_arena.write_replies([Reply(500, "application/json", text.encode())] * len(calls))
+        channel.send(DONE.pack(b"D", size, perf_counter() - began_s))
+
+
+def _hear_no_more(channel: socket.socket) -> None:
+    """The batch that is here is finished, then the channel ends."""
+    with suppress(OSError):
+        channel.shutdown(socket.SHUT_RD)
+
+
+def _die_with(parent: int) -> None:
+    """Also in the midst of a batch, where the end of the channel goes unnoticed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _in_one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, MarkError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

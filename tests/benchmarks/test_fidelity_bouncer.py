@@ -1,0 +1,72 @@
+"""The parts of the fidelity benchmark that need no second process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mark.domain.profile import Candidate, Profile, ProfileRow
+from mark.domain.slo import Slo
+from mark.profiling.policy import candidate
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import fidelity_bouncer as fidelity
+
+
+@pytest.fixture
+def kind() -> Candidate:
+    rows = tuple(ProfileRow(b, fidelity.nominal_ms(b), overhead_ms=0.5) for b in fidelity.SIZES)
+    made = candidate(Profile("m", "x", rows), Slo(fidelity.RT_MAX_MS / 1e3, 0.98))
+    assert isinstance(made, Candidate)
+    return made
+
+
+def test_streams_have_the_rate_and_the_burstiness_they_are_named_for() -> None:
+    for stream, cv in (("poisson", 1.0), ("bursty", fidelity.CV)):
+        times = fidelity.arrivals(stream, 500.0, 400.0, seed=1)
+        gaps = np.diff(times)
+        assert len(times) / 400.0 == pytest.approx(500.0, rel=0.05)
+        assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
+        assert (gaps >= 0.0).all()
+        np.testing.assert_array_equal(times, fidelity.arrivals(stream, 500.0, 400.0, seed=1))
+
+
+def test_lone_requests_take_their_service_and_the_overhead(kind: Candidate) -> None:
+    seen = fidelity.simulated(kind, np.arange(100) * 0.05)
+    assert seen == {**dict.fromkeys(fidelity.QUANTILES, pytest.approx(6.0)), "refused": 0.0}
+
+
+def test_what_is_too_much_is_refused(kind: Candidate) -> None:
+    """Twice the capacity: half of it, and whoever is admitted is in time."""
+    seen = fidelity.simulated(kind, np.arange(20_000) / (2.0 * kind.capacity_rps))
+    assert seen["refused"] == pytest.approx(0.5, abs=0.02)
+    assert seen["p99"] <= fidelity.RT_MAX_MS
+
+
+def row(p50: float, refused: float = 0.0) -> fidelity.Row:
+    return {"p50": p50, "p95": 2.0 * p50, "p99": 3.0 * p50, "refused": refused, "lag_p99": 0.1}
+
+
+def test_a_table_shows_the_median_round_and_says_what_is_apart() -> None:
+    rounds = [(row(10.0), row(10.0)), (row(50.0), row(10.0)), (row(21.0), row(20.0))]
+    cell = fidelity.compared(rounds)
+    assert (cell["measured_p50"], cell["simulated_p50"]) == (21.0, 20.0)
+    assert cell["off_p99"] == pytest.approx(0.05)
+    assert fidelity.agrees(cell)
+    slow = fidelity.compared([(row(11.2), row(10.0))])
+    refusing = fidelity.compared([(row(10.0, 0.05), row(10.0, 0.02))])
+    assert not fidelity.agrees(slow)
+    assert not fidelity.agrees(refusing)
+    text = fidelity.markdown({("poisson", 0.3): cell, ("bursty", 1.2): refusing})
+    assert "| poisson | 30% | 21.0 / 20.0 (+5.0%) |" in text
+    assert "5.0% / 2.0%" in text
+    assert text.count("apart") == 1
+
+
+def test_the_plot_is_a_page_of_its_own(tmp_path: Path) -> None:
+    cell = fidelity.compared([(row(10.0), row(10.0))])
+    fidelity.plot({("poisson", 0.3): cell, ("poisson", 0.6): cell}, tmp_path / "plot.html")
+    assert "p99 simulated" in (tmp_path / "plot.html").read_text()

@@ -1,0 +1,154 @@
+"""`mark profile` end to end: measure, write, and use what was written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mark.cli.main import main
+from mark.profiling.table import load_profiles
+from tests.serving.test_serve import address
+
+SERVICE = """
+[service]
+name = "shown"
+model = "{model}"
+slo_ms = 400
+slo_attainment = 0.9
+[fleet]
+catalog = "aws-2019"
+instances = ["c5.large"]
+"""
+# As long as Inception-v3 on p2.xlarge: 43.1 ms, and 14.5 ms for each more.
+REPLAY = "mark.profiling.replay:Replay?model=inception-v3&instance=p2.xlarge"
+QUICK = ("--batch", "4,1", "--seconds", "0.5", "--instance", "c5.large")
+
+
+def test_a_profile_is_measured_written_and_used(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Round trip: a model of known times; simulate and serve take the file."""
+    monkeypatch.chdir(tmp_path)
+    Path("s.toml").write_text(SERVICE.format(model=REPLAY))
+    Path("item.json").write_text('"an item"')
+    files = ("--out", "p.csv", "--json", "p.json", "--report", "p.html")
+    assert main(["profile", "s.toml", *QUICK, "--input", "item.json", *files]) == 0
+    out = capfd.readouterr().out
+    assert "RT_max of 400 ms gives N_batch = 4" in out
+    profile = load_profiles("p.csv")[REPLAY]["c5.large"]
+    true = load_profiles()["inception-v3"]["p2.xlarge"]
+    for row in profile.rows:
+        # Sleeping ends late, on a busy machine by milliseconds.
+        assert true.latency_s(row.batch) * 1e3 <= row.latency_ms <= true.latency_s(row.batch) * 1e3 * 1.05 + 4.0
+    said = json.loads(Path("p.json").read_text())
+    assert [size["batch"] for size in said["sizes"]] == [1, 4]
+    assert said["promise"]["n_batch"] == 4
+    assert "Latency by batch size" in Path("p.html").read_text()
+
+    assert main(["check", "p.csv"]) == 0
+    run = ("simulate", "synthetic:poisson?rate=20", "--service", "s.toml", "--profile", "p.csv", "--duration", "600")
+    assert main([*run, "--json", "-"]) == 0
+    simulated = json.loads(capfd.readouterr().out.split("\n", 1)[1])
+    assert simulated["latency_ms"]["p50"] >= profile.rows[0].latency_ms
+    command = [sys.executable, "-m", "mark.cli.main", "serve", "s.toml", "--profile", "p.csv", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert address(process).startswith("http://127.0.0.1:")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_json_alone_on_stdout(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("fast.py").write_text("import mark\n@mark.model(warmup=['x'])\ndef fast(batch):\n    return batch\n")
+    assert main(["profile", "fast:fast", "--batch", "1", "--seconds", "0.1", "--slo-ms", "100", "--json", "-"]) == 0
+    captured = capfd.readouterr()
+    said = json.loads(captured.out)
+    assert (said["model"], said["instance"], said["promise"]["rt_max_ms"]) == ("fast:fast", "local", 100.0)
+    assert captured.err == ""
+
+
+def test_interrupted_it_ends_at_once_and_leaves_nobody_behind(tmp_path: Path) -> None:
+    """Neither the worker in the midst of a batch nor the busy process, and no traceback of theirs."""
+    (tmp_path / "told.py").write_text(
+        "import mark\n@mark.model(warmup=['x'])\n"
+        "def told(batch):\n    print('batch of', len(batch))\n    return batch\n"
+    )
+    command = [sys.executable, "-m", "mark.cli.main", "profile", "told:told", "--seconds", "600", "--precision", "1e-9"]
+    process = subprocess.Popen([*command, "--background", "1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        while process.stderr.readline() != "batch of 32\n":
+            assert process.poll() is None
+        children = psutil.Process(process.pid).children()
+        assert len(children) == 2
+        process.send_signal(signal.SIGINT)
+        said = [line for line in process.stderr if not line.startswith("batch of")]
+        assert (process.wait(20), said) == (130, ["mark: interrupted\n"])
+        assert psutil.wait_procs(children, timeout=5)[1] == []
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("inception-v3",), "has no code that could be measured"),
+        (("no-such-form",), "no such form of reference"),
+        (("nowhere:Model",), "nowhere"),
+        (("missing.toml",), "no such file"),
+        (("m:A", "--batch", "1,two"), "--batch: must be whole numbers"),
+        (("m:A", "--batch", "1,1"), "--batch: must be batch sizes, each once"),
+        (("m:A", "--batch", "99999"), "--batch: a batch holds 1 to 10,000 items"),
+        (("m:A", "--precision", "1"), "--precision: must be below 1"),
+        (("m:A", "--seconds", "0"), "--seconds: must be above zero"),
+        (("m:A", "--workers", "0"), "--workers: must be a number from 1 to 1024"),
+        (("m:A", "--input", "missing.json"), "missing.json: cannot be read"),
+        (("m:A", "--out", "no/such/folder.csv"), "no such folder"),
+        (("m:A", "--out", "notes.csv"), "notes.csv:1: unknown column: dear diary"),
+    ],
+)
+def test_what_cannot_be_profiled_is_one_line_and_exit_2(
+    argv: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.csv").write_text("dear diary\n")
+    assert main(["profile", *argv]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("mark: error: ")
+    assert said in line
+    assert Path("notes.csv").read_text() == "dear diary\n"
+
+
+def test_every_option_stands_in_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--help"]) == 0
+    usage = capsys.readouterr().out
+    for option in (
+        "batch",
+        "out",
+        "input",
+        "precision",
+        "seconds",
+        "background",
+        "instance",
+        "slo-ms",
+        "json",
+        "report",
+    ):
+        assert f"--{option} " in usage

@@ -1,0 +1,56 @@
+"""Estimators of scikit-learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import mark
+from mark.domain.errors import BadInput
+from mark.models.answering import warm_up
+from mark.models.load import load
+from tests.models.calls import oip, one, outputs, sagemaker, tensor
+
+_DATA = np.random.default_rng(0).normal(size=(40, 3))
+
+
+def test_an_estimator_predicts_rows(tmp_path: Path) -> None:
+    """The number of features is what it was trained on; others are refused."""
+    estimator = LinearRegression().fit(_DATA, _DATA.sum(axis=1))
+    joblib.dump(estimator, tmp_path / "m.joblib")
+    model = load("sklearn:m.joblib?pickle=trusted", tmp_path)
+    warm_up(model)
+    assert model.inputs == [mark.TensorSpec("input", "FP64", (3,))]
+    (output,) = outputs(one(model, oip(tensor("input", [2, 3], "FP64", data=_DATA[:2].ravel().tolist()))))
+    np.testing.assert_allclose(output["data"], _DATA[:2].sum(axis=1))
+    assert one(model, sagemaker(b"[1,2]")).status == 400
+    with pytest.raises(BadInput, match="LinearRegression has no predict_proba"):
+        load("sklearn:m.joblib?pickle=trusted&method=predict_proba", tmp_path)
+
+
+def test_probabilities_by_option(tmp_path: Path) -> None:
+    """`method` names what to call."""
+    estimator = LogisticRegression().fit(_DATA, _DATA[:, 0] > 0)
+    joblib.dump(estimator, tmp_path / "m.joblib")
+    model = load("sklearn:m.joblib?pickle=trusted&method=predict_proba", tmp_path)
+    np.testing.assert_allclose(model.predict(list(_DATA[:2])), estimator.predict_proba(_DATA[:2]))
+
+
+def test_columns_by_name(tmp_path: Path) -> None:
+    """A pipeline trained on a data frame takes objects with its columns."""
+    pandas = pytest.importorskip("pandas", reason="a data frame needs pandas")
+    frame = pandas.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "town": ["a", "b", "a", "b"]})
+    columns = ColumnTransformer([("town", OneHotEncoder(), ["town"])], remainder="passthrough")
+    estimator = make_pipeline(columns, LinearRegression()).fit(frame, [1.0, 12.0, 3.0, 14.0])
+    joblib.dump(estimator, tmp_path / "m.joblib")
+    model = load("sklearn:m.joblib?pickle=trusted", tmp_path)
+    assert model.inputs == ()
+    reply = one(model, sagemaker(b'{"instances": [{"town": "b", "size": 6}]}', accept="text/csv"))
+    assert float(bytes(reply.body)) == pytest.approx(16.0)

@@ -1,0 +1,77 @@
+"""Counting items without decoding."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mark.models.call import Call
+from mark.models.items import items_in
+from tests.models.calls import Echo, oip, one, sagemaker, tensor
+
+
+def _npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("call", "count"),
+    [
+        (oip(tensor(shape=[7, 2])), 7),
+        (oip(tensor(shape=[3])), 3),
+        (Call("oip", "", b'{ "inputs" : [ { "shape" : [ 12 , 3 ] } ] }'), 12),
+        (oip(tensor(shape=[5, 2], name='"shape":[9]')), 5),
+        (oip(tensor(shape=[-1])), 1),
+        (oip(tensor(shape=[])), 1),
+        (oip(tensor(shape=[0])), 1),
+        (Call("oip", "", b'{"shape":[' + b"9" * 40 + b"]}"), 1),
+        (Call("oip", "", b"\xff\x00"), 1),
+        (Call("oip", "", memoryview(b'{"shape":[4]}')), 4),
+        (Call("oip", "", b'{}"shape":[4]', 2), 1),
+        (sagemaker(b"[1,2,3]"), 1),
+        (sagemaker(b'{"instances": [[1], [2], [3]]}'), 3),
+        (sagemaker(b' {"inputs":["a","b"]}', ""), 2),
+        (sagemaker(b'{"inputs":"a"}'), 1),
+        (sagemaker(b'{"inputs":["a","b"],"parameters":{}}'), 1),
+        (sagemaker(b'{"instances":[1,2'), 1),
+        (sagemaker(b'{"instances":[]}'), 1),
+        (sagemaker(b"1,2\n3,4\n\n", "text/csv; charset=utf-8"), 2),
+        (sagemaker(b"1,2\r\n3,4", "Text/CSV"), 2),
+        (sagemaker(b"", "text/csv"), 1),
+        (sagemaker(_npy(np.zeros((6, 2))), "application/x-npy"), 6),
+        (sagemaker(_npy(np.zeros(())), "application/x-npy"), 1),
+        (sagemaker(b"junk", "application/x-npy"), 1),
+        (sagemaker(b"\n\n\n", "image/png"), 1),
+    ],
+)
+def test_items_are_counted(call: Call, count: int) -> None:
+    """By shape, by rows, by instances; at least one, whatever there is."""
+    assert items_in(call) == count
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.sampled_from(["oip", "json", "csv", "npy"]))
+def test_the_count_is_what_a_model_sees(numbers: list[int], form: str) -> None:
+    """A bouncer that counts and a worker that decodes agree on every form."""
+    rows = [[each] for each in numbers]
+    call = {
+        "oip": oip(tensor(shape=[len(rows), 1], data=rows)),
+        "json": sagemaker(orjson.dumps({"instances": rows})),
+        "csv": sagemaker("\n".join(map(str, numbers)).encode(), "text/csv"),
+        "npy": sagemaker(_npy(np.array(rows)), "application/x-npy"),
+    }[form]
+    model = Echo()
+    assert one(model, call).status == 200
+    assert items_in(call) == len(model.seen[0]) == len(rows)
+
+
+def test_items_that_hide_behind_another_shape_are_refused() -> None:
+    """They would be let in as one and run as many."""
+    hidden = b'{"parameters":{"shape":[1]},"inputs":' + orjson.dumps([tensor(shape=[2, 1], data=[1, 2])]) + b"}"
+    assert one(Echo(), Call("oip", "", hidden)).status == 400

@@ -1,0 +1,261 @@
+"""`mark.Service`: what the command line does, from Python."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import re
+import shutil
+import subprocess
+import sys
+from ast import literal_eval
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+import mark
+from mark.catalog.services import load_service
+from mark.domain.errors import BadInput, Infeasible, MarkError
+from mark.profiling.table import load_profiles
+from mark.simulation.request import RunRequest
+from mark.simulation.run import simulate
+from tests.sdk import models
+from tests.simulation.laws import check_laws
+
+DOCS = Path(__file__).parents[2] / "docs" / "sdk.md"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "from-python"
+SAMPLE = str(Path(__file__).parents[2] / "traces" / "diurnal_day_5s.csv.gz")
+POISSON = "synthetic:poisson?rate=20"
+ECHO: dict[str, Any] = {"name": "echo", "model": models.Echo, "slo_ms": 500, "slo_attainment": 0.98}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_simulation_is_that_of_the_command_line() -> None:
+    service = mark.Service("inception-v3")
+    ours = service.simulate(SAMPLE, "mark-paper:seasonal-naive", start_s=36000.0, duration_s=900.0, seed=3)
+    theirs = simulate(
+        RunRequest(SAMPLE, "inception-v3", "mark-paper", "seasonal-naive", start_s=36000.0, duration_s=900.0, seed=3)
+    )
+    check_laws(ours)
+    assert ours.as_json() | {"speed": None} == theirs.as_json() | {"speed": None}
+
+
+def test_policies_are_compared_by_the_names_given() -> None:
+    names = ["reactive", "static-mean"]
+    results = mark.Service("inception-v3").compare(POISSON, names, duration_s=300.0, markets=["on-demand"])
+    assert list(results) == names
+    for result in results.values():
+        check_laws(result)
+
+
+def test_one_decision_is_explained() -> None:
+    service = mark.Service("inception-v3")
+    first = service.plan(POISSON, at_s=300.0, predictor="seasonal-naive")
+    assert (first.at_s, first.service, first.running) == (300.0, "inception-v3", {})
+    assert first.plan.targets
+    then = service.plan(POISSON, running={"c5.large": 3}, duration_s=600.0, predictor="seasonal-naive")
+    assert then.at_s == 540.0
+    assert then.running == {"c5.large/on-demand": 3} or sum(then.running.values()) == 3
+
+
+def test_settings_say_what_a_service_file_says(folder: Path) -> None:
+    """Written and read again; every key finds its section."""
+    (folder / "p.csv").write_text("model,instance,batch,latency_ms\nbig,c5.large,1,10\n")
+    service = mark.Service(
+        name="all",
+        model='odd "name" \\ é',
+        slo_ms=100.5,
+        slo_attainment=0.9,
+        batching="paper",
+        routing="power-of-two-choices",
+        request_kb=1,
+        response_kb=2.5,
+        profile="p.csv",
+        versions={"1": {"model": models.Echo, "weight": 0.25}, "2": {"model": "m:B", "weight": 0.75}},
+        catalog="aws-2019",
+        markets=["on-demand", "spot"],
+        instances=("c5.*",),
+        max_instances=7,
+        max_usd_per_hour=9.5,
+        committed={"c5.large": 2, "c5.xlarge": {"count": 1, "usd_per_hour": 0.1}},
+        function="lambda:3008",
+        policy={"kind": "fixed", "instance": "c5.large", "min": 3},
+    )
+    assert service.name == "all"
+    service.write("all.toml")
+    found = load_service("all.toml")
+    assert found.model == 'odd "name" \\ é'
+    assert (found.slo.rt_max_s, found.slo.attainment) == (0.1005, 0.9)
+    assert (found.batching, found.routing, found.request_kb, found.response_kb) == (
+        "paper",
+        "power-of-two-choices",
+        1,
+        2.5,
+    )
+    assert found.profile_file == str(folder / "p.csv")
+    assert [(v.name, v.model, v.weight) for v in found.versions] == [
+        ("1", "tests.sdk.models:Echo", 0.25),
+        ("2", "m:B", 0.75),
+    ]
+    assert (found.catalog, found.markets, found.instances) == ("aws-2019", ("on-demand", "spot"), ("c5.*",))
+    assert (found.max_instances, found.max_usd_per_hour, found.function) == (7, 9.5, "lambda:3008")
+    assert [(c.instance, c.count, c.usd_per_hour) for c in found.committed] == [
+        ("c5.large", 2, None),
+        ("c5.xlarge", 1, 0.1),
+    ]
+    assert found.as_is is not None
+    assert found.as_is.min_instances == 3
+    with pytest.raises(BadInput, match="cannot be written"):
+        service.write("all.toml")
+    with pytest.raises(BadInput, match="is a file already"):
+        mark.Service("all.toml").write("other.toml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"slo_ms": -1}, "mark.Service [service] slo_ms: must be zero or more: -1"),
+        ({"nonsense": 1}, "mark.Service: unknown setting, known are name, model, "),
+        ({"markets": ["moon"]}, "mark.Service [fleet] markets: must be one of on-demand, spot, burstable: moon"),
+        ({"instances": {1, 2}}, "mark.Service: no such thing can be said in a service file"),
+        ({"name": "-"}, "mark.Service [service] name: must be 1 to 63 letters"),
+    ],
+)
+def test_settings_are_refused_early(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        mark.Service(**(ECHO | settings))
+    assert str(refused.value).startswith(said)
+
+
+def test_a_file_and_settings_do_not_mix() -> None:
+    with pytest.raises(BadInput, match="a file says everything"):
+        mark.Service("inception-v3", slo_ms=100)
+    with pytest.raises(BadInput, match="missing"):
+        mark.Service(name="a", slo_ms=1.0, slo_attainment=0.9)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"scale": 0.0}, "scale: must be above zero"),
+        ({"duration_s": -1.0}, "duration_s: must be above zero"),
+        ({"start_s": float("nan")}, "start_s: must be zero or more"),
+        ({"speed": 2}, "options: unknown option, known are predictor, catalog"),
+    ],
+)
+def test_options_are_refused_early(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        mark.Service("inception-v3").simulate(POISSON, **options)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_model_is_measured_also_where_a_loop_runs_already(folder: Path) -> None:
+    """As in a notebook."""
+
+    async def cell() -> Any:
+        return mark.Service(**ECHO).profile("p.csv", batches=(1,), seconds=0.1, instance="c5.large")
+
+    measured = asyncio.run(cell())
+    assert measured.model == "tests.sdk.models:Echo"
+    assert load_profiles("p.csv")["tests.sdk.models:Echo"]["c5.large"] == measured.profile()
+    (folder / "item.txt").write_text("word")
+    again = mark.Service(**(ECHO | {"model": models.shout})).profile(input="item.txt", batches=(2,), seconds=0.1)
+    assert [size.batch for size in again.sizes] == [2]
+
+
+def test_a_service_runs_while_a_with_lasts() -> None:
+    service = mark.Service(**(ECHO | {"model": models.shout}))
+    with service.running(max_batch=4) as server:
+        got = httpx.post(server.url + "/invocations", json="hello", trust_env=False)
+        assert (got.status_code, got.json()) == (200, "HELLO")
+        (process,) = psutil.Process().children()
+    assert not process.is_running()
+
+
+def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    service = mark.Service(**(ECHO | {"model": "nowhere:Model"}))
+    with pytest.raises(MarkError, match="no module nowhere"), service.running():
+        raise AssertionError
+    with pytest.raises(MarkError, match="unrecognized arguments: --nonsense"), service.running(nonsense=1):
+        raise AssertionError
+    with pytest.raises(MarkError, match="no module nowhere"):
+        service.serve(port=0)
+
+
+class Ending(io.StringIO):
+    """Standard output of somebody who ends the server once it is ready."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def write(self, text: str) -> int:
+        if "is ready on http://127.0.0.1:" in text:
+            (process,) = psutil.Process().children()
+            getattr(process, self.how)()
+        return super().write(text)
+
+
+def test_serving_lasts_until_the_server_ends() -> None:
+    with redirect_stdout(Ending("terminate")) as out:
+        mark.Service(**ECHO).serve(port=0)
+    assert out.getvalue().startswith("mark: echo is ready on ")
+    with redirect_stdout(Ending("kill")), pytest.raises(MarkError, match="echo is served no more"):
+        mark.Service(**ECHO).serve(port=0)
+
+
+def test_deploying_names_what_there_is_today() -> None:
+    with pytest.raises(MarkError, match=r"cannot be deployed to aws yet.*simulate and plan.*mark serve"):
+        mark.Service("inception-v3").deploy("aws")
+
+
+def test_a_promise_that_nothing_keeps() -> None:
+    service = mark.Service(name="quick", model="inception-v3", slo_ms=1, slo_attainment=0.9, catalog="aws-2019")
+    with pytest.raises(Infeasible, match="closest"):
+        service.simulate(POISSON)
+
+
+def test_nothing_stays_behind_of_a_service() -> None:
+    service = mark.Service(**ECHO)
+    file = Path(service._file)
+    assert file.exists()
+    del service
+    gc.collect()
+    assert not file.parent.exists()
+
+
+def test_importing_mark_is_light_and_a_service_of_a_file_too() -> None:
+    code = (
+        "import sys, mark; assert not {'numpy', 'mark.sdk'} & set(sys.modules); mark.Service('inception-v3');"
+        "sys.exit('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_runs_and_is_what_the_documentation_shows(folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    names = ("ranker.py", "try_it.py")
+    assert [(EXAMPLE / name).read_text() for name in names] == blocks
+    for name in names:
+        shutil.copy(EXAMPLE / name, folder)
+    done = subprocess.run([sys.executable, "try_it.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    knee, bill, regrets, targets, url = done.stdout.splitlines()
+    assert knee.startswith("16 ")
+    total, attainment = map(float, bill.split())
+    assert total > 0.0
+    assert attainment >= 0.98
+    assert set(literal_eval(regrets)) == {"mark", "reactive"}
+    assert any(offer.startswith("c7i.large") for offer in literal_eval(targets))
+    assert url.startswith("http://127.0.0.1:")

@@ -1,0 +1,109 @@
+"""One `mark serve` process, with both doors, for all tests that only ask it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+MODELS = """
+import time
+import numpy as np
+import mark
+
+class Double(mark.Model):
+    inputs = [mark.TensorSpec("x", "FP32", (2,))]
+    outputs = [mark.TensorSpec("y", "FP32", (2,))]
+
+    def predict(self, batch):
+        return np.stack(batch) * np.float32(2.0)
+
+class Many(mark.Model):
+    inputs = [mark.TensorSpec("a", "INT64"), mark.TensorSpec("b", "INT64"), mark.TensorSpec("text", "BYTES", (1,))]
+    outputs = [mark.TensorSpec("sum", "INT64"), mark.TensorSpec("loud", "BYTES", (1,))]
+
+    def predict(self, batch):
+        return [
+            {"sum": each["a"] + each["b"], "loud": np.array([each["text"][0].upper()], dtype=object)} for each in batch
+        ]
+
+class Echo(mark.Model):
+    def predict(self, batch):
+        return batch
+
+class Slow(mark.Model):
+    inputs = [mark.TensorSpec("x", "FP32", (2,))]
+
+    def predict(self, batch):
+        if float(batch[0][0]) == 7.0:
+            time.sleep(1.0)
+        return batch
+"""
+SERVICE = """
+[service]
+name = "plain"
+model = "models:Double"
+slo_ms = 5000
+slo_attainment = 0.98
+[service.versions]
+"1" = { model = "models:Double", weight = 1.0 }
+"many" = { model = "models:Many", weight = 0.0 }
+"echo" = { model = "models:Echo", weight = 0.0 }
+"slow" = { model = "models:Slow", weight = 0.0 }
+"""
+
+
+class Doors(NamedTuple):
+    """Addresses, `host:port`."""
+
+    http: str
+    grpc: str
+
+
+@pytest.fixture(scope="session")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    """A service "plain": version 1 doubles, others answer whoever names them."""
+    with serving(tmp_path_factory.mktemp("plain")) as (_, doors, _):
+        yield doors
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Doors, list[str]]]:
+    """A process of that service, once it is ready. It must end with 0, and without a traceback.
+
+    What it logs from then on is in the list when it has ended.
+    """
+    (folder / "models.py").write_text(MODELS)
+    (folder / "plain.toml").write_text(SERVICE)
+    command = [sys.executable, "-m", "mark.cli.main", "serve", "plain.toml", "--port", "0", "--grpc-port", "0"]
+    said: list[str] = []
+    process = subprocess.Popen([*command, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process, _addresses(process), said
+    finally:
+        process.terminate()
+        try:
+            _, rest = process.communicate(timeout=20)
+            said.append(rest)
+        finally:
+            process.kill()
+    assert process.returncode == 0, rest
+    assert "Traceback" not in rest, rest
+
+
+def _addresses(process: subprocess.Popen[str]) -> Doors:
+    said, grpc = [], ""
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+        if "gRPC listens on " in line:
+            grpc = json.loads(line)["message"].split()[-1]
+        if line.startswith("mark: ") and " is ready on " in line:
+            return Doors(line.split("//")[-1].strip(), grpc)
+    raise AssertionError("".join(said))

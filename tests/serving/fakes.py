@@ -1,0 +1,80 @@
+"""Stand-ins of what a replica talks to. They hold state, and fail when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from mark.models.call import Call, Reply
+from mark.serving.functions import Functions, FunctionsFailed
+from mark.serving.replica import WorkerPool
+from mark.serving.request import Request
+
+
+class FakeWorkers:
+    """Keeps what was sent until a test answers it."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, list[Call]] = {}
+
+    def send(self, worker_id: int, calls: Sequence[Call]) -> None:
+        assert worker_id not in self.sent, "a worker has one batch at a time"
+        self.sent[worker_id] = list(calls)
+
+    def replies(self, worker_id: int) -> list[Reply]:
+        """What the worker makes of its batch: each body, echoed."""
+        return [Reply(200, "application/json", bytes(call.body)) for call in self.sent.pop(worker_id)]
+
+
+class FakeFunctions:
+    """Echoes; raises `error` if there is one; while `held`, calls wait."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self.error: Exception | None = None
+        self.held: asyncio.Event | None = None
+        self.timeouts_s: list[float] = []
+        self.closed = False
+
+    async def open(self) -> None:
+        """It always is."""
+
+    async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
+        self.calls += [bytes(call.body) for call in calls]
+        self.timeouts_s.append(timeout_s)
+        if self.held is not None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.held.wait()
+            except TimeoutError:
+                raise FunctionsFailed("no answer in time") from None
+        if self.closed:
+            raise FunctionsFailed("closed")
+        if self.error is not None:
+            raise self.error
+        return [Reply(200, "application/json", b"f:" + bytes(call.body)) for call in calls]
+
+    async def close(self) -> None:
+        self.closed = True
+        if self.held is not None:
+            self.held.set()
+
+
+class Answers:
+    """Every answer by request id; a second one to the same request is an error."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, tuple[int, bytes, str]] = {}
+
+    def request(self, identity: str, arrived_s: float, rt_max_s: float, deadline_s: float | None = None) -> Request:
+        def answer(request: Request, reply: Reply, who: str) -> None:
+            assert identity not in self.by_id, f"{identity} is answered twice"
+            self.by_id[identity] = (reply.status, bytes(reply.body), who)
+
+        call = Call("oip", "application/json", identity.encode())
+        latest_s = arrived_s + rt_max_s
+        return Request(call, 1, arrived_s, latest_s if deadline_s is None else deadline_s, answer, identity)
+
+
+_workers: type[WorkerPool] = FakeWorkers
+_functions: type[Functions] = FakeFunctions

@@ -1,0 +1,101 @@
+"""A server of one model, whole but for its worker process: the model is in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2_grpc
+
+import mark
+from mark.models.answering import answer
+from mark.models.call import Call, Reply
+from mark.models.metadata import metadata
+from mark.models.versions import Versions
+from mark.serving.auth import Auth
+from mark.serving.bouncer import Bouncer, FixedTimes
+from mark.serving.grpc_door import GrpcDoor
+from mark.serving.http import Limits
+from mark.serving.metrics import Metrics, ModelMetrics
+from mark.serving.replica import Replica
+from mark.serving.request import Request
+from mark.serving.server import Hosted, Server
+from mark.serving.tracing import Tracer
+
+RT_MAX_S = 1.0
+
+
+class Twice(mark.Model):
+    name, version = "twice", "1"
+    inputs = (mark.TensorSpec("x", "FP32", (2,)),)
+    outputs = (mark.TensorSpec("y", "FP32", (2,)),)
+
+    def predict(self, batch: list[Any]) -> Any:
+        return np.stack(batch) * np.float32(2.0)
+
+
+class Pool:
+    """A worker in this process; while `held`, its batches wait for `release`."""
+
+    def __init__(self, replica: Replica, model: mark.Model) -> None:
+        self._replica, self._model = replica, model
+        self.held = False
+        self.waiting: list[tuple[int, list[Call]]] = []
+        self.calls: list[Call] = []
+
+    def send(self, worker_id: int, calls: Sequence[Call]) -> None:
+        self.calls += calls
+        self.waiting.append((worker_id, list(calls)))
+        if not self.held:
+            asyncio.get_running_loop().call_soon(self.release)
+
+    def release(self) -> None:
+        for worker_id, calls in self.waiting.copy():
+            self.waiting.clear()
+            self._replica.worker_done(worker_id, answer(self._model, calls), 0.001)
+
+
+class Place:
+    """A server of one model with its gRPC door, and a client of it."""
+
+    def __init__(
+        self, model: mark.Model | None = None, auth: Auth | None = None, tracer: Tracer | None = None, **limits: Any
+    ) -> None:
+        model = model or Twice()
+        loop = asyncio.get_running_loop()
+        self.metrics = ModelMetrics(model.name, "1")
+        bouncer = Bouncer(FixedTimes([0.0] + [0.001] * 8, 8), rt_max_s=RT_MAX_S, workers=0)
+        self.replica = Replica(bouncer, None, self.metrics, loop, rt_max_s=RT_MAX_S)
+        self.pool = Pool(self.replica, model)
+        self.replica.attach(self.pool)
+        hosted = Hosted("1", self.replica, json.dumps(metadata(model)).encode())
+        self.told: list[tuple[Request, Reply, str]] = []
+        self.server = Server(
+            model.name,
+            [hosted],
+            Versions({"1": ("m:M", 1.0)}),
+            RT_MAX_S,
+            Metrics(),
+            lambda *what: self.told.append(what),
+            tracer=tracer,
+        )
+        if tracer is not None:
+            self.replica.served = tracer.served
+        self.door = GrpcDoor(self.server, Limits(**limits), auth)
+        self.port = 0
+
+    async def __aenter__(self) -> Place:
+        self.port = await self.door.start("127.0.0.1", 0, None)
+        self.replica.worker_ready(0)
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
+        self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.channel.close()
+        await self.door.close(0.0)
+        await self.replica.drain(0.0)

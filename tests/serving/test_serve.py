@@ -1,0 +1,281 @@
+"""`mark serve` as its users run it: real processes, real sockets, real signals. Every request is answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+MODEL = """
+import os, time
+import mark
+
+class Echo(mark.Model):
+    inputs = [mark.TensorSpec("x", "FP32", (2,))]
+    outputs = [mark.TensorSpec("y", "FP32", (2,))]
+
+    def load(self):
+        time.sleep(float(os.environ.get("LOAD_S", "0")))
+
+    def predict(self, batch):
+        time.sleep(float(os.environ.get("SERVICE_S", "0.002")))
+        return batch
+
+class Broken(mark.Model):
+    def load(self):
+        raise RuntimeError("no weights here")
+
+    def predict(self, batch):
+        return batch
+"""
+SERVICE = """
+[service]
+name = "echo"
+model = "model:{model}"
+slo_ms = {slo_ms}
+slo_attainment = 0.98
+"""
+INFER = "/v2/models/echo/infer"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MODEL)
+    write_service(tmp_path)
+    return tmp_path
+
+
+def write_service(folder: Path, model: str = "Echo", slo_ms: int = 2000, more: str = "") -> None:
+    (folder / "echo.toml").write_text(SERVICE.format(model=model, slo_ms=slo_ms) + more)
+
+
+def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mark.cli.main", "serve", "echo.toml", "--port", "0", *options],
+        cwd=folder,
+        env=os.environ | environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def served(folder: Path, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its address, once it is ready. Killed with its workers if the test leaves it."""
+    process = start(folder, *options, **environment)
+    try:
+        yield process, address(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("mark: ") and " is ready on " in line:
+            return line.split()[-1]
+    raise AssertionError("".join(said))
+
+
+def body(number: int) -> bytes:
+    tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [number, 0.5]}
+    return json.dumps({"id": str(number), "inputs": [tensor]}).encode()
+
+
+async def load(url: str, count: int, connections: int, tell: asyncio.Event, after: int) -> list[tuple[int, int, str]]:
+    """`count` requests over so many connections: number in the answer, status, who made it. -1: no answer at all.
+
+    `tell` is set once `after` of them are answered.
+    """
+    answers: list[tuple[int, int, str]] = []
+    numbers = iter(range(count))
+    limits = httpx.Limits(max_connections=connections)
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30.0, trust_env=False) as client:
+
+        async def one_after_the_other() -> None:
+            for number in numbers:
+                try:
+                    got = await client.post(INFER, content=body(number))
+                except httpx.ConnectError:  # it does not listen any more: not accepted, so not lost
+                    answers.append((number, 0, ""))
+                    continue
+                except httpx.HTTPError as error:
+                    answers.append((number, -1, repr(error)))
+                    continue
+                if got.status_code == 200:
+                    assert got.json()["id"] == str(number)
+                    assert got.json()["outputs"][0]["data"] == [number, 0.5]
+                answers.append((number, got.status_code, got.headers.get("mark-answered-by", "")))
+                if len(answers) == after:
+                    tell.set()
+
+        await asyncio.gather(*(one_after_the_other() for _ in range(connections)))
+    return answers
+
+
+def under_load(url: str, count: int, then: list[object], after: int = 100) -> list[tuple[int, int, str]]:
+    async def main() -> list[tuple[int, int, str]]:
+        tell = asyncio.Event()
+        running = asyncio.ensure_future(load(url, count, 16, tell, after))
+        await tell.wait()
+        for action in then:
+            action()  # type: ignore[operator]
+        return await running
+
+    return asyncio.run(main())
+
+
+def test_it_answers_by_both_protocols_and_says_who_it_is(folder: Path) -> None:
+    with served(folder) as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
+        assert client.get("/v2/health/live").json() == {"live": True}
+        assert client.get("/v2/health/ready").status_code == client.get("/ping").status_code == 200
+        said = client.get("/v2/models/echo").json()
+        assert (said["name"], said["versions"]) == ("echo", ["1"])
+        assert said["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+        assert client.get("/v2/models/echo/versions/1/ready").json() == {"name": "echo", "ready": True}
+        got = client.post(INFER, content=body(7), headers={"x-request-id": "mine"})
+        assert got.json()["model_name"] == "echo"
+        assert got.json()["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [7.0, 0.5]}]
+        assert got.headers["mark-answered-by"] == "instance"
+        assert got.headers["x-request-id"] == "mine"
+        assert client.post("/invocations", json=[1.0, 2.0]).json() == [1.0, 2.0]
+        assert 'mark_requests_total{answered_by="instance",code="200"' in client.get("/metrics").text
+        missing = client.post("/v2/models/other/infer", content=body(1))
+        assert missing.status_code == 404
+        assert "the model here is echo" in missing.json()["error"]
+        assert client.get(INFER).status_code == 405
+        assert client.post(INFER, content=body(1), headers={"mark-deadline-ms": "soon"}).status_code == 400
+        short = client.post(INFER, content=body(1), headers={"mark-deadline-ms": "0.001"})
+        assert (short.status_code, list(short.json())) == (504, ["error"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
+    """Each request has one answer: the model's, or a refusal with a time to come back; and no worker stays behind."""
+    with served(folder, "--workers", "2") as (process, url):
+        workers = psutil.Process(process.pid).children()
+        answers = under_load(url, 800, [lambda: process.send_signal(signal.SIGTERM)])
+        assert process.wait(20) == 0
+        statuses = Counter(status for _, status, _ in answers)
+        assert statuses[200] >= 100
+        assert set(statuses) <= {200, 503, 0}, [answer for answer in answers if answer[1] == -1]
+        assert sorted(number for number, _, _ in answers) == list(range(800))
+        assert psutil.wait_procs(workers, timeout=5)[1] == []
+
+
+def test_a_killed_worker_under_load_costs_nobody_the_answer(folder: Path) -> None:
+    """SIGKILL of one of two: what it had is served by the other, and a new one comes."""
+    with served(folder, "--workers", "2") as (process, url):
+        victim = psutil.Process(process.pid).children()[0]
+        answers = under_load(url, 600, [victim.kill])
+        assert Counter(status for _, status, _ in answers) == {200: 600}
+        page = httpx.get(url + "/metrics", trust_env=False).text
+        assert 'mark_worker_losses_total{model="echo",version="1"} 1.0' in page
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
+    """Whom no new worker can answer in time the function has, here a second server."""
+    write_service(folder, slo_ms=400)
+    with (
+        served(folder) as (elsewhere, function),
+        served(folder, "--function", function + "/v2/models/echo", "--function-ms", "20", LOAD_S="1") as (
+            process,
+            url,
+        ),
+    ):
+        (victim,) = psutil.Process(process.pid).children()
+        answers = under_load(url, 600, [victim.kill])
+        assert Counter(status for _, status, _ in answers) == {200: 600}
+        assert Counter(who for _, _, who in answers)["function"] > 0
+        for one in (process, elsewhere):
+            one.send_signal(signal.SIGTERM)
+            assert one.wait(20) == 0
+
+
+def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Path) -> None:
+    """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
+    write_service(folder, slo_ms=500)
+    with served(folder, "--max-batch", "1", SERVICE_S="0.2") as (process, url):
+        answers = under_load(url, 100, [], after=1)
+        statuses = Counter(status for _, status, _ in answers)
+        assert set(statuses) == {200, 429}
+        page = httpx.get(url + "/metrics", trust_env=False).text
+        misses = next(line for line in page.splitlines() if line.startswith("mark_deadline_misses_total"))
+        # A refusal is a miss; of what was admitted hardly any, on a busy machine.
+        assert float(misses.split()[-1]) <= statuses[429] + 0.1 * statuses[200] + 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_versions_share_the_requests_and_answer_by_name(folder: Path) -> None:
+    half = '{ model = "model:Echo", weight = 0.5 }'
+    more = f'[service.versions]\n"1" = {half}\n"2" = {half}\n'
+    write_service(folder, more=more)
+    with served(folder) as (_, url), httpx.Client(base_url=url, trust_env=False) as client:
+        found = Counter(client.post(INFER, content=body(n)).json()["model_version"] for n in range(60))
+        assert set(found) == {"1", "2"}
+        asked = client.post("/v2/models/echo/versions/2/infer", content=body(1)).json()
+        assert asked["model_version"] == "2"
+        assert client.get("/v2/models/echo").json()["versions"] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--host", "0.0.0.0"), "host: other machines can reach this address"),
+        (("--function", "overflow"), "--function-ms: must be said"),
+        (("--tls-cert", "cert.pem"), "--tls-cert and --tls-key: a certificate and its key go together"),
+        (("--instance", "c5.large"), "--instance: no profile of model:Echo on it"),
+        (("--keys", "nowhere"), "nowhere: cannot be read"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line_and_exit_2(folder: Path, options: tuple[str, ...], said: str) -> None:
+    process = start(folder, *options)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    (line,) = errors.splitlines()
+    assert line.startswith("mark: error: ")
+    assert said in line
+
+
+def test_a_model_that_does_not_load_is_one_line_and_exit_2(folder: Path) -> None:
+    """Beside the traceback of the model itself, which its author wants to see."""
+    write_service(folder, model="Broken")
+    process = start(folder)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors.splitlines()[-1] == "mark: error: model: model:Broken: RuntimeError: no weights here"
+
+
+def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
+    """Its profile stands in: the answer takes as long as on that instance."""
+    command = [sys.executable, "-m", "mark.cli.main", "serve", "inception-v3", "--instance", "p2.xlarge", "--port", "0"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        url = address(process)
+        got = httpx.post(url + "/invocations", json={"any": "thing"}, trust_env=False)
+        assert got.json() == {"any": "thing"}
+        assert got.elapsed.total_seconds() >= 0.04  # 43.1 ms
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
