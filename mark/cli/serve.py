@@ -38,6 +38,13 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     what.add_argument(
         "--max-batch", type=_count, default=64, metavar="N", help="without a profile, which says it (default: 64)"
     )
+    what.add_argument(
+        "--hang-s",
+        type=above_zero,
+        default=60.0,
+        metavar="S",
+        help="a worker whose batch takes longer is replaced (default: 60)",
+    )
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--instance", metavar="TYPE", help="whose profile holds here (default: the only one there is)")
     over = parser.add_argument_group("overflow")
@@ -125,6 +132,7 @@ def _serving(args: argparse.Namespace, service: Service) -> Serving:
         most_batch=args.max_batch,
         functions=functions,
         function_s=function_s,
+        hang_s=args.hang_s,
         drain_s=args.drain_s,
         linger_s=args.linger_s,
     )

@@ -29,7 +29,8 @@ KEEP_BYTES = 16 << 20
 # Messages. The bouncer says how much of the calls' arena is in use; the end of the channel is the end of the worker.
 BATCH = struct.Struct("<Q")
 DONE = struct.Struct("<cQd")  # b"D", bytes in use of the replies' arena, service time in seconds
-READY, FAILED = b"R", b"F"  # followed by what is said of the model, in JSON; by one line of text
+LOADED = struct.Struct("<cQ")  # b"R", bytes in use of the replies' arena: one, what is said of the model, in JSON
+FAILED = b"F"  # followed by one line of text
 MESSAGE_BYTES = 65536
 
 Kind: TypeAlias = tuple[Any, ...]  # a call's protocol, content type, accept; a reply's status, content type

@@ -127,6 +127,8 @@ class Bouncer:
 
     A request with a deadline earlier than arrival + RT_max brought it along: it is never admitted where it would miss
     it, and dropped (`take_expired`) once it can't be met. Without such a deadline it is served however late.
+    Times that are learned can be wrong, and who refuses everything learns nothing: with `probe_every_s`, a request that
+    all workers, though idle, are thought too slow for is served once in so many seconds.
     Raises BadInput for numbers that no bouncer can have.
     """
 
@@ -142,6 +144,7 @@ class Bouncer:
         horizon_s: float | None = None,
         max_queued: int = 10_000,
         max_batch_bytes: float = NEVER_S,
+        probe_every_s: float = NEVER_S,
     ) -> None:
         horizon_s = rt_max_s if horizon_s is None else min(horizon_s, rt_max_s)
         for name, value, good in (
@@ -153,6 +156,7 @@ class Bouncer:
             ("workers", workers, workers >= 0),
             ("max_queued", max_queued, max_queued >= 1),
             ("max_batch_bytes", max_batch_bytes, max_batch_bytes > 0),
+            ("probe_every_s", probe_every_s, probe_every_s > 0.0),
         ):
             if not good:
                 raise BadInput("no bouncer can have this", name, value)
@@ -168,6 +172,7 @@ class Bouncer:
         self._asked_window_s = window_s
         self._max_batch_bytes = max_batch_bytes
         self._room = max_queued
+        self._probe_every_s, self._probe_s = probe_every_s, -NEVER_S if probe_every_s < NEVER_S else NEVER_S
         self._until_s = NEVER_S  # when a drain must be over
         # Where functions are slower than RT_max batches fill, whatever was promised.
         self._keeps_promises = promised_s(horizon_s, function_s) < NEVER_S
@@ -184,6 +189,15 @@ class Bouncer:
         self._read_times()
 
     # Requests
+
+    def promise(self, horizon_s: float) -> None:
+        """From now on promise an answer within so long, at most RT_max; what was promised stays."""
+        self._horizon_s = min(horizon_s, self._rt_max_s)
+
+    @property
+    def keeps_promises(self) -> bool:
+        """Is nobody admitted who would be late? False where functions are slower than RT_max: then batches fill."""
+        return self._keeps_promises
 
     def offer(self, request: Request, now_s: float) -> int:
         """Admission: INSTANCE (it is queued here), FUNCTION or REJECT (the caller's business; see `reason`).
@@ -204,7 +218,11 @@ class Bouncer:
                 return REJECT
             if self.queued >= self._room:
                 return self._elsewhere(DRAINING if self._room == 0 else QUEUE_FULL, deadline_s - now_s, own)
-        return self._decide(request, size, now_s, deadline_s, own, True)
+        where = self._decide(request, size, now_s, deadline_s, own, True)
+        if where != INSTANCE and now_s >= self._probe_s and not own and self._idle == self.workers > 0 == self.queued:
+            self._probe_s = now_s + self._probe_every_s
+            where = self._decide(request, size, now_s, now_s + _WHENEVER_S, True, False)
+        return where
 
     def retry_after_s(self, now_s: float) -> float:
         """When a request might be admitted that isn't now: as soon as the queue is short enough, at most a minute."""

@@ -53,11 +53,12 @@ class HttpFunctions:
     async def _post(self, call: Call) -> Reply:
         if call.protocol != self._protocol:
             raise Unsuitable(f"{self._url} speaks {self._protocol}, not {call.protocol}")
-        headers = {"content-type": call.content_type or "application/json"}
+        # As bytes: clients choose them, and httpx fails for texts that are not ASCII.
+        headers = {b"content-type": (call.content_type or "application/json").encode("latin-1")}
         if call.accept:
-            headers["accept"] = call.accept
+            headers[b"accept"] = call.accept.encode("latin-1")
         if call.json_bytes is not None:
-            headers[_LENGTH] = str(call.json_bytes)
+            headers[_LENGTH.encode()] = b"%d" % call.json_bytes
         try:
             answer = await self._client.post(self._url, content=bytes(call.body), headers=headers)
         except httpx.HTTPError as error:
@@ -65,7 +66,7 @@ class HttpFunctions:
         status = answer.status_code
         if status in (429, 503):
             after = answer.headers.get("retry-after", "")
-            raise Throttled(float(after) if after.isdigit() else 1.0)
+            raise Throttled(float(after) if after.isdecimal() else 1.0)
         if status == 413:
             raise Unsuitable(f"{self._url}: status {status}")
         if status not in _OF_THE_MODEL:
@@ -75,7 +76,7 @@ class HttpFunctions:
             status,
             answer.headers.get("content-type", "application/json"),
             answer.content,
-            int(length) if length.isdigit() else None,
+            int(length) if length.isdecimal() else None,
         )
 
 

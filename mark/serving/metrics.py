@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
+
+if TYPE_CHECKING:
+    from mark.serving.http import Counts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 # From half a millisecond to a minute, so that any RT_max lies within a factor of 1.6 of a bound.
@@ -66,13 +70,21 @@ class ModelMetrics:
         self.n_batch = 0
 
 
+class Door(Protocol):
+    """What is read of `mark.serving.http.HttpServer`."""
+
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def connections(self) -> Sized: ...
+
+
 class Metrics(Collector):
-    """The page of a whole process."""
+    """The page of a whole process; `door` is its HTTP door."""
 
     def __init__(self) -> None:
         self.models: list[ModelMetrics] = []
-        self.clients_gone = 0  # answers that nobody was there to take
-        self.connections = 0
+        self.door: Door | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -127,9 +139,20 @@ class Metrics(Collector):
         yield from counters.values()
         yield from gauges.values()
         yield from histograms.values()
-        gone = CounterMetricFamily("mark_clients_gone", "Answers that no client was there to take.")
-        gone.add_metric((), self.clients_gone)
-        yield gone
-        connections = GaugeMetricFamily("mark_connections", "Open connections.")
-        connections.add_metric((), self.connections)
-        yield connections
+        if self.door is not None:
+            yield from _of_door(self.door)
+
+
+def _of_door(door: Door) -> Iterator[Metric]:
+    counts = door.counts
+    yield CounterMetricFamily("mark_clients_gone", "Answers that no client was there to take.", counts.dropped_answers)
+    yield CounterMetricFamily("mark_cut", "Connections cut because a client did not take its answers.", counts.cut)
+    yield GaugeMetricFamily("mark_connections", "Open connections.", len(door.connections))
+    refused = CounterMetricFamily(
+        "mark_door_refused",
+        "Refused by the HTTP door itself: malformed, too large, too slow, no key.",
+        labels=("code",),
+    )
+    for status, count in sorted(counts.refused.items()):
+        refused.add_metric((str(status),), count)
+    yield refused

@@ -10,6 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from mark.models.call import Call, Reply
@@ -18,10 +20,11 @@ from mark.rules.admission import INSTANCE as HERE
 from mark.rules.admission import NEVER_S, in_time
 from mark.serving.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Batch, Bouncer
 from mark.serving.breaker import Breaker
-from mark.serving.errors import refusal
+from mark.serving.errors import error_reply, refusal
 from mark.serving.functions import Functions, FunctionsFailed, Throttled, Unsuitable
 from mark.serving.metrics import ModelMetrics
 from mark.serving.request import FUNCTION, INSTANCE, NOBODY, Request
+from mark.serving.tuning import Horizon
 
 _LOG = logging.getLogger("mark.serving")
 
@@ -61,6 +64,7 @@ class Replica:
         self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
         self.served: Served | None = None
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
+        self._horizon = Horizon(rt_max_s)
         self._workers: WorkerPool | None = None
         self._batches: dict[int, Batch] = {}  # by worker
         self._idle: list[int] = []
@@ -131,15 +135,22 @@ class Replica:
         if self.served is not None:
             self.served(batch, service_s)
         by_status, latency, wait = metrics.requests, metrics.latency_s.observe, metrics.wait_s.observe
+        late = 0
         for request, reply in zip(batch.requests, replies, strict=True):
             latency_s = now_s - request.arrived_s
             latency(latency_s)
             wait(batch.started_s - request.arrived_s)
             if not in_time(latency_s, self._rt_max_s):
-                metrics.deadline_misses += 1
+                late += 1
             by_status[INSTANCE, reply.status] += 1
             self._held_bytes -= len(request.call.body)
-            request.answer(request, reply, INSTANCE)
+            try:
+                request.answer(request, reply, INSTANCE)
+            except Exception:  # the others in the batch have answers, too
+                self._unanswered(request)
+        metrics.deadline_misses += late
+        if self.bouncer.keeps_promises:
+            self.bouncer.promise(self._horizon.answered(len(batch.requests), late))
         if self._settled is not None:
             self._settle()
 
@@ -148,10 +159,12 @@ class Replica:
         self.metrics.workers_ready -= 1
         self.metrics.worker_losses += 1
         batch = self._batches.pop(worker_id, None)
-        if batch is None:
-            self._idle.remove(worker_id)
-        else:
+        if batch is not None:
             self.metrics.retries += len(batch.requests)
+        elif worker_id in self._idle:
+            self._idle.remove(worker_id)
+        else:  # a drain gave its batch up
+            return
         now_s = self._now()
         stranded = self.bouncer.worker_down(now_s, now_s + back_in_s, batch)
         for request in stranded.overflow:
@@ -177,6 +190,7 @@ class Replica:
         self._batches.clear()
         if self._calls:
             await asyncio.wait(self._calls, timeout=self._rt_max_s)
+        self._functions = None  # who still comes hears "no" at once
         for call in self._calls:
             call.cancel()
         if self._calls:
@@ -226,6 +240,8 @@ class Replica:
                 self._timer.cancel()
             self._timer_s = due_s
             self._timer = self._loop.call_later(max(0.0, due_s - now_s), self._window_over) if due_s < NEVER_S else None
+        if self._settled is not None:
+            self._settle()
 
     def _window_over(self) -> None:
         self._timer, self._timer_s = None, NEVER_S
@@ -248,10 +264,13 @@ class Replica:
         self.metrics.overflow[reason] += 1
         task = self._loop.create_task(self._call(self._functions, request, period))
         self._calls.add(task)
-        task.add_done_callback(self._called)
+        task.add_done_callback(partial(self._called, request, period))
 
-    def _called(self, task: asyncio.Task[None]) -> None:
+    def _called(self, request: Request, period: int, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
+        if task.cancelled():  # by a drain, perhaps before it began
+            self._breaker.undecided(period)
+            self._refuse(request, "late")
         if self._settled is not None:
             self._settle()
 
@@ -262,7 +281,7 @@ class Replica:
             own_s = request.deadline_s - self._now()
             asked = request.deadline_s < request.arrived_s + self._rt_max_s
             timeout_s = min(self._function_timeout_s, own_s) if asked else self._function_timeout_s
-            replies = await functions.call([request.call], max(timeout_s, 1e-3))
+            (reply,) = await functions.call([request.call], max(timeout_s, 1e-3))
         except Throttled as error:
             reason, asked_s = "throttled", error.retry_after_s
         except Unsuitable as error:
@@ -271,8 +290,6 @@ class Replica:
         except FunctionsFailed as error:
             _LOG.warning("function: %s", error, extra={"request_id": request.id})
             reason = "late" if self._now() >= request.deadline_s else "functions"
-        except asyncio.CancelledError:
-            reason, asked = "late", True
         except Exception:
             _LOG.exception("the adapter of functions failed", extra={"request_id": request.id})
         else:
@@ -284,9 +301,7 @@ class Replica:
             self.metrics.latency_s.observe(latency_s)
             if not in_time(latency_s, self._rt_max_s):
                 self.metrics.deadline_misses += 1
-            self.metrics.requests[FUNCTION, replies[0].status] += 1
-            self._held_bytes -= len(request.call.body)
-            request.answer(request, replies[0], FUNCTION)
+            self._answer(request, reply, FUNCTION)
             return
         if reason == OVERLOADED or (asked and reason == "late"):
             self._breaker.undecided(period)  # the call was at fault, or its client in a hurry
@@ -298,7 +313,18 @@ class Replica:
     def _refuse(self, request: Request, reason: str) -> None:
         self.metrics.refused[reason] += 1
         self.metrics.deadline_misses += 1
-        reply = refusal(reason)
-        self.metrics.requests[NOBODY, reply.status] += 1
+        self._answer(request, refusal(reason), NOBODY)
+
+    def _answer(self, request: Request, reply: Reply, who: str) -> None:
+        self.metrics.requests[who, reply.status] += 1
         self._held_bytes -= len(request.call.body)
-        request.answer(request, reply, NOBODY)
+        try:
+            request.answer(request, reply, who)
+        except Exception:
+            self._unanswered(request)
+
+    def _unanswered(self, request: Request) -> None:
+        """Its answer could not be said, or what is told of answers failed: nobody else must suffer from that."""
+        _LOG.exception("an answer failed", extra={"request_id": request.id})
+        with suppress(Exception):  # most likely it has its answer
+            request.answer(request, error_reply(500, "internal error"), NOBODY)

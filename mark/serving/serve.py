@@ -56,7 +56,8 @@ class Serving:
     """What is served, and how. Times in seconds.
 
     `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
-    (self-tuning). `function_s` is what a warm function takes; it counts only with `functions`.
+    (self-tuning). `function_s` is what a warm function takes; it counts only with `functions`. A batch that takes
+    longer than `hang_s` costs its worker process its life.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Serving:
     function_timeout_s: float = 30.0
     most_batch: int = 64
     max_queued: int = 10_000
+    hang_s: float = 60.0
     drain_s: float = 30.0
     linger_s: float = 0.0
     loader: str = "mark.serving.worker:load"
@@ -117,6 +119,7 @@ class Bay:
         )
         admit = doors.auth.admit if doors.auth is not None else None
         self.http = HttpServer(self.server.handle, doors.limits, admit=admit)
+        self.metrics.door = self.http
         self.grpc = _grpc_door(self.server, doors)
         self._background: set[asyncio.Task[None]] = set()
 
@@ -139,6 +142,7 @@ class Bay:
             workers=0,
             function_s=serving.function_s if serving.functions is not None else NEVER_S,
             max_queued=serving.max_queued,
+            probe_every_s=max(1.0, serving.rt_max_s),
         )
         metrics = ModelMetrics(serving.name, version)
         self.metrics.models.append(metrics)
@@ -177,6 +181,7 @@ class Bay:
             on_lost=replica.worker_lost,
             on_failed=failed,
             threads=serving.threads,
+            hang_s=serving.hang_s,
             name=serving.name,
             version=version,
             loader=serving.loader,

@@ -120,7 +120,7 @@ class Server:
     ) -> None:
         """Offer a call of any door. Its answer says where it came from; a malformed deadline is refused at once."""
         request_id = headers.get(b"x-request-id")
-        if request_id is None or len(request_id) > _LONGEST_ID:
+        if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1
             identity = f"{self._id_prefix}-{self._ids:x}"
         else:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from mark.domain.errors import MarkError
 from mark.models.call import Call, Reply
-from mark.serving.arena import BATCH, DONE, FAILED, MESSAGE_BYTES, READY, Arena
+from mark.serving.arena import BATCH, DONE, FAILED, LOADED, MESSAGE_BYTES, Arena
 
 Answer = Callable[[Sequence[Call]], list[Reply]]
 
@@ -58,8 +58,9 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGTERM, lambda *_: _hear_no_more(channel))
-        channel.send((READY + loaded.said)[:MESSAGE_BYTES])
-        _serve(channel, Arena(int(calls_fd)), Arena(int(replies_fd)), loaded.answer)
+        replies_arena = Arena(int(replies_fd))
+        channel.send(LOADED.pack(b"R", replies_arena.write_replies([Reply(200, "application/json", loaded.said)])))
+        _serve(channel, Arena(int(calls_fd)), replies_arena, loaded.answer)
 
 
 def load(reference: str, search: Path, name: str, version: str) -> Loaded:

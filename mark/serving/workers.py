@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from mark.models.call import Call, Reply
-from mark.serving.arena import BATCH, DONE, FAILED, KEEP_BYTES, MESSAGE_BYTES, READY, Arena, Malformed
+from mark.serving.arena import BATCH, DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, Arena, Malformed
 
 # A process that closed its channel has ended, or is about to.
 ENDING_S = 0.5
@@ -91,8 +91,13 @@ class Workers:
         process = self._processes.get(worker)
         if process is None or not process.ready or process.batch or not calls:
             raise RuntimeError(f"worker {worker} can take no batch now, or the batch is empty")
-        size = process.calls.write_calls(calls)
-        process.batch, process.large, process.since_s = len(calls), size > KEEP_BYTES, self._loop.time()
+        process.batch, process.since_s = len(calls), self._loop.time()
+        try:
+            size = process.calls.write_calls(calls)
+        except (OSError, MemoryError) as error:
+            self._condemn(process, f"there is no memory for its batch: {error}")
+            return
+        process.large = size > KEEP_BYTES
         with suppress(ConnectionError):  # it has just died: on_lost follows
             process.channel.send(BATCH.pack(size))
 
@@ -144,8 +149,8 @@ class Workers:
             message = b""
         if len(message) == DONE.size and process.batch:
             self._done(worker, process, message)
-        elif message.startswith(READY) and not process.ready:
-            self._ready(worker, process, message[1:])
+        elif len(message) == LOADED.size and not process.ready:
+            self._ready(worker, process, message)
         elif message.startswith(FAILED):
             process.reason = message[1:].decode(errors="replace")
         elif message:
@@ -172,14 +177,19 @@ class Workers:
         process.batch = self._losses[worker] = 0
         self._on_done(worker, replies, service_s)
 
-    def _ready(self, worker: int, process: _Process, said: bytes) -> None:
+    def _ready(self, worker: int, process: _Process, message: bytes) -> None:
+        try:
+            (said,) = process.replies.read_replies(LOADED.unpack(message)[1])
+        except (Malformed, ValueError) as error:
+            self._condemn(process, f"sent what is no answer: {error}")
+            return
         now_s = self._loop.time()
         process.load_s = now_s - process.since_s
         process.ready, process.since_s = True, now_s
         self._was_ready, self._failed_loads = True, 0
         process.timer.cancel()
         self._watch(process)
-        self._on_ready(worker, process.load_s, said)
+        self._on_ready(worker, process.load_s, bytes(said.body))
 
     def _watch(self, process: _Process) -> None:
         """One timer for a process, not for a batch: it looks when the present work would be overdue."""

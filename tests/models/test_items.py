@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.models.call import Call
-from mark.models.items import items_in
+from mark.models.items import MOST_ITEMS, items_in
 from tests.models.calls import Echo, oip, one, sagemaker, tensor
 
 
@@ -45,6 +45,7 @@ def _npy(array: np.ndarray) -> bytes:
         (sagemaker(b"1,2\n3,4\n\n", "text/csv; charset=utf-8"), 2),
         (sagemaker(b"1,2\r\n3,4", "Text/CSV"), 2),
         (sagemaker(b"", "text/csv"), 1),
+        (sagemaker(b"1\n" * (2 * MOST_ITEMS), "text/csv"), MOST_ITEMS),
         (sagemaker(_npy(np.zeros((6, 2))), "application/x-npy"), 6),
         (sagemaker(_npy(np.zeros(())), "application/x-npy"), 1),
         (sagemaker(b"junk", "application/x-npy"), 1),

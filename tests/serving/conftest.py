@@ -66,7 +66,7 @@ class Doors(NamedTuple):
     grpc: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: other files look for processes that were left behind
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     """A service "plain": version 1 doubles, others answer whoever names them."""
     with serving(tmp_path_factory.mktemp("plain")) as (_, doors, _):

@@ -32,6 +32,8 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
         tell(where + ".looked")
         if not found:
             raise FileNotFoundError(where)
+    if what == "says":
+        return Loaded(answer, b'"' + b"x" * int(where) + b'"')
     return Loaded(answer)
 
 

@@ -671,3 +671,28 @@ class Life(RuleBasedStateMachine):
 
 Life.TestCase.settings = settings(RELAXED, max_examples=100, stateful_step_count=50)
 test_life = Life.TestCase
+
+
+def test_times_that_refuse_everything_are_tried_anew_now_and_then() -> None:
+    """By one request at a time, of an idle instance, that brought no deadline of its own; and only where asked for."""
+    slow = FixedTimes([0.0, 5.0])
+
+    def asked(arrived_s: float, own_s: float = 1.0) -> Request:
+        call = Call("oip", "", b"")
+        return Request(call, 1, arrived_s, arrived_s + own_s, lambda *_: None)
+
+    never, probing = Bouncer(slow, rt_max_s=1.0), Bouncer(slow, rt_max_s=1.0, probe_every_s=10.0)
+    assert never.offer(asked(0.0), 0.0) == REJECT
+    assert probing.offer(asked(0.0, 0.5), 0.0) == REJECT
+    assert probing.offer(asked(0.0), 0.0) == INSTANCE
+    assert probing.offer(asked(0.0), 0.0) == REJECT  # one waits
+    batch = probing.next_batch(0.0)
+    assert batch is not None
+    assert probing.offer(asked(11.0), 11.0) == REJECT  # one runs
+    probing.finished(batch, 12.0)
+    assert probing.offer(asked(12.0), 12.0) == INSTANCE
+    batch = probing.next_batch(12.0)
+    assert batch is not None
+    probing.finished(batch, 13.0)
+    assert probing.offer(asked(21.9), 21.9) == REJECT
+    assert probing.offer(asked(22.0), 22.0) == INSTANCE

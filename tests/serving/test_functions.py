@@ -224,11 +224,11 @@ def test_a_close_ends_what_is_under_way_and_is_for_good(world: World) -> None:
 # Another server
 
 
-def answered(response: httpx.Response, call: Call | None = None) -> Reply:
-    """What becomes of a response to the one call, or to an empty one."""
+def answered(response: httpx.Response, call: Call | None = None, seen: list[httpx.Request] | None = None) -> Reply:
+    """What becomes of a response to the one call, or to an empty one; requests made are added to `seen`."""
+    seen = [] if seen is None else seen
 
     async def main() -> Reply:
-        seen: list[httpx.Request] = []
         transport = httpx.MockTransport(lambda request: seen.append(request) or response)  # type: ignore[func-returns-value]
         functions = HttpFunctions("http://there/v2/models/m", transport=transport)
         try:
@@ -243,6 +243,18 @@ def answered(response: httpx.Response, call: Call | None = None) -> Reply:
 def test_binary_tensors_keep_the_length_of_their_json() -> None:
     response = httpx.Response(200, content=b"{}abc", headers={"inference-header-content-length": "2"})
     assert answered(response) == Reply(200, "application/json", b"{}abc", 2)
+
+
+def test_what_a_client_says_of_its_body_is_passed_on_as_it_is() -> None:
+    """Also where it is no ASCII: that is the model's business, and no failure of the function."""
+    response = httpx.Response(200, content=b"{}", headers=[(b"inference-header-content-length", b"\xb2")])
+    call = Call("oip", "text/é", b"x", 1, "text/ü")
+    seen: list[httpx.Request] = []
+    assert answered(response, call, seen) == Reply(200, "application/json", b"{}")
+    (request,) = seen
+    headers = dict(request.headers.raw)
+    assert (headers[b"content-type"], headers[b"accept"]) == (b"text/\xe9", b"text/\xfc")
+    assert headers[b"inference-header-content-length"] == b"1"
 
 
 @pytest.mark.parametrize("status", [200, 400, 415, 422, 500])

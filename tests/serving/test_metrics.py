@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from mark.serving.http import HttpServer
 from mark.serving.metrics import ITEMS, Histogram, Metrics, ModelMetrics
 
 
@@ -35,7 +36,9 @@ def test_the_page_says_what_was_counted() -> None:
     one.queued, one.workers_ready = 7, 2
     one.latency_s.observe(0.02)
     one.batch_items.observe(8.0)
-    metrics.clients_gone = 5
+    metrics.door = HttpServer(lambda exchange: None)
+    metrics.door.counts.dropped_answers, metrics.door.counts.cut = 5, 6
+    metrics.door.counts.refuse(401)
     found = samples(metrics.page())
     of = (("model", "echo"), ("version", "2"))
     by_instance = tuple(sorted((("answered_by", "instance"), ("code", "200"), *of)))
@@ -49,6 +52,9 @@ def test_the_page_says_what_was_counted() -> None:
     assert found["mark_latency_seconds_sum", of] == 0.02
     assert found["mark_batch_items_bucket", tuple(sorted((*of, ("le", "8.0"))))] == 1.0
     assert found["mark_clients_gone_total", ()] == 5.0
+    assert found["mark_cut_total", ()] == 6.0
+    assert found["mark_connections", ()] == 0.0
+    assert found["mark_door_refused_total", (("code", "401"),)] == 1.0
 
 
 def test_two_versions_are_kept_apart() -> None:

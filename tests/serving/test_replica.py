@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from mark.models.call import Reply
 from mark.rules.admission import NEVER_S
 from mark.serving.bouncer import Bouncer, FixedTimes
 from mark.serving.breaker import FIRST_S, MOST_FAILURES
-from mark.serving.errors import REASONS, refusal, retry_after
+from mark.serving.errors import REASONS, error_reply, refusal, retry_after
 from mark.serving.functions import FunctionsFailed, Throttled, Unsuitable
 from mark.serving.metrics import ModelMetrics
 from mark.serving.replica import Replica
-from mark.serving.request import FUNCTION, INSTANCE, NOBODY
+from mark.serving.request import FUNCTION, INSTANCE, NOBODY, Request
 from tests.serving.fakes import Answers, FakeFunctions, FakeWorkers
 
 RT_MAX_S = 1.0
@@ -24,13 +26,21 @@ SERVICE_S = 0.4  # of any batch: two in a row fit, three do not
 class Bench:
     """A replica with its fakes and a clock."""
 
-    def __init__(self, *, workers: int = 1, functions: bool = True, n_batch: int = 1, **limits: int) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int = 1,
+        functions: bool = True,
+        n_batch: int = 1,
+        service_s: float = SERVICE_S,
+        **limits: int,
+    ) -> None:
         self.now_s = 0.0
         self.functions = FakeFunctions() if functions else None
         self.workers, self.answers = FakeWorkers(), Answers()
         self.metrics = ModelMetrics("m", "1")
         bouncer = Bouncer(
-            FixedTimes([0.0] + [SERVICE_S] * n_batch),
+            FixedTimes([0.0] + [service_s] * n_batch),
             rt_max_s=RT_MAX_S,
             workers=0,
             function_s=0.2 if functions else NEVER_S,
@@ -154,6 +164,21 @@ async def test_no_more_calls_at_once_than_allowed() -> None:
     bench.functions.held.set()
     await turns()
     assert bench.made_by == {"a": FUNCTION, "b": FUNCTION, "c": NOBODY}
+
+
+@on_a_loop
+async def test_who_was_late_makes_the_next_promise_shorter() -> None:
+    """Two fit just into RT_max by the profile; once the second was late, less of RT_max is promised."""
+    bench = Bench(functions=False, service_s=0.495)
+    bench.offer("a", "b")
+    await turns()
+    bench.now_s = 0.4
+    bench.done()
+    await turns()
+    bench.now_s = 1.3  # predicted for 0.8
+    bench.done()
+    bench.offer("c", "d")
+    assert bench.answers.by_id["d"][::2] == (429, NOBODY)
 
 
 @on_a_loop
@@ -296,15 +321,59 @@ async def test_calls_that_fail_by_themselves_say_nothing_of_functions() -> None:
     assert bench.functions is not None
     for number in range(2 * MOST_FAILURES):
         bench.functions.error = Unsuitable("too large") if number % 2 else FunctionsFailed("no answer in time")
-        bench.now_s += 1.0
-        bench.offer(f"own fault {number}", deadline_s=None if number % 2 else bench.now_s + 0.5)
-        bench.now_s += 0.6
+        # All within less than FIRST_S: nobody is let through as a probe.
+        bench.offer(f"own fault {number}", deadline_s=None if number % 2 else bench.now_s + 0.25)
+        bench.now_s += 0.25 if number % 2 == 0 else 0.0
         await turns()
     assert bench.metrics.refused == {"overloaded": MOST_FAILURES, "late": MOST_FAILURES}
     bench.functions.error = None
     bench.offer("next")
     await turns()
     assert bench.made_by["next"] == FUNCTION
+
+
+@on_a_loop
+async def test_while_one_request_finds_out_others_are_refused_as_if_there_were_no_functions() -> None:
+    bench = Bench(workers=0)
+    assert bench.functions is not None
+    bench.functions.error = FunctionsFailed("broken")
+    for number in range(MOST_FAILURES):
+        bench.offer(f"failed {number}")
+        await turns()
+    bench.now_s = FIRST_S
+    bench.functions.held = asyncio.Event()
+    bench.offer("probe")
+    await turns()
+    bench.offer("meanwhile")
+    assert bench.metrics.refused == {"functions": MOST_FAILURES, "no_worker": 1}
+    bench.functions.held.set()
+    await turns()
+
+
+@on_a_loop
+async def test_whoever_waits_longer_than_promised_is_a_miss() -> None:
+    """By a worker, by a function, or for nothing; and nobody is one twice."""
+    bench = Bench()
+    assert bench.functions is not None
+    bench.functions.held = asyncio.Event()
+    bench.offer("a", "b", "by function")
+    await turns()
+    bench.now_s = RT_MAX_S
+    bench.done()  # just in time
+    await turns()
+    assert bench.metrics.deadline_misses == 0
+    bench.now_s = RT_MAX_S + 0.1
+    bench.done()
+    assert bench.metrics.deadline_misses == 1
+    bench.functions.held.set()
+    await turns()
+    assert bench.metrics.deadline_misses == 2
+    bench.functions.error = FunctionsFailed("broken")
+    await asyncio.wait_for(bench.replica.drain(until_s=5.0), 5.0)
+    bench.offer("refused")
+    assert bench.metrics.deadline_misses == 3
+    assert (bench.metrics.wait_s.total, sum(bench.metrics.wait_s.counts)) == (RT_MAX_S, 2)  # of b, behind a
+    assert sum(bench.metrics.latency_s.counts) == 3
 
 
 @on_a_loop
@@ -347,13 +416,145 @@ async def test_a_drain_without_functions_refuses_what_it_cannot_finish() -> None
     assert {i: a[::2] for i, a in bench.answers.by_id.items()} == {"a": (503, NOBODY), "b": (503, NOBODY)}
 
 
+@on_a_loop
+async def test_a_drain_does_not_wait_for_a_worker_that_is_gone() -> None:
+    """With its last batch refused there is nothing to wait for, however long the drain may take."""
+    bench = Bench(functions=False)
+    bench.offer("a")
+    await turns()
+    drained = asyncio.ensure_future(bench.replica.drain(until_s=1e3))
+    await turns()
+    bench.replica.worker_lost(0, "killed", NEVER_S)
+    await asyncio.wait_for(drained, 5.0)
+    assert bench.answers.by_id["a"][::2] == (503, NOBODY)
+
+
+@on_a_loop
+async def test_a_worker_lost_with_a_batch_that_a_drain_gave_up_is_only_counted() -> None:
+    bench = Bench(functions=False)
+    bench.offer("a")
+    await turns()
+    await asyncio.wait_for(bench.replica.drain(until_s=0.0), 5.0)
+    bench.replica.worker_lost(0, "did not end in time", NEVER_S)
+    assert (bench.metrics.worker_losses, bench.metrics.workers_ready, bench.metrics.retries) == (1, 0, 0)
+    assert bench.made_by == {"a": NOBODY}
+
+
+@on_a_loop
+async def test_an_answer_after_its_batch_was_given_up_is_nobodys() -> None:
+    bench = Bench()
+    bench.offer("a")
+    await turns()
+    await asyncio.wait_for(bench.replica.drain(until_s=0.0), 5.0)
+    bench.done()
+    assert bench.made_by == {"a": FUNCTION}
+    assert bench.metrics.requests == {(FUNCTION, 200): 1}
+
+
+@on_a_loop
+async def test_a_function_that_has_it_may_finish_after_the_drains_time() -> None:
+    bench = Bench()
+    assert bench.functions is not None
+    bench.functions.held = asyncio.Event()
+    bench.offer("a")
+    await turns()
+    drained = asyncio.ensure_future(bench.replica.drain(until_s=0.0))
+    await turns(50)
+    bench.functions.held.set()
+    await asyncio.wait_for(drained, 5.0)
+    assert bench.made_by == {"a": FUNCTION}
+
+
+@on_a_loop
+async def test_after_a_drain_nobody_begins_to_wait_for_a_function() -> None:
+    bench = Bench()
+    await asyncio.wait_for(bench.replica.drain(until_s=5.0), 5.0)
+    bench.offer("late")
+    assert bench.answers.by_id["late"][::2] == (503, NOBODY)
+    assert bench.metrics.refused == {"draining": 1}
+
+
+@on_a_loop
+async def test_a_call_that_is_cancelled_before_it_began_is_still_answered() -> None:
+    bench = Bench(workers=0)
+    bench.offer("a")
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await turns()
+    assert bench.answers.by_id["a"][::2] == (504, NOBODY)
+    assert bench.functions is not None
+    assert bench.functions.calls == []
+
+
+@on_a_loop
+async def test_a_probe_that_is_cancelled_makes_room_for_another() -> None:
+    bench = Bench(workers=0)
+    assert bench.functions is not None
+    bench.functions.error = FunctionsFailed("broken")
+    for number in range(MOST_FAILURES):
+        bench.offer(f"failed {number}")
+        await turns()
+    bench.functions.error = None
+    bench.now_s = FIRST_S
+    bench.offer("probe")
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await turns()
+    bench.offer("next")
+    await turns()
+    assert (bench.made_by["probe"], bench.made_by["next"]) == (NOBODY, FUNCTION)
+
+
+@on_a_loop
+async def test_a_function_that_answers_with_nothing_has_failed() -> None:
+    bench = Bench(workers=0)
+    assert bench.functions is not None
+    bench.functions.silent = True
+    bench.offer("a")
+    await turns()
+    assert bench.answers.by_id["a"][::2] == (503, NOBODY)
+
+
+@on_a_loop
+async def test_one_answer_that_fails_costs_only_itself() -> None:
+    """Its client hears of an error, everybody else of the batch and of the refused is answered."""
+    bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
+    broken = bench.answers.request("a", 0.0, RT_MAX_S)
+    heard: list[int] = []
+
+    def unsayable(request: Request, reply: Reply, who: str) -> None:
+        heard.append(reply.status)
+        if len(heard) == 1:
+            raise UnicodeEncodeError("utf-8", "", 0, 1, "surrogates")
+
+    broken.answer = unsayable
+    bench.replica.offer(broken)
+    bench.offer("b", "c")
+    await turns()
+    bench.done()
+    assert heard == [200, 500]
+    assert bench.made_by == {"b": INSTANCE, "c": INSTANCE}
+    heard.clear()
+    bench.now_s = 10.0
+    bench.replica.offer(broken)  # too late for anything
+    assert heard == [429, 500]
+    bench.offer("d", "e", "f")
+    await turns()
+    bench.done()
+    assert set(bench.made_by.values()) == {INSTANCE}
+
+
 def test_every_reason_has_a_status_and_a_text() -> None:
     for reason in REASONS:
         reply = refusal(reason)
         assert reply.status in (413, 429, 503, 504)
-        assert reply.body.startswith(b'{"error": "')
+        assert bytes(reply.body).startswith(b'{"error": "')
     with pytest.raises(KeyError):
         refusal("because")
+
+
+def test_an_error_is_json_whatever_stands_in_it() -> None:
+    assert json.loads(bytes(error_reply(404, 'nothing at /a"b\\c').body)) == {"error": "nothing at /a'b/c"}
 
 
 def test_nobody_is_told_to_come_back_at_once() -> None:

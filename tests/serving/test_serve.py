@@ -154,7 +154,10 @@ def test_it_answers_by_both_protocols_and_says_who_it_is(folder: Path) -> None:
         assert got.headers["mark-answered-by"] == "instance"
         assert got.headers["x-request-id"] == "mine"
         assert client.post("/invocations", json=[1.0, 2.0]).json() == [1.0, 2.0]
-        assert 'mark_requests_total{answered_by="instance",code="200"' in client.get("/metrics").text
+        page = client.get("/metrics").text
+        assert 'mark_requests_total{answered_by="instance",code="200"' in page
+        assert "mark_connections 1.0\n" in page
+        assert len(client.post(INFER, content=body(7), headers={"x-request-id": ""}).headers["x-request-id"]) > 8
         missing = client.post("/v2/models/other/infer", content=body(1))
         assert missing.status_code == 404
         assert "the model here is echo" in missing.json()["error"]
@@ -177,6 +180,18 @@ def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
         assert set(statuses) <= {200, 503, 0}, [answer for answer in answers if answer[1] == -1]
         assert sorted(number for number, _, _ in answers) == list(range(800))
         assert psutil.wait_procs(workers, timeout=5)[1] == []
+
+
+def test_before_it_drains_it_serves_on_for_as_long_as_was_said(folder: Path) -> None:
+    """So that a load balancer, which is told at once, can look elsewhere."""
+    with served(folder, "--linger-s", "1.5") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
+        process.send_signal(signal.SIGTERM)
+        while client.get("/v2/health/ready").status_code == 200:
+            pass
+        assert client.get("/ping").status_code == 503
+        assert client.get("/v2/models/echo/ready").status_code == 503
+        assert client.post(INFER, content=body(1)).status_code == 200
+        assert process.wait(20) == 0
 
 
 def test_a_killed_worker_under_load_costs_nobody_the_answer(folder: Path) -> None:
@@ -210,6 +225,15 @@ def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
             assert one.wait(20) == 0
 
 
+def test_a_worker_that_hangs_is_replaced_after_the_time_that_was_said(folder: Path) -> None:
+    with served(folder, "--hang-s", "0.4") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
+        (worker,) = psutil.Process(process.pid).children()
+        worker.suspend()
+        assert client.post(INFER, content=body(1), timeout=20.0).status_code in (200, 503)  # 503: no time is left
+        assert not worker.is_running()
+        assert client.post(INFER, content=body(2), timeout=20.0).status_code == 200
+
+
 def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Path) -> None:
     """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
     write_service(folder, slo_ms=500)
@@ -223,6 +247,18 @@ def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Pat
         assert float(misses.split()[-1]) <= statuses[429] + 0.1 * statuses[200] + 2
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_a_slow_first_batch_does_not_shut_the_door_for_good(folder: Path) -> None:
+    """A model that prepares itself when it is first asked: slower than RT_max once, and fast from then on."""
+    (folder / "lazy.py").write_text(
+        "import time\nimport mark\n\n@mark.model\nclass Lazy:\n    ready = False\n\n    def predict(self, batch):\n"
+        "        if not self.ready:\n            time.sleep(0.5)\n        self.ready = True\n        return batch\n"
+    )
+    service = (folder / "echo.toml").read_text()
+    (folder / "echo.toml").write_text(service.replace("model:Echo", "lazy:Lazy").replace("2000", "300"))
+    with served(folder) as (_, url), httpx.Client(base_url=url, trust_env=False) as client:
+        assert [client.post("/invocations", json=n).status_code for n in range(4)] == [200] * 4
 
 
 def test_versions_share_the_requests_and_answer_by_name(folder: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 import select
 import signal
 import subprocess
@@ -35,6 +36,7 @@ class Pool:
         self.ready: set[int] = set()
         self.sent: dict[int, int] = {}  # calls of the batch that a worker has
         self.back_in_s: list[float] = []
+        self.last_said = b""
         self.workers = Workers(
             reference, search, count, on_ready=self.on_ready, on_done=self.on_done, on_lost=self.on_lost,
             on_failed=lambda reason: self.said.put_nowait(("failed", reason)),
@@ -45,6 +47,7 @@ class Pool:
         assert worker not in self.ready
         assert load_s > 0
         self.ready.add(worker)
+        self.last_said = said
         self.said.put_nowait(("ready", worker))
 
     def on_done(self, worker: int, replies: list[Reply], service_s: float) -> None:
@@ -196,8 +199,8 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
             assert [reply.status for reply in replies] == [200, 200, 400]
             outputs = [{out["name"]: out["data"] for out in json.loads(reply.body)["outputs"]} for reply in replies[:2]]
             assert outputs == [
-                {"half": [0.5, 1.0], "batch": ["[1, 3]"] * 2},
-                {"half": [1.5], "batch": ["[1, 3]"]},
+                {"half": [0.5, 1.0], "batch": ["[1, 1, 3]"] * 2},
+                {"half": [1.5], "batch": ["[1, 1, 3]"]},
             ]
 
     run(test)
@@ -212,6 +215,37 @@ def test_a_batch_larger_than_the_arena_is_answered() -> None:
             for _ in range(2):
                 assert [reply.body for reply in await one.ask(0, *[body] * 3)] == [body] * 3
                 await one.serves()
+
+    run(test)
+
+
+def test_a_model_may_have_much_to_say_of_itself() -> None:
+    """A thousand inputs are more than a message holds."""
+
+    async def test() -> None:
+        async with ready_pool(reference="says 200000") as one:
+            assert one.last_said == b'"' + b"x" * 200_000 + b'"'
+            await one.serves()
+
+    run(test)
+
+
+def test_a_batch_for_which_there_is_no_memory_costs_its_worker() -> None:
+    """It is lost, not forgotten; whoever sent it may try it elsewhere."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (KEEP_BYTES, before[1]))
+            try:
+                one.send(0, bytes(2 * KEEP_BYTES))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            lost, worker, reason, calls = await one.next()
+            assert (lost, worker, calls) == ("lost", 0, 1)
+            assert reason.startswith("there is no memory for its batch")
+            assert await one.next() == ("ready", 0)
+            await one.serves()
 
     run(test)
 
