@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 import mark
@@ -24,6 +23,7 @@ from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
+from tests.children import children
 from tests.sdk import models
 from tests.simulation.laws import check_laws
 
@@ -178,7 +178,7 @@ def test_a_service_runs_while_a_with_lasts() -> None:
     with service.running(max_batch=4) as server:
         got = httpx.post(server.url + "/invocations", json="hello", trust_env=False)
         assert (got.status_code, got.json()) == (200, "HELLO")
-        (process,) = psutil.Process().children()
+        (process,) = children()
     assert not process.is_running()
 
 
@@ -201,7 +201,7 @@ class Ending(io.StringIO):
 
     def write(self, text: str) -> int:
         if "is ready on http://127.0.0.1:" in text:
-            (process,) = psutil.Process().children()
+            (process,) = children()
             getattr(process, self.how)()
         return super().write(text)
 

@@ -20,6 +20,7 @@ from mark.models.call import Call
 from mark.profiling.measure import WARM_UPS
 from mark.serving.one_by_one import latencies_s
 from mark.serving.profiler import Profiling, of_service, profile
+from tests.children import children
 
 MODEL = '''
 import atexit, os, time
@@ -127,7 +128,7 @@ def test_what_cannot_be_measured_is_said(folder: Path) -> None:
             profile(quick(model, folder))
     with pytest.raises(BadInput, match="no batch could be run: the model failed: MemoryError"):
         profile(quick("timed:Small", folder, batches=(4,)))
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
@@ -143,7 +144,7 @@ def test_busy_processes_beside_end_with_the_measurement(folder: Path) -> None:
     seen: set[int] = set()
     found = profile(
         quick("timed:silent", folder, background=1, call=Call("sagemaker", "text/plain", b"x"), batches=(1,)),
-        lambda share: seen.update(child.pid for child in psutil.Process().children()),
+        lambda share: seen.update(child.pid for child in children()),
     )
     assert found.background == 1
     assert len(seen) == 2

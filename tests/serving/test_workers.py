@@ -23,6 +23,7 @@ import uvloop
 from mark.models.call import Call, Reply
 from mark.serving.arena import KEEP_BYTES
 from mark.serving.workers import Workers, backoff_s
+from tests.children import children
 
 HERE = Path(__file__).parent
 LONG_S = 30.0  # a test that waits so long has failed
@@ -108,7 +109,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     uvloop.run(asyncio.sleep(0))  # keeps a pipe of its own from its first run
     before = descriptors()
     uvloop.run(test())
-    assert psutil.Process().children() == []
+    assert children() == []
     assert descriptors() == before
 
 
