@@ -32,6 +32,11 @@ class Echo(mark.Model):
         time.sleep(float(os.environ.get("SERVICE_S", "0.002")))
         return batch
 
+class Endless(Echo):
+    def load(self):
+        print("begins to load", flush=True)
+        time.sleep(60)
+
 class Broken(mark.Model):
     def load(self):
         raise RuntimeError("no weights here")
@@ -299,6 +304,20 @@ def test_a_model_that_does_not_load_is_one_line_and_exit_2(folder: Path) -> None
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 2
     assert errors.splitlines()[-1] == "mark: error: model: model:Broken: RuntimeError: no weights here"
+
+
+def test_sigterm_while_the_model_loads_ends_at_once(folder: Path) -> None:
+    """Nobody waits for an answer yet, so nobody waits for the model."""
+    write_service(folder, model="Endless")
+    process = start(folder)
+    try:
+        assert process.stderr is not None
+        assert any("begins to load" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
