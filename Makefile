@@ -7,7 +7,7 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit schema bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types unit schema terraform-test fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -24,11 +24,18 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev .venv-checkov/.done
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/test_schema.py
+
+terraform-test: $(VENV)/.dev  ## minutes: the complete example applied to a cloud on this machine, and destroyed
+	MARK_TERRAFORM_APPLY=1 $(BIN)/pytest -q tests/terraform/test_site.py
+
+fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
+	$(BIN)/python benchmarks/fidelity.py
+	$(BIN)/python benchmarks/fidelity.py --faults
 
 bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/kernel.py
@@ -83,5 +90,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@.venv-serving-peers/mlserver/bin/pip install --quiet --disable-pip-version-check mlserver==1.7.1 uvloop==0.21.0 numpy==2.4.6
 	@touch $@
 
+# checkov pins an older boto3.
+.venv-checkov/.done:
+	@$(PYTHON) -m venv .venv-checkov
+	@.venv-checkov/bin/pip install --quiet --disable-pip-version-check checkov==3.3.30
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

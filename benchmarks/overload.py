@@ -102,7 +102,11 @@ def main() -> int:
         folder = Path(name)
         (folder / "models.py").write_text(MODEL)
         (folder / "slow.toml").write_text(SERVICE.format(model="Slow", slo_ms=100, more='profile = "profile.csv"\n'))
-        (folder / "elsewhere.toml").write_text(SERVICE.format(model="Elsewhere", slo_ms=2000, more=""))
+        more = 'profile = "elsewhere.csv"\n'
+        (folder / "elsewhere.toml").write_text(SERVICE.format(model="Elsewhere", slo_ms=2000, more=more))
+        # As functions are: each call takes its 20 ms, however many there are.
+        rows = "".join(f"models:Elsewhere,there,{batch},20,measured\n" for batch in (1, 64))
+        (folder / "elsewhere.csv").write_text(f"model,instance,batch,latency_ms,basis\n{rows}")
         profile = [
             sys.executable,
             "-m",
@@ -123,7 +127,7 @@ def main() -> int:
         with served(folder, "slow.toml", 0) as url:
             alone = offered(url, rate_rps, args.seconds, capacity_rps)
         with (
-            served(folder, "elsewhere.toml", 1, "--max-batch", "64") as function,
+            served(folder, "elsewhere.toml", 1) as function,
             served(folder, "slow.toml", 0, "--function", function + "/v2/models/m", "--function-ms", "30") as url,
         ):
             helped = offered(url, rate_rps, args.seconds, capacity_rps)

@@ -285,7 +285,7 @@ def measure(server: Server, workload: str, peers: Path, seconds: int) -> dict[st
         if workload == "sleep":
             assert run["rate_rps"] < 1.02 * work.CEILING_RPS, f"{run['rate_rps']:.0f}/s: it doesn't do the work"
             arrivals_s = load.poisson(0.9 * work.CEILING_RPS, seconds, seed=1)
-            offered = load.summary(load.open_loop(target, arrivals_s, connections=1024))
+            offered = load.summary(load.open_loop(target, arrivals_s, connections=900))
             run |= {
                 "open_p50_ms": offered.p50_ms,
                 "open_p99_ms": offered.p99_ms,

@@ -6,10 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from mark.catalog.services import load_service
+from mark.catalog.tables import load_catalog
+from mark.domain.offer import Market
+from mark.domain.profile import Basis
+from mark.models.answering import answer, warm_up
+from mark.models.load import load
+from mark.models.sample import sample_call
+from mark.planning.deployment import deploy
+from mark.profiling.table import load_profiles
 from mark.simulation.many import compare
 from mark.simulation.request import RunRequest
 from tests.simulation.laws import check_laws
@@ -58,3 +68,27 @@ def test_a_predictor_of_ones_own_is_installed_found_and_used(tmp_path: Path) -> 
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package)], env=environment, check=True
     )
+
+
+@pytest.mark.parametrize("name", ["words", "image"])
+def test_the_services_of_the_testbed_are_real_and_quicker_than_they_claim(name: str) -> None:
+    """So a dozen of them fit on one computer, each at the pace of its profile; and the catalogue sells all types."""
+    service = load_service(str(EXAMPLES / "testbed" / f"{name}.toml"))
+    if name == "image":
+        pytest.importorskip("torch")
+    of_models = load_profiles(service.profile_file)
+    deployment, profiles = deploy(service, load_catalog(service.catalog), of_models), of_models[service.model]
+    assert {offer.instance for offer in deployment.offers} == {i for i in profiles if not i.startswith("lambda:")}
+    assert {offer.market for offer in deployment.offers} == {Market.ON_DEMAND, Market.SPOT}
+    assert deployment.function is not None
+    assert {row.basis for profile in profiles.values() for row in profile.rows} <= {Basis.ASSUMED, Basis.DERIVED}
+    model = load(service.model, EXAMPLES / "testbed")
+    warm_up(model)
+    call = sample_call(model)
+    assert call is not None
+    answer(model, [call] * 4)
+    began_s = time.process_time()
+    replies = answer(model, [call] * 4)
+    took_s = time.process_time() - began_s
+    assert [reply.status for reply in replies] == [200] * 4
+    assert took_s < 0.2 * min(profile.latency_s(4) for profile in profiles.values())

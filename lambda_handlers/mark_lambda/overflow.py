@@ -4,14 +4,17 @@ The model of `MARK_MODEL` (a reference as in a service file) is loaded and warme
 its first invocation, and answers what bouncers could not finish in time. `MARK_MODEL_PATH` is where it is looked for;
 `MARK_NAME` and `MARK_VERSION` are what its answers call it, the service's name and version.
 
-    {"calls": [...]}                   -> {"replies": [...], "cold": false, "load_s": 1.2, "service_s": 0.3}
-    {"warm": true, "hold_ms": 200}     -> {"cold": true, "load_s": 1.2}
+    {"calls": [...]}               -> {"replies": [...], "cold": false, "load_s": 1, "billed_ms": 301, "service_s": 0.3}
+    {"warm": true, "hold_ms": 200} -> {"cold": true, "load_s": 1, "billed_ms": 1404}
 
-A warm-up holds its environment for a moment, so that several at once reach as many environments.
+A warm-up holds its environment for a moment, so that several at once reach as many environments. `billed_ms` is what
+AWS will bill as measured from inside: the handler's time, and before the first invocation the environment's start
+(billed since 2025-08-01), in whole milliseconds. The runtime's own share, about a millisecond, is not in it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -29,39 +32,65 @@ LONGEST_HOLD_MS = 1000.0
 class Overflow:
     """One environment of the function: a model, and whether anybody has called yet."""
 
-    def __init__(self, model: Model, load_s: float, pause: Callable[[float], None] = time.sleep) -> None:
-        self._model, self._load_s, self._pause = model, load_s, pause
+    def __init__(
+        self,
+        model: Model,
+        load_s: float,
+        pause: Callable[[float], None] = time.sleep,
+        *,
+        init_s: float | None = None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`init_s` is the environment's whole start, of which `load_s` were the model's (None: all of it)."""
+        self._model, self._load_s, self._pause, self._now = model, load_s, pause, now
+        self._init_s = load_s if init_s is None else init_s
         self._cold = True
 
     def __call__(self, event: Mapping[str, Any], context: object = None) -> dict[str, Any]:
         """Answer one invocation. Raises ValueError for an event that is none of ours: an error of the invocation."""
+        began_s = self._now()
         if not isinstance(event, Mapping):
             raise ValueError("not an event of calls: no object")
         cold, self._cold = self._cold, False
-        result: dict[str, Any] = {"cold": cold, "load_s": self._load_s}
+        result = self._result(event)
+        billed_s = self._now() - began_s + (self._init_s if cold else 0.0)
+        # 1e-9: a whole millisecond must not become the next one through binary rounding.
+        return {"cold": cold, "load_s": self._load_s, "billed_ms": math.ceil(1e3 * billed_s - 1e-9), **result}
+
+    def _result(self, event: Mapping[str, Any]) -> dict[str, Any]:
         if event.get("warm") is True:
             hold_ms = event.get("hold_ms", 0.0)
             if not isinstance(hold_ms, int | float):
                 raise ValueError("hold_ms is a number of milliseconds")
             self._pause(min(LONGEST_HOLD_MS, max(0.0, hold_ms)) / 1e3)
-            return result
+            return {}
         calls = calls_from_event(event)
-        began_s = time.perf_counter()
-        result["replies"] = replies_to_result(answer(self._model, calls))
-        result["service_s"] = time.perf_counter() - began_s
-        return result
+        began_s = self._now()
+        replies = replies_to_result(answer(self._model, calls))
+        return {"replies": replies, "service_s": self._now() - began_s}
 
 
-def loaded(environment: Mapping[str, str]) -> Overflow:
-    """The handler of an environment with these variables. Raises BadInput where there is no such model."""
+def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> Overflow:
+    """The handler of an environment with these variables, whose start has taken `before_s` so far.
+
+    Raises BadInput where there is no such model.
+    """
     began_s = time.perf_counter()
     model = load(environment.get("MARK_MODEL", ""), Path(environment.get("MARK_MODEL_PATH", ".")))
     model.name = environment.get("MARK_NAME", model.name)
     model.version = environment.get("MARK_VERSION", model.version)
     warm_up(model)
-    return Overflow(model, time.perf_counter() - began_s)
+    load_s = time.perf_counter() - began_s
+    return Overflow(model, load_s, init_s=before_s + load_s)
+
+
+def process_age_s() -> float:
+    """Seconds since this process began, to 10 ms: proc(5), field 22 of /proc/self/stat, in ticks since the boot."""
+    # The second field is the command's name in parentheses, and may hold spaces.
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 # AWS imports this module while it starts an environment, and times that apart from invocations.
 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
-    handler = loaded(os.environ)
+    handler = loaded(os.environ, process_age_s())

@@ -41,12 +41,7 @@ def load_catalog(name_or_path: str) -> Catalog:
     Raises BadInput for an unknown name, a file that cannot be read, an unknown or missing column, and a row that
     contradicts itself.
     """
-    if name_or_path in CATALOG_NAMES:
-        path = _DATA / f"{name_or_path}.csv"
-    else:
-        path = Path(name_or_path)
-        if not is_file(path):
-            raise BadInput(f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}", name_or_path)
+    path = catalog_path(name_or_path)
     offers: list[Offer] = []
     functions: list[FunctionOffer] = []
     any_function: FunctionOffer | None = None
@@ -69,6 +64,16 @@ def load_catalog(name_or_path: str) -> Catalog:
     if not seen:
         raise BadInput("the catalogue has no row", str(path))
     return Catalog(name_or_path, tuple(offers), tuple(functions), name_or_path in _BILLS_EXTRAS, any_function)
+
+
+def catalog_path(name_or_path: str) -> Path:
+    """Where the shipped catalogue of that name is, or the file at that path. Raises BadInput where there is none."""
+    if name_or_path in CATALOG_NAMES:
+        return _DATA / f"{name_or_path}.csv"
+    path = Path(name_or_path)
+    if not is_file(path):
+        raise BadInput(f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}", name_or_path)
+    return path
 
 
 def _market(row: Row) -> Market:

@@ -1,11 +1,13 @@
-"""mark catalog show: what can be bought."""
+"""mark catalog show, refresh: what can be bought, at which price."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from mark.cli.options import Commands, add_json
-from mark.cli.output import deliver
+from mark.cli.output import deliver, write_file
+from mark.domain.errors import BadInput
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -21,6 +23,43 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     add_json(show)
     show.set_defaults(run=run)
+    refresh = actions.add_parser(
+        "refresh",
+        help="the same catalogue with today's prices",
+        description="Ask AWS for the on-demand and spot prices of a catalogue's offers, and write it with them. "
+        "A price that cannot be had, or cannot be true, stays as it is, which is said.",
+        allow_abbrev=False,
+    )
+    refresh.add_argument(
+        "catalog",
+        nargs="?",
+        default="aws-2026",
+        metavar="NAME|FILE",
+        help="aws-2026 (default), aws-2019 or a file",
+    )
+    refresh.add_argument(
+        "--out", required=True, metavar="FILE", help="where it is written; may be the one that is read"
+    )
+    refresh.add_argument("--region", default="us-east-1", metavar="R", help="whose prices (default: us-east-1)")
+    refresh.set_defaults(run=run_refresh)
+
+
+def run_refresh(args: argparse.Namespace) -> int:
+    from mark.catalog.tables import load_catalog
+
+    catalog = load_catalog(args.catalog)
+    try:
+        from mark_infra.aws.prices import Prices, repriced
+
+        refreshed = Prices(catalog, args.region).refresh()
+    except ImportError as error:  # boto3, say, which is imported when it is used
+        raise BadInput(f"needs the extra `aws` ({error})", "mark catalog refresh") from None
+    for note in refreshed.notes:
+        print(f"mark: {note}", file=sys.stderr)
+    if not refreshed.prices:
+        raise BadInput("AWS told no price of it that can be used, nothing is written", "catalog", args.catalog)
+    write_file(args.out, repriced(args.catalog, refreshed.prices), "--out")
+    return 0
 
 
 def run(args: argparse.Namespace) -> int:

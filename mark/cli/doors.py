@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mark.cli.numbers import port
 from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -49,25 +50,3 @@ def door_from(args: argparse.Namespace) -> tuple[TlsFiles | None, Auth | None]:
     context = tls.context() if tls is not None else None
     check_exposure(args.host, auth, context, tls_terminated_by_balancer=args.tls_terminated_by_balancer)
     return tls, auth
-
-
-def port(text: str) -> int:
-    number = int(text) if text.isdigit() else -1
-    if not 0 <= number < 65536:
-        raise argparse.ArgumentTypeError(f"must be a port, 0 to 65535, not {text!r}")
-    return number
-
-
-def above_zero(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
-    return number
-
-
-def seconds(text: str) -> float:
-    """Zero is fine."""
-    return 0.0 if text.strip() in ("0", "0.0") else above_zero(text)

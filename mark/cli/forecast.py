@@ -6,7 +6,8 @@ import argparse
 import sys
 
 from mark.cli.forecast_fit import add_fit
-from mark.cli.options import Commands, add_run_options, request_from, seconds, writable
+from mark.cli.numbers import seconds
+from mark.cli.options import Commands, add_run_options, request_from, writable
 from mark.cli.output import cores, deliver, progress, write_file
 from mark.cli.report import slo_code
 from mark.domain.errors import BadInput

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mark.cli.options import GAPS, Commands, field_value, seconds, seed, writable
+from mark.cli.numbers import seconds, seed
+from mark.cli.options import GAPS, Commands, field_value, writable
 from mark.cli.output import progress
 from mark.domain.errors import BadInput
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mark.cli.doors import above_zero, add_address, add_door, door_from, seconds
+from mark.cli.doors import add_address, add_door, door_from
+from mark.cli.numbers import above_zero, seconds, whole
 from mark.cli.options import Commands
 from mark.domain.errors import BadInput
 
@@ -45,10 +46,18 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "--hedge-after-ms", type=above_zero, metavar="MS", help="then a second copy to another one (default: never)"
     )
     how.add_argument(
-        "--most-in-flight", type=_whole, default=10_000, metavar="N", help="requests; more get 503 (default: 10000)"
+        "--most-in-flight",
+        type=whole(1, 1_000_000),
+        default=10_000,
+        metavar="N",
+        help="requests; more get 503 (default: 10000)",
     )
     how.add_argument(
-        "--eject-after", type=_whole, default=3, metavar="N", help="failures in a row of a replica (default: 3)"
+        "--eject-after",
+        type=whole(1, 1_000_000),
+        default=3,
+        metavar="N",
+        help="failures in a row of a replica (default: 3)",
     )
     how.add_argument(
         "--backoff-s", type=above_zero, default=1.0, metavar="S", help="out for so long, at first (default: 1)"
@@ -119,13 +128,6 @@ def _replica(text: str) -> tuple[str, float]:
         return url, float(weight) if equals else 1.0
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be URL or URL=WEIGHT, not {text!r}") from None
-
-
-def _whole(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above zero, not {text!r}")
-    return number
 
 
 def _key(path: Path) -> str:

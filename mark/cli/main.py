@@ -21,6 +21,8 @@ from mark.cli import (
     catalog,
     check,
     compare,
+    controller,
+    deploy,
     forecast,
     gateway,
     init,
@@ -29,12 +31,30 @@ from mark.cli import (
     reproduce,
     serve,
     simulate,
+    testbed,
     trace,
 )
 from mark.domain.errors import BadInput, Infeasible
 
 # In the order of a first visit.
-_COMMANDS = (simulate, compare, bound, plan, forecast, trace, catalog, init, check, profile, serve, gateway, reproduce)
+_COMMANDS = (
+    simulate,
+    compare,
+    bound,
+    plan,
+    forecast,
+    trace,
+    catalog,
+    init,
+    check,
+    profile,
+    serve,
+    gateway,
+    controller,
+    testbed,
+    deploy,
+    reproduce,
+)
 
 _EPILOG = """\
 start here:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+from mark.cli.numbers import above_zero, seconds, seed
 from mark.domain.errors import BadInput
 from mark.simulation.request import RunRequest
 
@@ -17,7 +17,6 @@ POLICIES = (
     "mark, greedy, ilp, mark-paper, target-tracking, target-tracking-best, reactive, static-peak, static-mean, oracle, "
     "fixed:INSTANCE=N[,...], as-is"
 )
-MOST_SEED = 2**63 - 1
 
 # argparse calls what is given to `add_subparsers()` so; it has no public name.
 Commands = argparse._SubParsersAction
@@ -33,9 +32,9 @@ def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool =
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--markets", type=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}")
     part = parser.add_argument_group("which traffic")
-    part.add_argument("--scale", type=_above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
+    part.add_argument("--scale", type=above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
     part.add_argument("--start", type=seconds, default=0.0, metavar="S", help="seconds from the first row")
-    part.add_argument("--duration", type=_above_zero, metavar="S", help="seconds to evaluate (default: to the end)")
+    part.add_argument("--duration", type=above_zero, metavar="S", help="seconds to evaluate (default: to the end)")
     part.add_argument("--train", type=seconds, metavar="S", help="seconds of history before it (default: all)")
     part.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
     part.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
@@ -95,37 +94,6 @@ def policy_list(text: str) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(f"names a policy twice: {text!r}")
     return tuple(names)
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be finite, not {text!r}")
-    return value
-
-
-def _above_zero(text: str) -> float:
-    value = _number(text)
-    if value <= 0.0:
-        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
-    return value
-
-
-def seconds(text: str) -> float:
-    value = _number(text)
-    if value < 0.0:
-        raise argparse.ArgumentTypeError(f"must be zero or more, not {text!r}")
-    return value
-
-
-def seed(text: str) -> int:
-    # Digits only: int() would take "1_000" and " 7" as well.
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > MOST_SEED:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^63 - 1, not {text!r}")
-    return int(text)
 
 
 def _markets(text: str) -> tuple[str, ...]:

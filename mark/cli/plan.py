@@ -6,7 +6,8 @@ import argparse
 from dataclasses import replace
 
 from mark.catalog.commitment import DISCOUNTS
-from mark.cli.options import Commands, add_run_options, request_from, seconds
+from mark.cli.numbers import seconds
+from mark.cli.options import Commands, add_run_options, request_from
 from mark.cli.output import deliver, progress
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())

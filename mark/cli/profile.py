@@ -6,7 +6,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from mark.cli.options import Commands, add_json, seconds, seed, writable
+from mark.cli.numbers import above_zero, count, seed
+from mark.cli.options import Commands, add_json, writable
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
 
@@ -33,14 +34,14 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "--input", type=Path, metavar="FILE", help="a request body of one item: JSON, npy, CSV, text or bytes "
         "(default: the model's `warmup`, or zeros of its `inputs`)",
     )  # fmt: skip
-    what.add_argument("--workers", type=_count, metavar="N", help="processes, all busy at a time (default: 1)")
-    what.add_argument("--threads", type=_count, metavar="N", help="threads of numerical libraries in each")
-    what.add_argument("--background", type=_count, metavar="N", help="so many busy processes meanwhile (default: 0)")
+    what.add_argument("--workers", type=count, metavar="N", help="processes, all busy at a time (default: 1)")
+    what.add_argument("--threads", type=count, metavar="N", help="threads of numerical libraries in each")
+    what.add_argument("--background", type=count, metavar="N", help="so many busy processes meanwhile (default: 0)")
     well = parser.add_argument_group("how well")
     well.add_argument(
-        "--precision", type=_share, metavar="X", help="half the 95 %% interval of the mean over it (default: 0.02)"
+        "--precision", type=_precision, metavar="X", help="half the 95 %% interval of the mean over it (default: 0.02)"
     )
-    well.add_argument("--seconds", type=_above_zero, metavar="S", help="at most, for each size (default: 10)")
+    well.add_argument("--seconds", type=above_zero, metavar="S", help="at most, for each size (default: 10)")
     well.add_argument("--seed", type=seed, metavar="N", help="of the order of sizes (default: 0)")
     result = parser.add_argument_group("what comes out")
     result.add_argument(
@@ -48,7 +49,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     result.add_argument("--instance", metavar="TYPE", help="what the file calls this machine (default: local)")
     result.add_argument(
-        "--slo-ms", type=_above_zero, metavar="MS", help="what would an RT_max give? (default: the service file's)"
+        "--slo-ms", type=above_zero, metavar="MS", help="what would an RT_max give? (default: the service file's)"
     )
     add_json(result)
     result.add_argument("--report", type=_html_file, metavar="FILE.html", help="page with plots")
@@ -102,25 +103,11 @@ def _sizes(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(error.what) from None
 
 
-def _count(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else -1
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to 1024, not {text!r}")
-    return number
-
-
-def _above_zero(text: str) -> float:
-    value = seconds(text)
-    if value == 0.0:
-        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
-    return value
-
-
-def _share(text: str) -> float:
-    share = _above_zero(text)
-    if share >= 1.0:
+def _precision(text: str) -> float:
+    value = above_zero(text)
+    if value >= 1.0:
         raise argparse.ArgumentTypeError(f"must be below 1, not {text!r}")
-    return share
+    return value
 
 
 def _csv_file(text: str) -> str:

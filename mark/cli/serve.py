@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
-from mark.cli.doors import above_zero, add_address, add_door, door_from, port, seconds
+from mark.cli.doors import add_address, add_door, door_from
+from mark.cli.numbers import above_zero, count, port, seconds
 from mark.cli.options import Commands
 from mark.domain.errors import BadInput
 
@@ -33,10 +35,10 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     add_address(parser)
     parser.add_argument("--grpc-port", type=port, metavar="P", help="the protocol by gRPC as well")
     what = parser.add_argument_group("the model")
-    what.add_argument("--workers", type=_count, metavar="N", help="processes (default: the profile's, else 1)")
-    what.add_argument("--threads", type=_count, metavar="N", help="threads of numerical libraries in each")
+    what.add_argument("--workers", type=count, metavar="N", help="processes (default: the profile's, else 1)")
+    what.add_argument("--threads", type=count, metavar="N", help="threads of numerical libraries in each")
     what.add_argument(
-        "--max-batch", type=_count, default=64, metavar="N", help="without a profile, which says it (default: 64)"
+        "--max-batch", type=count, default=64, metavar="N", help="without a profile, which says it (default: 64)"
     )
     what.add_argument(
         "--hang-s",
@@ -47,6 +49,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--instance", metavar="TYPE", help="whose profile holds here (default: the only one there is)")
+    what.add_argument(
+        "--pace", action="store_true", help="answer as slowly as --instance: this machine stands in for one"
+    )
     over = parser.add_argument_group("overflow")
     over.add_argument("--function", metavar="NAME|URL", help="Lambda function, or another server of the same model")
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
@@ -104,10 +109,16 @@ def _serving(args: argparse.Namespace, service: Service) -> Serving:
     of_model = load_profiles(file).get(service.model, {})
     candidate, instance = _candidate(service, of_model, args.instance)
     search = Path(service.source).resolve().parent
+    if args.pace and candidate is None:
+        raise BadInput("needs a profile of the model on an instance (--instance)", "--pace")
+
+    def code(reference: str) -> str:
+        return _paced(reference, service.model, instance, file, search) if args.pace else reference
+
     if service.versions:
-        versions = Versions({v.name: (v.model, v.weight) for v in service.versions})
+        versions = Versions({v.name: (code(v.model), v.weight) for v in service.versions})
     elif ":" in service.model:
-        versions = Versions({"1": (service.model, 1.0)})
+        versions = Versions({"1": (code(service.model), 1.0)})
     elif candidate is not None:
         # Nothing to load: what a profile says of a model can still be tried out.
         where = f"&profile={Path(file).resolve()}" if file else ""
@@ -135,7 +146,16 @@ def _serving(args: argparse.Namespace, service: Service) -> Serving:
         hang_s=args.hang_s,
         drain_s=args.drain_s,
         linger_s=args.linger_s,
+        loader=f"mark.serving.{'standing_in' if args.pace else 'worker'}:load",
     )
+
+
+def _paced(reference: str, model: str, instance: str, profile: str | None, search: Path) -> str:
+    """The reference to the same model at the pace that the profile has for the service's model on the instance."""
+    options = {"model": reference, "profiled": model, "instance": instance, "search": str(search)}
+    if profile is not None:
+        options["profile"] = str(Path(profile).resolve())
+    return f"mark.profiling.replay:Paced?{urlencode(options)}"
 
 
 def _candidate(service: Service, of_model: Mapping[str, Profile], asked: str | None) -> tuple[Candidate | None, str]:
@@ -178,10 +198,3 @@ def _function_s(args: argparse.Namespace, service: Service, measured_s: dict[str
     if service.function is not None and service.function in measured_s:
         return measured_s[service.function]
     raise BadInput("must be said: there is no profile of the model on a function", "--function-ms")
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isdigit() else 0
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to 1024, not {text!r}")
-    return number

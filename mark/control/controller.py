@@ -10,21 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from mark.control.buying import Buyer, carries
 from mark.control.envelope import surprise_rps
-from mark.control.interruption import InterruptionHandler, instead_of
+from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
+from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
-from mark.domain.errors import CapacityError, CloudError, LimitError
+from mark.domain.errors import CloudError, LimitError
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
-from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
+from mark.domain.service import Deployment
 from mark.forecasting.conditioning import given
 from mark.forecasting.supervised import Supervised
-from mark.planning.misses import Window
+from mark.planning.misses import Answered, Window
 from mark.planning.port import Policy, Situation
-from mark.planning.spot import Belief, without_spares
+from mark.planning.spot import without_spares
 
 HORIZON_STEPS = 60  # of a minute each
 STEP_S = 60.0
@@ -37,10 +39,11 @@ class Controller:
     `predictor` is fitted by the caller and supervised, so that there is a forecast whatever it does; None for policies
     that need no forecast. To time planner or predictor, hand in objects that wrap them. Clock, telemetry, cloud and
     predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
-    one cloud do not share instances.
+    one cloud do not share instances. At least `floor` instances are planned for, whatever the planner says: where
+    nothing runs, nobody is there to see that requests come.
 
-    Crash-only: plan, memory of the planner, beliefs about the market, stand-ins and the SLO's window are in the store,
-    everything else is read from the cloud.
+    Crash-only: plan, memory of the planner, beliefs about the market, stand-ins, launches under way and the SLO's
+    window are in the store, everything else is read from the cloud.
     `last_plan` is what the fleet follows and names who forecast for it, `predictors` counts forecasts by that name.
     `fallbacks` counts, by name, where something else had to do (`causes` has the first message of those that have one),
     `failures` commands that the cloud refused, by error. Every command is recorded in the store with its outcome.
@@ -57,6 +60,7 @@ class Controller:
         telemetry: Telemetry,
         *,
         seed: int = 0,
+        floor: int = 0,
     ) -> None:
         deployment = policy.deployment
         self._planner, self._deployment = policy.planner, deployment
@@ -64,7 +68,9 @@ class Controller:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
         self._cloud, self._functions, self._clock = cloud, functions, clock
-        self._store, self._telemetry, self._seed = store, telemetry, seed
+        self._store, self._telemetry = store, telemetry
+        self._buyer = Buyer(deployment, cloud, store, _limits(deployment), seed)
+        self._floor = floor
         self._offers = {offer.name: offer for offer in deployment.offers}
         self._capacity_rps = {
             o.name: c.capacity_rps for o, c in zip(deployment.offers, deployment.candidates, strict=True)
@@ -75,12 +81,7 @@ class Controller:
         self._monitor_state = store.get("monitor") or MonitorState()
         memory = store.get("memory")
         self._memory: Any = policy.planner.begin() if memory is None else memory
-        self._beliefs: dict[str, Belief] = dict(store.get("beliefs") or {})
         self._window: Window | None = store.get("window")
-        self._refused = False  # did the market refuse a launch since the last plan?
-        # Instances bought instead of a planned offer that could not be had: number -> planned offer.
-        self._stands_for: dict[int, str] = dict(store.get("stands_for") or {})
-        self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
         self._believed: Forecast | None = None  # by the last plan
         self._believed_s = -math.inf
         self._surprised_s = -math.inf  # when more arrived than was believed
@@ -88,9 +89,22 @@ class Controller:
         self._leaving = False  # is anything in it that leaves by itself, later?
         self.last_plan: Plan | None = store.get("plan")
         self.predictors: Counter[str] = Counter()
-        self.fallbacks: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
-        self.failures: Counter[str] = Counter()
+        self.fallbacks, self.failures = self._buyer.fallbacks, self._buyer.failures
+
+    def use(self, policy: Policy) -> None:
+        """Plan by this one from now on: the same policy within other limits. Its memory goes on."""
+        self._planner, self._deployment = policy.planner, policy.deployment
+        self._buyer.limits = _limits(policy.deployment)
+
+    @property
+    def believed(self) -> Forecast | None:
+        """The forecast that the last plan rests on, on 60 s steps; None without one."""
+        return self._believed
+
+    def answered(self) -> Answered:
+        """How the promise was kept in the SLO's window."""
+        return Answered() if self._window is None else self._window.answered(self._clock.now_s())
 
     def begin(self) -> Plan:
         """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""
@@ -101,7 +115,7 @@ class Controller:
         targets, notes = [], plan.notes
         counts: Counter[str] = Counter()
         for target in plan.targets:
-            room, limit = self._room(self._offers[target.offer], counts)
+            room, limit = self._buyer.room(self._offers[target.offer], counts)
             count = min(target.count, room)
             if count < target.count:
                 notes += (f"first fleet: {count} of {target.count} {target.offer}: {limit}",)
@@ -114,23 +128,25 @@ class Controller:
     def tick(self) -> None:
         """One round: take in the load, forecast, plan, and bring the fleet to the plan."""
         now_s = self._clock.now_s()
+        self._buyer.repeat(now_s)
         forecast, rps, gap = self._observe(now_s)
         fleet = self._cloud.fleet()
-        self._watch_market(now_s, fleet)
+        self._buyer.watch_market(now_s, fleet)
         # Nothing was seen: nothing is known that the last plan did not know.
         if not gap or self.last_plan is None:
             forecast = self._corrected(now_s, forecast)
             self._believed, self._believed_s = forecast, now_s
             self._keep(self._plan(now_s, fleet, forecast, rps, first=False))
         assert self.last_plan is not None
-        self._refused = False
+        self._buyer.refused = False
         self._follow(now_s, self.last_plan, fleet)
-        if self._refused and self._replans:
+        if self._buyer.refused and self._replans:
             self._plan_again(now_s, rps, "the market refused")
 
     def fast(self) -> None:
         """Between ticks: notices, the SLO monitor, and the end of drained instances."""
         now_s = self._clock.now_s()
+        self._buyer.repeat(now_s)
         notices = self._cloud.notices()
         if notices:
             self._on_notices(now_s, notices)
@@ -158,14 +174,14 @@ class Controller:
     def _on_notices(self, now_s: float, notices: tuple[Notice, ...]) -> None:
         """Believe what happened, bridge it, and buy what the plan now lacks, wherever that is best."""
         fleet = self._cloud.fleet()
-        self._watch_market(now_s, fleet)
-        left = Counter(i.offer for i in fleet.instances if _carries(i))
+        self._buyer.watch_market(now_s, fleet)
+        left = Counter(i.offer for i in fleet.instances if carries(i))
         for offer, lost in Counter(notice.offer for notice in notices).items():
-            self._believe(offer, self._belief(offer, now_s).interrupted(now_s, lost / (lost + left[offer])))
+            self._buyer.interrupted(now_s, offer, lost / (lost + left[offer]))
         planned = self.last_plan.counts if self.last_plan is not None and not self._replans else {}
-        live = Counter(self._counted_as(fleet, planned).values())
+        live = Counter(self._buyer.counted_as(fleet, planned).values())
         missing = {offer: count - live[offer] for offer, count in planned.items()}
-        for command in self._handler.on_notices(notices, fleet, missing, self._stands_for):
+        for command in self._handler.on_notices(notices, fleet, missing, self._buyer.stands_for):
             self._execute(now_s, command)
         if self._replans:
             self._plan_again(now_s, self._telemetry.last_minute_rps(), f"{len(notices)} interrupted")
@@ -191,25 +207,10 @@ class Controller:
             if not shrink and self.last_plan is not None:
                 plan = _not_less(plan, self.last_plan, fleet.live())
             self._keep(replace(plan, notes=(*plan.notes, note)))
-            self._refused = False
+            self._buyer.refused = False
             self._follow(now_s, plan, fleet)
-            if not self._refused:
+            if not self._buyer.refused:
                 return
-
-    def _watch_market(self, now_s: float, fleet: Fleet) -> None:
-        held = {i.offer for i in fleet.instances if i.phase in (Phase.PENDING, Phase.READY)}
-        held = {name for name in held if self._offers[name].market is Market.SPOT}
-        for name in sorted(held | self._beliefs.keys()):
-            self._beliefs[name] = self._belief(name, now_s).watched(now_s, name in held)
-        if self._beliefs:
-            self._store.put("beliefs", dict(self._beliefs))
-
-    def _belief(self, offer: str, now_s: float) -> Belief:
-        return self._beliefs.get(offer) or Belief(at_s=now_s)
-
-    def _believe(self, offer: str, belief: Belief) -> None:
-        self._beliefs[offer] = belief
-        self._store.put("beliefs", dict(self._beliefs))
 
     def _watch_envelope(self, now_s: float) -> None:
         """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""
@@ -253,7 +254,7 @@ class Controller:
         if self._predictor.stands_in:
             name = f"{forecast.predictor} instead of {self._predictor.name}: {self._predictor.stands_in}"
             self.causes.setdefault(name, self._predictor.causes.get(self._predictor.stands_in, ""))
-            self._fall_back(name)
+            self._buyer.fall_back(name)
         self.predictors[forecast.predictor] += 1
         return _from_now(forecast.by_minute(), now_s), rps, gap
 
@@ -271,12 +272,26 @@ class Controller:
             rps,
             utilization,
             first,
-            dict(self._beliefs),
+            dict(self._buyer.beliefs),
             self._window.answered(now_s),
         )
         plan, self._memory = self._planner.plan(situation, self._memory)
         self._store.put("memory", self._memory)
+        plan = self._not_empty(plan, fleet)
         return plan if forecast is None else replace(plan, predictor=forecast.predictor)
+
+    def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
+        """With the floor's instances: of what there is, else of what the SLO monitor would buy."""
+        missing = self._floor - sum(plan.counts.values())
+        if missing <= 0:
+            return plan
+        there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.usd_per_hour, o.name))
+        offer = there[0] if there else favourite(self._deployment)
+        if offer is None:
+            return plan
+        count = plan.counts.get(offer.name, 0) + missing
+        target = Target(offer.name, count, "somebody has to be there when a request comes")
+        return replace(plan, targets=(*(t for t in plan.targets if t.offer != offer.name), target))
 
     def _keep(self, plan: Plan) -> None:
         self.last_plan = plan
@@ -285,12 +300,10 @@ class Controller:
     # -- bring the fleet to the plan -----------------------------------------------------------------------------------
 
     def _follow(self, now_s: float, plan: Plan, fleet: Fleet) -> None:
-        if self._stands_for:
-            there = {i.number for i in fleet.instances}
-            self._stands_for = {n: offer for n, offer in self._stands_for.items() if n in there}
+        self._buyer.forget_gone(fleet)
         if plan.leaving:
             for i in fleet.instances:
-                if i.number in plan.leaving and _carries(i):
+                if i.number in plan.leaving and carries(i):
                     self._end(now_s, i, "its credits are spent")
             fleet = Fleet(tuple(i for i in fleet.instances if i.number not in plan.leaving))
         have = self._have(fleet, plan)
@@ -298,11 +311,12 @@ class Controller:
         for i in fleet.instances:
             if i.standby:
                 standbys.setdefault(i.offer, []).append(i)
+        promised = self._buyer.promised(standby=False)
         for target in plan.targets:
-            missing = target.count - len(have.get(target.offer, ()))
+            missing = target.count - len(have.get(target.offer, ())) - promised[target.offer]
             if missing > 0:
                 self._execute(now_s, self._launch_of(target, missing, standby=False))
-        if self._refused and self._replans:
+        if self._buyer.refused and self._replans:
             return  # this plan was made for another market: nothing is ended for it
         self._end_excess(now_s, plan, have)
         self._follow_standbys(now_s, plan, standbys)
@@ -357,8 +371,9 @@ class Controller:
 
     def _follow_standbys(self, now_s: float, plan: Plan, standbys: Mapping[str, Sequence[Instance]]) -> None:
         wanted = {target.offer: target for target in plan.standbys}
+        promised = self._buyer.promised(standby=True)
         for target in plan.standbys:
-            missing = target.count - len(standbys.get(target.offer, ()))
+            missing = target.count - len(standbys.get(target.offer, ())) - promised[target.offer]
             if missing > 0:
                 self._execute(now_s, self._launch_of(target, missing, standby=True))
         for offer, instances in standbys.items():
@@ -384,7 +399,7 @@ class Controller:
     def _execute(self, now_s: float, command: Command) -> bool:
         """Carry a command out and record what came of it; a refusal is an outcome, not an error."""
         if isinstance(command, Launch):
-            return self._launch(now_s, command)
+            return self._buyer.launch(now_s, command, replans=self._replans)
         outcome = "done"
         try:
             if isinstance(command, Drain):
@@ -392,7 +407,7 @@ class Controller:
             elif isinstance(command, Terminate):
                 self._cloud.terminate(command.number)
             elif isinstance(command, Resume):
-                room, limit = self._room(self._offers[command.offer])
+                room, limit = self._buyer.room(self._offers[command.offer])
                 if room == 0:
                     raise LimitError(limit)
                 self._cloud.resume(command.number)
@@ -407,125 +422,18 @@ class Controller:
                         return True  # all of them are warm already: nothing was done, nothing is told
                     outcome = f"done, {started} started"
         except CloudError as error:
-            outcome = self._failed(error)
+            outcome = self._buyer.failed(error)
         self._store.record(now_s, command, outcome)
         return outcome.startswith("done")
-
-    def _launch(self, now_s: float, command: Launch) -> bool:
-        """Launch within the limits; what the market has not is tried in other zones, then on demand.
-
-        A planner that can be asked again says itself what to buy instead.
-        """
-        planned = self._offers[command.offer]
-        missing, why_not = self._launch_one(now_s, command, planned)
-        if why_not and self._replans:
-            self._fall_back(f"planned again without {planned.instance}/{planned.market}")
-            return False
-        for other in instead_of(planned, self._deployment) if why_not else ():
-            if missing == 0:
-                break
-            reason = f"instead of {planned.name} ({why_not}): {command.reason}"
-            retry = Launch(reason, missing * other.usd_per_hour, other.name, missing, command.standby)
-            before = missing
-            missing, still = self._launch_one(now_s, retry, planned)
-            if missing < before:
-                self._fall_back(f"{other.name} instead of {planned.name}", before - missing)
-            if missing and not still:
-                break
-        return missing == 0
-
-    def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> tuple[int, str]:
-        """Launch of one offer: (how many are still missing, why the market fell short; "" when it did not)."""
-        offer = self._offers[command.offer]
-        room, limit = self._room(offer)
-        count = min(command.count, room)
-        numbers: tuple[int, ...] = ()
-        outcome, why_not = limit, ""
-        if count > 0:
-            try:
-                numbers = self._cloud.launch(offer.name, count, self._token(now_s), standby=command.standby)
-                if len(numbers) < count:
-                    why_not = f"the market had {len(numbers)} of {count}"
-                    outcome = why_not
-            except CapacityError as error:
-                outcome = why_not = self._failed(error)
-            except CloudError as error:
-                outcome = self._failed(error)
-        else:
-            self.failures["LimitError"] += 1
-        known = self._belief(offer.name, now_s)
-        if why_not:
-            self._refused = True
-            self._believe(offer.name, known.refused(now_s))
-        elif numbers and known.refusals:
-            self._believe(offer.name, known.sold())
-        if offer is not planned and not command.standby:
-            self._stands_for.update(dict.fromkeys(numbers, planned.name))
-            self._store.put("stands_for", self._stands_for)
-        if len(numbers) == command.count:
-            outcome = "done"
-        elif len(numbers) == count > 0:
-            outcome = f"{count} of {command.count}: {limit}"
-        self._store.record(now_s, command, outcome)
-        return command.count - len(numbers), why_not
-
-    def _room(self, offer: Offer, planned: Mapping[str, int] | None = None) -> tuple[int, str]:
-        """How many more of the offer the service's limits allow, and which limit that is.
-
-        Counted is all that is neither stopped nor gone; or `planned`, when nothing is there yet.
-        """
-        service = self._deployment.service
-        running = planned
-        if running is None:
-            running = Counter(i.offer for i in self._cloud.fleet().instances if i.phase is not Phase.STOPPED)
-        usd_per_hour = sum(self._offers[name].usd_per_hour * count for name, count in running.items())
-        # 1e-9: a budget of exactly ten instances must hold ten.
-        by_price = max(0, math.floor((service.max_usd_per_hour - usd_per_hour) / offer.usd_per_hour + 1e-9))
-        # A SageMaker endpoint is not bound by max_instances (INTERFACES, semantics 14).
-        if offer.market is Market.SAGEMAKER:
-            return by_price, f"max_usd_per_hour {service.max_usd_per_hour:g} is reached"
-        by_number = max(0, service.max_instances - sum(running.values()))
-        if by_number <= by_price:
-            return by_number, f"max_instances {service.max_instances} is reached"
-        return by_price, f"max_usd_per_hour {service.max_usd_per_hour:g} is reached"
-
-    def _token(self, now_s: float) -> str:
-        """Names a launch by its place in the run: a controller that repeats a tick repeats its tokens."""
-        at_s, count = self._tokens
-        self._tokens = (now_s, count + 1 if at_s == now_s else 0)
-        return f"{self._deployment.service.name}/{self._seed}/{now_s:.3f}/{self._tokens[1]}"
-
-    def _failed(self, error: CloudError) -> str:
-        self.failures[type(error).__name__] += 1
-        return str(error)
-
-    def _fall_back(self, name: str, times: int = 1) -> None:
-        self.fallbacks[name] += times
-        self._store.put("fallbacks", dict(self.fallbacks))
 
     def _have(self, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
         """What carries the load, by the planned offer that it counts for."""
         have: dict[str, list[Instance]] = {}
-        counted_as = self._counted_as(fleet, plan.counts)
+        counted_as = self._buyer.counted_as(fleet, plan.counts)
         for i in fleet.instances:
             if i.number in counted_as:
                 have.setdefault(counted_as[i.number], []).append(i)
         return have
-
-    def _counted_as(self, fleet: Fleet, planned: Mapping[str, int]) -> dict[int, str]:
-        """Number -> the planned offer that an instance counts for.
-
-        A stand-in counts for what it stands in for, unless the plan asks for more of its own offer than there is.
-        """
-        carrying = [i for i in fleet.instances if _carries(i)]
-        own = Counter(i.offer for i in carrying if i.number not in self._stands_for)
-        counted_as = {}
-        for i in carrying:
-            counted_as[i.number] = self._stands_for.get(i.number, i.offer)
-            if i.number in self._stands_for and own[i.offer] < planned.get(i.offer, 0):
-                own[i.offer] += 1
-                counted_as[i.number] = i.offer
-        return counted_as
 
 
 def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
@@ -536,11 +444,6 @@ def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
         replace(t, count=least[t.offer]) for t in last.targets if t.offer not in plan.counts and least.get(t.offer, 0)
     )
     return replace(plan, targets=targets + left)
-
-
-def _carries(instance: Instance) -> bool:
-    """Does it count towards the plan: serves or will, is not doomed, and is no standby?"""
-    return instance.phase in (Phase.PENDING, Phase.READY) and instance.doomed_s is None and not instance.standby
 
 
 def _from_now(forecast: Forecast, now_s: float) -> Forecast:
@@ -561,3 +464,7 @@ def _from_now(forecast: Forecast, now_s: float) -> Forecast:
         forecast.predictor,
         None if forecast.paths_rps is None else forecast.paths_rps[:, span],
     )
+
+
+def _limits(deployment: Deployment) -> Limits:
+    return Limits(deployment.service.max_instances, deployment.service.max_usd_per_hour)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mark.control.ports import Recorded, Store
 from mark.domain.command import Command
 
 
@@ -23,8 +24,13 @@ class MemoryStore:
     def record(self, at_s: float, command: Command, outcome: str) -> None:
         self.journal.append((at_s, command, outcome))
 
+    def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
+        last = len(self.journal) if before_id is None else min(before_id - 1, len(self.journal))
+        return [self._line(id) for id in range(last, max(0, last - count), -1)]
 
-if TYPE_CHECKING:
-    from mark.control.ports import Store
+    def _line(self, id: int) -> Recorded:
+        at_s, command, outcome = self.journal[id - 1]
+        return Recorded(id, at_s, command.verb, str(command), outcome, command.usd_per_hour)
 
-    _fits: type[Store] = MemoryStore
+
+_: type[Store] = MemoryStore

@@ -1,4 +1,4 @@
-"""The five doors to the outside. Simulation, testbed and AWS each implement them."""
+"""The six doors to the outside. Simulation, testbed and AWS each implement them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,23 @@ class Cloud(Protocol):
         """Interruptions announced since the last call; each is returned once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An instance began to run, or (not `runs`) to stop, at `at_s`: from and to these times it is billed."""
+
+    number: int
+    offer: str
+    runs: bool
+    at_s: float
+
+
+class Changes(Protocol):
+    """What the cloud tells of its instances by itself, for the bill."""
+
+    def ran(self) -> tuple[Ran, ...]:
+        """Since the last call, in any order; each is returned once. May be late or miss some."""
+
+
 class Functions(Protocol):
     def warm(self, environments: int) -> int:
         """Have that many environments warm; returns how many had to be started. Repeatable."""
@@ -58,6 +75,14 @@ class RecentAnswers:
 
     count: int
     in_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """What functions did so far: requests that they answered, and dollars that they cost."""
+
+    requests: int
+    usd: float
 
 
 class Telemetry(Protocol):
@@ -81,13 +106,50 @@ class Telemetry(Protocol):
     def utilization(self) -> Mapping[str, float]:
         """Busy share over the last minute, by offer."""
 
+    def overflow(self) -> Overflow:
+        """All so far, as `answers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One line of the journal. `id` ascends within a service; `text` is the command with its reason."""
+
+    id: int
+    at_s: float
+    verb: str
+    text: str
+    outcome: str  # "done", or why not
+    usd_per_hour: float
+
 
 class Store(Protocol):
-    """State that survives the controller, and its journal of decisions."""
+    """State that survives the controller, and its journal of decisions.
 
-    def get(self, key: str) -> Any | None: ...
+    All raise StoreError when the state cannot be reached, and writing raises LostLease when another controller leads.
+    """
+
+    def get(self, key: str) -> Any | None:
+        """What was put last; None when nothing was, or what another version put cannot be read."""
 
     def put(self, key: str, value: Any) -> None: ...
 
     def record(self, at_s: float, command: Command, outcome: str) -> None:
         """Append to the journal; outcome is "done", or why not."""
+
+    def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
+        """The newest lines of the journal, newest first; those before `before_id` where it is given."""
+
+
+class Lease(Protocol):
+    """The right to act: one controller holds it at a time."""
+
+    def hold(self, now_s: float) -> int | None:
+        """The fencing number while this holder leads, else None. Takes the lease when it is free, and renews it.
+
+        To be called about every second, and before acting; asks the store only now and then. `now_s` is Unix time:
+        all who contend must share it, and it is never compressed. The number rises whenever the holder changes. A
+        store that does not answer is no error: this holder leads on until others may take over.
+        """
+
+    def release(self) -> None:
+        """Let another one lead at once. Repeatable."""

@@ -3,10 +3,14 @@
 MarkError
 |-- BadInput      the input must change            exit 2
 |-- Infeasible    no offer can keep the SLO        exit 3
+|-- LostLease     stop acting, another one leads
 `-- CloudError    the cloud said no                (never leaves the controller)
     |-- CapacityError   try another offer or zone
     |-- LimitError      stop asking for more
-    `-- NotFoundError   forget the object
+    |-- NotFoundError   forget the object
+    |-- ThrottledError  ask again later
+    |-- DeniedError     a person must act: credentials or permissions
+    `-- StoreError      the state is out of reach: try again later
 """
 
 from __future__ import annotations
@@ -35,6 +39,10 @@ class Infeasible(MarkError):
     """No offer can keep the SLO at the level of types; says which came closest."""
 
 
+class LostLease(MarkError):
+    """Another controller holds the lease: what this one decided must not be carried out nor kept."""
+
+
 class CloudError(MarkError):
     """The cloud refused or lost a request."""
 
@@ -49,6 +57,18 @@ class LimitError(CloudError):
 
 class NotFoundError(CloudError):
     """The named instance does not exist (any more)."""
+
+
+class ThrottledError(CloudError):
+    """Too many requests to the cloud for now; nothing was done."""
+
+
+class DeniedError(CloudError):
+    """Credentials are missing or lack the permission; trying again does not help."""
+
+
+class StoreError(CloudError):
+    """The state could not be read or written: full, locked, unreachable."""
 
 
 def _short(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,3 +76,11 @@ def replies_from_result(result: Any, expected: int) -> list[Reply]:
     if len(replies) != expected:
         raise ValueError(f"{len(replies)} replies to {expected} calls")
     return replies
+
+
+def billed_s_from_result(result: Any) -> float | None:
+    """What the invocation is billed for, as its handler measured it; None where the result does not say."""
+    billed_ms = result.get("billed_ms") if isinstance(result, Mapping) else None
+    if isinstance(billed_ms, bool) or not isinstance(billed_ms, int | float) or not 0.0 <= billed_ms < math.inf:
+        return None
+    return billed_ms / 1e3

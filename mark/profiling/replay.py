@@ -1,18 +1,31 @@
-"""A model that computes nothing and takes as long as its profile says: for tests of everything around a model."""
+"""Models that take as long as a profile says: for tests, and for machines that stand in for others.
+
+`Replay` computes nothing. `Paced` runs a real model, and answers no earlier than an instance type would have.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput
+from mark.models.answering import warm_up
+from mark.models.load import find
 from mark.models.model import Model
 from mark.profiling.policy import sigma_of
 from mark.profiling.table import load_profiles
 
 # A sleep ends 0.1 to 0.2 ms late; so the last of it is spent awake.
 _AWAKE_S = 0.2e-3
+# Names a file that holds how fast this machine is now, 1 as its profile says; without it the speed is 1.
+SPEED_FILE = "MARK_SPEED_FILE"
+
+log = logging.getLogger("mark.profiling")
 
 
 class Replay(Model):
@@ -41,8 +54,66 @@ class Replay(Model):
 
     def predict(self, batch: list[Any]) -> list[Any]:
         """The items, after the time that the profile says."""
-        end_s = time.perf_counter() + self.service_s(len(batch))
-        time.sleep(max(0.0, end_s - time.perf_counter() - _AWAKE_S))
-        while time.perf_counter() < end_s:
-            pass
+        _wait_until(time.perf_counter() + self.service_s(len(batch)))
         return batch
+
+
+class Paced(Model):
+    """`mark.profiling.replay:Paced?model=module:Class&instance=c7i.large&profile=FILE`: that model, at that pace.
+
+    Its answers are real and come when the profile's time for the batch is over, divided by the speed of the moment
+    (`MARK_SPEED_FILE`). `search` is where the model is looked for, `profiled` what the profile calls it where that is
+    not its reference. A model that takes longer than its profile is an overrun: counted, and logged once.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        instance: str,
+        profile: str | None = None,
+        search: str = ".",
+        profiled: str | None = None,
+        seed: str = "0",
+    ) -> None:
+        self._times = Replay(profiled or model, instance, profile, seed)
+        self._model = find(model, Path(search))
+        self._speed_file = os.environ.get(SPEED_FILE)
+        self.overruns = 0
+
+    def load(self) -> None:
+        """Load the model, and let it begin lazily what it begins lazily: that is no overrun."""
+        self._model.load()
+        warm_up(self._model)
+        for attribute in ("platform", "inputs", "outputs", "warmup"):
+            setattr(self, attribute, getattr(self._model, attribute))
+
+    def predict(self, batch: list[Any]) -> Sequence[Any]:
+        """What the model makes of the batch, when its time has come."""
+        began_s = time.perf_counter()
+        results = self._model.predict(batch)
+        took_s = time.perf_counter() - began_s
+        due_s = self._times.service_s(len(batch)) / self._speed()
+        if took_s > due_s:
+            if not self.overruns:
+                log.warning(
+                    "%s is slower here than its profile: a batch of %d took %.1f ms instead of %.1f",
+                    self.name, len(batch), took_s * 1e3, due_s * 1e3,
+                )  # fmt: skip
+            self.overruns += 1
+        _wait_until(began_s + due_s)
+        return results
+
+    def _speed(self) -> float:
+        if self._speed_file is None:
+            return 1.0
+        try:
+            return float(Path(self._speed_file).read_text())
+        except (OSError, ValueError) as error:
+            raise BadInput(f"holds no speed: {error}", SPEED_FILE, self._speed_file) from None
+
+
+def _wait_until(end_s: float) -> None:
+    """By `time.perf_counter`."""
+    time.sleep(max(0.0, end_s - time.perf_counter() - _AWAKE_S))
+    while time.perf_counter() < end_s:
+        pass

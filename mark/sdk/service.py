@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from mark.catalog.services import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput, MarkError
@@ -21,6 +22,7 @@ from mark.sdk.settings import Settings, service_text
 if TYPE_CHECKING:
     from mark.profiling.measure import Measured
     from mark.reporting.explain import Explanation
+    from mark.sdk.deploy import Deployed
     from mark.simulation.request import RunRequest
     from mark.simulation.result import SimulationResult
 
@@ -56,6 +58,20 @@ class ProfileOptions(TypedDict, total=False):
     workers: int
     threads: int
     background: int
+
+
+class DeployOptions(TypedDict, total=False):
+    """Where to deploy, and for whom; docs/deploy.md says what they mean."""
+
+    name: str
+    region: str
+    zones: tuple[str, ...]
+    certificate: str | None
+    clients: tuple[str, ...]
+    alarm_email: str | None
+    budget_usd: float | None
+    state: Path | None
+    state_bucket: str | None
 
 
 class Service:
@@ -196,12 +212,19 @@ class Service:
         path = [*map(str, self._folders), *filter(None, [os.environ.get("PYTHONPATH")])]
         return Running(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}))
 
-    def deploy(self, target: str) -> NoReturn:
-        """Not there yet: raises MarkError."""
-        raise MarkError(
-            f"{self.name} cannot be deployed to {target} yet; what there is today: simulate and plan say what it would "
-            "cost, serve runs it on this machine, and write makes the service file for `mark serve` on another"
-        )
+    def deploy(self, target: str = "aws", **options: Unpack[DeployOptions]) -> Deployed:
+        """Put the service on AWS, alone on its site, and return where it is: minutes, and it costs from then on.
+
+        What `mark deploy --yes` does; `mark deploy --destroy --name NAME` ends it. Progress goes to stderr. Raises
+        BadInput for what is missing here, MarkError for what fails.
+        """
+        from mark.sdk.deploy import Target, plan, shipment
+
+        if target != "aws":
+            raise BadInput("can be deployed to aws only", "target", target)
+        where = Target(**options)
+        sent = shipment(self._file, self._folders[0] if self._folders else None)
+        return plan([sent], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
 
     def _request(self, trace: str | Path, policy: str, options: RunOptions) -> RunRequest:
         from mark.simulation.many import split_policy

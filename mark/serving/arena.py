@@ -25,6 +25,8 @@ from mark.models.call import Call, Reply
 
 # What may stay allocated between batches, of calls and of replies: 16 images of 1 MB. Only pages once used cost memory.
 KEEP_BYTES = 16 << 20
+# A worker has memory for two batches, used in turns: the one it does and the one it does next.
+SLOTS = 2
 
 # Messages. The bouncer says how much of the calls' arena is in use; the end of the channel is the end of the worker.
 BATCH = struct.Struct("<Q")

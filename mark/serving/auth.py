@@ -5,7 +5,7 @@ has a line per key, `#` begins a comment:
 
     KEY                      may infer
     NAME:KEY                 the same; the name stands in logs
-    NAME:KEY:infer,metrics   scopes: infer, metrics, admin (all of them)
+    NAME:KEY:infer,metrics   scopes: infer, metrics, read (the controller's API), admin (all of them)
 
 A signed token is a JWT, HS256, with `exp` and `aud`, and its scopes in `scope`, separated by spaces (RFC 7519, RFC
 8693). PyJWT verifies it: pinned to that one algorithm, so "none" and the confusion of algorithms are refused.
@@ -28,8 +28,8 @@ from mark.serving.http import Refusal
 if TYPE_CHECKING:
     import ssl
 
-INFER, METRICS, ADMIN = "infer", "metrics", "admin"
-SCOPES = frozenset((INFER, METRICS, ADMIN))
+INFER, METRICS, READ, ADMIN = "infer", "metrics", "read", "admin"
+SCOPES = frozenset((INFER, METRICS, READ, ADMIN))
 # Balancers and orchestrators ask these without a key, and they tell nothing but yes or no.
 HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
 

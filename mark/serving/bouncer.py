@@ -5,7 +5,8 @@ It decides by the functions of `mark.rules`, as the kernel does, so the simulato
 semantics; `tests/serving/test_bouncer.py` compares the two request by request. The shell around it does, in order:
 
     on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
-    after every step        next_batch(now) until None, each batch to an idle worker; take_expired(); timer at due_s()
+    after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
+                            each to the worker that has the batch it follows; take_expired(); timer at due_s()
     on a worker's answer    finished(batch, now)
     on a worker's end       worker_down(now, back_s, batch), later worker_up(now)
     on a stop               drain(now, until)
@@ -13,8 +14,10 @@ semantics; `tests/serving/test_bouncer.py` compares the two request by request. 
 Many requests that arrive together may be offered before next_batch is asked once: they share a batch.
 
 Queue: batches that are closed (nobody joins any more) in order, and behind them at most one that is open. A request
-never overtakes another. Predictions begin with what is known now: a batch runs until its predicted end, and one that
-overruns it is taken to end now. Times are seconds of one monotonic clock.
+never overtakes another. A closed batch may be handed to the worker that will be free first before it is (`next_ahead`):
+nothing would change for it any more, and the worker need not idle for the way there and back. Predictions begin with
+what is known now: a batch runs until its predicted end, and one that overruns it is taken to end now. Times are seconds
+of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ class Batch:
     """Requests that one worker serves together. `service_s` is predicted, `end_s` when it should end."""
 
     __slots__ = (
-        "bytes", "end_s", "expires_s", "items", "oldest_s", "requests", "service_s", "start_s", "started_s",
+        "behind", "bytes", "end_s", "expires_s", "items", "oldest_s", "requests", "service_s", "start_s", "started_s",
         "tightest_s",
     )  # fmt: skip
 
@@ -107,6 +110,17 @@ class Batch:
         self.expires_s = expires_s  # the earliest deadline that a client set itself
         self.start_s = oldest_s  # when it should start, as last predicted
         self.service_s = self.started_s = self.end_s = NEVER_S
+        self.behind: Batch | None = None  # what its worker does next, and has already
+
+    def runs(self, now_s: float) -> None:
+        """A worker starts it."""
+        self.started_s = now_s
+        self.end_s = now_s + self.service_s
+
+    def free_s(self, now_s: float) -> float:
+        """When its worker is free: a batch that overruns its end is taken to end now."""
+        free_s = self.end_s if self.end_s > now_s else now_s
+        return free_s if self.behind is None else free_s + self.behind.service_s
 
 
 class Stranded(NamedTuple):
@@ -237,8 +251,7 @@ class Bouncer:
         """
         while self._idle > 0:
             if self._closed:
-                batch = self._closed.popleft()
-                self._backlog_s = self._backlog_s - batch.service_s if self._closed else 0.0
+                batch = self._first_closed()
             elif self._open is not None and now_s >= self._open.oldest_s + self._window_s:
                 batch, self._open = self._open, None
                 batch.service_s = self._service_s[batch.items]
@@ -250,13 +263,29 @@ class Bouncer:
                 self._drop_expired(batch, now_s)
                 if not batch.requests:
                     continue
-            batch.started_s = now_s
-            batch.end_s = now_s + batch.service_s
+            batch.runs(now_s)
             self._running.append(batch)
             self._idle -= 1
             self.in_flight += len(batch.requests)
             return batch
         return None
+
+    def next_ahead(self, now_s: float) -> tuple[Batch, Batch] | None:
+        """(a running batch, the closed one that its worker may have already and does next), if any.
+
+        The worker is the one that is free first; it has one batch ahead at most. A batch with a client's own deadline
+        stays here, where it can still be dropped.
+        """
+        if self._idle or not self._closed or not self._running or self._closed[0].expires_s < NEVER_S:
+            return None
+        first = min(self._running, key=lambda running: running.free_s(now_s))
+        if first.behind is not None:
+            return None
+        first.behind = batch = self._first_closed()
+        self._settled_s = -NEVER_S
+        self.queued -= len(batch.requests)
+        self.in_flight += len(batch.requests)
+        return first, batch
 
     def take_expired(self) -> list[Request]:
         """The requests dropped since the last call, because their client's deadline can't be met: to be answered."""
@@ -274,9 +303,16 @@ class Bouncer:
     # Workers
 
     def finished(self, batch: Batch, now_s: float) -> None:
-        """A worker answered its batch and is idle. Raises IllegalTransition where the batch isn't running."""
+        """A worker answered its batch, and is idle or begins the one it has already.
+
+        Raises IllegalTransition where the batch isn't running.
+        """
         self._leave(batch)
-        self._idle += 1
+        if batch.behind is None:
+            self._idle += 1
+        else:
+            batch.behind.runs(now_s)
+            self._running.append(batch.behind)
         if self._times.observe(batch.items, now_s - batch.started_s):
             self._read_times()
 
@@ -303,6 +339,9 @@ class Bouncer:
             request.tries += 1
         stranded = Stranded([], [])
         queued = self._empty_queue()
+        if batch is not None and batch.behind is not None:
+            self.in_flight -= len(batch.behind.requests)
+            queued = batch.behind.requests + queued
         for request in lost:
             self._requeue(request, now_s, stranded, may_fail=True)
         for request in queued:
@@ -350,7 +389,7 @@ class Bouncer:
 
     @property
     def running(self) -> Sequence[Batch]:
-        """The batches that workers have."""
+        """The batches that workers work on."""
         return self._running
 
     @property
@@ -481,6 +520,11 @@ class Bouncer:
 
     # Queue and workers
 
+    def _first_closed(self) -> Batch:
+        batch = self._closed.popleft()
+        self._backlog_s = self._backlog_s - batch.service_s if self._closed else 0.0
+        return batch
+
     def _close_open(self) -> None:
         batch = self._open
         if batch is not None:
@@ -492,7 +536,7 @@ class Bouncer:
 
     def _play_through(self, now_s: float) -> float:
         """When a worker is free for the batch behind all closed ones; keeps the answer for as long as it holds."""
-        free = [batch.end_s if batch.end_s > now_s else now_s for batch in self._running]
+        free = [batch.free_s(now_s) for batch in self._running]
         free += [now_s] * self._idle
         free += [back_s for back_s in self._back_s if back_s >= now_s]
         if not free:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from mark.domain.errors import MarkError
@@ -27,8 +28,21 @@ class Unsuitable(FunctionsFailed):
     """The function takes no such call, say because it is too large; it may well take others."""
 
 
+@dataclass(slots=True)
+class Spent:
+    """What functions were asked for so far: invocations that ran or may have run, and the seconds that they bill.
+
+    The seconds are as their handlers measured them; for an invocation without an answer, as long as it was waited for.
+    """
+
+    calls: int = 0
+    billed_s: float = 0.0
+
+
 class Functions(Protocol):
     """Somewhere else that has the model."""
+
+    spent: Spent
 
     async def open(self) -> None:
         """Make ready to call, before there are requests: it may block the loop for a second. May be repeated.

@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 if TYPE_CHECKING:
+    from mark.serving.functions import Spent
     from mark.serving.http import Counts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -85,6 +86,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.models: list[ModelMetrics] = []
         self.door: Door | None = None
+        self.spent: tuple[str, Spent] | None = None  # on functions, by which model
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -139,6 +141,17 @@ class Metrics(Collector):
         yield from counters.values()
         yield from gauges.values()
         yield from histograms.values()
+        if self.spent is not None:
+            model, spent = self.spent
+            calls = CounterMetricFamily(
+                "mark_function_calls", "Invocations of functions that ran, or may have.", labels=("model",)
+            )
+            calls.add_metric((model,), spent.calls)
+            billed = CounterMetricFamily(
+                "mark_function_billed_seconds", "What these invocations are billed for.", labels=("model",)
+            )
+            billed.add_metric((model,), spent.billed_s)
+            yield from (calls, billed)
         if self.door is not None:
             yield from _of_door(self.door)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -66,7 +67,7 @@ class Replica:
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._horizon = Horizon(rt_max_s)
         self._workers: WorkerPool | None = None
-        self._batches: dict[int, Batch] = {}  # by worker
+        self._batches: dict[int, deque[Batch]] = {}  # by worker: what it does, and what it does next
         self._idle: list[int] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._pumping = False
@@ -121,12 +122,14 @@ class Replica:
 
     def worker_done(self, worker_id: int, replies: Sequence[Reply], service_s: float) -> None:
         """A worker answered its batch."""
-        batch = self._batches.pop(worker_id, None)
-        if batch is None:  # a drain gave it up
+        batches = self._batches.get(worker_id)
+        if batches is None:  # a drain gave it up
             return
-        now_s = self._now()
+        now_s, batch = self._now(), batches.popleft()
         self.bouncer.finished(batch, now_s)
-        self._idle.append(worker_id)
+        if not batches:
+            del self._batches[worker_id]
+            self._idle.append(worker_id)
         # First the next batch, so that the worker is busy while answers are written.
         if self.bouncer.queued:
             self._pump()
@@ -158,7 +161,8 @@ class Replica:
         """A worker that was ready crashed or hung; it should be back after so many seconds (infinite: never)."""
         self.metrics.workers_ready -= 1
         self.metrics.worker_losses += 1
-        batch = self._batches.pop(worker_id, None)
+        batches = self._batches.pop(worker_id, None)
+        batch = None if batches is None else batches[0]
         if batch is not None:
             self.metrics.retries += len(batch.requests)
         elif worker_id in self._idle:
@@ -186,7 +190,7 @@ class Replica:
         await self._until_settled(until_s)
         now_s = self._now()
         self._strand(self.bouncer.drain(now_s, now_s), "drain")
-        self._strand([r for batch in self._batches.values() for r in batch.requests], "drain")
+        self._strand([r for has in self._batches.values() for batch in has for r in batch.requests], "drain")
         self._batches.clear()
         if self._calls:
             await asyncio.wait(self._calls, timeout=self._rt_max_s)
@@ -220,17 +224,16 @@ class Replica:
     def _pump(self) -> None:
         """Start what can start, drop what expired, and set the timer to the next window's end."""
         self._pumping = False
-        bouncer, idle, workers = self.bouncer, self._idle, self._workers
+        bouncer, idle = self.bouncer, self._idle
         now_s = self._now()
         while idle:
             batch = bouncer.next_batch(now_s)
             if batch is None:
                 break
-            worker_id = idle.pop()
-            self._batches[worker_id] = batch
-            self.metrics.batch_items.observe(batch.items)
-            assert workers is not None
-            workers.send(worker_id, [request.call for request in batch.requests])
+            self._send(idle.pop(), batch)
+        while bouncer.queued and (ahead := bouncer.next_ahead(now_s)) is not None:
+            running, batch = ahead
+            self._send(next(w for w, has in self._batches.items() if has[0] is running), batch)
         for request in bouncer.take_expired():
             self.metrics.expired += 1
             self._refuse(request, "expired")
@@ -242,6 +245,12 @@ class Replica:
             self._timer = self._loop.call_later(max(0.0, due_s - now_s), self._window_over) if due_s < NEVER_S else None
         if self._settled is not None:
             self._settle()
+
+    def _send(self, worker_id: int, batch: Batch) -> None:
+        self._batches.setdefault(worker_id, deque()).append(batch)
+        self.metrics.batch_items.observe(batch.items)
+        assert self._workers is not None
+        self._workers.send(worker_id, [request.call for request in batch.requests])
 
     def _window_over(self) -> None:
         self._timer, self._timer_s = None, NEVER_S

@@ -120,6 +120,8 @@ class Bay:
         admit = doors.auth.admit if doors.auth is not None else None
         self.http = HttpServer(self.server.handle, doors.limits, admit=admit)
         self.metrics.door = self.http
+        if serving.functions is not None:
+            self.metrics.spent = serving.name, serving.functions.spent
         self.grpc = _grpc_door(self.server, doors)
         self._background: set[asyncio.Task[None]] = set()
 

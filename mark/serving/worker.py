@@ -1,15 +1,17 @@
 """A worker process: loads the model, then answers one batch after the other until the channel ends.
 
-    python -m mark.serving.worker CHANNEL CALLS REPLIES PARENT REFERENCE SEARCH NAME VERSION LOADER
+    python -m mark.serving.worker CHANNEL,CALLS,REPLIES,... PARENT REFERENCE SEARCH NAME VERSION LOADER
 
-The first three are file descriptors, PARENT is the bouncer's process id. LOADER ("module:function") makes the function
-that answers calls from REFERENCE, SEARCH, NAME and VERSION.
+The first are file descriptors: of a channel, and of arenas for calls and replies of one batch after the other, in turns.
+PARENT is the bouncer's process id. LOADER ("module:function") makes the function that answers calls from REFERENCE,
+SEARCH, NAME and VERSION.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import os
 import pkgutil
 import signal
@@ -40,12 +42,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    channel_fd, calls_fd, replies_fd, parent, reference, search, name, version, loader = sys.argv[1:]
+    fds, parent, reference, search, name, version, loader = sys.argv[1:]
+    channel_fd, *arena_fds = map(int, fds.split(","))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bouncer drains; what it still has must be answered
     _die_with(int(parent))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a model prints survives its crash
     sys.path.insert(0, search)
-    channel = socket.socket(fileno=int(channel_fd))
+    channel = socket.socket(fileno=channel_fd)
     with suppress(BrokenPipeError):  # the bouncer is gone, and with it everybody who waits
         try:
             loaded: Loaded = pkgutil.resolve_name(loader)(reference, Path(search), name, version)
@@ -58,9 +61,10 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGTERM, lambda *_: _hear_no_more(channel))
-        replies_arena = Arena(int(replies_fd))
-        channel.send(LOADED.pack(b"R", replies_arena.write_replies([Reply(200, "application/json", loaded.said)])))
-        _serve(channel, Arena(int(calls_fd)), replies_arena, loaded.answer)
+        arenas = [Arena(fd) for fd in arena_fds]
+        slots = list(zip(arenas[::2], arenas[1::2], strict=True))
+        channel.send(LOADED.pack(b"R", slots[0][1].write_replies([Reply(200, "application/json", loaded.said)])))
+        _serve(channel, slots, loaded.answer)
 
 
 def load(reference: str, search: Path, name: str, version: str) -> Loaded:
@@ -81,9 +85,11 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
     return Loaded(lambda calls: answer(model, calls), orjson.dumps(said))
 
 
-def _serve(channel: socket.socket, calls_arena: Arena, replies_arena: Arena, answer: Answer) -> None:
+def _serve(channel: socket.socket, slots: list[tuple[Arena, Arena]], answer: Answer) -> None:
+    turns = itertools.cycle(slots)
     while message := channel.recv(MESSAGE_BYTES):
         began_s = perf_counter()
+        calls_arena, replies_arena = next(turns)
         calls = calls_arena.read_calls(*BATCH.unpack(message))
         try:
             replies = answer(calls)

@@ -1,7 +1,7 @@
 """The bouncer's side of its worker processes: start, feed, watch, restart, stop.
 
-A worker does one batch at a time. Everything happens in callbacks on the loop. What a model prints goes to the
-bouncer's standard error as it is, and so does the traceback of a model that fails.
+A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What a
+model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from mark.models.call import Call, Reply
-from mark.serving.arena import BATCH, DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, Arena, Malformed
+from mark.serving.arena import BATCH, DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, SLOTS, Arena, Malformed
 
 # A process that closed its channel has ended, or is about to.
 ENDING_S = 0.5
@@ -43,8 +44,9 @@ class Workers:
     itself: at once, then after growing waits while it finishes no batch. Ready in `back_in_s` if it loads as before.
     on_failed(reason): once at most: the very first load failed, or `tries` in a row while no worker was ready.
 
-    A batch sent ends in exactly one on_done or on_lost. `threads` is what numerical libraries of one worker may use;
-    a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`, costs the process its life.
+    A batch sent ends in exactly one on_done or, with all that the worker has, on_lost. `threads` is what numerical
+    libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`, costs
+    the process its life.
     Call from one thread, which must outlive the processes: they die with it.
     """
 
@@ -87,17 +89,21 @@ class Workers:
             self._start(worker)
 
     def send(self, worker: int, calls: Sequence[Call]) -> None:
-        """Hand a batch to a worker that is ready and has none. The calls' bodies are copied."""
+        """Hand a batch to a worker that is ready and has at most one. The calls' bodies are copied."""
         process = self._processes.get(worker)
-        if process is None or not process.ready or process.batch or not calls:
+        if process is None or not process.ready or len(process.batches) == SLOTS or not calls:
             raise RuntimeError(f"worker {worker} can take no batch now, or the batch is empty")
-        process.batch, process.since_s = len(calls), self._loop.time()
+        if not process.batches:
+            process.since_s = self._loop.time()
+        slot = process.slots[process.sent % SLOTS]
+        process.sent += 1
+        process.batches.append((len(calls), slot))
         try:
-            size = process.calls.write_calls(calls)
+            size = slot.calls.write_calls(calls)
         except (OSError, MemoryError) as error:
             self._condemn(process, f"there is no memory for its batch: {error}")
             return
-        process.large = size > KEEP_BYTES
+        slot.large = size > KEEP_BYTES
         with suppress(ConnectionError):  # it has just died: on_lost follows
             process.channel.send(BATCH.pack(size))
 
@@ -147,7 +153,7 @@ class Workers:
             return False
         except ConnectionError:
             message = b""
-        if len(message) == DONE.size and process.batch:
+        if len(message) == DONE.size and process.batches:
             self._done(worker, process, message)
         elif len(message) == LOADED.size and not process.ready:
             self._ready(worker, process, message)
@@ -163,23 +169,26 @@ class Workers:
 
     def _done(self, worker: int, process: _Process, message: bytes) -> None:
         _, size, service_s = DONE.unpack(message)
+        calls, slot = process.batches[0]
         try:
-            replies = process.replies.read_replies(size)
+            replies = slot.replies.read_replies(size)
         except Malformed as error:
             self._condemn(process, f"sent what is no answer: {error}")
             return
-        if len(replies) != process.batch:
-            self._condemn(process, f"sent {len(replies)} replies to {process.batch} calls")
+        if len(replies) != calls:
+            self._condemn(process, f"sent {len(replies)} replies to {calls} calls")
             return
-        if process.large or size > KEEP_BYTES:
-            process.calls.trim()
-            process.replies.trim()
-        process.batch = self._losses[worker] = 0
+        if slot.large or size > KEEP_BYTES:
+            slot.calls.trim()
+            slot.replies.trim()
+        process.batches.popleft()
+        process.since_s = self._loop.time()
+        self._losses[worker] = 0
         self._on_done(worker, replies, service_s)
 
     def _ready(self, worker: int, process: _Process, message: bytes) -> None:
         try:
-            (said,) = process.replies.read_replies(LOADED.unpack(message)[1])
+            (said,) = process.slots[0].replies.read_replies(LOADED.unpack(message)[1])
         except (Malformed, ValueError) as error:
             self._condemn(process, f"sent what is no answer: {error}")
             return
@@ -195,7 +204,7 @@ class Workers:
         """One timer for a process, not for a batch: it looks when the present work would be overdue."""
         limit_s = self._hang_s if process.ready else self._load_limit_s
         left_s = limit_s
-        if process.batch or not process.ready:
+        if process.batches or not process.ready:
             left_s -= self._loop.time() - process.since_s
         if left_s <= 0:
             self._condemn(process, f"{'no answer' if process.ready else 'not loaded'} within {limit_s:g} s")
@@ -224,7 +233,7 @@ class Workers:
             self._ended.set()
         if not process.ready:
             self._not_loaded(worker, reason)
-        elif process.batch or not self._stopping:
+        elif process.batches or not self._stopping:
             wait_s = self._start_later(worker, reason)
             self._on_lost(worker, reason, wait_s + process.load_s)
 
@@ -250,6 +259,14 @@ class Workers:
         return wait_s
 
 
+class _Slot:
+    """Where a batch and its replies lie."""
+
+    def __init__(self, calls: Arena, replies: Arena) -> None:
+        self.calls, self.replies = calls, replies
+        self.large = False
+
+
 class _Process:
     """One life of a worker."""
 
@@ -258,19 +275,22 @@ class _Process:
     def __init__(self, arguments: list[str], environment: dict[str, str], now_s: float) -> None:
         self.ready = False
         self.silent = False  # no more messages are wanted, or will come
-        self.batch = 0  # calls it has
-        self.large = False
+        self.batches: deque[tuple[int, _Slot]] = deque()  # what it has, in order: calls, and where
+        self.sent = 0  # batches so far; slots take turns
         self.load_s = 0.0
         self.since_s = now_s  # when it began what it does now
         self.reason = ""
         with ExitStack() as held:
-            self.calls = held.enter_context(closing(Arena.create("mark-calls")))
-            self.replies = held.enter_context(closing(Arena.create("mark-replies")))
+            self.slots = [
+                _Slot(*(held.enter_context(closing(Arena.create(name))) for name in ("mark-calls", "mark-replies")))
+                for _ in range(SLOTS)
+            ]
             self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             held.enter_context(self.channel)
             self.channel.setblocking(False)
             with theirs:
-                self.popen = _popen((theirs.fileno(), self.calls.fd, self.replies.fd), arguments, environment)
+                arenas = [arena.fd for slot in self.slots for arena in (slot.calls, slot.replies)]
+                self.popen = _popen([theirs.fileno(), *arenas], arguments, environment)
             held.callback(self.popen.wait)
             held.callback(self.kill, "")
             self.pidfd = os.pidfd_open(self.popen.pid)
@@ -298,12 +318,12 @@ class _Process:
         return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
 
 
-def _popen(fds: tuple[int, int, int], arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _popen(fds: list[int], arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     # -P: a mark.py where the user stands must not hide ours. A group of its own: what a terminal or a shell sends to
     # the bouncer's group would end the worker before the bouncer has drained.
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", "mark.serving.worker"]
     return subprocess.Popen(
-        [*command, *map(str, (*fds, os.getpid())), *arguments],
+        [*command, ",".join(map(str, fds)), str(os.getpid()), *arguments],
         pass_fds=fds,
         stdin=subprocess.DEVNULL,
         stdout=2,

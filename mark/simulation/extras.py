@@ -16,14 +16,23 @@ LEFT_OUT = "the bill leaves out balancer, disks, public addresses and data moved
 LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, NAT and cross-zone traffic"
 
 
+def extras(
+    duration_s: float, instance_hours: float, requests: int, request_kb: float, response_kb: float
+) -> dict[str, tuple[float, float]]:
+    """What a run takes of each, and the dollars of one: balancer hours and units, address hours, GB sent out."""
+    gb = requests * (request_kb + response_kb) / 1e6
+    return {
+        "balancer": (duration_s / 3600.0, BALANCER_USD_PER_HOUR),
+        "balancer units": (
+            max(gb / LCU_GB_PER_HOUR, requests / (LCU_REQUESTS_PER_S * 3600.0)),
+            BALANCER_LCU_USD_PER_HOUR,
+        ),
+        "public addresses": (instance_hours, ADDRESS_USD_PER_HOUR),
+        "data out": (requests * response_kb / 1e6, INTERNET_OUT_USD_PER_GB),
+    }
+
+
 def extras_usd(duration_s: float, instance_hours: float, requests: int, request_kb: float, response_kb: float) -> float:
     """Dollars of a run for balancer, addresses, and answers sent to the internet."""
-    hours = duration_s / 3600.0
-    gb = requests * (request_kb + response_kb) / 1e6
-    units = max(gb / LCU_GB_PER_HOUR, requests / (LCU_REQUESTS_PER_S * 3600.0))
-    return (
-        hours * BALANCER_USD_PER_HOUR
-        + units * BALANCER_LCU_USD_PER_HOUR
-        + instance_hours * ADDRESS_USD_PER_HOUR
-        + requests * response_kb / 1e6 * INTERNET_OUT_USD_PER_GB
-    )
+    parts = extras(duration_s, instance_hours, requests, request_kb, response_kb)
+    return sum(amount * usd for amount, usd in parts.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.control.ports import WINDOW_S, RecentAnswers
+from mark.control.ports import WINDOW_S, Overflow, RecentAnswers
 from mark.domain.load import FloatArray, Load
 from mark.domain.offer import Offer
 from mark.kernel.stage import StageSimulation
@@ -127,3 +127,6 @@ class SimulatedTelemetry:
 
     def utilization(self) -> dict[str, float]:
         return self._utilization
+
+    def overflow(self) -> Overflow:
+        return Overflow(self._stage.by_functions, self._stage.function_usd())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import translate
 from pathlib import Path
@@ -186,24 +186,26 @@ def read_logs(path: Path, log_filter: tuple[str, str] | None = None) -> Trace:
     """
     keep = None if log_filter is None else _Filter(*log_filter)
     log = _Log(path.name or str(path), _in_order(path) if is_folder(path) else [path], keep)
-    return trace_of(log.name, log.stream, notes=lambda: log.tally.notes(keep))
+    trace = trace_of(log.name, log.stream, notes=lambda: log.tally.notes(keep))
+    return replace(trace, began_s=None if log.origin is None else float(log.origin) / 1e6)
 
 
 @dataclass(slots=True)
 class _Log:
-    """Files of one log in order; `tally` is that of the reading begun last."""
+    """Files of one log in order; `tally` is that of the reading begun last, `origin` its first request."""
 
     name: str
     files: list[Path]
     keep: _Filter | None
     tally: _Tally = field(default_factory=_Tally)
+    origin: np.int64 | None = None
 
     def stream(self) -> Iterator[FloatArray]:
         """Ascending seconds from the first request."""
         self.tally = tally = _Tally()
         origin: np.int64 | None = None
         for stamps in _sorted(_stamps(self.files, tally, self.keep), tally):
-            origin = stamps[0] if origin is None else origin
+            self.origin = origin = stamps[0] if origin is None else origin
             yield (stamps - origin) / 1e6
         tally.check(self.name)
         if self.keep is not None and origin is None:

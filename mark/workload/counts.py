@@ -67,6 +67,13 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
     if width_s < _LEAST_BIN_S:
         where = f"{path} line {int(np.argmin(np.diff(starts))) + 3}"
         raise BadInput("bins narrower than 1 ms; is t_seconds in seconds?", where, f"{width_s:g} s")
+    return trace_of_counts(path.name, str(path), starts, counts, width_s, gaps)
+
+
+def trace_of_counts(
+    name: str, where: str, starts: FloatArray, counts: FloatArray, width_s: float, gaps: str = "bridge"
+) -> Trace:
+    """Bins `width_s` wide with their starts ascending, treated by `gaps` (one of GAPS). `where` is for BadInput."""
     starts = starts - starts[0]
     rows = len(starts)
     # Half a bin is the least that counts as absent: stamps may wander a little.
@@ -78,7 +85,7 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
     if found:
         if gaps == "fail":
             begin, end = found[0]
-            raise BadInput(f"{len(found)} gaps, and --gaps is fail", str(path), f"first from {begin:g} to {end:g} s")
+            raise BadInput(f"{len(found)} gaps, and --gaps is fail", where, f"first from {begin:g} to {end:g} s")
         total_s = sum(end - begin for begin, end in found)
         begin, end = max(found, key=lambda gap: (gap[1] - gap[0], -gap[0]))
         word = {"bridge": "bridged", "zero": "filled with zeros", "interpolate": "interpolated"}[gaps]
@@ -86,11 +93,11 @@ def read_counts(path: Path, gaps: str = "bridge") -> Trace:
         longest = f"the longest {end - begin:g} s from second {begin:g}"
         notes = (f"{len(found)} gap{plural} {word}, {total_s:g} s in all, {longest}",)
     if gaps == "interpolate" and found:
-        starts, counts = _interpolated(starts, counts, width_s, holes, path)
+        starts, counts = _interpolated(starts, counts, width_s, holes, where)
     reach = np.inf if gaps == "interpolate" else _REACH
     series = Series.of(starts, counts, width_s, reach=reach, silent=gaps == "zero")
     return Trace(
-        name=path.name,
+        name=name,
         kind="counts",
         bin_s=width_s,
         duration_s=float(starts[-1]) + width_s,
@@ -154,12 +161,12 @@ def _rows(path: Path) -> tuple[FloatArray, FloatArray]:
 
 
 def _interpolated(
-    starts: FloatArray, counts: FloatArray, width_s: float, holes: NDArray[np.intp], path: Path
+    starts: FloatArray, counts: FloatArray, width_s: float, holes: NDArray[np.intp], where: str
 ) -> tuple[FloatArray, FloatArray]:
     """The bins with those that are absent put in, on a line between the neighbours of each gap."""
     absent = np.floor((starts[holes + 1] - starts[holes]) / width_s - 1.0 + 1e-6)
     if absent.sum() > _MOST_FILLED:
-        raise BadInput("too many bins to interpolate, use --gaps bridge or zero", str(path), f"{absent.sum():.4g}")
+        raise BadInput("too many bins to interpolate, use --gaps bridge or zero", where, f"{absent.sum():.4g}")
     # The k-th new bin of a gap of n stands k / (n + 1) of the way between its neighbours.
     times = absent.astype(np.int64)
     gap = np.repeat(holes, times)
@@ -167,5 +174,4 @@ def _interpolated(
     share = k / (np.repeat(times, times) + 1.0)
     new_starts = starts[gap] + share * (starts[gap + 1] - starts[gap])
     new_counts = counts[gap] + share * (counts[gap + 1] - counts[gap])
-    where = gap + 1
-    return np.insert(starts, where, new_starts), np.insert(counts, where, new_counts)
+    return np.insert(starts, gap + 1, new_starts), np.insert(counts, gap + 1, new_counts)

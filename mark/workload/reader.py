@@ -12,6 +12,8 @@ from mark.workload.counts import COLUMNS, GAPS, read_counts
 from mark.workload.synthetic import DAY_S, PREFIX, read_synthetic
 from mark.workload.trace import Trace, check_times
 
+_CLOUDWATCH = "cloudwatch:"
+
 
 def open_trace(
     spec: str,
@@ -22,7 +24,7 @@ def open_trace(
     seed: int = 0,
     log_filter: tuple[str, str] | None = None,
 ) -> Trace:
-    """A trace by name: a file, a folder of access logs, or `synthetic:NAME?key=value&...`.
+    """A trace by name: a file, a folder of access logs, `synthetic:NAME?...` or `cloudwatch:NAMESPACE/METRIC?...`.
 
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
     generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
@@ -32,12 +34,17 @@ def open_trace(
     check_times(start_s, duration_s)
     if gaps not in GAPS:
         raise BadInput(f"must be one of {', '.join(GAPS)}", "--gaps", gaps)
-    if log_filter is not None and spec.startswith(PREFIX):
+    if log_filter is not None and spec.startswith((PREFIX, _CLOUDWATCH)):
         raise _no_log(spec)
     if spec.startswith(PREFIX):
         return read_synthetic(spec, start_s + (DAY_S if duration_s is None else duration_s), seed)
-    if spec.startswith("cloudwatch:"):
-        raise BadInput("needs the AWS adapter, which comes with the extra `aws` and is not there yet", spec)
+    if spec.startswith(_CLOUDWATCH):
+        try:
+            from mark_infra.aws.metric_trace import read_metric
+
+            return read_metric(spec.removeprefix(_CLOUDWATCH), gaps)
+        except ImportError as error:  # boto3, say, which is imported when it is used
+            raise BadInput(f"needs the AWS adapter, which comes with the extra `aws` ({error})", spec) from None
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
     path = Path(spec)

@@ -50,7 +50,8 @@ class Trace:
 
     `duration_s` reaches from the first row to the end of the last bin. `gaps` are (start_s, end_s) without
     observation; `notes` say in words what was bridged, filled, dropped or late. `gap_cv` is the coefficient of
-    variation of the times between requests where they are known (NaN elsewhere).
+    variation of the times between requests where they are known (NaN elsewhere). `began_s` is when second 0 was, in
+    Unix seconds, where the trace knows (access logs do).
     """
 
     name: str
@@ -63,6 +64,7 @@ class Trace:
     gaps: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
     gap_cv: float = math.nan
+    began_s: float | None = None
 
     @property
     def first_s(self) -> float:

@@ -114,7 +114,7 @@ def test_interrupted_it_ends_at_once_and_leaves_nobody_behind(tmp_path: Path) ->
         (("m:A", "--batch", "99999"), "--batch: a batch holds 1 to 10,000 items"),
         (("m:A", "--precision", "1"), "--precision: must be below 1"),
         (("m:A", "--seconds", "0"), "--seconds: must be above zero"),
-        (("m:A", "--workers", "0"), "--workers: must be a number from 1 to 1024"),
+        (("m:A", "--workers", "0"), "--workers: must be a whole number from 1 to 1024"),
         (("m:A", "--input", "missing.json"), "missing.json: cannot be read"),
         (("m:A", "--out", "no/such/folder.csv"), "no such folder"),
         (("m:A", "--out", "notes.csv"), "notes.csv:1: unknown column: dear diary"),

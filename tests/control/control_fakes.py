@@ -9,7 +9,7 @@ import numpy as np
 
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import RecentAnswers
+from mark.control.ports import Overflow, RecentAnswers
 from mark.domain.errors import CapacityError, CloudError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.load import FloatArray, Forecast, Load
@@ -179,6 +179,7 @@ class FakeTelemetry:
         self.start_s, self.step_s = 0.0, 60.0
         self.latest = RecentAnswers(1000, 1000)
         self.total = RecentAnswers(0, 0)
+        self.overflowed = Overflow(0, 0.0)
 
     def load(self) -> Load:
         rates = np.array(self.steps, dtype=np.float64)
@@ -198,6 +199,9 @@ class FakeTelemetry:
 
     def utilization(self) -> Mapping[str, float]:
         return {}
+
+    def overflow(self) -> Overflow:
+        return self.overflowed
 
 
 class ScriptedPlanner:
@@ -259,12 +263,14 @@ class Bench:
         self.deployment = where or deployment()
         self.controller = self.controller_again(**more)
 
-    def controller_again(self, predictor: Any = None) -> Controller:
+    def controller_again(self, predictor: Any = None, floor: int = 0) -> Controller:
         """A controller that starts from what cloud and store hold."""
         policy = Policy(self.planner, self.deployment, bouncers=True)
         if predictor is not None and not isinstance(predictor, Supervised):
             predictor = Supervised(predictor)
-        return Controller(policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7)
+        return Controller(
+            policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7, floor=floor
+        )
 
     def tick(self, wanted: dict[str, int] | None = None, at_s: float | None = None) -> None:
         if wanted is not None:

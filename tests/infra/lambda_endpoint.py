@@ -1,19 +1,13 @@
-"""A small Lambda: the invocation API on loopback, and for real handlers a Runtime API with an environment behind it."""
+"""A small Lambda: the invocation API on loopback, in front of functions of the test's, and it fails as it is told."""
 
 from __future__ import annotations
 
 import json
-import os
-import queue
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 Function = Callable[[bytes], bytes]
@@ -31,10 +25,6 @@ class Failure:
     code: str = "ServiceException"
     how: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class FunctionError(Exception):
-    """A function's handler failed; the message is its payload."""
 
 
 class Endpoint:
@@ -77,10 +67,7 @@ def endpoint(**functions: Function) -> Iterator[Endpoint]:
             elif name not in state.functions:
                 self.answer(404, b'{"Type": "User"}', {"x-amzn-ErrorType": "ResourceNotFoundException"})
             else:
-                try:
-                    self.answer(200, state.functions[name](payload), {"X-Amz-Executed-Version": "$LATEST"})
-                except FunctionError as error:
-                    self.function_error(str(error).encode())
+                self.answer(200, state.functions[name](payload), {"X-Amz-Executed-Version": "$LATEST"})
 
         def function_error(self, body: bytes) -> None:
             self.answer(200, body, {"X-Amz-Function-Error": "Unhandled"})
@@ -89,73 +76,6 @@ def endpoint(**functions: Function) -> Iterator[Endpoint]:
         state.url = f"http://127.0.0.1:{port}"
         yield state
         state.ended.set()
-
-
-class Environment:
-    """One execution environment: a process that runs a handler behind a Runtime API of its own, one call at a time."""
-
-    def __init__(self, handler: str, folder: Path, variables: Mapping[str, str]) -> None:
-        self._command = [sys.executable, "-m", "awslambdaric", handler]
-        self._folder, self._variables = folder, variables
-        self._calls: queue.Queue[tuple[str, bytes]] = queue.Queue()
-        self._results: queue.Queue[tuple[str, str, bytes]] = queue.Queue()
-        self._number = 0
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def __call__(self, payload: bytes) -> bytes:
-        """Invoke it. Raises FunctionError with what the runtime reports."""
-        self._number += 1
-        self._calls.put((str(self._number), payload))
-        identity, kind, body = self.result()
-        if kind != "response":
-            raise FunctionError(body.decode())
-        assert identity == str(self._number)
-        return body
-
-    def result(self) -> tuple[str, str, bytes]:
-        """What the runtime tells next: of which invocation ("init": of the start), "response" or "error", and that."""
-        return self._results.get(timeout=60.0)
-
-    @contextmanager
-    def running(self) -> Iterator[Environment]:
-        """The process lives as long as the block."""
-        environment = self
-
-        class Handler(_Handler):
-            def do_GET(self) -> None:
-                assert self.path == "/2018-06-01/runtime/invocation/next"
-                identity, payload = environment._calls.get()
-                if not identity:
-                    self.close_connection = True
-                    return
-                headers = {
-                    "Lambda-Runtime-Aws-Request-Id": identity,
-                    "Lambda-Runtime-Deadline-Ms": str(int(1e3 * time.time()) + 60_000),
-                    "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:us-east-1:123456789012:function:overflow",
-                }
-                self.answer(200, payload, headers)
-
-            def do_POST(self) -> None:
-                *_, identity, kind = self.path.split("/")  # .../invocation/ID/response|error, or init/error
-                environment._results.put((identity, kind, self.body()))
-                self.answer(202, b"{}")
-
-        with _listening(Handler) as port:
-            variables = {
-                "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{port}",
-                "AWS_LAMBDA_FUNCTION_NAME": "overflow",
-                "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "3008",
-                "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-                "AWS_REGION": "us-east-1",
-                **self._variables,
-            }
-            with subprocess.Popen(self._command, cwd=self._folder, env=os.environ | variables) as self.process:
-                try:
-                    yield self
-                finally:
-                    self.process.kill()
-                    self._calls.put(("", b""))
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from mark_infra.aws.functions import MOST_BYTES, LambdaFunctions, _translated
 
 from mark.domain.errors import BadInput
-from mark.serving.functions import FunctionsFailed, Throttled, Unsuitable
+from mark.serving.functions import FunctionsFailed, Spent, Throttled, Unsuitable
 from tests.infra.lambda_endpoint import Endpoint, Failure, endpoint
 from tests.serving.test_functions import LambdaWorld, calls, echo
 
@@ -108,6 +109,33 @@ def test_an_unknown_function_is_named(there: Endpoint) -> None:
 def test_nobody_listens(there: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:1")
     assert "EndpointConnectionError" in str(failed(there, None))
+
+
+def test_what_is_billed_is_counted_and_what_never_ran_is_not(there: Endpoint) -> None:
+    """Answers say it; a hang-up costs the time that it took, a refusal by the service nothing."""
+
+    def billed(payload: bytes) -> bytes:
+        return json.dumps({**json.loads(echo(payload)), "billed_ms": 250}).encode()
+
+    async def main() -> None:
+        functions = LambdaFunctions("overflow")
+        there.functions["overflow"] = billed
+        for _ in range(3):
+            await functions.call(calls(b"one"), 5.0)
+        assert functions.spent == Spent(3, 0.75)
+        there.failure = Failure(429, "TooManyRequestsException")
+        with pytest.raises(Throttled):
+            await functions.call(calls(b"one"), 5.0)
+        assert functions.spent.calls == 3
+        there.failure = Failure(how="hang")
+        with pytest.raises(FunctionsFailed, match="no answer in"):
+            await functions.call(calls(b"one"), 0.1)
+        assert functions.spent.calls == 4
+        assert 0.8 < functions.spent.billed_s < 2.0
+        await functions.close()
+        assert functions.spent.calls == 4
+
+    asyncio.run(main())
 
 
 def test_what_is_too_large_is_not_sent(there: Endpoint) -> None:

@@ -14,14 +14,16 @@ from typing import Any
 import mark_lambda
 import pytest
 from mark_infra.aws.functions import LambdaFunctions
+from mark_infra.testbed.functions import FunctionConfig
 from mark_lambda.overflow import LONGEST_HOLD_MS, Overflow, loaded
 
 import mark
 from mark.domain.errors import BadInput
 from mark.models.call import Call
-from mark.models.envelope import calls_to_event, replies_from_result
+from mark.models.envelope import billed_s_from_result, calls_to_event, replies_from_result
 from mark.serving.functions import FunctionsFailed
-from tests.infra.lambda_endpoint import Environment, endpoint
+from tests.infra.testbed.local_lambda import local_lambda
+from tests.infra.testbed.real_processes import get
 from tests.serving.test_functions import LambdaWorld
 
 MODEL = """
@@ -40,6 +42,9 @@ class Double(mark.Model):
         if all(x == 0.0 for x in batch):
             self.warmed += 1
         return [2.0 * x for x in batch]
+
+def other(event, context):
+    raise ValueError("not an event of calls")
 """
 TASK_ROOT = Path(mark_lambda.__file__).parents[1]
 
@@ -95,9 +100,38 @@ def test_the_first_invocation_is_cold_whatever_it_is(folder: Path) -> None:
     assert [result["cold"] for result in results] == [True, False]
     assert results[0]["load_s"] == results[1]["load_s"] > 0.0
     assert all(result["service_s"] > 0.0 for result in results)
-    warmed = Overflow(Negative(), 1.5, Pauses())
-    assert warmed({"warm": True}) == {"cold": True, "load_s": 1.5}
-    assert warmed({"warm": True}) == {"cold": False, "load_s": 1.5}
+    warmed = Overflow(Negative(), 1.5, Pauses(), now=lambda: 0.0)
+    assert warmed({"warm": True}) == {"cold": True, "load_s": 1.5, "billed_ms": 1500}
+    assert warmed({"warm": True}) == {"cold": False, "load_s": 1.5, "billed_ms": 0}
+
+
+def test_what_is_billed_is_the_handlers_time_in_whole_milliseconds_and_the_start_once() -> None:
+    """As AWS bills: a start with its imports before the first answer, and every part of a millisecond as one."""
+    now_s = 0.0
+
+    class Slow(mark.Model):
+        def predict(self, batch: list[Any]) -> list[Any]:
+            nonlocal now_s
+            now_s += 0.0123
+            return batch
+
+    handler = Overflow(Slow(), 1.0, Pauses(), init_s=1.25, now=lambda: now_s)
+    ask = event(Call("sagemaker", "application/json", b'{"instances": [1]}', accept="application/json"))
+    results = [handler(ask) for _ in range(3)]
+    assert [result["billed_ms"] for result in results] == [1263, 13, 13]
+    assert [billed_s_from_result(result) for result in results] == [1.263, 0.013, 0.013]
+
+
+@pytest.mark.parametrize("said", [{}, [], None, *({"billed_ms": bad} for bad in ("1", None, True, -1, float("nan")))])
+def test_what_an_older_handler_does_not_say_is_unknown(said: Any) -> None:
+    assert billed_s_from_result(said) is None
+
+
+def test_the_start_of_a_process_is_known() -> None:
+    """It counts what went before any import of ours."""
+    code = "import mark_lambda.overflow as o; before = o.process_age_s(); assert 0.0 < before < 60.0; print(before)"
+    environment = os.environ | {"PYTHONPATH": str(TASK_ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
 
 
 def test_a_model_is_warmed_up_before_anybody_waits_for_it(folder: Path) -> None:
@@ -157,13 +191,13 @@ def test_it_brings_neither_server_nor_planner() -> None:
 def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Port, Lambda's API, AWS's runtime in a process of its own, our handler, the model, and back."""
     pytest.importorskip("awslambdaric")
-    more = variables(folder) | {"PYTHONPATH": str(TASK_ROOT), "LAMBDA_TASK_ROOT": str(TASK_ROOT)}
-    with (
-        Environment("mark_lambda.overflow.handler", folder, more).running() as environment,
-        endpoint(overflow=environment) as there,
-    ):
+    configs = [
+        FunctionConfig("overflow", 1024, variables(folder), folder=str(folder)),
+        FunctionConfig("other", 1024, handler="model_of_overflow.other", folder=str(folder)),
+        FunctionConfig("missing", 1024, variables(folder) | {"MARK_MODEL": "model_of_overflow:Missing"}),
+    ]
+    with local_lambda(folder, configs) as there:
         LambdaWorld(there.url, monkeypatch)
-        assert json.loads(environment(b'{"warm": true, "hold_ms": 1}'))["cold"] is True
 
         async def main() -> None:
             functions = LambdaFunctions("overflow")
@@ -171,19 +205,18 @@ def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest
             assert [json.loads(reply.body)["outputs"][0]["data"] for reply in replies] == [[2.0, 4.0], [27.0]]
             (unlucky,) = await functions.call([oip(13.0)], 30.0)
             assert unlucky.status == 500
-            there.functions["overflow"] = lambda _: environment(b"{}")
-            with pytest.raises(FunctionsFailed, match=r"Unhandled: .*not an event of calls"):
-                await functions.call([oip(1.0)], 30.0)
+            assert functions.spent.calls == 2
+            assert 0.002 <= functions.spent.billed_s < 10.0
             await functions.close()
+            for name, said in (("other", "Unhandled: .*not an event of calls"), ("missing", "has no Missing")):
+                functions = LambdaFunctions(name)
+                with pytest.raises(FunctionsFailed, match=said):
+                    await functions.call([oip(1.0)], 30.0)
+                assert functions.spent.calls == 1, "a failure is billed as well"
+                await functions.close()
 
         asyncio.run(main())
-        assert json.loads(environment(calls_to_event([oip(1.0)])))["cold"] is False
-
-
-def test_in_the_runtime_of_aws_a_model_that_does_not_load_is_reported(folder: Path) -> None:
-    pytest.importorskip("awslambdaric")
-    more = variables(folder) | {"MARK_MODEL": "model_of_overflow:Missing", "PYTHONPATH": str(TASK_ROOT)}
-    with Environment("mark_lambda.overflow.handler", folder, more).running() as environment:
-        identity, kind, body = environment.result()
-        assert (identity, kind) == ("init", "error")
-        assert "has no Missing" in json.loads(body)["errorMessage"]
+        # What it says that it is billed for, and what it is: the runtime's own share lies between.
+        status, result = get(f"{there.url}/2015-03-31/functions/overflow/invocations", {"warm": True, "hold_ms": 50})
+        assert (status, result["cold"]) == (200, False)
+        assert 50 <= result["billed_ms"] < 1000

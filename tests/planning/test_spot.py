@@ -32,7 +32,7 @@ from mark.planning.spot import (
     within,
     without_spares,
 )
-from mark.simulation.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
+from mark.control.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from tests.planning.build import deployment, fleet, forecast, sold
 
 BOOT = Delay(180.0, 300.0)

@@ -1,16 +1,19 @@
-"""The model that stands in for one: as slow as its profile, and nothing else."""
+"""Models as slow as a profile: one that is nothing else, and a real one held back."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
 from mark.models.load import load
-from mark.profiling.replay import Replay
+from mark.profiling.replay import SPEED_FILE, Paced, Replay
 
 REFERENCE = "mark.profiling.replay:Replay"
 
@@ -67,3 +70,83 @@ def test_a_reference_names_it(tmp_path: Path, profile: str) -> None:
     ):
         with pytest.raises(BadInput, match=said):
             load(f"{REFERENCE}?{options}", tmp_path)
+
+
+MODEL = """
+import time
+import mark
+
+class Half(mark.Model):
+    platform = "halves"
+    inputs = [mark.TensorSpec("x", "FP64")]
+    begun = False
+
+    def __init__(self, sleep_s="0"):
+        self.sleep_s = float(sleep_s)
+
+    def load(self):
+        self.loaded = True
+
+    def predict(self, batch):
+        assert self.loaded
+        if not self.begun:
+            time.sleep(0.05)  # a lazy beginning
+            self.begun = True
+        time.sleep(self.sleep_s)
+        return [x / 2.0 for x in batch]
+"""
+
+
+@pytest.fixture
+def paced(tmp_path: Path, profile: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Paced]:
+    """Makes one whose profile says 2 ms for one item and 5 for four."""
+    (tmp_path / "half_for_pace.py").write_text(MODEL)
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.delitem(sys.modules, "half_for_pace", raising=False)
+
+    def make(model: str = "half_for_pace:Half", **options: str) -> Paced:
+        query = {"model": model, "profiled": "m", "instance": "x", "profile": profile, "search": str(tmp_path)}
+        made = load(f"mark.profiling.replay:Paced?{urlencode(query | options)}", Path("."))
+        assert isinstance(made, Paced)
+        return made
+
+    return make
+
+
+def test_a_real_model_answers_no_earlier_than_its_profile_says(paced: Callable[..., Paced]) -> None:
+    model = paced()
+    assert (model.platform, [spec.name for spec in model.inputs]) == ("halves", ["x"])
+    for batch, least_s in (([3.0], 0.002), ([1.0, 2.0, 3.0, 4.0], 0.005)):
+        began_s = time.perf_counter()
+        assert model.predict(batch) == [x / 2.0 for x in batch]
+        assert time.perf_counter() - began_s >= least_s
+
+
+def test_a_slower_machine_takes_longer_from_the_next_batch_on(
+    paced: Callable[..., Paced], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "speed"
+    file.write_text("0.1")
+    monkeypatch.setenv(SPEED_FILE, str(file))
+    model = paced()
+    began_s = time.perf_counter()
+    model.predict([1.0])
+    assert time.perf_counter() - began_s >= 0.02
+    file.write_text("fast")
+    with pytest.raises(BadInput, match=f"{SPEED_FILE}: holds no speed"):
+        model.predict([1.0])
+
+
+def test_a_model_slower_than_its_profile_is_counted_and_said_once(
+    paced: Callable[..., Paced], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it begins lazily does not count; and without `profiled`, the profile knows it by its reference."""
+    assert paced().overruns == 0
+    slow = paced("half_for_pace:Half?sleep_s=0.01")
+    for _ in range(3):
+        slow.predict([1.0])
+    assert slow.overruns == 3
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "slower here than its profile: a batch of 1 took" in said
+    with pytest.raises(BadInput, match="half_for_pace:Half on x"):
+        paced(profiled="half_for_pace:Half")

@@ -214,9 +214,9 @@ def test_serving_lasts_until_the_server_ends() -> None:
         mark.Service(**ECHO).serve(port=0)
 
 
-def test_deploying_names_what_there_is_today() -> None:
-    with pytest.raises(MarkError, match=r"cannot be deployed to aws yet.*simulate and plan.*mark serve"):
-        mark.Service("inception-v3").deploy("aws")
+def test_there_is_only_one_cloud_to_deploy_to() -> None:
+    with pytest.raises(BadInput, match="aws only"):
+        mark.Service("inception-v3").deploy("azure")
 
 
 def test_a_promise_that_nothing_keeps() -> None:

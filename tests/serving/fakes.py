@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from mark.models.call import Call, Reply
-from mark.serving.functions import Functions, FunctionsFailed
+from mark.serving.functions import Functions, FunctionsFailed, Spent
 from mark.serving.replica import WorkerPool
 from mark.serving.request import Request
 
@@ -18,14 +18,18 @@ class FakeWorkers:
 
     def __init__(self) -> None:
         self.sent: dict[int, list[Call]] = {}
+        self.ahead: dict[int, list[Call]] = {}  # what a worker does next
 
     def send(self, worker_id: int, calls: Sequence[Call]) -> None:
-        assert worker_id not in self.sent, "a worker has one batch at a time"
-        self.sent[worker_id] = list(calls)
+        assert worker_id not in self.ahead, "a worker has two batches at a time"
+        (self.ahead if worker_id in self.sent else self.sent)[worker_id] = list(calls)
 
     def replies(self, worker_id: int) -> list[Reply]:
         """What the worker makes of its batch: each body, echoed."""
-        return [Reply(200, "application/json", bytes(call.body)) for call in self.sent.pop(worker_id)]
+        calls = self.sent.pop(worker_id)
+        if worker_id in self.ahead:
+            self.sent[worker_id] = self.ahead.pop(worker_id)
+        return [Reply(200, "application/json", bytes(call.body)) for call in calls]
 
 
 class FakeFunctions:
@@ -38,6 +42,7 @@ class FakeFunctions:
         self.timeouts_s: list[float] = []
         self.closed = False
         self.silent = False
+        self.spent = Spent()
 
     async def open(self) -> None:
         """It always is."""

@@ -71,11 +71,11 @@ def fail(calls: Sequence[Call], where: str) -> None:
 
 
 def send(message: bytes) -> None:
-    os.write(int(sys.argv[1]), message)
+    os.write(int(sys.argv[1].split(",")[0]), message)
 
 
 def wrong_count(calls: Sequence[Call], _: str) -> None:
-    size = Arena(int(sys.argv[3])).write_replies([Reply(200, "text/plain", b"?")] * (len(calls) + 1))
+    size = Arena(int(sys.argv[1].split(",")[2])).write_replies([Reply(200, "text/plain", b"?")] * (len(calls) + 1))
     send(DONE.pack(b"D", size, 0.0))
     hang(calls, "")
 

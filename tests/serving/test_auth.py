@@ -121,7 +121,7 @@ def test_a_key_file_gives_names_and_scopes(tmp_path: Path) -> None:
         "# only\n",
         "short",
         f"a:{KEY}:infer:more",
-        f"a:{KEY}:read",
+        f"a:{KEY}:write",
         f"a:{KEY}:",
         f"{KEY}\nb:{KEY}",
         "with a blank in it!",

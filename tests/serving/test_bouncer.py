@@ -58,8 +58,8 @@ def started(bouncer: Bouncer, now_s: float) -> Batch:
 # The same decisions as the kernel
 
 
-def played(case: Case) -> Outcome:
-    """A bouncer in virtual time, with workers that take exactly as long as predicted."""
+def played(case: Case, *, ahead: bool = False) -> Outcome:
+    """A bouncer in virtual time, with workers that take exactly as long as predicted, and may have the next batch."""
     kind = case.candidates[0]
     bouncer = Bouncer(
         FixedTimes(kind.service_s.tolist(), kind.policy.n_batch),
@@ -75,10 +75,15 @@ def played(case: Case) -> Outcome:
 
     def start_what_is_due(now_s: float) -> None:
         while (batch := bouncer.next_batch(now_s)) is not None:
-            heapq.heappush(ends, (now_s + float(kind.service_s[batch.items]), id(batch), batch))
-            for r in batch.requests:
-                outcome.slot[int(r.id)] = 0
-                outcome.start_s[int(r.id)] = now_s
+            runs(batch, now_s)
+        while ahead and bouncer.next_ahead(now_s) is not None:
+            pass
+
+    def runs(batch: Batch, now_s: float) -> None:
+        heapq.heappush(ends, (now_s + float(kind.service_s[batch.items]), id(batch), batch))
+        for r in batch.requests:
+            outcome.slot[int(r.id)] = 0
+            outcome.start_s[int(r.id)] = now_s
 
     def until(now_s: float) -> None:
         """All that happens before the arrivals of this moment, in order."""
@@ -92,6 +97,8 @@ def played(case: Case) -> Outcome:
                 bouncer.finished(batch, end_s)
                 for r in batch.requests:
                     outcome.finish_s[int(r.id)] = end_s + kind.overhead_s
+                if batch.behind is not None:
+                    runs(batch.behind, end_s)
             start_what_is_due(min(end_s, due_s))
 
     for number, arrived_s in enumerate(case.arrivals_s):
@@ -140,9 +147,9 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @settings(RELAXED, max_examples=250)
-@given(cases())
-def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case) -> None:
-    expected, got = World(case).run(), played(case)
+@given(cases(), st.booleans())
+def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case, ahead: bool) -> None:
+    expected, got = World(case).run(), played(case, ahead=ahead)
     np.testing.assert_array_equal(got.slot, expected.slot)
     np.testing.assert_array_equal(got.start_s[got.slot == 0], expected.start_s[expected.slot == 0])
     np.testing.assert_array_equal(got.finish_s, expected.finish_s)
@@ -380,6 +387,36 @@ def test_without_functions_who_was_promised_an_answer_waits_for_the_restart_howe
     assert bouncer.queued == 0
 
 
+def test_a_batch_that_was_handed_over_ahead_begins_at_once_and_is_not_lost_with_the_one_before() -> None:
+    bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
+    for name in "abcde":
+        bouncer.offer(request(id=name), 0.0)
+    assert bouncer.next_ahead(0.0) is None  # an idle worker takes what is there itself
+    first = started(bouncer, 0.0)
+    ahead = bouncer.next_ahead(0.0)
+    assert ahead is not None
+    assert (ahead[0], ids(ahead[1].requests)) == (first, ["c", "d"])
+    assert bouncer.next_ahead(0.0) is None  # one at a time, and e may still get company
+    assert (bouncer.queued, bouncer.in_flight) == (1, 4)
+    assert bouncer.offer(request(deadline_s=8.99), 0.0) == REJECT  # three batches of 3 s
+    assert bouncer.offer(request(id="f"), 0.0) == INSTANCE
+    bouncer.finished(first, 2.5)
+    assert bouncer.next_batch(2.5) is None
+    assert bouncer.worker_down(3.0, 4.0, ahead[1]) == ([], [])
+    bouncer.worker_up(4.0)
+    again = started(bouncer, 4.0)
+    assert ids(again.requests) == ["c", "d"]
+    behind = bouncer.next_ahead(4.0)
+    assert behind is not None
+    bouncer.worker_down(5.0, 6.0, again)  # c and d were tried twice; e and f were not tried at all
+    assert [(r.id, r.tries) for r in behind[1].requests] == [("e", 0), ("f", 0)]
+    bouncer.worker_up(6.0)
+    assert ids(started(bouncer, 6.0).requests) == ["e", "f"]
+    bouncer.offer(request(6.0, deadline_s=30.0), 6.0)
+    bouncer.offer(request(6.0), 6.0)
+    assert bouncer.next_ahead(6.0) is None  # its client may give up first
+
+
 def test_a_drain_keeps_what_it_can_finish_and_takes_nothing_new() -> None:
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0, function_s=5.0)
     for name in "abcdef":
@@ -578,11 +615,32 @@ class Life(RuleBasedStateMachine):
         self.in_flight += batch.requests
         return batch
 
-    @rule(batch=consumes(batches))
-    def finish(self, batch: Batch) -> None:
+    @rule()
+    def next_ahead(self) -> None:
+        without = [b for b in self.bouncer.running if b.behind is None]
+        found = self.bouncer.next_ahead(self.now_s)
+        if found is None:
+            return
+        first, batch = found
+        assert first in without
+        assert first.behind is batch
+        assert len(self.bouncer.running) == self.bouncer.workers  # nobody idles
+        assert all(first.end_s <= b.end_s or b.end_s <= self.now_s for b in without)
+        assert batch.requests == self.queue[: len(batch.requests)]
+        assert not any(self.own(r) for r in batch.requests)
+        del self.queue[: len(batch.requests)]
+        self.in_flight += batch.requests
+
+    @rule(target=batches, batch=consumes(batches))
+    def finish(self, batch: Batch) -> object:
         self.bouncer.finished(batch, self.now_s)
         self.leave(batch)
         self.end(batch.requests)
+        if batch.behind is None:
+            return multiple()
+        assert batch.behind in self.bouncer.running
+        assert (batch.behind.started_s, batch.behind.end_s) == (self.now_s, self.now_s + 1.0 + 0.5 * batch.behind.items)
+        return batch.behind
 
     def leave(self, batch: Batch) -> None:
         self.in_flight = [r for r in self.in_flight if r not in batch.requests]
@@ -590,6 +648,9 @@ class Life(RuleBasedStateMachine):
     @rule(batch=consumes(batches), back_in_s=st.sampled_from([0.5, 5.0, NEVER_S]))
     def crash(self, batch: Batch, back_in_s: float) -> None:
         self.leave(batch)
+        if batch.behind is not None:  # was only handed over, not tried
+            self.leave(batch.behind)
+            self.queue = batch.behind.requests + self.queue
         self.go_down(batch, back_in_s, batch.requests)
 
     @precondition(lambda self: self.bouncer.workers > len(self.bouncer.running))
@@ -662,8 +723,8 @@ class Life(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "bouncer"):
             return
-        for batch in list(self.bouncer.running):
-            self.finish(batch)
+        while self.bouncer.running:
+            self.finish(self.bouncer.running[0])
         left = self.bouncer.drain(self.now_s, self.now_s)
         assert sorted(map(id, left)) == sorted(map(id, self.queue))
         assert self.bouncer.queued == self.bouncer.in_flight == 0

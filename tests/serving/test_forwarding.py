@@ -655,7 +655,7 @@ def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> Non
         (("--replica-ca", "nowhere"), "nowhere: no certificates of an authority"),
         (("--tls-cert", "x"), "--tls-cert and --tls-key: a certificate and its key go together"),
         (("--hedge-after-ms", "0"), "must be above zero"),
-        (("--most-in-flight", "0"), "must be a whole number above zero"),
+        (("--most-in-flight", "0"), "must be a whole number from 1"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_2(

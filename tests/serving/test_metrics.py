@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from mark.serving.functions import Spent
 from mark.serving.http import HttpServer
 from mark.serving.metrics import ITEMS, Histogram, Metrics, ModelMetrics
 
@@ -36,6 +37,7 @@ def test_the_page_says_what_was_counted() -> None:
     one.queued, one.workers_ready = 7, 2
     one.latency_s.observe(0.02)
     one.batch_items.observe(8.0)
+    metrics.spent = ("echo", Spent(9, 2.75))
     metrics.door = HttpServer(lambda exchange: None)
     metrics.door.counts.dropped_answers, metrics.door.counts.cut = 5, 6
     metrics.door.counts.refuse(401)
@@ -51,6 +53,8 @@ def test_the_page_says_what_was_counted() -> None:
     assert found["mark_latency_seconds_count", of] == 1.0
     assert found["mark_latency_seconds_sum", of] == 0.02
     assert found["mark_batch_items_bucket", tuple(sorted((*of, ("le", "8.0"))))] == 1.0
+    assert found["mark_function_calls_total", of[:1]] == 9.0
+    assert found["mark_function_billed_seconds_total", of[:1]] == 2.75
     assert found["mark_clients_gone_total", ()] == 5.0
     assert found["mark_cut_total", ()] == 6.0
     assert found["mark_connections", ()] == 0.0

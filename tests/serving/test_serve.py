@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -285,6 +286,7 @@ def test_versions_share_the_requests_and_answer_by_name(folder: Path) -> None:
         (("--function", "overflow"), "--function-ms: must be said"),
         (("--tls-cert", "cert.pem"), "--tls-cert and --tls-key: a certificate and its key go together"),
         (("--instance", "c5.large"), "--instance: no profile of model:Echo on it"),
+        (("--pace",), "--pace: needs a profile of the model on an instance"),
         (("--keys", "nowhere"), "nowhere: cannot be read"),
     ],
 )
@@ -334,3 +336,18 @@ def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_at_the_pace_of_an_instance_it_is_ready_and_answers_when_that_would_be(folder: Path, versions: bool) -> None:
+    """The real model's answers; of versions, too."""
+    more = '[service.versions]\n"1" = { model = "model:Echo", weight = 1.0 }\n' if versions else ""
+    write_service(folder, more=more)
+    (folder / "own.csv").write_text("model,instance,batch,latency_ms\nmodel:Echo,c7i.large,1,150\n")
+    ready_s = time.time() + 2.0
+    options = ("--profile", "own.csv", "--instance", "c7i.large", "--pace")
+    with served(folder, *options, MARK_READY_AT=str(ready_s)) as (_, url):
+        assert time.time() >= ready_s
+        got = httpx.post(url + INFER, content=body(5), trust_env=False)
+        assert got.json()["outputs"][0]["data"] == [5.0, 0.5]
+        assert got.elapsed.total_seconds() >= 0.15

@@ -35,7 +35,7 @@ class Pool:
     def __init__(self, reference: str, count: int, search: Path = HERE, **options: Any) -> None:
         self.said: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.ready: set[int] = set()
-        self.sent: dict[int, int] = {}  # calls of the batch that a worker has
+        self.sent: dict[int, list[int]] = {}  # calls of each batch that a worker has
         self.back_in_s: list[float] = []
         self.last_said = b""
         self.workers = Workers(
@@ -53,19 +53,19 @@ class Pool:
 
     def on_done(self, worker: int, replies: list[Reply], service_s: float) -> None:
         assert worker in self.ready
-        assert len(replies) == self.sent.pop(worker)
+        assert len(replies) == self.sent[worker].pop(0)
         assert 0 <= service_s < LONG_S
         self.said.put_nowait(("done", worker, replies))
 
     def on_lost(self, worker: int, reason: str, back_in_s: float) -> None:
         self.ready.remove(worker)
         self.back_in_s.append(back_in_s)
-        self.said.put_nowait(("lost", worker, reason, self.sent.pop(worker, 0)))
+        self.said.put_nowait(("lost", worker, reason, sum(self.sent.pop(worker, []))))
 
     def send(self, worker: int, *bodies: str | bytes) -> None:
         bodies_ = [body.encode() if isinstance(body, str) else body for body in bodies]
         self.workers.send(worker, [Call("oip", "application/json", body) for body in bodies_])
-        self.sent[worker] = len(bodies)
+        self.sent.setdefault(worker, []).append(len(bodies))
 
     async def next(self) -> tuple[Any, ...]:
         return await asyncio.wait_for(self.said.get(), LONG_S)
@@ -93,8 +93,8 @@ async def pool(reference: str = "good", count: int = 1, **options: Any) -> Async
     try:
         yield made
     finally:
-        await made.workers.stop(0.0 if made.sent else LONG_S)
-    assert not made.sent
+        await made.workers.stop(0.0 if any(made.sent.values()) else LONG_S)
+    assert not any(made.sent.values())
 
 
 @asynccontextmanager
@@ -251,8 +251,9 @@ def test_a_batch_for_which_there_is_no_memory_costs_its_worker() -> None:
     run(test)
 
 
-def test_only_an_idle_worker_takes_a_batch() -> None:
-    """Whoever forgets is told, and nothing of the batch under way is overwritten."""
+def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told]) -> None:
+    """Whoever forgets is told, and nothing of the batches under way is overwritten."""
+    told, go = fifo("told"), fifo("told.go")
 
     async def test() -> None:
         async with pool() as one:
@@ -261,10 +262,34 @@ def test_only_an_idle_worker_takes_a_batch() -> None:
             await one.next()
             with pytest.raises(RuntimeError, match="empty"):
                 one.workers.send(0, [])
-            one.send(0, b"first")
+            first = f"told {told.path}"
+            one.send(0, first)
+            await told.told()
+            one.send(0, b"second", b"batch")
             with pytest.raises(RuntimeError, match="worker 0"):
                 one.workers.send(0, [Call("oip", "", b"other")])
-            assert (await one.next())[2][0].body == b"first"
+            go.tell()
+            assert (await one.next())[2][0].body == first.encode()
+            one.send(0, b"third")
+            assert [reply.body for reply in (await one.next())[2]] == [b"second", b"batch"]
+            assert (await one.next())[2][0].body == b"third"
+
+    run(test)
+
+
+def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) -> None:
+    here = fifo("here")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"hang {here.path}")
+            await here.told()
+            one.send(0, b"second")
+            os.kill(one.workers.pids()[0], signal.SIGKILL)
+            kind, _, _, calls = await one.next()
+            assert (kind, calls) == ("lost", 2)
+            assert (await one.next())[0] == "ready"
+            await one.serves()
 
     run(test)
 
@@ -675,13 +700,14 @@ def test_through_any_mishaps_every_batch_ends_once() -> None:
         async with ready_pool(2) as two:
             left, ends = plan[::-1], 0
             while ends < len(plan):
-                for worker in sorted(two.ready - set(two.sent))[: len(left)]:
+                free = [w for w in sorted(two.ready) if len(two.sent.get(w, ())) < chance.choice((1, 2))]
+                for worker in free[: len(left)]:
                     what = left.pop()
                     two.send(worker, what, b"beside it")
                     if what == "killed":  # before or after its answer
                         os.kill(two.workers.pids()[worker], signal.SIGKILL)
                 kind, _, *rest = await two.next()
-                ends += kind == "done" or (kind == "lost" and rest[1] > 0)
+                ends += 1 if kind == "done" else rest[1] // 2 if kind == "lost" else 0
             while two.ready != {0, 1}:
                 await two.next()
             while not two.said.empty():

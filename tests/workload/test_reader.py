@@ -126,9 +126,27 @@ def test_impossible_options_are_refused(options: dict[str, object], message: str
         open_trace("synthetic:poisson", **options)  # type: ignore[arg-type]
 
 
-def test_cloudwatch_says_what_it_needs() -> None:
-    with pytest.raises(BadInput, match="needs the AWS adapter, which comes with the extra `aws`"):
-        open_trace("cloudwatch:AWS/ApplicationELB/RequestCount?LoadBalancer=app")
+def test_cloudwatch_needs_the_extra_and_says_so() -> None:
+    """Nothing of AWS is imported before somebody asks for it."""
+    code = """
+import sys
+from mark.domain.errors import BadInput
+from mark.workload import open_trace
+assert "boto3" not in sys.modules
+sys.modules["boto3"] = None  # as if it were not installed
+try:
+    open_trace("cloudwatch:AWS/ApplicationELB/RequestCount?LoadBalancer=app")
+except BadInput as error:
+    assert "needs the AWS adapter, which comes with the extra `aws`" in str(error), error
+else:
+    sys.exit("read without boto3")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_metric_has_no_fields_to_filter_by() -> None:
+    with pytest.raises(BadInput, match="only access logs have fields"):
+        open_trace("cloudwatch:AWS/ApplicationELB/RequestCount", log_filter=("a", "b"))
 
 
 def test_a_log_that_turns_binary_is_refused(tmp_path: Path) -> None:

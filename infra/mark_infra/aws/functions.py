@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
-from mark.models.envelope import calls_to_event, replies_from_result
-from mark.serving.functions import Functions, FunctionsFailed, Throttled, UnderWay, Unsuitable
+from mark.models.envelope import billed_s_from_result, calls_to_event, replies_from_result
+from mark.serving.functions import Functions, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
 
 # Codes of the service for "no environment now": the account's concurrency, its ramp, or the function's own limit.
 _THROTTLED = {"TooManyRequestsException", "ThrottlingException", "EC2ThrottledException", "ServiceUnavailableException"}
@@ -28,16 +29,17 @@ LONGEST_S = 900.0  # the longest that a function may run
 class LambdaFunctions:
     """Invokes one function by name, synchronously, over kept connections (as many as it may run at once).
 
-    Endpoint (`AWS_ENDPOINT_URL_LAMBDA`), region and credentials are boto3's own. Nothing is retried here: a second try
-    would come too late, and the caller knows how much time is left.
+    Endpoint (`AWS_ENDPOINT_URL_LAMBDA`), credentials and, unless given, the region are boto3's own. Nothing is retried
+    here: a second try would come too late, and the caller knows how much time is left.
     """
 
-    def __init__(self, name: str, *, connections: int = 1000) -> None:
-        self._name, self._connections = name, connections
+    def __init__(self, name: str, *, region: str | None = None, connections: int = 1000) -> None:
+        self._name, self._region, self._connections = name, region, connections
         self._client: Any = None
         self._opened = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._under_way = UnderWay(name)
+        self.spent = Spent()
 
     async def open(self) -> None:
         async with self._opening:
@@ -54,7 +56,7 @@ class LambdaFunctions:
                 read_timeout=LONGEST_S,  # the call's own limit is shorter
             )
             try:
-                client = aioboto3.Session().client("lambda", config=config)
+                client = aioboto3.Session().client("lambda", region_name=self._region, config=config)
                 self._client = await self._opened.enter_async_context(client)
             except (NoRegionError, ValueError) as error:
                 raise BadInput(f"AWS cannot be asked: {error}", "--function", self._name) from error
@@ -63,23 +65,57 @@ class LambdaFunctions:
         payload = calls_to_event(calls)
         if len(payload) > MOST_BYTES:
             raise Unsuitable(f"{self._name}: {len(payload):,} bytes, a function takes {MOST_BYTES:,}")
-        async with self._under_way.within(timeout_s):
-            await self.open()
-            try:
-                answer = await self._client.invoke(FunctionName=self._name, Payload=payload)
-                body = await answer["Payload"].read()
-            except Exception as error:
-                raise _translated(self._name, error) from error
-        if "FunctionError" in answer:
-            raise FunctionsFailed(f"{self._name}: {answer['FunctionError']}: {body[:300].decode(errors='replace')}")
+        result = await self._invoke(payload, timeout_s)
         try:
-            return replies_from_result(json.loads(body), len(calls))
+            return replies_from_result(result, len(calls))
         except ValueError as error:
             raise FunctionsFailed(f"{self._name}: {error}") from None
+
+    async def warm(self, hold_ms: float, timeout_s: float) -> bool:
+        """Have one environment started, or kept for longer; it is busy for `hold_ms`. Returns whether it was started.
+
+        Several at once reach as many environments. Raises as `call` does.
+        """
+        result = await self._invoke(json.dumps({"warm": True, "hold_ms": hold_ms}).encode(), timeout_s)
+        return isinstance(result, dict) and result.get("cold") is True
+
+    async def _invoke(self, payload: bytes, timeout_s: float) -> Any:
+        async with self._under_way.within(timeout_s):
+            await self.open()
+            began_s, ran, billed_s = time.monotonic(), True, None
+            try:
+                try:
+                    answer = await self._client.invoke(FunctionName=self._name, Payload=payload)
+                    body = await answer["Payload"].read()
+                except Exception as error:
+                    ran = _may_run(error)
+                    raise _translated(self._name, error) from error
+                if "FunctionError" in answer:
+                    said = body[:300].decode(errors="replace")
+                    raise FunctionsFailed(f"{self._name}: {answer['FunctionError']}: {said}")
+                try:
+                    result = json.loads(body)
+                    billed_s = billed_s_from_result(result)
+                    return result
+                except ValueError as error:
+                    raise FunctionsFailed(f"{self._name}: {error}") from None
+            finally:  # whoever stops waiting, by a limit of time or a cancellation, pays all the same
+                if ran:
+                    self.spent.calls += 1
+                    self.spent.billed_s += time.monotonic() - began_s if billed_s is None else billed_s
 
     async def close(self) -> None:
         self._under_way.close()
         await self._opened.aclose()
+
+
+def _may_run(error: Exception) -> bool:
+    """Whether the invocation may have begun for all that: not where the service answered instead of the function."""
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+
+    return not isinstance(getattr(error, "response", None), dict) and not isinstance(
+        error, EndpointConnectionError | NoCredentialsError
+    )
 
 
 def _translated(name: str, error: Exception) -> FunctionsFailed:

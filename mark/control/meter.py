@@ -1,4 +1,4 @@
-"""The meter of the simulated cloud: seconds of running instances into dollars by market.
+"""The meter: seconds of running instances into dollars by market, the same for simulated, local and real instances.
 
 The rule is EC2's for Linux (INTERFACES, semantics 9): whole seconds from running to shutting down, at least 60 of
 them per start. The end of the run cuts every interval, and what it cuts pays no minimum.
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from mark.domain.bill import Bill
 from mark.domain.offer import Market, Offer
@@ -54,6 +55,9 @@ class _Account:
     def cover(self, at_s: float) -> None:
         """To be called before the number of running instances changes."""
         self.covered_usd, self.covered_to_s = self.covered(at_s), at_s
+
+
+_SUMS = tuple(f.name for f in fields(_Account) if f.name not in ("cost", "committed"))
 
 
 class Meter:
@@ -145,6 +149,22 @@ class Meter:
         if self._bills_disks:
             spent["other"] = self._disks_usd + self._disks * max(0.0, now_s - self._disks_since_s) * _DISK_USD_PER_S
         return spent
+
+    def state(self) -> dict[str, Any]:
+        """All of it in plain numbers, for `restore` into a meter of the same prices."""
+        accounts = {
+            offer.name: {name: getattr(account, name) for name in _SUMS}
+            for offer, account in zip(self._offers, self._accounts, strict=True)
+            if account.open or account.billed_s
+        }
+        return {"accounts": accounts, "disks": (self._disks, self._disks_since_s, self._disks_usd)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. What was paid for offers that are not there any more is dropped."""
+        for offer, account in zip(self._offers, self._accounts, strict=True):
+            for name, value in state["accounts"].get(offer.name, {}).items():
+                setattr(account, name, value)
+        self._disks, self._disks_since_s, self._disks_usd = state["disks"]
 
     def bill(self, end_s: float) -> Bill:
         """The bill of everything up to `end_s`; what still runs is cut there. Repeatable."""

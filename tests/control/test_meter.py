@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.control.meter import Meter
 from mark.domain.offer import Delay, Market, Offer
-from mark.simulation.meter import Meter
 
 OD = Offer("c5.large", Market.ON_DEMAND, 0.36, Delay(0.0, 0.0))  # 0.0001 $/s
 SPOT = Offer("c5.large", Market.SPOT, 0.036, Delay(0.0, 0.0), zone="a")

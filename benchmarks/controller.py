@@ -1,0 +1,194 @@
+"""The control room with 200 services and 2,000 instances: how long one tick of all takes, and how much memory.
+
+    python benchmarks/controller.py [--services 200] [--instances 10] [--minutes 5] [--policy greedy]
+        [--predictor seasonal-naive]
+
+Every service has the real controller, predictor and planner over a simulated cloud, and a day of history. All plan at
+the same moment, which a real room spreads over the minute: the worst case. Asserted is the work (plans made, instances
+held, nothing skipped); seconds and memory are printed, beside what is asked for (5 s on 2 cores, 500 MB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from mark.catalog.services import load_service
+from mark.catalog.tables import load_catalog
+from mark.control.controller import Controller
+from mark.control.lease import FencedLease, MemoryTerms
+from mark.control.member import LAG_S, Member, Parts
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import Overflow, Ran, RecentAnswers, Store
+from mark.control.room import ControlRoom
+from mark.control.views import Limits
+from mark.domain.fleet import Phase
+from mark.domain.load import FloatArray, Load
+from mark.forecasting.registry import make_predictor
+from mark.forecasting.supervised import Supervised
+from mark.planning.deployment import deploy
+from mark.planning.policies import make_policy
+from mark.planning.port import Policy
+from mark.profiling.table import load_profiles
+from mark.simulation.cloud import SimulatedCloud
+
+DAY_MINUTES = 1440
+INSTANCES = ("c5.large", "c5.xlarge")  # small ones, so that there are many
+
+
+class IdlePlane:
+    """Instances whose requests nobody simulates."""
+
+    def add(self, number: int, offer_index: int, at_s: float) -> None: ...
+    def drain(self, number: int, at_s: float) -> None: ...
+    def remove(self, number: int, at_s: float) -> None: ...
+    def set_speed(self, number: int, factor: float, at_s: float) -> None: ...
+
+    def idle_at(self, number: int) -> float:
+        return 0.0
+
+    def busy_s(self, number: int) -> float:
+        return 0.0
+
+
+class DailyTelemetry:
+    """Load by the time of day, with noise from a seed."""
+
+    def __init__(self, clock: SimulatedCloud, mean_rps: float, seed: int) -> None:
+        self._clock, self._mean_rps, self._seed, self._given = clock, mean_rps, seed, 0
+
+    def rates(self, first: int, last: int) -> FloatArray:
+        minutes = np.arange(first, last)
+        noise = np.random.default_rng((self._seed, first + DAY_MINUTES)).normal(1.0, 0.05, len(minutes))
+        return self._mean_rps * (1.0 + 0.2 * np.sin(2.0 * np.pi * minutes / DAY_MINUTES)) * noise
+
+    def load(self) -> Load:
+        first, self._given = self._given, int(self._clock.now_s() // 60.0)
+        rates = self.rates(first, self._given)
+        return Load(first * 60.0, 60.0, rates, rates * 1.2)
+
+    def last_minute_rps(self) -> float | None:
+        return float(self.rates(self._given, self._given + 1)[0])
+
+    def windows_rps(self) -> FloatArray:
+        return np.full(12, self.last_minute_rps())
+
+    def recent(self) -> RecentAnswers:
+        return RecentAnswers(1000, 995)
+
+    def answers(self) -> RecentAnswers:
+        total = round(self._clock.now_s() * self._mean_rps)
+        return RecentAnswers(total, round(total * 0.995))
+
+    def utilization(self) -> Mapping[str, float]:
+        return {}
+
+    def overflow(self) -> Overflow:
+        return Overflow(0, 0.0)
+
+
+class NoChanges:
+    def ran(self) -> tuple[Ran, ...]:
+        return ()
+
+
+class Service:
+    """One service of the benchmark; `planned` counts its plans."""
+
+    def __init__(self, number: int, instances: int, policy: str, predictor: str) -> None:
+        self.name, self.planned = f"service-{number:03d}", 0
+        self._policy, self._predictor, self._number = policy, predictor, number
+        service = replace(load_service("inception-v3"), instances=INSTANCES)
+        self.deployment = deploy(service, load_catalog(service.catalog), load_profiles(None))
+        capacity_rps = {
+            o.instance: c.capacity_rps for o, c in zip(self.deployment.offers, self.deployment.candidates, strict=True)
+        }
+        self.cloud = SimulatedCloud(self.deployment.offers, IdlePlane(), seed=number, end_s=1e9)
+        self.telemetry = DailyTelemetry(self.cloud, instances * capacity_rps["c5.large"], number)
+
+    def start(self, wrapped: Callable[[Store], Store]) -> Parts:
+        rates = self.telemetry.rates(-DAY_MINUTES, 0)
+        predictor = Supervised(make_predictor(self._predictor, 0, 60.0), clock=time.monotonic)
+        predictor.fit(Load(-DAY_MINUTES * 60.0, 60.0, rates, rates * 1.2))
+        store = wrapped(MemoryStore())
+        controller = Controller(
+            self.policy(Limits(500, 1000.0)), predictor, self.cloud, None, self.cloud, store, self.telemetry, floor=1
+        )
+        return Parts(
+            controller, self.cloud, self.telemetry, NoChanges(), store, self.cloud, float, self.policy, lambda: None
+        )  # fmt: skip
+
+    def policy(self, limits: Limits) -> Policy:
+        made = make_policy(self._policy, self.deployment, Load(0.0, 60.0, np.empty(0), np.empty(0)))
+        plan = made.planner.plan
+
+        def counted(situation: object, memory: object) -> object:
+            self.planned += 1
+            return plan(situation, memory)  # type: ignore[arg-type]
+
+        made.planner.plan = counted  # type: ignore[method-assign, assignment]
+        return made
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.services = [Service(n, args.instances, args.policy, args.predictor) for n in range(args.services)]
+        self.pool = ThreadPoolExecutor(4)
+        members = [Member(s.name, s.deployment, s.start) for s in self.services]
+        self.room = ControlRoom(members, FencedLease(MemoryTerms(), "bench"), self.pool)
+
+    def step(self, now_s: float) -> tuple[float, float]:
+        """All of them at once: seconds on the wall and of the processor."""
+        for service in self.services:
+            service.cloud.advance(now_s)
+        wall, cpu = time.perf_counter(), time.process_time()
+        self.room.step(now_s)
+        self.room.wait()
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+    def instances(self) -> int:
+        return sum(i.phase is not Phase.STOPPED for s in self.services for i in s.cloud.fleet().instances)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--services", type=int, default=200)
+    parser.add_argument("--instances", type=int, default=10, help="of c5.large that each service's load is for")
+    parser.add_argument("--minutes", type=int, default=5)
+    parser.add_argument("--policy", default="greedy")
+    parser.add_argument("--predictor", default="seasonal-naive")
+    args = parser.parse_args()
+    bench = Bench(args)
+    print(f"{args.services} services, {args.policy}, {args.predictor}, {os.cpu_count()} processors")
+    print(f"{'':24} {'wall s':>8} {'cpu s':>8} {'plans':>6} {'instances':>10}")
+    planned = 0
+    for minute in range(args.minutes + 1):
+        for what, at_s in (("fast, all at once", 5.0), ("tick, all at once", 60.0)):
+            now_s = minute * 60.0 + at_s + LAG_S
+            if minute == 0 and at_s == 5.0:
+                what = "start: fit, first plan"
+            wall_s, cpu_s = bench.step(now_s)
+            plans = sum(service.planned for service in bench.services) - planned
+            planned += plans
+            if minute in (0, args.minutes):
+                print(f"{what:24} {wall_s:8.2f} {cpu_s:8.2f} {plans:6d} {bench.instances():10d}")
+            if at_s == 60.0:
+                assert plans >= args.services, f"{plans} plans"
+    troubles = [trouble for s in bench.services for trouble in bench.room.view(s.name).troubles]
+    assert not troubles, troubles[0]
+    assert bench.instances() >= 0.5 * args.services * args.instances, f"{bench.instances()} instances"
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    print(f"memory {peak_mb:.0f} MB (asked for: 500), tick {wall_s:.2f} s (asked for: 5)")
+    bench.room.close()
+    bench.pool.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""EC2 behind the port `Cloud`: one service's instances.
+
+What an instance is stands in its tags, so a controller that begins anew knows it all. Its number is kept in the store.
+Deciding what a tag or state means is pure (`phase_of`). What must happen soon, but not within a tick, is
+in `upkeep`, which a thread calls about every second (`mark_infra.aws.keeper`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from threading import RLock
+from typing import Any, Protocol
+
+from mark.control.ports import Clock, Cloud
+from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
+from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.domain.offer import Market, Offer
+from mark_infra.aws.balancer import Balancer
+from mark_infra.aws.gate import Gate, reaction
+from mark_infra.aws.inventory import (
+    DRAINING,
+    LAUNCH,
+    OFFER,
+    READY,
+    RESUMED,
+    SERVICE,
+    SITE,
+    STANDBY,
+    Inventory,
+    Machine,
+    phase_of,
+    rests,
+    takes_requests,
+)  # fmt: skip
+from mark_infra.aws.readiness import Bouncers
+from mark_infra.aws.site import Site
+
+# A queue is as long as RT_max: who has not finished by then, or cannot be asked, never will, and would be paid for.
+LONGEST_DRAIN_S = 300.0
+_REMEMBERED = 1000  # launches
+_STOPPED = frozenset(("stopping", "stopped"))
+_RUNNING = frozenset(("pending", "running"))
+
+
+class UnixClock(Clock, Protocol):
+    """A clock that also places Unix times."""
+
+    def at_s(self, unix_s: float) -> float:
+        """Control seconds at a Unix time."""
+
+
+class Numbers(Protocol):
+    """The numbers of one service's instances, in the store."""
+
+    def numbers(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """The number of each instance id; ids not seen before get the next ones, in the order given, for good."""
+
+    def forget_numbers(self, there: Collection[str]) -> None:
+        """Forget ids that are not in `there`, all that the cloud shows; not before a day has passed."""
+
+
+class Notices(Protocol):
+    """What the cloud announced for the instances of a site. Never waits for the cloud."""
+
+    def interruptions(self) -> Sequence[tuple[str, float, float]]:
+        """(instance id, announced at, gone at) in Unix seconds: all of late, of every service, told before or not."""
+
+
+class Ec2Cloud:
+    """The port `Cloud` for one service. Thread-safe.
+
+    `offers` are those that may be bought; an instance of another one is not shown (see `mark_infra.aws.orphans`).
+    """
+
+    def __init__(
+        self,
+        service: str,
+        offers: Iterable[Offer],
+        site: Site,
+        gate: Gate,
+        inventory: Inventory,
+        numbers: Numbers,
+        clock: UnixClock,
+        bouncers: Bouncers,
+        balancer: Balancer,
+        notices: Notices,
+        *,
+        unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.service = service
+        self.offers: Mapping[str, Offer] = {offer.name: offer for offer in offers}
+        self._site, self._there = site, site.service(service)
+        self._gate, self._inventory, self._store, self._clock = gate, inventory, numbers, clock
+        self._bouncers, self._balancer, self._notices, self._unix_s = bouncers, balancer, notices, unix_s
+        self._lock = RLock()
+        self._number: dict[str, int] = {}  # by instance id; a cache of the store's
+        self._last = 0  # the highest number seen
+        self._launched: dict[str, tuple[int, ...]] = {}  # by token
+        self._told: set[str] = set()  # ids of instances whose interruption was told
+        self._fleet = Fleet(())
+
+    # -- the port ------------------------------------------------------------------------------------------------------
+
+    def fleet(self) -> Fleet:
+        """The same object until something changes. Raises CloudError when EC2 has not answered for a minute."""
+        machines = self._machines()
+        doomed = {id: gone_s for id, _, gone_s in self._notices.interruptions()}
+        fleet = Fleet(tuple(self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()))
+        with self._lock:
+            if fleet != self._fleet:
+                self._fleet = fleet
+            return self._fleet
+
+    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        with self._lock:
+            if token in self._launched:
+                return self._launched[token]
+        # A launch whose answer was lost, or that a crashed controller made.
+        ids = [m.id for m in self._machines().values() if m.launch == token]
+        if not ids:
+            ids = self._launch(self.offers[offer], count, token, standby=standby)
+        numbers = tuple(sorted(self._numbered(ids).values()))
+        with self._lock:
+            self._launched[token] = numbers
+            if len(self._launched) > _REMEMBERED:
+                del self._launched[next(iter(self._launched))]
+        return numbers
+
+    def drain(self, number: int) -> None:
+        machine = self._find(number)
+        if phase_of(machine) is Phase.DRAINING:
+            return
+        self._check(number, machine, Phase.DRAINING)
+        now_s = self._unix_s()
+        self._tag([machine.id], {DRAINING: f"{now_s:.3f}"})
+        self._inventory.changed([machine.id], draining_unix_s=now_s)
+
+    def terminate(self, number: int) -> None:
+        try:
+            machine = self._find(number)
+        except NotFoundError:
+            if 0 < number <= self._last:
+                return
+            raise
+        end(self._gate, self._inventory, [machine.id])
+
+    def stop(self, number: int) -> None:
+        machine = self._find(number)
+        if phase_of(machine) is Phase.STOPPED:
+            return
+        self._check(number, machine, Phase.STOPPED)
+        self._stop([machine.id])
+
+    def resume(self, number: int) -> None:
+        machine = self._find(number)
+        self._check(number, machine, Phase.PENDING)
+        now_s = self._unix_s()
+        # First the tags: an instance that starts without them would be stopped again, or be drained for ever.
+        self._tag([machine.id], {RESUMED: f"{now_s:.3f}", READY: "", DRAINING: ""})
+        self._gate.call(self._ec2.start_instances, InstanceIds=[machine.id])
+        self._inventory.changed(
+            [machine.id], state="pending", stale=_STOPPED, ready_unix_s=None, draining_unix_s=None, resumed_unix_s=now_s
+        )
+
+    def notices(self) -> tuple[Notice, ...]:
+        number_of = {m.id: (number, m.offer) for number, m in self._machines().items()}
+        found = []
+        with self._lock:
+            for id, at_s, gone_s in self._notices.interruptions():
+                if id in number_of and id not in self._told:
+                    self._told.add(id)
+                    found.append(Notice(*number_of[id], self._clock.at_s(at_s), self._clock.at_s(gone_s)))
+            self._told &= number_of.keys()
+        return tuple(found)
+
+    # -- what must happen soon -----------------------------------------------------------------------------------------
+
+    def upkeep(self) -> None:
+        """Who has booted becomes ready, or stops if it stands by; the balancer gets who runs. Raises CloudError."""
+        booted = [
+            m
+            for m in self._machines().values()
+            if m.state == "running" and phase_of(m) is Phase.PENDING and self._bouncers.ready(m)
+        ]
+        if resting := [m.id for m in booted if rests(m)]:
+            self._stop(resting)
+        if serving := [m.id for m in booted if not rests(m)]:
+            now_s = self._unix_s()
+            self._tag(serving, {READY: f"{now_s:.3f}"})
+            self._inventory.changed(serving, ready_unix_s=now_s)
+        self._balancer.sync(lambda: [m for m in self._machines().values() if takes_requests(m)])
+
+    def forget_ghosts(self) -> None:
+        """Let the store forget numbers of instances that are long gone. Raises CloudError."""
+        there = {m.id for m in self._inventory.snapshot().of(self.service)}
+        self._store.forget_numbers(there)
+        with self._lock:
+            self._number = {id: number for id, number in self._number.items() if id in there}
+
+    def number_of(self, instance_id: str) -> int | None:
+        """The number of an instance that was seen."""
+        with self._lock:
+            return self._number.get(instance_id)
+
+    def _machines(self) -> dict[int, Machine]:
+        """By number, ascending."""
+        machines = [m for m in self._inventory.snapshot().of(self.service) if m.offer in self.offers]
+        numbers = self._numbered([m.id for m in machines])
+        return dict(sorted((numbers[m.id], m) for m in machines))
+
+    def _numbered(self, ids: Sequence[str]) -> dict[str, int]:
+        with self._lock:
+            found = {id: self._number[id] for id in ids if id in self._number}
+        if unseen := [id for id in ids if id not in found]:
+            given = self._store.numbers(unseen)
+            found.update(given)
+            with self._lock:
+                self._number.update(given)
+                self._last = max(self._last, *given.values())
+        return found
+
+    def _seen(self, number: int, machine: Machine, gone_unix_s: float | None) -> Instance:
+        phase = phase_of(machine)
+        at_s = self._clock.at_s
+        # EC2's own time of the last start, which may show late.
+        launched_s, ready_s = at_s(max(machine.launched_unix_s, machine.resumed_unix_s or 0.0)), None
+        if phase is Phase.PENDING:
+            offer = self.offers[machine.offer]
+            ready_s = launched_s + (offer.boot if machine.resumed_unix_s is None else offer.resume or offer.boot).mean_s
+        elif machine.ready_unix_s is not None and phase is not Phase.STOPPED:
+            ready_s = at_s(machine.ready_unix_s)
+        return Instance(
+            number=number,
+            offer=machine.offer,
+            phase=phase,
+            launched_s=launched_s,
+            ready_s=ready_s,
+            doomed_s=None if gone_unix_s is None else at_s(gone_unix_s),
+            standby=machine.standby,
+            idle=phase is Phase.DRAINING and self._is_idle(machine),
+        )
+
+    def _is_idle(self, machine: Machine) -> bool:
+        if machine.state == "pending":
+            return True  # nobody could reach it yet
+        if self._unix_s() - (machine.draining_unix_s or 0.0) > LONGEST_DRAIN_S:
+            return True
+        return not self._balancer.has(machine.id) and self._bouncers.idle(machine)
+
+    def _find(self, number: int) -> Machine:
+        try:
+            return self._machines()[number]
+        except KeyError:
+            raise NotFoundError(f"there is no instance #{number} of {self.service}") from None
+
+    def _check(self, number: int, machine: Machine, to: Phase) -> None:
+        phase = phase_of(machine)
+        if to not in TRANSITIONS[phase]:
+            raise CloudError(f"#{number} {machine.offer} cannot go from {phase} to {to}")
+
+    # -- EC2 -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _ec2(self) -> Any:
+        return self._gate.client("ec2")
+
+    def _launch(self, offer: Offer, count: int, token: str, *, standby: bool) -> list[str]:
+        """Ids of new instances, at least one."""
+        if offer.zone and offer.zone not in self._there.subnets:
+            raise CapacityError(f"site {self._site.name} has no subnet in {offer.zone}")
+        subnets = [self._there.subnets[offer.zone]] if offer.zone else list(self._there.subnets.values())
+        tags = {
+            SITE: self._site.name, SERVICE: self.service, OFFER: offer.name, LAUNCH: token,
+            STANDBY: "true" if standby else "false",
+        }  # fmt: skip
+        answer = self._gate.call(
+            self._ec2.create_fleet,
+            Type="instant",
+            # 64 characters at most. Whoever repeats it gets the same instances, also if the first answer was lost.
+            ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{token}".encode()).hexdigest(),
+            LaunchTemplateConfigs=[
+                {
+                    "LaunchTemplateSpecification": {
+                        "LaunchTemplateId": self._there.launch_template,
+                        "Version": "$Latest",
+                    },
+                    "Overrides": [{"InstanceType": offer.instance, "SubnetId": subnet} for subnet in subnets],
+                }
+            ],
+            TargetCapacitySpecification={
+                "TotalTargetCapacity": count,
+                "DefaultTargetCapacityType": "spot" if offer.market is Market.SPOT else "on-demand",
+            },
+            SpotOptions={"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"},
+            OnDemandOptions={"AllocationStrategy": "lowest-price"},
+            TagSpecifications=[
+                {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+                for kind in ("fleet", "instance")
+            ],
+        )
+        ids = sorted(id for part in answer.get("Instances", ()) for id in part.get("InstanceIds", ()))
+        if not ids:
+            raise worst_of(answer.get("Errors", ()), offer)
+        now_s = self._unix_s()
+        self._inventory.born(
+            Machine(id, self.service, offer.name, token, "pending", now_s, standby=standby) for id in ids
+        )
+        return ids
+
+    def _stop(self, ids: list[str]) -> None:
+        self._gate.call(self._ec2.stop_instances, InstanceIds=ids)
+        self._inventory.changed(ids, state="stopping", stale=_RUNNING)
+
+    def _tag(self, ids: list[str], tags: Mapping[str, str]) -> None:
+        described = [{"Key": key, "Value": value} for key, value in tags.items()]
+        self._gate.call(self._ec2.create_tags, Resources=ids, Tags=described)
+
+
+def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:
+    """Terminate instances of a site; what is gone already is no error. Raises CloudError."""
+    try:
+        gate.call(gate.client("ec2").terminate_instances, InstanceIds=ids)
+    except NotFoundError:
+        if len(ids) > 1:  # one that is gone keeps the others from ending
+            for id in ids:
+                end(gate, inventory, [id])
+            return
+    inventory.ended(ids)
+
+
+def worst_of(errors: Iterable[Mapping[str, Any]], offer: Offer) -> CloudError:
+    """Why a fleet got no instance at all: each pool may have its own reason."""
+    found = [reaction(str(e.get("ErrorCode", "")), str(e.get("ErrorMessage", ""))) for e in errors]
+    for kind in (LimitError, CapacityError):
+        for error in found:
+            if isinstance(error, kind):
+                return error
+    return found[0] if found else CapacityError(f"the market gave none of {offer.name}")
+
+
+_: type[Cloud] = Ec2Cloud

@@ -1,0 +1,323 @@
+"""Everything that a controller runs for a site: the room, and the threads that keep its ports supplied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mark.control.controller import STEP_S, Controller
+from mark.control.dry_run import DryRunCloud, DryRunFunctions
+from mark.control.lease import FencedLease, MemoryTerms
+from mark.control.member import Member, Parts
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
+from mark.control.room import ControlRoom
+from mark.control.views import Limits
+from mark.domain.errors import CloudError
+from mark.domain.load import Load
+from mark.domain.service import Deployment
+from mark.forecasting.port import Predictor
+from mark.forecasting.supervised import Supervised
+from mark.planning.port import Policy
+from mark.serving.auth import METRICS, read_keys
+from mark_infra.aws.balancer import Balancer
+from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.cloudwatch import PERIOD_S, CloudWatchMetrics
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import Inventory
+from mark_infra.aws.keeper import Keeper
+from mark_infra.aws.notices import Change, Interruption, Notices
+from mark_infra.aws.orphans import Reconciler
+from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.site import Site
+from mark_infra.aws.warming import LambdaWarming
+from mark_infra.clock import WallClock
+from mark_infra.scraper import Scraper
+from mark_infra.store.store import ServiceStore, open_table
+from mark_infra.telemetry import ScrapedTelemetry, Target
+
+_THREADS = 4  # looks at a time: they wait for AWS more than they compute
+_PATIENCE_S = 120.0  # for an instance to show that the cloud told of
+_REMEMBERED = 1000  # instances that are gone
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One service to run. `policy` plans for a deployment (the same, in other limits), `predictor` makes a fresh one.
+
+    `history` is load from before the service's first second, in steps of a minute that end there.
+    """
+
+    deployment: Deployment
+    policy: Callable[[Deployment], Policy]
+    predictor: Callable[[], Predictor]
+    history: Load
+
+
+class SiteControl:
+    """The control room of a site, in one process. Building it looks at the store, and raises CloudError or BadInput.
+
+    A dry run reads the same cloud and load, writes to neither (but for the service's origin and its instances' numbers,
+    which are everybody's), and takes no notice out of the queue.
+    """
+
+    def __init__(
+        self, site: Site, charges: Sequence[Charge], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._site, self._dry_run = site, dry_run
+        gate = Gate(site, options=options)
+        self._table = open_table(site.store, gate)
+        self._lease = FencedLease(MemoryTerms() if dry_run else self._table, "controller")
+        self._inventory = Inventory(gate, site)
+        bouncers = AskedBouncers(site)
+        # A gate of its own: a silent queue must not use up the time that the fleet may cost.
+        self._notices = (
+            Notices(Gate(site, options=options), site, leads=lambda: self.room.leads())
+            if site.queue_url and not dry_run
+            else None
+        )
+        announced = self._notices or _NoNotices()
+        services = []
+        for n, charge in enumerate(charges):
+            name, deployment = charge.deployment.service.name, charge.deployment
+            there = site.service(name)
+            # Minutes begin at different times, so that not all plan at once; windows end together.
+            origin = self._table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
+            clock = WallClock(origin, site.time_scale)
+            capacity = zip(deployment.offers, deployment.candidates, strict=True)
+            cloud = Ec2Cloud(
+                name, deployment.offers, site, gate, self._inventory, ServiceStore(self._table, name), clock, bouncers,
+                Balancer(gate, there.target_groups, {o.name: c.capacity_rps for o, c in capacity}), announced,
+            )  # fmt: skip
+            services.append(_Service(charge, clock, cloud, self))
+        self._scraper = Scraper(_headers(site))
+        self._pool = ThreadPoolExecutor(_THREADS, "look")
+        members = [Member(s.name, s.charge.deployment, s.start, dry_run=dry_run) for s in services]
+        self.room = ControlRoom(members, self._lease, self._pool)
+        # Its gate is its own as well.
+        self._metrics = None if dry_run else CloudWatchMetrics(Gate(site, options=options), site.name)
+        self._metrics_unix_s = 0.0
+        clouds = [service.cloud for service in services]
+        self._keeper = Keeper(
+            self._inventory,
+            bouncers,
+            clouds,
+            Reconciler(gate, self._inventory, site, {cloud.service: cloud.offers for cloud in clouds}),
+            lambda: self.room.leads() and not dry_run,
+        )
+
+    def start(self) -> None:
+        """Begin to look at the cloud; returns after the first look."""
+        if self._notices is not None:
+            self._notices.start()
+        self._keeper.start()
+        if self._metrics is not None:
+            self._metrics.start()
+
+    def step(self, now_unix_s: float) -> None:
+        """A step of the room; once a minute, what it shows goes to CloudWatch."""
+        self.room.step(now_unix_s)
+        if self._metrics is not None and self.room.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
+            self._metrics_unix_s = now_unix_s
+            for service in self.room.services():
+                self._metrics.put(self.room.view(service))
+
+    def close(self) -> None:
+        """End everything in order: nobody acts any more when the lease is released."""
+        self._keeper.close()
+        self.room.close()
+        self._pool.shutdown()
+        self._scraper.close()
+        if self._notices is not None:
+            self._notices.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        self._table.close()
+
+    # -- for its services ----------------------------------------------------------------------------------------------
+
+    @property
+    def site(self) -> Site:
+        return self._site
+
+    @property
+    def dry_run(self) -> bool:
+        return self._dry_run
+
+    @property
+    def inventory(self) -> Inventory:
+        return self._inventory
+
+    @property
+    def notices(self) -> Notices | None:
+        return self._notices
+
+    @property
+    def scraper(self) -> Scraper:
+        return self._scraper
+
+    def store(self, service: str) -> ServiceStore:
+        """What the service keeps, written under the lease."""
+        return ServiceStore(self._table, service, self._lease)
+
+
+class _Service:
+    """One service's ports, and how its parts are put together when this process begins to lead."""
+
+    def __init__(self, charge: Charge, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
+        self.name = charge.deployment.service.name
+        self.charge, self.clock, self.cloud, self._control = charge, clock, cloud, control
+
+    def start(self, wrapped: Callable[[Store], Store]) -> Parts:
+        """Raises CloudError."""
+        control, charge, clock = self._control, self.charge, self.clock
+        # Whoever led until now may have launched since the last look.
+        control.inventory.refresh(at_once=True)
+        kept = control.store(self.name)
+        history = joined(charge.history, kept.load_since(0.0))
+        store = wrapped(MemoryStore() if control.dry_run else kept)
+        function = charge.deployment.function
+        there = control.site.service(self.name)
+        gateway = there.gateway
+        warming = None
+        if function is not None and there.function is not None and not control.dry_run:
+            warming = LambdaWarming(there.function, function.offer.keep_alive_s, clock, region=control.site.region)
+        telemetry = ScrapedTelemetry(
+            store,
+            now_s=clock.now_s(),
+            since_s=history.end_s,
+            scale=clock.scale,
+            gateway=gateway is not None,
+            function=None if function is None else function.offer,
+            keep_load=(lambda _: None) if control.dry_run else kept.append_load,
+            spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
+        )
+        predictor = Supervised(charge.predictor(), clock=time.monotonic)
+        predictor.fit(history)
+        cloud: Cloud = self.cloud
+        functions: Functions | None = warming
+        if control.dry_run:
+            cloud, functions = DryRunCloud(cloud, charge.deployment.offers, clock), DryRunFunctions()
+
+        def policy(limits: Limits) -> Policy:
+            own = charge.deployment
+            limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
+            return charge.policy(replace(own, service=limited))
+
+        controller = Controller(
+            charge.policy(charge.deployment), predictor, cloud, functions, clock, store, telemetry,
+            seed=int(clock.origin_unix_s), floor=1,
+        )  # fmt: skip
+        changes: Changes = _Told(control.notices, kept, control.inventory, clock, store)
+        stop = control.scraper.watch(clock, self._targets, gateway, telemetry.close_window)
+
+        def close() -> None:
+            stop()
+            if warming is not None:
+                warming.close()
+
+        return Parts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close)
+
+    def _targets(self) -> list[Target]:
+        port, at_s = self._control.site.bouncer_port, self.clock.at_s
+        return [
+            Target(m.id, f"http://{m.address}:{port}", m.offer, at_s(m.ready_unix_s))
+            for m in self._control.inventory.snapshot().of(self.name)
+            if m.state == "running" and m.ready_unix_s is not None
+        ]
+
+
+class _NoNotices:
+    """Nobody announces interruptions where there is no queue."""
+
+    def interruptions(self) -> list[Interruption]:
+        return []
+
+
+class _Told:
+    """The port `Changes` over the queue's events: which instance that is, is remembered in the store."""
+
+    def __init__(
+        self, notices: Notices | None, numbers: ServiceStore, inventory: Inventory, clock: WallClock, store: Store
+    ) -> None:
+        self._notices, self._numbers, self._inventory = notices, numbers, inventory
+        self._clock, self._store = clock, store
+        self._after = 0
+        self._waiting: list[Change] = []
+        self._known: dict[str, tuple[int, str]] = dict(store.get("told") or {})  # id -> number, offer
+
+    def ran(self) -> tuple[Ran, ...]:
+        if self._notices is None:
+            return ()
+        self._learn()
+        found, waiting = [], []
+        now_unix_s = self._clock.unix_s(self._clock.now_s())
+        new = self._notices.changes(self._after)
+        self._after = new[-1].number if new else self._after
+        for change in (*self._waiting, *new):
+            if change.instance_id in self._known:
+                if change.state in ("running", "stopping", "shutting-down"):
+                    at_s = self._clock.at_s(change.at_unix_s)
+                    found.append(Ran(*self._known[change.instance_id], change.state == "running", at_s))
+            elif now_unix_s - change.at_unix_s < _PATIENCE_S:
+                waiting.append(change)  # it does not show yet, or is another service's
+        self._waiting = waiting
+        return tuple(found)
+
+    def _learn(self) -> None:
+        machines = {m.id: m for m in self._inventory.snapshot().of(self._numbers.service)}
+        unknown = [id for id in machines if id not in self._known]
+        if unknown:
+            gone = [id for id in self._known if id not in machines][:-_REMEMBERED]
+            self._known = {id: one for id, one in self._known.items() if id not in gone}
+            numbers = self._numbers.numbers(unknown)
+            self._known.update({id: (numbers[id], machines[id].offer) for id in unknown})
+            self._store.put("told", self._known)
+
+
+def joined(before: Load, seen: Load) -> Load:
+    """History up to second 0, and what was seen since, which begins later; NaN between the two."""
+    if len(seen) == 0:
+        return before
+    between = np.full(round(seen.start_s / STEP_S), np.nan)
+    return Load(
+        before.start_s,
+        STEP_S,
+        np.concatenate([before.mean_rps, between, seen.mean_rps]),
+        np.concatenate([before.peak_rps, between, seen.peak_rps]),
+    )
+
+
+def _headers(site: Site) -> dict[str, str]:
+    """What a bouncer asks of who reads its metrics."""
+    if site.key_file is None:
+        return {}
+    keys = [key for key, grant in read_keys(site.key_file).items() if METRICS in grant.scopes]
+    return {"authorization": f"Bearer {keys[0]}"}  # AskedBouncers has seen that there is one
+
+
+def open_control(
+    site: Site,
+    charges: Sequence[Charge],
+    *,
+    dry_run: bool,
+    wait: Callable[[float], bool],
+    tell: Callable[[str], None],
+) -> SiteControl | None:
+    """Build and start it, as often as it takes; None when `wait` (which is told the seconds) says to give up."""
+    pause_s = 1.0
+    while True:
+        try:
+            control = SiteControl(site, charges, dry_run=dry_run)
+            control.start()
+            return control
+        except CloudError as error:
+            tell(f"cannot begin, and tries again in {pause_s:.0f} s: {' '.join(str(error).split())}")
+        if wait(pause_s):
+            return None
+        pause_s = min(30.0, 2.0 * pause_s)

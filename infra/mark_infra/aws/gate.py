@@ -1,0 +1,160 @@
+"""The one way to AWS: clients that never wait long, and errors by reaction instead of by code."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import botocore.session  # type: ignore[import-untyped]
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+
+from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from mark_infra.aws.site import Site
+
+CONNECT_S, READ_S = 2.0, 5.0
+_ATTEMPTS = 3
+# Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
+# cloud that hangs costs whoever asks it a known share of their time.
+_BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
+
+_CAPACITY = frozenset((
+    *("InsufficientCapacity", "InsufficientHostCapacity", "InsufficientInstanceCapacity"),
+    *("InsufficientReservedInstanceCapacity", "InsufficientFreeAddressesInSubnet", "UnfulfillableCapacity"),
+    *("SpotMaxPriceTooLow", "Unsupported", "UnsupportedOperation.InstanceTypeNotSupported"),
+))  # fmt: skip
+_LIMIT = frozenset((
+    *("MaxSpotInstanceCountExceeded", "MaxSpotFleetRequestCountExceeded", "TooManyTargets"),
+    *("ResourceCountExceeded", "LimitExceededException", "ServiceQuotaExceededException"),
+))  # fmt: skip
+_THROTTLED = frozenset((
+    *("Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "RequestThrottled"),
+    *("RequestThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded", "SlowDown"),
+    *("ProvisionedThroughputExceededException", "PriorRequestNotComplete", "EC2ThrottledException"),
+))  # fmt: skip
+_DENIED = frozenset((
+    *("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "UnrecognizedClientException"),
+    *("InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException"),
+    *("MissingAuthenticationToken", "IncompleteSignature", "NotAuthorized", "OptInRequired", "Blocked"),
+    *("PendingVerification", "RequestExpired"),
+))  # fmt: skip
+
+
+# What is read of an instance. DescribeInstances says fifty things more, and reading them takes as long again.
+_OF_INSTANCE = frozenset(("InstanceId", "InstanceType", "LaunchTime", "PrivateIpAddress", "State", "Tags"))
+
+
+def reaction(code: str, message: str) -> CloudError:
+    """The error that stands for an AWS error code: one class per reaction, see mark.domain.errors."""
+    text = f"{code}: {message}"
+    if code in _CAPACITY:
+        return CapacityError(text)
+    if code in _THROTTLED:
+        return ThrottledError(text)
+    if code in _LIMIT or code.endswith("LimitExceeded"):
+        return LimitError(text)
+    if code in _DENIED:
+        return DeniedError(text)
+    if "NotFound" in code or code.endswith("NonExistentQueue"):
+        return NotFoundError(text)
+    return CloudError(text)
+
+
+class Gate:
+    """Makes the clients of a site and calls them. Thread-safe.
+
+    `options` go to botocore's `create_client`; without them endpoint and credentials are found as AWS's SDKs find them.
+    Every call is tried three times, slower after throttling (the SDK's adaptive mode). A call whose answer is lost is
+    repeated, too: what must not happen twice carries a token.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        options: Mapping[str, Any] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._region, self._options, self._monotonic = site.region, dict(options or {}), monotonic
+        self._lock = threading.Lock()
+        self._session: Any = None
+        self._clients: dict[str, Any] = {}
+        self._left_s, self._at_s = _BUDGET_S, monotonic()
+
+    def client(self, service: str) -> Any:
+        """The SDK's client of an AWS service, always the same one. Raises CloudError."""
+        with self._lock:  # making clients is not thread-safe, using them is
+            if service not in self._clients:
+                config = Config(
+                    connect_timeout=CONNECT_S,
+                    read_timeout=READ_S,
+                    retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
+                    max_pool_connections=32,
+                )
+                try:
+                    if self._session is None:
+                        self._session = botocore.session.Session()
+                    if service == "ec2":
+                        _shorten(self._session)
+                    options = {"region_name": self._region, **self._options}
+                    self._clients[service] = self._session.create_client(service, config=config, **options)
+                except (BotoCoreError, ValueError) as error:
+                    raise CloudError(f"{service}: {error}") from error
+            return self._clients[service]
+
+    def call(self, method: Callable[..., Any], **arguments: Any) -> Any:
+        """`method(**arguments)` of a client of this gate. Raises a CloudError by reaction, never anything else of AWS.
+
+        Raises ThrottledError at once while the time for failing calls is used up.
+        """
+        began_s = self._monotonic()
+        with self._lock:
+            self._left_s = min(_BUDGET_S, self._left_s + (began_s - self._at_s) * _BUDGET_PER_S)
+            self._at_s = began_s
+            if self._left_s <= 0.0:
+                raise ThrottledError("AWS has failed for too long and is left alone for a while")
+        try:
+            return method(**arguments)
+        except ClientError as error:
+            said = error.response.get("Error", {})
+            found = reaction(str(said.get("Code", "")), str(said.get("Message", "")))
+            if isinstance(found, ThrottledError) or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
+                self._failed(began_s)
+            raise found from error
+        except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+            self._failed(began_s)
+            raise DeniedError(str(error)) from error
+        except (
+            BotoCoreError,
+            ResponseParserError,
+        ) as error:  # no connection, no answer in time, an answer that is none
+            self._failed(began_s)
+            raise CloudError(f"{type(error).__name__}: {error}") from error
+
+    def pages(self, method: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
+        """The answers of a method that pages by NextToken."""
+        answer = self.call(method, **arguments)
+        yield answer
+        while token := answer.get("NextToken"):
+            answer = self.call(method, **arguments, NextToken=token)
+            yield answer
+
+    def _failed(self, began_s: float) -> None:
+        with self._lock:
+            self._at_s = self._monotonic()
+            self._left_s -= self._at_s - began_s
+
+
+def _shorten(session: Any) -> None:
+    """Before the session's first client of EC2: leave out what nobody reads of an instance."""
+    shape = session.get_component("data_loader").load_service_model("ec2", "service-2")["shapes"]["Instance"]
+    shape["members"] = {name: member for name, member in shape["members"].items() if name in _OF_INSTANCE}

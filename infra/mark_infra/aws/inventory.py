@@ -1,0 +1,235 @@
+"""All instances of a site as EC2 last described them, shared by all its services.
+
+EC2 is asked once a second at most, whoever looks. What was just done here shows at once, though EC2's own answers may
+lag behind a write by some seconds: a change is held against them until they show it, or for SETTLE_S.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mark.domain.errors import CloudError
+from mark.domain.fleet import Phase
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site
+
+PERIOD_S = 1.0
+OLDEST_S = 60.0  # what is older than this is no longer shown
+SETTLE_S = 15.0
+# Asking may take this share of one core's time: an answer of thousands of instances takes long to read.
+_SHARE = 0.2
+
+SITE, SERVICE, OFFER, LAUNCH = "mark:site", "mark:service", "mark:offer", "mark:launch"
+# Unix times, empty where it is not so (any more): since when it is ready or drained, when it was last resumed.
+STANDBY, READY, DRAINING, RESUMED = "mark:standby", "mark:ready", "mark:draining", "mark:resumed"
+_ENDED = frozenset(("shutting-down", "terminated"))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An instance as EC2 describes it, with our tags read."""
+
+    id: str
+    service: str
+    offer: str
+    launch: str  # the launch token
+    state: str  # EC2's: pending, running, stopping, stopped
+    launched_unix_s: float  # when it was last started
+    address: str = ""
+    standby: bool = False
+    ready_unix_s: float | None = None  # since when it serves, for as long as it runs
+    draining_unix_s: float | None = None  # since when it takes nothing new
+    resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The instances of a site that are not gone, by service; each service's in order of (launch, id)."""
+
+    services: Mapping[str, tuple[Machine, ...]] = field(default_factory=dict)
+
+    def of(self, service: str) -> tuple[Machine, ...]:
+        return self.services.get(service, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was just done to an instance: it was `born`, is `gone`, or has new `tags` (fields of Machine) or a `state`.
+
+    EC2 does not show the new state yet while it shows one of those in `stale`.
+    """
+
+    at_s: float
+    born: Machine | None = None
+    gone: bool = False
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    state: str = ""
+    stale: frozenset[str] = frozenset()
+
+
+class Inventory:
+    """Thread-safe. `refresh` asks EC2; `snapshot` looks at its last answer and at what was done since."""
+
+    def __init__(self, gate: Gate, site: Site, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._gate, self._site, self._monotonic = gate, site, monotonic
+        self._asking = threading.Lock()
+        self._lock = threading.Lock()
+        self._described: dict[str, Machine] = {}
+        self._asked_s: float | None = None  # when the last good answer was asked for
+        self._took_s = 0.0
+        self._changes: dict[str, list[Change]] = {}  # of late, by instance id, in order
+        self._snapshot = Snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """The same object until something changes. Asks EC2 only where it never answered before.
+
+        Raises CloudError when it has not answered for a minute.
+        """
+        if self._asked_s is None:
+            self.refresh()
+        with self._lock:
+            assert self._asked_s is not None
+            age_s = self._monotonic() - self._asked_s
+            if age_s > OLDEST_S:
+                raise CloudError(f"EC2 has not said for {age_s:.0f} s what runs")
+            return self._snapshot
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Ask EC2; without `at_once` only if that was not done within the last second.
+
+        Raises CloudError; the last good answer stays.
+        """
+        with self._asking:
+            now_s = self._monotonic()
+            period_s = 0.0 if at_once else max(PERIOD_S, self._took_s / _SHARE)
+            if self._asked_s is not None and now_s - self._asked_s < period_s:
+                return
+            began_s = time.thread_time()
+            described = self._describe()
+            self._took_s = time.thread_time() - began_s
+            with self._lock:
+                self._described, self._asked_s = described, now_s
+                self._merge()
+
+    def born(self, machines: Iterable[Machine]) -> None:
+        """These were just launched."""
+        now_s = self._monotonic()
+        self._note({machine.id: Change(now_s, born=machine) for machine in machines})
+
+    def ended(self, ids: Iterable[str]) -> None:
+        """These were just terminated."""
+        now_s = self._monotonic()
+        self._note({id: Change(now_s, gone=True) for id in ids})
+
+    def changed(self, ids: Iterable[str], *, state: str = "", stale: frozenset[str] = frozenset(), **tags: Any) -> None:
+        """These have new tags, by the names of Machine, or a new state: see `Change`."""
+        now_s = self._monotonic()
+        self._note({id: Change(now_s, tags=tags, state=state, stale=stale) for id in ids})
+
+    def _note(self, changes: Mapping[str, Change]) -> None:
+        with self._lock:
+            for id, change in changes.items():
+                self._changes.setdefault(id, []).append(change)
+            self._merge()
+
+    def _describe(self) -> dict[str, Machine]:
+        ec2 = self._gate.client("ec2")
+        filters = [
+            {"Name": f"tag:{SITE}", "Values": [self._site.name]},
+            {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
+        ]
+        found: dict[str, Machine] = {}
+        for page in self._gate.pages(ec2.describe_instances, Filters=filters, MaxResults=1000):
+            for reservation in page["Reservations"]:
+                for instance in reservation["Instances"]:
+                    machine = machine_of(instance)
+                    if machine.state not in _ENDED:
+                        found[machine.id] = machine
+        return found
+
+    def _merge(self) -> None:
+        merged = dict(self._described)
+        since_s = -math.inf if self._asked_s is None else self._asked_s - SETTLE_S
+        for id, changes in list(self._changes.items()):
+            changes[:] = [change for change in changes if change.at_s > since_s]
+            if not changes:
+                del self._changes[id]
+            machine = after(merged.pop(id, None), changes)
+            if machine is not None:
+                merged[id] = machine
+        services: defaultdict[str, list[Machine]] = defaultdict(list)
+        for machine in merged.values():
+            services[machine.service].append(machine)
+        snapshot = Snapshot({s: tuple(sorted(ms, key=_age)) for s, ms in services.items()})
+        if snapshot != self._snapshot:
+            self._snapshot = snapshot
+
+
+def after(described: Machine | None, changes: Iterable[Change]) -> Machine | None:
+    """What an instance is, from an answer of EC2 that may not show the changes yet."""
+    machine = described
+    for change in changes:
+        if change.gone:
+            return None
+        if machine is None:
+            machine = change.born
+        elif change.born is None:
+            state = change.state if machine.state in change.stale else machine.state
+            machine = replace(machine, state=state, **change.tags)
+    return machine
+
+
+def phase_of(machine: Machine) -> Phase:
+    """Where an instance is in its life, by EC2's state and our tags."""
+    if machine.state in ("stopping", "stopped"):
+        return Phase.STOPPED
+    if machine.draining_unix_s is not None:
+        return Phase.DRAINING
+    if machine.state == "running" and machine.ready_unix_s is not None:
+        return Phase.READY
+    return Phase.PENDING
+
+
+def rests(machine: Machine) -> bool:
+    """Does it only boot, to be stopped and stand by?"""
+    return machine.standby and machine.resumed_unix_s is None
+
+
+def takes_requests(machine: Machine) -> bool:
+    """Should the balancer have it?"""
+    return machine.state == "running" and machine.draining_unix_s is None and not rests(machine)
+
+
+def machine_of(instance: Mapping[str, Any]) -> Machine:
+    """An instance in the words of DescribeInstances."""
+    tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+    return Machine(
+        id=instance["InstanceId"],
+        service=tags.get(SERVICE, ""),
+        offer=tags.get(OFFER, ""),
+        launch=tags.get(LAUNCH, ""),
+        state=instance["State"]["Name"],
+        launched_unix_s=instance["LaunchTime"].timestamp(),
+        address=instance.get("PrivateIpAddress", ""),
+        standby=tags.get(STANDBY) == "true",
+        ready_unix_s=_time(tags.get(READY)),
+        draining_unix_s=_time(tags.get(DRAINING)),
+        resumed_unix_s=_time(tags.get(RESUMED)),
+    )
+
+
+def _time(tag: str | None) -> float | None:
+    try:
+        return float(tag) if tag else None
+    except ValueError:  # somebody else wrote it
+        return None
+
+
+def _age(machine: Machine) -> tuple[float, str]:
+    return machine.launched_unix_s, machine.id

@@ -1,0 +1,80 @@
+"""The thread beside the controller: it looks at EC2 and the bouncers, so that no tick waits for them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from mark.domain.errors import CloudError
+from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.inventory import PERIOD_S, Inventory, Machine
+from mark_infra.aws.orphans import Reconciler
+from mark_infra.aws.readiness import AskedBouncers
+
+FORGET_ROUNDS = 3600
+_log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Every second: refresh the inventory, ask the bouncers, and, only while `leads()`, do every service's upkeep and
+    end orphans. Every hour: forget ghosts.
+
+    `start` returns after the first round, so that a controller begins with what is true. One service's trouble with the
+    cloud keeps no other's from being done; it is logged, and tried again a second later.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        bouncers: AskedBouncers,
+        clouds: Sequence[Ec2Cloud],
+        reconciler: Reconciler,
+        leads: Callable[[], bool],
+    ) -> None:
+        self._inventory, self._bouncers, self._clouds = inventory, bouncers, tuple(clouds)
+        self._reconciler, self._leads = reconciler, leads
+        self._rounds = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def start(self) -> None:
+        self.step()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Returns when the round under way is over. Repeatable."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def step(self) -> None:
+        """One round; raises nothing."""
+        _guarded(self._inventory.refresh, "inventory")
+        _guarded(self._ask, "bouncers")
+        if self._leads():
+            for cloud in self._clouds:
+                _guarded(cloud.upkeep, cloud.service)
+            _guarded(self._reconciler.sweep, "orphans")
+            if self._rounds % FORGET_ROUNDS == FORGET_ROUNDS - 1:
+                for cloud in self._clouds:
+                    _guarded(cloud.forget_ghosts, cloud.service)
+            self._rounds += 1
+
+    def _ask(self) -> None:
+        services = self._inventory.snapshot().services
+        machines: list[Machine] = [m for cloud in self._clouds for m in services.get(cloud.service, ())]
+        self._bouncers.poll(machines)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PERIOD_S):
+            self.step()
+
+
+def _guarded(work: Callable[[], object], what: str) -> None:
+    try:
+        work()
+    except CloudError as error:
+        _log.warning("%s: %s", what, error)
+    except Exception:  # a fault of ours in one place must not stop the rest for good
+        _log.exception("%s", what)

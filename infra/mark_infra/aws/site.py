@@ -1,0 +1,201 @@
+"""The site file: where mark runs, and what Terraform or the testbed made there for each service.
+
+[site]
+name = "mark"                       # tag mark:site on everything
+region = "us-east-1"
+store = "dynamodb:mark-state"       # or "sqlite:PATH", relative to this file
+queue_url = "https://sqs..."        # interruption warnings, rebalance recommendations, state changes; "" for none
+bouncer_port = 8080
+key_file = "mark.key"               # optional, relative to this file
+time_scale = 1.0                    # testbed only: control seconds per wall second
+[services.inception]
+launch_template = "lt-0abc"
+subnets = { "us-east-1a" = "subnet-0abc" }
+target_groups = ["arn:aws:elasticloadbalancing:..."]
+function = "mark-inception-overflow"
+gateway = "http://127.0.0.1:9000"   # where clients send requests; informational
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mark.domain.cells import read_text
+from mark.domain.errors import BadInput
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # what a service file allows too
+_SITE_KEYS = {"name", "region", "store", "queue_url", "bouncer_port", "key_file", "time_scale"}
+_SERVICE_KEYS = {"launch_template", "subnets", "target_groups", "function", "gateway"}
+
+
+@dataclass(frozen=True, slots=True)
+class SiteService:
+    """What a site has for one service."""
+
+    launch_template: str  # its id
+    subnets: Mapping[str, str]  # zone -> subnet id, in order of preference
+    target_groups: tuple[str, ...] = ()  # ARNs
+    function: str | None = None  # name of its Lambda function
+    gateway: str | None = None  # where clients send requests
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An account, a region and what was made there. Paths are absolute."""
+
+    name: str
+    region: str
+    store: str  # dynamodb:TABLE or sqlite:PATH
+    queue_url: str = ""
+    bouncer_port: int = 8080
+    key_file: Path | None = None
+    time_scale: float = 1.0  # control seconds per wall second
+    services: Mapping[str, SiteService] = field(default_factory=dict)
+
+    def service(self, name: str) -> SiteService:
+        """Raises BadInput where the site has nothing for it."""
+        try:
+            return self.services[name]
+        except KeyError:
+            raise BadInput(f"site {self.name} has nothing for this service", f"[services.{name}]") from None
+
+
+def load_site(path: Path) -> Site:
+    """The site file at `path`. Raises BadInput, which names file, key and value."""
+    try:
+        tables = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"is no TOML: {error}", str(path)) from None
+    file = _Table(path, "", tables)
+    file.check({"site", "services"})
+    site = file.table("site")
+    site.check(_SITE_KEYS)
+    services = file.table("services") if "services" in tables else _Table(path, "services", {})
+    store = site.text("store")
+    kind, _, place = store.partition(":")
+    if kind not in ("dynamodb", "sqlite") or not place:
+        raise BadInput("must be dynamodb:TABLE or sqlite:PATH", site.where("store"), store)
+    if kind == "sqlite":
+        # The file's folder may be moved as a whole.
+        store = f"sqlite:{(path.parent / place).absolute()}"
+    key_file = site.text("key_file", "")
+    port = site.values.get("bouncer_port", 8080)
+    if type(port) is not int or not 0 < port < 65536:
+        raise BadInput("must be a port", site.where("bouncer_port"), port)
+    scale = site.values.get("time_scale", 1.0)
+    if type(scale) not in (int, float) or not (math.isfinite(scale) and scale > 0.0):
+        raise BadInput("must be a number above zero", site.where("time_scale"), scale)
+    return Site(
+        name=site.name("name"),
+        region=site.text("region"),
+        store=store,
+        queue_url=site.text("queue_url", ""),
+        bouncer_port=port,
+        key_file=(path.parent / key_file).absolute() if key_file else None,
+        time_scale=float(scale),
+        services={name: _service(services.table(name), name) for name in services.values},
+    )
+
+
+def dump_site(site: Site) -> str:
+    """The text of a site file; `load_site` reads the same site from it."""
+    head: dict[str, object] = {
+        "name": site.name,
+        "region": site.region,
+        "store": site.store,
+        "queue_url": site.queue_url,
+        "bouncer_port": site.bouncer_port,
+        "key_file": None if site.key_file is None else str(site.key_file),
+        "time_scale": site.time_scale,
+    }
+    lines = ["[site]", *_lines(head)]
+    for name, service in site.services.items():
+        body: dict[str, object] = {
+            "launch_template": service.launch_template,
+            "subnets": service.subnets,
+            "target_groups": list(service.target_groups),
+            "function": service.function,
+            "gateway": service.gateway,
+        }
+        lines += ["", f"[services.{_text(name)}]", *_lines(body)]
+    return "\n".join(lines) + "\n"
+
+
+def _service(table: _Table, name: str) -> SiteService:
+    if not _NAME.fullmatch(name):
+        raise BadInput("is no service name", f"{table.path} [services]", name)
+    table.check(_SERVICE_KEYS)
+    subnets = table.table("subnets")
+    if not subnets.values:
+        raise BadInput("names no subnet", table.where("subnets"))
+    groups = table.values.get("target_groups", [])
+    if not isinstance(groups, list) or not all(isinstance(arn, str) and arn for arn in groups):
+        raise BadInput("must be a list of ARNs", table.where("target_groups"), groups)
+    if len(set(groups)) < len(groups):
+        raise BadInput("names a target group twice", table.where("target_groups"), groups)
+    return SiteService(
+        launch_template=table.text("launch_template"),
+        subnets={zone: subnets.text(zone) for zone in subnets.values},
+        target_groups=tuple(groups),
+        function=table.text("function", "") or None,
+        gateway=table.text("gateway", "") or None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    path: Path
+    section: str
+    values: Mapping[str, Any]
+
+    def where(self, key: str) -> str:
+        return f"{self.path} [{self.section}] {key}" if self.section else f"{self.path} [{key}]"
+
+    def check(self, known: set[str]) -> None:
+        for key, value in self.values.items():
+            if key not in known:
+                raise BadInput("unknown key", self.where(key), value)
+
+    def table(self, key: str) -> _Table:
+        value = self.values.get(key)
+        if not isinstance(value, dict):
+            raise BadInput("must be a section" if key in self.values else "is missing", self.where(key), value)
+        return _Table(self.path, f"{self.section}.{key}" if self.section else key, value)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.values.get(key, default)
+        if value is None:
+            raise BadInput("is missing", self.where(key))
+        if not isinstance(value, str) or (not value and default is None):
+            raise BadInput("must be a text", self.where(key), value)
+        return value
+
+    def name(self, key: str) -> str:
+        value = self.text(key)
+        if not _NAME.fullmatch(value):
+            raise BadInput("must be letters, digits, . _ -, 63 at most", self.where(key), value)
+        return value
+
+
+def _lines(values: Mapping[str, object]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_text(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(value: str) -> str:
+    # JSON's escapes are TOML's too; only DEL needs one more.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

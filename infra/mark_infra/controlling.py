@@ -1,0 +1,124 @@
+"""The controller as a process: the room's loop in a thread, its HTTP door in the main one, an orderly end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import uvicorn
+
+from mark.api.app import app
+from mark.domain.errors import BadInput
+from mark.serving import logs
+from mark.serving.auth import Auth
+from mark.serving.tls import TlsFiles
+from mark_infra.aws.control import Charge, SiteControl, open_control
+from mark_infra.aws.site import Site
+
+_LOG = logging.getLogger("mark.control")
+_CLOSE_S = 5.0  # for answers under way, when it ends
+
+
+def serve(
+    site: Site,
+    charges: Sequence[Charge],
+    address: tuple[str, int],
+    *,
+    tls: TlsFiles | None,
+    auth: Auth | None,
+    dry_run: bool,
+    started: Callable[[int], None],
+) -> int:
+    """Run until SIGTERM or SIGINT; the exit code. `started` is told the port once the door is open.
+
+    A cloud that does not answer at first is asked again and again. Raises BadInput for an address that cannot be had.
+    """
+    logs.to_stderr()
+    _allow_many_sockets()
+    door = _listen(address)
+    ends = threading.Event()
+    with _ended_by_signals(ends.set), door:
+        control = open_control(site, charges, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
+        if control is None:
+            return 0
+        looking = threading.Thread(target=_look, args=(control, ends), name="room")
+        looking.start()
+        try:
+            server = _Server(
+                uvicorn.Config(
+                    app(control.room, auth, looking.is_alive),
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    timeout_graceful_shutdown=round(_CLOSE_S),
+                    ssl_certfile=None if tls is None else tls.certificate,
+                    ssl_keyfile=None if tls is None else tls.key,
+                    ssl_ca_certs=None if tls is None or tls.client_ca is None else str(tls.client_ca),
+                    ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED,
+                )
+            )
+            with _ended_by_signals(server.end):
+                if ends.is_set():
+                    server.end()
+                started(door.getsockname()[1])
+                server.run(sockets=[door])
+        finally:
+            ends.set()
+            looking.join()
+            control.close()
+    return 0
+
+
+def _look(control: SiteControl, ends: threading.Event) -> None:
+    period_s = max(0.05, min(1.0, 1.0 / control.site.time_scale))
+    while not ends.wait(period_s):
+        try:
+            control.step(time.time())
+        except Exception:  # the room must go on
+            _LOG.exception("a step of the control room failed")
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would end by them again when it has ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def end(self) -> None:
+        self.should_exit = True
+
+
+@contextlib.contextmanager
+def _ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _listen(address: tuple[str, int]) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    try:
+        listening = socket.create_server(address, family=family)
+    except OSError as error:
+        raise BadInput(
+            f"cannot listen there ({error.strerror})", "--host and --port", f"{address[0]}:{address[1]}"
+        ) from None
+    # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())
+
+
+def _allow_many_sockets() -> None:
+    """A connection to each bouncer is kept."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,1 @@
+"""What `mark deploy` stands on: Terraform, and the files that instances and functions boot from."""

@@ -1,0 +1,137 @@
+"""The program `terraform`, run in a folder of its own: plans, applies, says what it is doing.
+
+Its output is read as JSON, line by line, so that progress can be shown and a failure told in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mark.domain.errors import BadInput, MarkError
+
+_LEAST = (1, 11)  # write-only arguments: keys that are in no state file
+_PLAN = "site.tfplan"
+
+# Share of the changes done (0 to 1), and what was just done.
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One resource that a plan creates, updates, replaces or deletes."""
+
+    address: str
+    kind: str  # Terraform's type, aws_lb
+    action: str  # create, update, replace or delete
+
+
+class Terraform:
+    """Runs in `folder`, a root module. `secrets` are variables that stand on no command line and in no file.
+
+    Raises BadInput where there is no Terraform that is new enough, MarkError (here and in every method) with
+    Terraform's own first error.
+    """
+
+    def __init__(self, folder: Path, secrets: Mapping[str, str]) -> None:
+        program = shutil.which("terraform")
+        if program is None:
+            raise BadInput("is not installed: see https://developer.hashicorp.com/terraform/install", "terraform")
+        self._program, self._folder = program, folder
+        self._environment = {
+            **os.environ,
+            **{f"TF_VAR_{name}": value for name, value in secrets.items()},
+            "TF_IN_AUTOMATION": "1",
+        }
+        if self._environment.get("TF_CLI_CONFIG_FILE") and not Path(self._environment["TF_CLI_CONFIG_FILE"]).is_file():
+            del self._environment["TF_CLI_CONFIG_FILE"]  # a warning with every command, in the midst of its JSON
+        version = str(json.loads(self._run("version", "-json"))["terraform_version"])
+        if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _LEAST:
+            raise BadInput(f"must be {_LEAST[0]}.{_LEAST[1]} or newer", "terraform", version)
+
+    def init(self) -> None:
+        """Fetch the provider and open the state."""
+        self._run("init", "-input=false", "-no-color", "-reconfigure")
+
+    def plan(self, *, destroy: bool = False) -> list[Change]:
+        """What `apply` would do, in order of addresses; empty: nothing."""
+        for _ in self._events("plan", f"-out={_PLAN}", *(["-destroy"] if destroy else [])):
+            pass
+        found = json.loads(self._run("show", "-json", _PLAN)).get("resource_changes", [])
+        changes = (Change(one["address"], one["type"], _action(one["change"]["actions"])) for one in found)
+        return sorted((change for change in changes if change.action), key=lambda change: change.address)
+
+    def text(self) -> str:
+        """The last plan as Terraform prints it."""
+        return self._run("show", "-no-color", _PLAN)
+
+    def apply(self, count: int, progress: Progress | None) -> None:
+        """Do what was planned last, `count` changes (a replacement is two)."""
+        done = 0
+        # Most of the time is waiting: for a load balancer, a minute.
+        for event in self._events("apply", "-parallelism=30", _PLAN):
+            if event["type"] == "apply_complete":
+                done += 1
+                if progress is not None:
+                    progress(min(1.0, done / max(1, count)), str(event["hook"]["resource"]["addr"]))
+
+    def outputs(self) -> dict[str, Any]:
+        """Values of the root module's outputs, by name; none before the first apply."""
+        return {name: one["value"] for name, one in json.loads(self._run("output", "-json")).items()}
+
+    def _run(self, *arguments: str) -> str:
+        process = subprocess.run(
+            [self._program, *arguments], cwd=self._folder, env=self._environment, capture_output=True, text=True
+        )
+        if process.returncode != 0:
+            raise MarkError(f"terraform {arguments[0]}: {_first_error(process.stderr or process.stdout)}")
+        return process.stdout
+
+    def _events(self, command: str, *arguments: str) -> Iterator[dict[str, Any]]:
+        program = [self._program, command, "-json", "-input=false", *arguments]
+        errors = []
+        with subprocess.Popen(
+            program,
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            # An interrupt from the keyboard reaches Terraform too, which then ends in order and keeps its state;
+            # leaving the `with` waits for that.
+            assert process.stdout is not None
+            for line in process.stdout:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                if event.get("type") == "diagnostic" and event.get("@level") == "error":
+                    said = event["diagnostic"]
+                    errors.append(" ".join(f"{said['summary']}: {said.get('detail', '')}".split()).rstrip(": "))
+                yield event
+        if process.returncode != 0:
+            more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+            raise MarkError(f"terraform {command}: {errors[0][:500] if errors else 'failed'}{more}")
+
+
+def _action(actions: list[str]) -> str:
+    """Terraform's list of actions in one word; empty where nothing is done."""
+    if set(actions) == {"create", "delete"}:
+        return "replace"
+    return actions[0] if actions in (["create"], ["update"], ["delete"]) else ""
+
+
+def _first_error(text: str) -> str:
+    lines = [line.strip(" ╷│╵\n") for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    for i, line in enumerate(lines):
+        if line.startswith("Error:"):
+            return " ".join(lines[i : i + 3])[:500]
+    return " ".join(lines)[:500] or "failed"

@@ -1,0 +1,1 @@
+"""State that survives the controller: on this machine in SQLite, on AWS in DynamoDB."""

@@ -1,0 +1,133 @@
+"""The store of one service, over a table that all services of a site share."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mark.control.lease import FencedLease
+from mark.control.ports import Recorded, Store
+from mark.domain.command import Command
+from mark.domain.errors import BadInput
+from mark.domain.load import Load
+from mark_infra.store.codec import Unreadable, decode, encode
+from mark_infra.store.sqlite import SqliteTable
+from mark_infra.store.table import JOURNAL_LINES, Fence, Line, Table
+
+if TYPE_CHECKING:
+    from mark_infra.aws.gate import Gate
+
+MINUTE_S = 60.0
+FORGET_S = 86_400.0  # the cloud itself shows an instance for an hour after its end
+_log = logging.getLogger(__name__)
+
+
+class ServiceStore:
+    """What a service keeps. Used by any thread; every method raises CloudError when the table cannot be reached.
+
+    With a lease it belongs to the term in which it is made, and writes state, journal and load as long as no other one
+    has begun: LostLease from then on, also when the same holder leads again. Everybody may read, and number instances.
+    """
+
+    def __init__(
+        self, table: Table, service: str, lease: FencedLease | None = None, *, unix_s: Callable[[], float] = time.time
+    ) -> None:
+        self.service = service
+        self._table, self._unix_s = table, unix_s
+        # Number 0 is no term's: who never led writes nothing.
+        self._fence = None if lease is None else Fence(lease.name, lease.fence or 0)
+        self._numbers: dict[str, int] = {}  # once given they never change: asked for every second, read once
+
+    def get(self, key: str) -> Any | None:
+        text = self._table.get(self.service, key)
+        if text is None:
+            return None
+        try:
+            return decode(text)
+        except Unreadable as error:
+            _log.warning("%s: %s is not read, it begins anew: %s", self.service, key, error)
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Raises TypeError for what the codec does not know."""
+        self._table.put(self.service, key, encode(value), self._fence)
+
+    def record(self, at_s: float, command: Command, outcome: str) -> None:
+        line = Line(at_s, command.verb, str(command), outcome, command.usd_per_hour)
+        self._table.record(self.service, line, self._fence, self._unix_s())
+
+    def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
+        if count < 1:
+            return []
+        # Whoever asks the controller may ask for anything; a table's numbers have an end.
+        before_id = None if before_id is None else min(max(0, before_id), 2**40)
+        return self._table.recorded(self.service, before_id, min(count, JOURNAL_LINES))
+
+    def append_load(self, load: Load) -> None:
+        """Keep what arrived, by whole minutes from the origin; again is no error. Missing minutes are not kept."""
+        if load.step_s != MINUTE_S:
+            raise ValueError(f"load is kept by the minute, not by {load.step_s:g} s")
+        first = round(load.start_s / MINUTE_S)
+        if first < 0:
+            raise ValueError(f"load of {load.start_s:g} s lies before the origin")
+        rates = zip(load.mean_rps.tolist(), load.peak_rps.tolist(), strict=True)
+        minutes = {first + n: rate for n, rate in enumerate(rates) if math.isfinite(rate[0]) and math.isfinite(rate[1])}
+        if minutes:
+            self._table.append_load(self.service, minutes, self._fence, self._unix_s())
+
+    def load_since(self, since_s: float) -> Load:
+        """What arrived from then on, from the first minute that is kept; NaN where nothing was seen."""
+        rows = self._table.load(self.service, math.ceil(since_s / MINUTE_S))
+        first = rows[0][0] if rows else math.ceil(since_s / MINUTE_S)
+        mean_rps, peak_rps = (np.full(rows[-1][0] - first + 1 if rows else 0, np.nan) for _ in range(2))
+        for minute, mean, peak in rows:
+            mean_rps[minute - first], peak_rps[minute - first] = mean, peak
+        return Load(first * MINUTE_S, MINUTE_S, mean_rps, peak_rps)
+
+    def numbers(self, ids: Sequence[str]) -> dict[str, int]:
+        """The number of each instance id; new ids get the next ones, in the order given, once and for all."""
+        known = self._numbers
+        if any(id not in known for id in ids):
+            known = self._table.numbers(self.service, ids, self._unix_s())
+            self._numbers = {**self._numbers, **known}
+        return {id: known[id] for id in ids}
+
+    def forget_numbers(self, there: Collection[str]) -> None:
+        """Forget ids that are not in `there` (all that the cloud shows) and got their number more than a day ago."""
+        there = frozenset(there)
+        self._table.forget_numbers(self.service, there, self._unix_s() - FORGET_S)
+        self._numbers = {id: number for id, number in self._numbers.items() if id in there}
+
+    def origin_unix_s(self) -> float:
+        """When the service was first seen: its control seconds count from there."""
+        return self._table.origin_unix_s(self.service, self._unix_s())
+
+    def close(self) -> None:
+        """Close the table, for all who share it."""
+        self._table.close()
+
+
+def open_table(spec: str, gate: Gate | None = None) -> Table:
+    """The table of a site: `sqlite:PATH`, or `dynamodb:NAME` behind a gate. Raises BadInput, CloudError."""
+    kind, _, place = spec.partition(":")
+    if kind == "sqlite" and place:
+        return SqliteTable(Path(place))
+    if kind == "dynamodb" and place and gate is not None:
+        from mark_infra.store.dynamodb import DynamoTable
+
+        return DynamoTable(gate, place)
+    raise BadInput("must be sqlite:PATH or dynamodb:TABLE", "store", spec)
+
+
+def open_store(spec: str, service: str, gate: Gate | None = None) -> ServiceStore:
+    """The store of a service that is alone on its table, without a lease."""
+    return ServiceStore(open_table(spec, gate), service)
+
+
+_: type[Store] = ServiceStore

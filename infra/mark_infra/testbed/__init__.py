@@ -1,0 +1,1 @@
+"""The testbed: AWS on one machine, with real processes as instances and functions."""

@@ -1,0 +1,36 @@
+"""Loopback addresses of instances: one network of 127/8 for each cloud that runs on this machine."""
+
+from __future__ import annotations
+
+import socket
+
+_FIRST, _LAST = 77, 254
+_CLAIM_PORT = 47_113
+_MOST = 65_500
+
+
+class Addresses:
+    """127.x.a.b, each given once. The network is claimed by a listening socket, which ends with the process."""
+
+    def __init__(self) -> None:
+        for network in range(_FIRST, _LAST + 1):
+            claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                claim.bind((f"127.{network}.0.1", _CLAIM_PORT))
+                claim.listen(1)
+            except OSError:
+                claim.close()
+                continue
+            self.network, self._claim, self._given = network, claim, 0
+            return
+        raise OSError("no loopback network is left for instances: all of 127.77 to 127.254 are taken")
+
+    def next(self) -> str:
+        """An address that no other instance has; after 65,500 of them the first ones come again."""
+        number = self._given % _MOST + 2
+        self._given += 1
+        return f"127.{self.network}.{number >> 8}.{number & 255}"
+
+    def close(self) -> None:
+        """Give the network back."""
+        self._claim.close()

@@ -1,0 +1,339 @@
+"""The testbed's cloud: AWS's APIs on loopback, over instances that boot, bill, run out, are interrupted and end.
+
+`LocalCloud` joins moto (the APIs and what they store), `Lives` (what happens to instances), the machines that make
+them real, and the meter that knows the true bill. There is one at a time in a process, as moto's state is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from mark.domain.bill import Bill
+from mark.domain.errors import BadInput
+from mark.domain.offer import Catalog
+from mark_infra.testbed.addresses import Addresses
+from mark_infra.testbed.balancer import Balancer, Gateways
+from mark_infra.testbed.lives import CODES, STATE_CHANGE, TERMINATED, WARNING, Lives, Reason
+from mark_infra.testbed.machines_port import Machines
+from mark_infra.testbed.moto_app import ACCOUNT, MotoApp, Patches, Server, reset
+from mark_infra.testbed.overlay import lay_over
+from mark_infra.testbed.prices import get_products
+from mark_infra.testbed.supply import Steps, Supply
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5  # wall seconds between two looks, at most
+_GUARDED = ("ec2", "elasticloadbalancing")
+_one_at_a_time = threading.Lock()
+
+
+class LocalCloud:
+    """See the module. Thread-safe. `now` gives Unix seconds; delays are control seconds, `time_scale` to each of them.
+
+    `capacity`: instances of an offer at a time. `spot_shares` and `spot_prices`: steps (t_s, share) by zone, in control
+    seconds from the start, of the spot capacity that can be held and of the on-demand price. `busy_s` tells the seconds
+    for which the machine at an address has computed, for CPU credits (OSError: unknown now); without it they are never
+    spent. Target groups are left to moto where there are no `gateways`. `functions_usd`: what functions have cost.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        machines: Machines,
+        *,
+        seed: int = 0,
+        time_scale: float = 1.0,
+        now: Callable[[], float] = time.time,
+        region: str = "us-east-1",
+        port: int = 0,
+        capacity: Mapping[str, int] | None = None,
+        spot_shares: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+        spot_prices: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+        busy_s: Callable[[str], float] | None = None,
+        gateways: Gateways | None = None,
+        functions_usd: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        if not (math.isfinite(time_scale) and time_scale > 0.0):
+            raise BadInput("must be above zero", "time_scale", time_scale)
+        self.supply = Supply(
+            catalog.offers,
+            seed=seed,
+            capacity=capacity,
+            shares={zone: Steps(f"spot shares {zone}", steps) for zone, steps in (spot_shares or {}).items()},
+            prices={zone: Steps(f"spot prices {zone}", steps) for zone, steps in (spot_prices or {}).items()},
+        )
+        self.now, self.region, self._port, self._functions_usd = now, region, port, functions_usd
+        self.began_s = math.floor(now())
+        self.lives = Lives(
+            self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras
+        )
+        self._busy_s = busy_s
+        self._busy: dict[str, float] = {}  # by instance id, as last asked
+        self.lives.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
+        self._lock = threading.RLock()
+        self._shown: dict[str, Any] = {}  # moto's instances
+        self._launch_calls: dict[str, set[str]] = {}  # mark:launch -> reservations
+        self._patches = Patches()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
+        self._addresses: Addresses | None = None
+        self.balancer = None if gateways is None else Balancer(gateways, self._targets)
+
+    # The daemon's side
+
+    def start(self) -> str:
+        """Serve; returns the endpoint of all of AWS. Raises OSError where the port is taken.
+
+        Raises RuntimeError where another cloud runs in this process.
+        """
+        if not _one_at_a_time.acquire(blocking=False):
+            raise RuntimeError("another local cloud runs in this process")
+        self._addresses = Addresses()
+        reset()
+        lay_over(self, self._patches)
+        app = MotoApp(
+            self._guard,
+            {"AWSPriceListService.GetProducts": lambda asked: get_products(self.supply, self.region, asked)},
+        )
+        try:
+            self._server = Server(app, self._port)
+        except OSError:
+            self.stop()
+            raise
+        self._thread = threading.Thread(target=self._run, name="cloud", daemon=True)
+        self._thread.start()
+        if self.balancer is not None:
+            self.balancer.start()
+        return self._server.url
+
+    def stop(self) -> None:
+        """Answer no more, and end everything that runs here. What was billed stays readable."""
+        self._stopped.set()
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        if self._thread is not None:
+            self._thread.join(10.0)
+        if self.balancer is not None:
+            self.balancer.stop()
+        with self._lock:
+            for life in list(self.lives.alive.values()):
+                self.lives.terminate(life.instance_id, self.now())
+            self._patches.undo()
+            if self._addresses is not None:
+                self._addresses.close()
+                self._addresses = None
+                _one_at_a_time.release()
+
+    def step(self) -> None:
+        """What is due now happens. It also does without being told, within half a second or at the next request."""
+        if self._busy_s is not None:
+            with self._lock:
+                asked = [(x.instance_id, x.address) for x in self.lives.alive.values() if x.credits and x.active]
+            for instance_id, address in asked:  # outside the lock: it asks machines
+                with suppress(OSError):
+                    self._busy[instance_id] = self._busy_s(address)
+        with self._lock:
+            self.lives.advance(self.now())
+
+    def interrupt(self, share: float, seed: int) -> tuple[str, ...]:
+        """Announce to this share of the running spot instances, drawn with the seed, that they go; their ids.
+
+        Raises BadInput where the share does not lie in [0, 1].
+        """
+        if not 0.0 <= share <= 1.0:
+            raise BadInput("must lie between 0 and 1", "share", share)
+        with self._lock:
+            self.lives.advance(self.now())
+            return self.lives.interrupt_share(share, seed, self.now())
+
+    def set_capacity(self, offer: str, count: int) -> None:
+        """So many instances of the offer at a time from now on. Raises BadInput for an offer that is not sold."""
+        with self._lock:
+            self.supply.set_capacity(offer, count)
+
+    def bill(self) -> Bill:
+        """Dollars so far, by market."""
+        with self._lock:
+            now = self.now()
+            self.lives.advance(now)
+            bill = self.lives.meter.bill(self.lives.control_s(now))
+        return replace(bill, functions=self._functions_usd())
+
+    def status(self) -> dict[str, Any]:
+        """What runs, and what it has cost: for people, and for `mark testbed status`."""
+        with self._lock:
+            now = self.now()
+            self.lives.advance(now)
+            live = [life for life in self.lives.alive.values() if life.state != TERMINATED]
+            status = {
+                "endpoint": None if self._server is None else self._server.url,
+                "control_s": round(self.lives.control_s(now), 3),
+                "instances": dict(self.lives.states()),
+                "offers": dict(Counter(life.offer.name for life in live)),
+                "fleet": [
+                    {
+                        "id": life.instance_id, "offer": life.offer.name, "service": life.service,
+                        "state": life.state, "address": life.address, "doomed": life.doomed_s is not None,
+                        "credits": None if life.credits is None else round(life.credits.balance, 3),
+                    }
+                    for life in live
+                ],
+                "launched": self.lives.launched,
+                "terminated": len(self.lives.ended_s),  # by whomever
+                "interrupted": self.lives.interrupted,
+                "peak_instances": self.lives.peak,
+                "instance_hours": self.lives.meter.instance_hours(self.lives.control_s(now)),
+            }  # fmt: skip
+        return {**status, "bill_usd": self.bill().as_json(), "problems": self.problems()}
+
+    def problems(self) -> list[str]:
+        """What must never be: an instance billed when it is not running or twice at a time, a token used twice."""
+        with self._lock:
+            found = []
+            until: dict[str, int] = {}
+            for instance_id, from_s, to_s in self.lives.billed:
+                if to_s < from_s or from_s < until.get(instance_id, 0):
+                    found.append(f"{instance_id} is billed twice for the same time, before {to_s}")
+                until[instance_id] = to_s
+                if to_s > self.lives.ended_s.get(instance_id, to_s):
+                    found.append(f"{instance_id} is billed after its end")
+            found += [
+                f"{life.instance_id} is {life.state}, and billed from {life.billed_from_s}"
+                for life in self.lives.alive.values()
+                if (life.billed_from_s is not None) != (life.state == "running")
+            ]
+            return found + [
+                f"launched {len(calls)} times for one token, {token}"
+                for token, calls in self._launch_calls.items()
+                if len(calls) > 1
+            ]
+
+    # What moto's overlay asks
+
+    def room(self, index: int, count: int, planned: int = 0) -> int:
+        return self.lives.room(index, count, self.now(), planned)
+
+    def usd_per_hour(self, index: int) -> float:
+        return self.supply.usd_per_hour(index, self.lives.control_s(self.now()))
+
+    def born(self, instance: Any, index: int, reservation: str, *, persistent: bool, unlimited: bool | None) -> None:
+        """moto has made an instance: it lives from now on."""
+        assert self._addresses is not None
+        now, address = self.now(), self._addresses.next()
+        self._shown[instance.id] = instance
+        for nic in instance.nics.values():
+            nic.private_ip_address = address
+            nic.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": address}]
+        tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+        if token := tags.get("mark:launch"):
+            self._launch_calls.setdefault(token, set()).add(reservation)
+        self.lives.launch(
+            instance.id,
+            index,
+            now,
+            zone=instance.placement.zone,
+            address=address,
+            service=tags.get("mark:service", ""),
+            persistent=persistent,
+            unlimited=unlimited,
+        )
+
+    # The stage of lives
+
+    def show(self, instance_id: str, state: str, at_unix_s: int, reason: Reason | None) -> None:
+        instance = self._shown[instance_id]
+        at = datetime.fromtimestamp(at_unix_s, UTC).replace(tzinfo=None)  # moto's times are naive
+        if state == "shutting-down":
+            from moto.elbv2.models import elbv2_backends
+
+            elbv2_backends[ACCOUNT][self.region].notify_terminate_instances([instance_id])
+        elif state == TERMINATED:
+            said = instance._reason, instance.state_reason
+            instance.terminate()  # frees its disks and addresses
+            instance._reason, instance.state_reason = said
+        elif state == "pending":
+            instance.launch_time = at
+            instance._reason, instance.state_reason.code, instance.state_reason.message = "", "", ""
+        instance._state.name, instance._state.code = state, CODES[state]
+        if reason is not None:
+            code, message, who = reason
+            instance._reason = f"{who} initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
+            instance.state_reason.code, instance.state_reason.message = code, f"{code}: {message}"
+        if self.balancer is not None:
+            self.balancer.wake()
+
+    def emit(self, detail_type: str, instance_id: str, zone: str, detail: dict[str, str], at_unix_s: int) -> None:
+        from moto.events.models import events_backends
+
+        # The warning's own way to name an instance: by its zone, without an account.
+        place = f"{zone}:" if detail_type == WARNING else f"{self.region}:{ACCOUNT}:"
+        event = {
+            "Source": "aws.ec2", "DetailType": detail_type, "Detail": json.dumps(detail), "Time": at_unix_s,
+            "Resources": [f"arn:aws:ec2:{place}instance/{instance_id}"],
+        }  # fmt: skip
+        try:
+            events_backends[ACCOUNT][self.region].put_events([event])
+        except Exception as error:  # a rule whose queue is gone; AWS drops the event
+            log.warning("event %s of %s is lost: %s: %s", detail_type, instance_id, type(error).__name__, error)
+        if detail_type != STATE_CHANGE:
+            log.info("%s: %s", detail_type, instance_id)
+
+    def forget(self, instance_id: str) -> None:
+        instance = self._shown.pop(instance_id)
+        self._busy.pop(instance_id, None)
+        reservations = instance.ec2_backend.reservations
+        for reservation in list(reservations.values()):
+            if instance in reservation.instances:
+                reservation.instances.remove(instance)
+                if not reservation.instances:
+                    del reservations[reservation.id]
+
+    # Inside
+
+    @contextmanager
+    def _guard(self, service: str) -> Iterator[None]:
+        """One request of these services at a time, and each sees the world as it is now."""
+        if service not in _GUARDED:
+            yield
+            return
+        with self._lock:
+            self.lives.advance(self.now())
+            yield
+        if service == "elasticloadbalancing" and self.balancer is not None:
+            self.balancer.wake()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.step()
+            except Exception:
+                log.exception("the cloud stumbled")
+            with self._lock:
+                wait_s = self.lives.next_s() - self.now()
+            self._stopped.wait(min(_LOOK_S, max(0.01, wait_s)))
+
+    def _targets(self) -> dict[str, dict[str, str | None]]:
+        """By target group: the URL of each target; None where its instance does not run."""
+        from moto.elbv2.models import elbv2_backends
+
+        with self._lock:
+            groups = elbv2_backends[ACCOUNT][self.region].target_groups
+            return {arn: {t["Id"]: self._url(t) for t in group.targets.values()} for arn, group in groups.items()}
+
+    def _url(self, target: Mapping[str, Any]) -> str | None:
+        life = self.lives.alive.get(target["Id"])
+        if life is None:
+            return None if target["Id"].startswith("i-") else f"http://{target['Id']}:{target['Port']}"
+        return f"http://{life.address}:{target['Port']}" if life.state == "running" else None

@@ -1,0 +1,347 @@
+"""The testbed's daemon: `python -m mark_infra.testbed.daemon FOLDER`, one process that everything else hangs on.
+
+It starts the local Lambda, the cloud with its machines and gateways, makes a site, and keeps a controller running as a
+service manager would; `mark_infra.testbed.state` says what lies in the folder. All it has started ends with it, however
+it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3  # type: ignore[import-untyped]
+from botocore.config import Config as ClientConfig  # type: ignore[import-untyped]
+
+from mark.catalog.services import load_service
+from mark.catalog.tables import load_catalog
+from mark.domain.errors import BadInput
+from mark.domain.offer import Catalog, Market
+from mark.domain.service import Service
+from mark.serving import logs
+from mark_infra.aws.site import Site, dump_site
+from mark_infra.testbed.cloud import LocalCloud
+from mark_infra.testbed.door import ControlDoor
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.functions import Config as FunctionsConfig
+from mark_infra.testbed.functions import overflow_function
+from mark_infra.testbed.gateways import ProcessGateways
+from mark_infra.testbed.launch import command
+from mark_infra.testbed.machines import Processes, Program
+from mark_infra.testbed.provision import Wish, provision
+from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, Settings
+
+CONTROLLER_RESTART_S = 1.0
+_START_S = 60.0
+_STOP_S = 60.0
+
+T = TypeVar("T")
+
+log = logging.getLogger("mark.testbed")
+
+
+class Daemon:
+    """Everything that runs, in the order in which it starts; `close` ends it the other way round."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self._folder, self._settings = folder, settings
+        self._services = [load_service(name) for name in settings.services]
+        self._catalog = _one_catalog(self._services)
+        self.ends = threading.Event()
+        self.site: Site | None = None
+        self._controllers: list[Controllers] = []
+        with ExitStack() as started:
+            self._start(started)
+            self._running = started.pop_all()
+
+    def _start(self, started: ExitStack) -> None:
+        folder, settings, services = self._folder, self._settings, self._services
+        region = "us-east-1"
+        functions = {s.name: f"mark-{s.name}-overflow" for s in services if s.function is not None}
+        self._functions = started.enter_context(
+            LambdaProcess(
+                folder,
+                FunctionsConfig(
+                    [overflow_function(s, functions[s.name]) for s in services if s.name in functions],
+                    logs=str(folder / LOGS),
+                    catalog=self._catalog.name,
+                    region=region,
+                    seed=settings.seed,
+                ),
+            )
+        )
+        self.machines = started.enter_context(
+            Processes(
+                {s.name: Program(Path(s.source), _options(s, functions, settings)) for s in services},
+                folder / LOGS,
+                variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
+                region=region,
+            )
+        )
+        self.cloud = LocalCloud(
+            self._catalog,
+            self.machines,
+            seed=settings.seed,
+            time_scale=settings.time_scale,
+            region=region,
+            capacity=settings.capacity,
+            gateways=ProcessGateways(folder / LOGS, region=region),
+            functions_usd=self._functions.usd,
+        )
+        started.callback(self.cloud.stop)
+        endpoint = self.cloud.start()
+        environment = of_aws(os.environ, region)
+        config = ClientConfig(retries={"total_max_attempts": 1})
+
+        def client(service: str) -> Any:
+            return boto3.client(
+                service,
+                endpoint_url=endpoint,
+                region_name=region,
+                aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+                config=config,
+            )
+
+        site = provision(
+            client,
+            [Wish(s.name, functions.get(s.name)) for s in services],
+            region=region,
+            zones=_zones(self._catalog),
+            store=f"sqlite:{folder / 'state.db'}",
+            time_scale=settings.time_scale,
+        )
+        gateways = _until(lambda: self._gateways(site), "its gateways do not answer")
+        named = {name: replace(service, gateway=gateways[name]) for name, service in site.services.items()}
+        self.site = replace(site, services=named)
+        (folder / SITE).write_text(dump_site(self.site))
+        variables = environment | {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ENDPOINT_URL_LAMBDA": self._functions.url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        for number in range(settings.controllers):
+            self._controllers.append(
+                started.enter_context(
+                    Controllers(
+                        folder / LOGS / f"controller-{number}.log",
+                        [*settings.services, "--site", str(folder / SITE), *settings.options],
+                        settings.controller_port if number == 0 else 0,
+                        variables,
+                    )
+                )
+            )
+        door = started.enter_context(ControlDoor(self, secrets.token_urlsafe(24)))
+        said = {"pid": os.getpid(), "url": door.url, "token": door.token, "endpoint": endpoint}
+        _write_secret(folder / DAEMON, json.dumps(said))
+        started.callback((folder / DAEMON).unlink, missing_ok=True)
+
+    def close(self) -> None:
+        """End everything."""
+        self._running.close()
+
+    # What the control door does
+
+    def status(self) -> dict[str, Any]:
+        """The whole testbed, for people and for `--json`."""
+        assert self.site is not None
+        running = self.machines.running()
+        late_s = [one.late_s for one in running.values() if one.late_s is not None]
+        return self.cloud.status() | {
+            "site": str(self._folder / SITE),
+            "services": {name: service.gateway for name, service in self.site.services.items()},
+            "controllers": [controller.status() for controller in self._controllers],
+            "functions": self._functions.status(),
+            "machines_late_s": max(late_s, default=0.0),
+            "bouncers_restarted": sum(one.crashes for one in running.values()),
+        }
+
+    def interrupt(self, share: float, seed: int) -> list[str]:
+        """Ids of the spot instances that are told to go. Raises BadInput."""
+        return list(self.cloud.interrupt(share, seed))
+
+    def set_capacity(self, offer: str, count: int) -> None:
+        """Raises BadInput."""
+        self.cloud.set_capacity(offer, count)
+
+    def _gateways(self, site: Site) -> dict[str, str] | None:
+        """Where each service's clients send requests; None: not all are there yet."""
+        assert self.cloud.balancer is not None
+        found = {name: self.cloud.balancer.url(service.target_groups[0]) for name, service in site.services.items()}
+        urls = {name: url for name, url in found.items() if url is not None}
+        return urls if len(urls) == len(found) else None
+
+
+class Controllers:
+    """One `mark controller` after the other: who ends, is started again. A context."""
+
+    def __init__(self, output: Path, arguments: Sequence[str], port: int, variables: Mapping[str, str]) -> None:
+        self._output, self._variables = output, variables
+        self._arguments = [*arguments, "--port", str(port)]
+        self._ends = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._said_before = 0  # bytes that earlier ones wrote
+        self._thread = threading.Thread(target=self._keep, name="controller", daemon=True)
+
+    def __enter__(self) -> Controllers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+        self._thread.join(_STOP_S)
+
+    def status(self) -> dict[str, Any]:
+        """Process id (None: none runs now), page, and how often it was started."""
+        process = self._process
+        alive = process is not None and process.poll() is None
+        return {"pid": process.pid if alive and process else None, "url": self._url(), "starts": self._starts}
+
+    def _url(self) -> str | None:
+        try:
+            said = self._output.read_bytes()[self._said_before :].decode(errors="replace")
+        except OSError:
+            return None
+        found = [line.rpartition(" ")[2] for line in said.splitlines() if "controller is ready on" in line]
+        return found[-1] if found else None
+
+    def _keep(self) -> None:
+        # The process dies with the thread that started it, so that thread stays.
+        while not self._ends.is_set():
+            with self._output.open("ab") as output:
+                self._said_before = output.tell()
+                self._process = subprocess.Popen(
+                    command(sys.executable, "-m", "mark.cli.main", "controller", *self._arguments),
+                    env={**self._variables},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+            self._starts += 1
+            if self._ends.is_set():
+                self._process.terminate()
+            code = self._process.wait()
+            if not self._ends.is_set():
+                log.warning("the controller ended with %d and is started again", code)
+                self._ends.wait(CONTROLLER_RESTART_S)
+
+
+class LambdaProcess:
+    """The local Lambda. A context."""
+
+    def __init__(self, folder: Path, config: FunctionsConfig) -> None:
+        self._folder, self._config = folder, config
+        self.url = ""
+        self._usd = 0.0
+
+    def __enter__(self) -> LambdaProcess:
+        (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
+        file = self._folder / "functions.json"
+        file.write_text(json.dumps(asdict(self._config)))
+        with (self._folder / LOGS / "functions.log").open("ab") as errors:
+            self._process = subprocess.Popen(
+                command(sys.executable, "-m", "mark_infra.testbed.functions", str(file)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().strip()
+        if not port:
+            self._process.wait()
+            raise RuntimeError("the local Lambda did not start: see logs/functions.log")
+        self.url = f"http://{self._config.host}:{port}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._usd = self.usd()
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def status(self) -> dict[str, Any]:
+        """By function."""
+        with urllib.request.urlopen(f"{self.url}/status", timeout=5.0) as answer:
+            said: dict[str, Any] = json.load(answer)
+        return said
+
+    def usd(self) -> float:
+        """What all functions have cost so far; the last known value where they cannot be asked."""
+        try:
+            self._usd = sum(float(one["usd"]) for one in self.status().values())
+        except OSError as error:
+            log.warning("functions cannot be asked for their bill: %s", error)
+        return self._usd
+
+
+def _options(service: Service, functions: Mapping[str, str], settings: Settings) -> list[str]:
+    function = functions.get(service.name)
+    return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
+
+
+def _one_catalog(services: Sequence[Service]) -> Catalog:
+    names = {service.catalog for service in services}
+    if len(names) > 1:
+        raise BadInput("services of one testbed buy from one catalogue", "catalog", ", ".join(sorted(names)))
+    return load_catalog(names.pop())
+
+
+def _zones(catalog: Catalog) -> list[str]:
+    """Those in which spot is sold, else one."""
+    return sorted({o.zone for o in catalog.offers if o.market is Market.SPOT and o.zone}) or ["us-east-1a"]
+
+
+def _until(found: Callable[[], T | None], why: str) -> T:
+    end_s = time.monotonic() + _START_S
+    while (there := found()) is None:
+        if time.monotonic() > end_s:
+            raise RuntimeError(f"the testbed did not start: {why}")
+        time.sleep(0.05)
+    return there
+
+
+def _write_secret(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    logs.to_stderr()
+    settings = Settings(**json.loads((folder / SETTINGS).read_text()))
+    ends = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ends.set())
+    daemon = Daemon(folder, settings)
+    daemon.ends = ends
+    try:
+        ends.wait()
+    finally:
+        daemon.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""What the testbed's processes have of the environment of the computer they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def of_aws(environment: Mapping[str, str], region: str) -> dict[str, str]:
+    """These variables without their AWS and their proxies, and with credentials that are worth nothing."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("AWS_") and not name.lower().endswith("_proxy")
+    }
+    return kept | {
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+    }

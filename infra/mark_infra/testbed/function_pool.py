@@ -1,0 +1,101 @@
+"""The environments of one local function, as Lambda decides about them and bills them. No clock, no processes.
+
+An invocation goes to the idle environment that was used last, else to a new one, else it is throttled: when as many
+are at work as the account allows, or environments were added faster than the ramp allows (a token bucket, as in the
+simulator). Whoever was idle for the keep-alive time ends.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from mark.domain.offer import FunctionOffer
+
+E = TypeVar("E")
+
+# Why an invocation was throttled, as Lambda says it.
+TOO_MANY = "ConcurrentInvocationLimitExceeded"
+TOO_FAST = "FunctionInvocationRateLimitExceeded"
+
+
+@dataclass(slots=True)
+class Account:
+    """What one function did, and owes. Every invocation that an environment had is billed, failed or not."""
+
+    offer: FunctionOffer
+    invocations: int = 0
+    cold_starts: int = 0
+    throttled: int = 0
+    failed: int = 0
+    billed_ms: int = 0
+    usd: float = 0.0
+
+    def add(self, duration_s: float, init_s: float, *, failed: bool) -> int:
+        """One more invocation, with the init of its environment where that was for it. Returns the milliseconds billed.
+
+        Both are one duration, rounded up to the billing step (AWS: 1 ms).
+        """
+        if self.offer.bills_init:
+            duration_s += init_s
+        step_ms = self.offer.billing_step_ms
+        billed_ms = round(math.ceil(duration_s * 1e3 / step_ms - 1e-6) * step_ms)
+        self.invocations += 1
+        self.failed += failed
+        self.billed_ms += billed_ms
+        self.usd += self.offer.usd_per_request(duration_s)
+        return billed_ms
+
+
+@dataclass(slots=True)
+class Pool(Generic[E]):
+    """Which environments are idle and how many are at work (starting for an invocation included)."""
+
+    offer: FunctionOffer
+    idle: dict[E, float] = field(default_factory=dict)  # since when; the one used last is the last
+    at_work: set[E] = field(default_factory=set)
+    _tokens: float = field(init=False)
+    _tokens_at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._tokens = self._most_tokens
+
+    @property
+    def _most_tokens(self) -> float:
+        return self.offer.burst or self.offer.ramp_per_10s
+
+    def take(self, now_s: float) -> E | str | None:
+        """An idle environment, None for a new one (then `begin`), or why the invocation is throttled."""
+        if len(self.at_work) >= self.offer.concurrency:
+            return TOO_MANY
+        if self.idle:
+            environment, _ = self.idle.popitem()
+            self.at_work.add(environment)
+            return environment
+        refill = (now_s - self._tokens_at_s) * self.offer.ramp_per_10s / 10.0
+        self._tokens = min(self._most_tokens, self._tokens + refill)
+        self._tokens_at_s = now_s
+        return None if self._tokens >= 1.0 else TOO_FAST
+
+    def begin(self, environment: E) -> None:
+        """A new one starts."""
+        self._tokens -= 1.0
+        self.at_work.add(environment)
+
+    def rest(self, environment: E, now_s: float) -> None:
+        """One that was at work is idle again."""
+        self.at_work.remove(environment)
+        self.idle[environment] = now_s
+
+    def lose(self, environment: E) -> None:
+        """It has ended, whatever it did."""
+        self.at_work.discard(environment)
+        self.idle.pop(environment, None)
+
+    def expired(self, now_s: float) -> list[E]:
+        """Those that were idle for too long; they are idle no more."""
+        found = [e for e, since_s in self.idle.items() if since_s + self.offer.keep_alive_s <= now_s]
+        for environment in found:
+            del self.idle[environment]
+        return found

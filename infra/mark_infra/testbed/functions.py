@@ -1,0 +1,348 @@
+"""The local Lambda: `python -m mark_infra.testbed.functions CONFIG`, a process that runs functions as real processes.
+
+boto3 and aioboto3 talk to it by `AWS_ENDPOINT_URL_LAMBDA`: Invoke (synchronous), GetFunction, GetFunctionConfiguration.
+Cold starts are the real ones of AWS's runtime with the handler in this computer's Python, after a drawn delay for what
+AWS does before that and what no process here does: a place, a sandbox, the code. CONFIG is a file of `Config` in JSON;
+the port is printed on a line of its own. `GET /status` tells what each function did and costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import sys
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlencode
+from uuid import UUID
+
+from mark.catalog.tables import load_catalog
+from mark.domain.offer import Delay, FunctionOffer
+from mark.domain.service import Service
+from mark.profiling.table import load_profiles
+from mark.serving.http import Exchange, HttpServer, Limits
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.function_pool import Account, Pool
+from mark_infra.testbed.runtime_api import Environment, Outcome
+
+_FUNCTIONS = b"/2015-03-31/functions/"
+_MOST_BYTES = 6 * 1024 * 1024
+# Every bouncer may keep a thousand connections.
+_LIMITS = Limits(connections=20_000, header_bytes=64 * 1024)
+_INIT_LIMIT_S = 10.0  # AWS's, of the init; what lasts longer eats into the time-out
+_ACCOUNT = "123456789012"
+
+log = logging.getLogger("mark.testbed")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionConfig:
+    """One function. `variables` are its handler's environment; `concurrency` the most at once, None: the account's."""
+
+    name: str
+    memory_mb: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+    handler: str = "mark_lambda.overflow.handler"
+    folder: str = "."
+    timeout_s: float = 30.0
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All of the local Lambda. `sandbox_mean_s` and `sandbox_p95_s`: AWS's own part of a cold start, not billed.
+
+    Nobody publishes that part; the defaults are assumed.
+    """
+
+    functions: Sequence[FunctionConfig]
+    logs: str
+    catalog: str = "aws-2026"
+    region: str = "us-east-1"
+    host: str = "127.0.0.1"
+    port: int = 0
+    sandbox_mean_s: float = 0.15
+    sandbox_p95_s: float = 0.3
+    seed: int = 0
+
+
+def overflow_function(service: Service, name: str, concurrency: int = 32) -> FunctionConfig:
+    """The function behind a service's bouncers. Raises ValueError where the service file names none.
+
+    The account would allow a thousand environments at once; as processes of one computer they must be fewer.
+    """
+    if service.function is None:
+        raise ValueError(f"{service.name} has no function")
+    search = str(Path(service.source).resolve().parent)
+    model, profiled = service.model, load_profiles(service.profile_file).get(service.model, {})
+    options = {"model": model, "instance": service.function, "search": search}
+    if service.profile_file is not None:
+        options["profile"] = str(Path(service.profile_file).resolve())
+    kind = "Paced"
+    if ":" not in model:
+        kind = "Replay"
+        del options["search"]
+    if service.function in profiled:
+        model = f"mark.profiling.replay:{kind}?{urlencode(options)}"
+    return FunctionConfig(
+        name=name,
+        memory_mb=int(service.function.removeprefix("lambda:")),
+        # One core each, as a function of less than 3.5 GB has hardly more.
+        variables={"MARK_MODEL": model, "MARK_MODEL_PATH": search, "MARK_NAME": service.name, "OMP_NUM_THREADS": "1"},
+        folder=search,
+        concurrency=concurrency,
+    )
+
+
+@dataclass(slots=True)
+class _Invocation:
+    exchange: Exchange
+    request_id: str
+    environment: Environment | None = None
+    cold: bool = False
+
+
+class LocalFunction:
+    """One function: hands invocations to environments, and answers when they have."""
+
+    def __init__(self, config: FunctionConfig, offer: FunctionOffer, of: Config) -> None:
+        self._config, self._of = config, of
+        self._loop = asyncio.get_running_loop()
+        self._pool: Pool[Environment] = Pool(offer)
+        self.account = Account(offer)
+        self.arn = f"arn:aws:lambda:{of.region}:{_ACCOUNT}:function:{config.name}"
+        self._sandbox = Delay(of.sandbox_mean_s, of.sandbox_p95_s)
+        self._random = random.Random(f"{of.seed} {config.name}")
+        self._starting: dict[Environment, _Invocation] = {}
+        self._lives: dict[Environment, asyncio.Task[None]] = {}
+        self._expiry: asyncio.TimerHandle | None = None  # of the environment that is idle longest
+        self._variables = of_aws(os.environ, of.region) | {
+            "AWS_LAMBDA_FUNCTION_NAME": config.name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(config.memory_mb),
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{config.name}",
+            "LAMBDA_TASK_ROOT": config.folder,
+            **config.variables,
+        }
+
+    def invoke(self, exchange: Exchange) -> None:
+        """Answer it, now or when its environment has."""
+        now_s = self._loop.time()
+        taken = self._pool.take(now_s)
+        if isinstance(taken, str):
+            self.account.throttled += 1
+            _refuse(exchange, 429, "TooManyRequestsException", "Rate Exceeded.", Reason=taken)
+            return
+        invocation = _Invocation(exchange, str(UUID(int=self._random.getrandbits(128), version=4)))
+        if taken is None:
+            self._start(invocation)
+        else:
+            self._hand(invocation, taken)
+
+    def status(self) -> dict[str, object]:
+        """Counts, dollars, and the processes there are."""
+        counts = {key: value for key, value in asdict(self.account).items() if key != "offer"}
+        pids = sorted(pid for environment in self._lives if (pid := environment.pid) is not None)
+        return counts | {"environments": len(self._lives), "busy": len(self._pool.at_work), "pids": pids}
+
+    def described(self) -> dict[str, object]:
+        """As GetFunctionConfiguration has it."""
+        return {
+            "FunctionName": self._config.name,
+            "FunctionArn": self.arn,
+            "Runtime": f"python{sys.version_info.major}.{sys.version_info.minor}",
+            "Handler": self._config.handler,
+            "MemorySize": self._config.memory_mb,
+            "Timeout": round(self._config.timeout_s),
+            "Version": "$LATEST",
+            "PackageType": "Zip",
+            "State": "Active",
+            "LastUpdateStatus": "Successful",
+        }
+
+    async def close(self) -> None:
+        """End all environments and wait for it."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for environment, life in self._lives.items():
+            if environment.pid is None:
+                life.cancel()
+            environment.kill()
+        if self._lives:
+            await asyncio.wait(self._lives.values())
+
+    def _start(self, invocation: _Invocation) -> None:
+        self.account.cold_starts += 1
+        invocation.cold = True
+        config = self._config
+        environment = Environment(
+            config.handler,
+            Path(config.folder),
+            self._variables,
+            Path(self._of.logs) / f"{config.name}-{self.account.cold_starts}.log",
+            on_idle=self._idle,
+            on_gone=self._gone,
+        )
+        self._pool.begin(environment)
+        self._starting[environment] = invocation
+        self._lives[environment] = self._loop.create_task(self._live(environment))
+
+    async def _live(self, environment: Environment) -> None:
+        await asyncio.sleep(self._sandbox.at(self._random.gauss(0.0, 1.0)))
+        late = self._loop.call_later(_INIT_LIMIT_S + self._config.timeout_s, self._init_late, environment)
+        try:
+            await environment.run()
+        except Exception:
+            log.exception("an environment of %s could not be started", self._config.name)
+        finally:
+            late.cancel()
+            del self._lives[environment]
+
+    def _init_late(self, environment: Environment) -> None:
+        if environment in self._starting:
+            environment.kill()
+
+    def _idle(self, environment: Environment) -> None:
+        starting = self._starting.pop(environment, None)
+        if starting is not None:
+            self._hand(starting, environment)
+        else:
+            self._pool.rest(environment, self._loop.time())
+            if self._expiry is None:
+                self._expiry = self._loop.call_later(self._pool.offer.keep_alive_s, self._end_expired)
+
+    def _end_expired(self) -> None:
+        now_s = self._loop.time()
+        for environment in self._pool.expired(now_s):
+            environment.kill()
+        self._expiry = None
+        if self._pool.idle:
+            oldest_s = next(iter(self._pool.idle.values()))
+            self._expiry = self._loop.call_later(oldest_s + self._pool.offer.keep_alive_s - now_s, self._end_expired)
+
+    def _gone(self, environment: Environment) -> None:
+        starting = self._starting.pop(environment, None)
+        if starting is not None:
+            self._answer(starting, environment.init_s or 0.0, Outcome(environment.fault, 0.0, failed=True))
+        self._pool.lose(environment)
+
+    def _hand(self, invocation: _Invocation, environment: Environment) -> None:
+        init_s = (environment.init_s or 0.0) if invocation.cold else 0.0
+        done = partial(self._answer, invocation, init_s)
+        limit_s = self._config.timeout_s
+        environment.invoke(invocation.request_id, self.arn, invocation.exchange.body, limit_s, done)
+
+    def _answer(self, invocation: _Invocation, init_s: float, outcome: Outcome) -> None:
+        billed_ms = self.account.add(outcome.duration_s, init_s, failed=outcome.failed)
+        headers = f"x-amzn-requestid: {invocation.request_id}\r\nx-amz-executed-version: $LATEST\r\n"
+        if outcome.failed:
+            headers += "x-amz-function-error: Unhandled\r\n"
+        if invocation.exchange.headers.get(b"x-amz-log-type") == b"Tail":
+            report = (
+                f"REPORT RequestId: {invocation.request_id}\tDuration: {outcome.duration_s * 1e3:.2f} ms\t"
+                f"Billed Duration: {billed_ms} ms\tMemory Size: {self._config.memory_mb} MB"
+                + (f"\tInit Duration: {init_s * 1e3:.2f} ms" if invocation.cold else "")
+            )
+            headers += f"x-amz-log-result: {b64encode(report.encode()).decode()}\r\n"
+        invocation.exchange.answer(200, outcome.body, headers=headers.encode())
+
+
+class Lambda:
+    """The door before all functions."""
+
+    def __init__(self, config: Config) -> None:
+        catalog = load_catalog(config.catalog)
+        self.functions: dict[str, LocalFunction] = {}
+        for one in config.functions:
+            offer = catalog.function(f"lambda:{one.memory_mb}")
+            if one.concurrency is not None:
+                offer = replace(offer, concurrency=one.concurrency)
+            self.functions[one.name] = LocalFunction(one, offer, config)
+        self._by_target = {
+            b"%s%s/invocations" % (_FUNCTIONS, name.encode()): function for name, function in self.functions.items()
+        }
+        self.http = HttpServer(self._handle, _LIMITS)
+
+    async def close(self) -> None:
+        """Refuse what comes, end all environments."""
+        self.http.stop_listening()
+        self.http.handler = lambda exchange: _refuse(exchange, 503, "ServiceException", "this Lambda ends")
+        await asyncio.gather(*(function.close() for function in self.functions.values()))
+        await self.http.close(1.0)
+
+    def _handle(self, exchange: Exchange) -> None:
+        function = self._by_target.get(exchange.path)
+        if function is None:
+            self._seldom(exchange)
+        elif exchange.method != b"POST":
+            _refuse(exchange, 405, "MethodNotAllowed", "invoke by POST")
+        elif exchange.headers.get(b"x-amz-invocation-type", b"RequestResponse") != b"RequestResponse":
+            _refuse(exchange, 400, "InvalidParameterValueException", "here functions are invoked synchronously only")
+        elif len(exchange.body) > _MOST_BYTES:
+            _refuse(exchange, 413, "RequestTooLargeException", f"a function takes {_MOST_BYTES:,} bytes")
+        else:
+            function.invoke(exchange)
+
+    def _seldom(self, exchange: Exchange) -> None:
+        if exchange.path == b"/status":
+            told = {name: function.status() for name, function in self.functions.items()}
+            exchange.answer(200, json.dumps(told).encode())
+            return
+        if not exchange.path.startswith(_FUNCTIONS):
+            _refuse(exchange, 404, "UnknownOperationException", "not in this Lambda")
+            return
+        asked, _, what = unquote(exchange.path[len(_FUNCTIONS) :].decode()).partition("/")
+        name = asked.rpartition("function:")[2].partition(":")[0]  # an ARN will do, and a qualifier
+        function = self.functions.get(name)
+        if function is None:
+            message = f"Function not found: arn:aws:lambda:{_ACCOUNT}:function:{name}"
+            _refuse(exchange, 404, "ResourceNotFoundException", message)
+        elif what == "invocations":
+            self._by_target[exchange.path] = function
+            self._handle(exchange)
+        elif exchange.method == b"GET" and what == "configuration":
+            exchange.answer(200, json.dumps(function.described()).encode())
+        elif exchange.method == b"GET" and what == "":
+            exchange.answer(200, json.dumps({"Configuration": function.described(), "Code": {}}).encode())
+        else:
+            _refuse(exchange, 404, "UnknownOperationException", "not in this Lambda")
+
+
+def _refuse(exchange: Exchange, status: int, code: str, message: str, **more: str) -> None:
+    body = json.dumps({"Type": "User", "message": message, **more}).encode()
+    exchange.answer(status, body, headers=b"x-amzn-errortype: %s\r\n" % code.encode())
+
+
+def load_config(file: Path) -> Config:
+    """Of the JSON file."""
+    read = json.loads(file.read_text())
+    return Config(**{**read, "functions": [FunctionConfig(**one) for one in read["functions"]]})
+
+
+async def run(config: Config) -> None:
+    """Until SIGTERM or SIGINT."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    Path(config.logs).mkdir(parents=True, exist_ok=True)
+    there = Lambda(config)
+    print(await there.http.start(config.host, config.port), flush=True)
+    await stop.wait()
+    await there.close()
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    from mark.serving.logs import to_stderr
+
+    to_stderr()
+    uvloop.run(run(load_config(Path(sys.argv[1]))))

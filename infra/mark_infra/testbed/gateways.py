@@ -1,0 +1,89 @@
+"""Real gateways for target groups: a `mark gateway` process each, on a loopback port that stays the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mark.domain.errors import MarkError
+from mark.serving.admin import GatewayAdmin
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.launch import command
+
+_START_S, _END_S, _LOOK_S = 30.0, 35.0, 0.05
+_READY = re.compile(r"the gateway is ready on (http://\S+)")
+
+
+class GatewayProcess:
+    """One `mark gateway`. Raises MarkError where it does not start."""
+
+    def __init__(self, port: int, log: Path, options: Sequence[str], region: str) -> None:
+        arguments = ["gateway", "--host", "127.0.0.1", "--port", str(port), *options]
+        began = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                command(sys.executable, "-m", "mark.cli.main", *arguments),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=of_aws(os.environ, region),
+            )  # fmt: skip
+        self.url = self._await(log, began)
+        self._admin = GatewayAdmin(self.url)
+
+    def put(self, weights: Mapping[str, float]) -> None:
+        self._admin.put(weights)
+
+    def state(self) -> Mapping[str, Any]:
+        return self._admin.state()
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        self._admin.close()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _await(self, log: Path, began: int) -> str:
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            said = log.read_bytes()[began:].decode("utf-8", "replace")
+            if found := _READY.search(said):
+                return found[1]
+            if self._process.poll() is not None:
+                raise MarkError(f"mark gateway ended with {self._process.returncode}: {said.strip()[-300:]}")
+            time.sleep(_LOOK_S)
+        self._process.kill()
+        self._process.wait()
+        raise MarkError(f"mark gateway was not ready within {_START_S:g} s")
+
+
+class ProcessGateways:
+    """The port `Gateways`. Logs go to `folder`, `options` to each `mark gateway`; a group keeps its port."""
+
+    def __init__(self, folder: Path, *, options: Sequence[str] = (), region: str = "us-east-1") -> None:
+        self._folder, self._options, self._region = folder, options, region
+        self._ports: dict[str, int] = {}
+
+    def start(self, target_group: str) -> GatewayProcess:
+        """Its name is a part of the ARN: .../targetgroup/NAME/ID."""
+        name = target_group.split("/")[-2]
+        port = self._ports.setdefault(target_group, _free_port())
+        return GatewayProcess(port, self._folder / f"gateway-{name}.log", self._options, self._region)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -1,0 +1,143 @@
+"""Traffic for the testbed: requests sent when they are due, whatever became of those before.
+
+An open loop: latency counts from when a request was due, so that a slow server cannot make itself look better by
+slowing its clients down (coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.models.call import Call
+from mark.serving.upstream import Address, Answer, Connection, Reach, Upstream
+
+FloatArray = NDArray[np.float64]
+# A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
+_EARLY_S = 2e-3
+_BY = b"mark-answered-by: "
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request and what became of it. Seconds from the start of the load; `status` 0: no answer came."""
+
+    number: int
+    due_s: float
+    sent_s: float = math.nan
+    answered_s: float = math.nan
+    status: int = 0
+    answered_by: str = ""
+    answers: int = 0  # that came; more than one must never be
+
+
+@dataclass(slots=True)
+class Replay:
+    """All that was sent, in order of when it was due. `began_unix_s` is second 0."""
+
+    began_unix_s: float
+    sent: list[Sent] = field(default_factory=list)
+
+    def column(self, name: str) -> FloatArray:
+        """One field of all requests."""
+        return np.array([getattr(one, name) for one in self.sent], dtype=np.float64)
+
+    def write(self, path: Path, prefix: str) -> None:
+        """A line for each request, named as the servers' logs name it."""
+        with path.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["request_id", "due_s", "sent_s", "answered_s", "status", "answered_by", "answers"])
+            rows.writerows(
+                (f"{prefix}{s.number}", s.due_s, s.sent_s, s.answered_s, s.status, s.answered_by, s.answers)
+                for s in self.sent
+            )
+
+
+class _Client:
+    """Told by the upstream what became of each request."""
+
+    def __init__(self, start_s: float) -> None:
+        self._start_s = start_s
+        self.open = 0
+        self.all_back = asyncio.Event()
+
+    def answered(self, tag: Sent, answer: Answer) -> None:
+        tag.answers += 1
+        tag.answered_s, tag.status = time.monotonic() - self._start_s, answer.status
+        _, found, rest = answer.headers.partition(_BY)
+        tag.answered_by = rest.partition(b"\r\n")[0].decode() if found else "nobody"
+        self._back()
+
+    def failed(self, tag: Sent, began: bool, why: str) -> None:
+        tag.answered_by = why
+        self._back()
+
+    def _back(self) -> None:
+        self.open -= 1
+        if self.open == 0:
+            self.all_back.set()
+
+
+async def replay(
+    url: str,
+    model: str,
+    call: Call,
+    due_s: Sequence[float] | FloatArray,
+    *,
+    prefix: str = "load-",
+    patience_s: float = 60.0,
+    progress: Callable[[float], None] | None = None,
+) -> Replay:
+    """Send `call` to the model at `url` at each of the ascending times `due_s`, with ids prefix0, prefix1, ...
+
+    Waits for what is under way at the end, `patience_s` at most.
+    """
+    loop, address = asyncio.get_running_loop(), Address.of(url)
+    start_s = time.monotonic()
+    made = Replay(time.time())
+    client = _Client(start_s)
+    upstream: Upstream[Sent] = Upstream(address, client, Reach(connect_timeout_s=5.0), loop)
+    head, body = _request(address, model, call, prefix)
+    lines: dict[int, Connection[Sent]] = {}
+    end_s = float(due_s[-1]) if len(due_s) else 0.0
+    for number, due in enumerate(due_s):
+        left_s = due - (time.monotonic() - start_s)
+        if left_s > _EARLY_S:
+            await asyncio.sleep(left_s - _EARLY_S)
+            if progress is not None:
+                progress(due / end_s)
+        while time.monotonic() - start_s < due:
+            await asyncio.sleep(0)
+        one = Sent(number, float(due), time.monotonic() - start_s)
+        made.sent.append(one)
+        client.open += 1
+        lines[number] = upstream.ask(one, head % number + body)
+    if client.open:
+        client.all_back.clear()
+        try:
+            async with asyncio.timeout(patience_s):
+                await client.all_back.wait()
+        except TimeoutError:
+            for one in made.sent:
+                if not one.answers:
+                    upstream.cancel(lines[one.number], one)
+    upstream.close()
+    return made
+
+
+def _request(address: Address, model: str, call: Call, prefix: str) -> tuple[bytes, bytes]:
+    """Head, with a place for the request's number, and body."""
+    path = f"/v2/models/{model}/infer" if call.protocol == "oip" else "/invocations"
+    head = f"POST {path} HTTP/1.1\r\nhost: {address.authority.decode()}\r\ncontent-type: {call.content_type}\r\n"
+    if call.json_bytes is not None:
+        head += f"inference-header-content-length: {call.json_bytes}\r\n"
+    head += f"content-length: {len(call.body)}\r\nx-request-id: {prefix}"
+    return head.replace("%", "%%").encode() + b"%d\r\n\r\n", bytes(call.body)

@@ -1,0 +1,262 @@
+"""The testbed's machines as real processes: each is a `mark serve` on its own loopback address, with its own IMDS.
+
+A bouncer is started as soon as its machine boots, and its workers wait for the end of the boot (`--pace`): it cannot
+be ready earlier, and it is later only where this computer is slower than the boot it plays (`Running.late_s`).
+What an EC2 instance's service manager does is done here: a bouncer that crashes is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from mark.profiling.replay import SPEED_FILE
+from mark.serving.standing_in import READY_AT
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.launch import command
+from mark_infra.testbed.machines_port import Machine, Machines, Running
+from mark_infra.testbed.metadata import PORT, Metadata, serve
+
+# As a service manager does it (systemd: Restart=on-failure, RestartPreventExitStatus=2).
+RESTART_S = 1.0
+_BAD_INPUT = 2  # the same again would end the same
+_POLL_S = 0.05  # between two looks at whether it is ready, once it should be
+
+log = logging.getLogger("mark.testbed")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What runs on the machines of a service: `mark serve` of this file, with these options besides."""
+
+    service_file: Path
+    options: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Life:
+    """A machine from its boot to its end. Changed on the loop's thread only; `running` is replaced as a whole."""
+
+    running: Running
+    metadata: Metadata
+    ready_at_s: float  # Unix
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Processes:
+    """The port `Machines` on this computer. A context: at its end nothing is left running.
+
+    `programs` by service, `variables` for the environment of every bouncer besides what an instance has, `folder` for
+    log and speed files. Its thread must live as long as the processes, which die with it.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        folder: Path,
+        *,
+        variables: Mapping[str, str] | None = None,
+        region: str = "us-east-1",
+        port: int = 8080,
+        metadata_port: int = PORT,
+        grace_s: float = 40.0,
+    ) -> None:
+        self._programs, self._folder, self._region = programs, folder, region
+        self._port, self._metadata_port, self._grace_s = port, metadata_port, grace_s
+        self._environment = of_aws(os.environ, region) | dict(variables or {})
+        self._lock = threading.Lock()
+        self._lives: dict[str, _Life] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="machines", daemon=True)
+
+    def __enter__(self) -> Processes:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all machines, wait for it, and stop."""
+        for instance_id in self.running():
+            self.end(instance_id)
+        asyncio.run_coroutine_threadsafe(self._all_gone(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def boot(self, machine: Machine) -> None:
+        """See `Machines`. Raises ValueError also for a service without a program."""
+        program, now_s = self._programs.get(machine.service), time.time()
+        if program is None:
+            raise ValueError(f"nothing is known to run for {machine.service}")
+        life = _Life(Running(machine), Metadata(machine, self._region, now_s), now_s + machine.boot_s)
+        with self._lock:
+            for there in (life.running.machine for life in self._lives.values()):
+                if there.instance_id == machine.instance_id or there.address == machine.address:
+                    raise ValueError(f"{there.instance_id} on {there.address} is still there")
+            self._speed_file(machine).write_text("1")
+            self._lives[machine.instance_id] = life
+        self._begin(self._live(life, program))
+
+    def announce(self, instance_id: str, action: str, at_unix_s: float) -> None:
+        """See `Machines`."""
+        self._lives[instance_id].metadata.announce(action, at_unix_s)
+
+    def set_speed(self, instance_id: str, speed: float) -> None:
+        """See `Machines`. Holds from the next batch on."""
+        file = self._speed_file(self._lives[instance_id].running.machine)
+        written = file.with_suffix(".new")
+        written.write_text(f"{speed:g}")
+        written.replace(file)  # whoever reads it finds a number
+
+    def end(self, instance_id: str) -> None:
+        """See `Machines`."""
+        life = self._lives.get(instance_id)
+        if life is not None:
+            self._change(life, ends=True)
+            self._loop.call_soon_threadsafe(life.end.set)
+
+    def running(self) -> Mapping[str, Running]:
+        """See `Machines`."""
+        with self._lock:
+            return {instance_id: life.running for instance_id, life in self._lives.items()}
+
+    # --- on the loop's thread
+
+    def _begin(self, coroutine: Coroutine[None, None, None]) -> None:
+        def begin() -> None:
+            task = self._loop.create_task(coroutine)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self._loop.call_soon_threadsafe(begin)
+
+    async def _all_gone(self) -> None:
+        while others := self._tasks - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+    async def _live(self, life: _Life, program: Program) -> None:
+        machine = life.running.machine
+        imds = None
+        try:
+            imds = await serve(life.metadata, machine.address, self._metadata_port)
+            with (self._folder / f"{machine.instance_id}.log").open("ab") as output:
+                await self._keep(life, program, output)
+            await life.end.wait()
+        except Exception:
+            log.exception("machine %s on %s", machine.instance_id, machine.address)
+            await life.end.wait()
+        finally:
+            if imds is not None:
+                await imds.close(1.0)
+            self._speed_file(machine).unlink(missing_ok=True)
+            with self._lock:
+                del self._lives[machine.instance_id]
+
+    async def _keep(self, life: _Life, program: Program, output: IO[bytes]) -> None:
+        """Run its bouncer until the machine ends, or the bouncer has ended well, or says that it cannot serve."""
+        machine = life.running.machine
+        while not life.end.is_set():
+            bouncer = await asyncio.create_subprocess_exec(
+                *command(*self._command(machine, program)),
+                env=self._environment_of(life),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+            ready = asyncio.create_task(self._see_ready(life))
+            try:
+                status = await self._until_end(bouncer, life)
+            finally:
+                ready.cancel()
+            if life.end.is_set() or status == 0:
+                return  # drained because it was told to, by us or by a notice
+            self._change(life, crashes=life.running.crashes + 1)
+            log.warning("the bouncer of %s ended with status %d", machine.instance_id, status)
+            if status == _BAD_INPUT:
+                log.error("the bouncer of %s is not started again", machine.instance_id)
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(life.end.wait(), RESTART_S)
+
+    async def _until_end(self, bouncer: asyncio.subprocess.Process, life: _Life) -> int:
+        """Its exit status; it has ended by itself, or because the machine does."""
+        exited, told = asyncio.ensure_future(bouncer.wait()), asyncio.ensure_future(life.end.wait())
+        await asyncio.wait((exited, told), return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if not exited.done():
+            with suppress(ProcessLookupError):
+                bouncer.terminate()
+            await asyncio.wait((exited,), timeout=self._grace_s)
+            if not exited.done():
+                log.warning("the bouncer of %s is killed", life.running.machine.instance_id)
+                with suppress(ProcessLookupError):
+                    bouncer.kill()
+        return await exited
+
+    async def _see_ready(self, life: _Life) -> None:
+        machine = life.running.machine
+        await asyncio.sleep(max(0.0, life.ready_at_s - time.time()))
+        while not await _is_ready(machine.address, self._port):
+            await asyncio.sleep(_POLL_S)
+        if life.running.late_s is None:
+            late_s = max(0.0, time.time() - life.ready_at_s)
+            log.info("machine %s is ready, %.2f s after its boot", machine.instance_id, late_s)
+            self._change(life, late_s=late_s)
+
+    def _change(self, life: _Life, *, late_s: float | None = None, ends: bool = False, crashes: int = 0) -> None:
+        with self._lock:
+            was = life.running
+            life.running = Running(
+                was.machine,
+                was.late_s if late_s is None else late_s,
+                was.ends or ends,
+                max(was.crashes, crashes),
+            )
+
+    def _command(self, machine: Machine, program: Program) -> list[str]:
+        return [
+            *(sys.executable, "-m", "mark.cli.main", "serve", str(program.service_file)),
+            *("--host", machine.address, "--port", str(self._port), "--instance", machine.instance_type, "--pace"),
+            *("--watch-interruptions", *program.options),
+        ]
+
+    def _environment_of(self, life: _Life) -> dict[str, str]:
+        machine = life.running.machine
+        return self._environment | {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{machine.address}:{self._metadata_port}",
+            READY_AT: f"{life.ready_at_s:.6f}",
+            SPEED_FILE: str(self._speed_file(machine)),
+        }
+
+    def _speed_file(self, machine: Machine) -> Path:
+        return self._folder.resolve() / f"{machine.instance_id}.speed"
+
+
+async def _is_ready(address: str, port: int) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection(address, port)
+    except OSError:
+        return False
+    try:
+        writer.write(b"GET /v2/health/ready HTTP/1.1\r\nhost: %s\r\nconnection: close\r\n\r\n" % address.encode())
+        return b" 200 " in await reader.readline()
+    except OSError:
+        return False
+    finally:
+        writer.close()
+
+
+_: type[Machines] = Processes

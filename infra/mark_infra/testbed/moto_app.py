@@ -1,0 +1,166 @@
+"""moto as AWS on loopback, in this process: its WSGI app, with clean errors, behind waitress.
+
+moto's gaps are exceptions or pages of HTML, which an SDK takes for faults of the network and repeats; here they are
+errors of the service that is asked, in its own protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from http.client import responses
+from typing import Any
+from xml.sax.saxutils import escape
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from waitress import wasyncore  # type: ignore[import-untyped]
+from waitress.server import create_server  # type: ignore[import-untyped]
+
+log = logging.getLogger(__name__)
+
+ACCOUNT = "123456789012"  # moto's, always
+_THREADS = 32  # SQS's long polls hold one each
+_LONGEST_END_S = 5.0
+
+StartResponse = Callable[..., Any]
+Environ = dict[str, Any]
+# What answers a request before moto does: None leaves it to moto.
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class MotoApp:
+    """The WSGI app. `guard(service)` surrounds each request; `targets` answers JSON requests by X-Amz-Target."""
+
+    def __init__(self, guard: Callable[[str], AbstractContextManager[Any]], targets: Mapping[str, Answer]) -> None:
+        self._guard, self._targets = guard, dict(targets)
+        self._moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        service = _service(environ)
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        said: list[Any] = []
+
+        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+            said[:] = [status, headers]
+
+        try:
+            if target in self._targets:
+                body = json.dumps(self._targets[target](json.loads(_body(environ) or b"{}"))).encode()
+                start("200 OK", [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))])
+            else:
+                with self._guard(service):
+                    body = b"".join(self._moto(environ, start))
+        except NotImplementedError as error:
+            return _fail(environ, service, start_response, 501, "NotImplemented", str(error))
+        except Exception as error:
+            # Of moto, about a request that it did not expect: once more would be no better, so it is no 5xx.
+            log.warning("moto on %s %s: %s: %s", service, target, type(error).__name__, error)
+            return _fail(environ, service, start_response, 400, "InternalFailure", f"{type(error).__name__}: {error}")
+        status, headers = said
+        # Flask says of moto's errors, too, that they are HTML, where moto does not say what they are.
+        if int(status[:3]) >= 400 and body.lstrip()[:14].lower() == b"<!doctype html":
+            return _fail(environ, service, start_response, 501, "NotImplemented", "moto does not know this request")
+        start_response(status, headers)
+        return [body]
+
+
+class Server:
+    """Serves a WSGI app on 127.0.0.1 until `stop`; `port` 0 is any."""
+
+    def __init__(self, app: MotoApp, port: int = 0) -> None:
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a long poll is no overload
+        self._sockets: dict[int, Any] = {}
+        self._server = create_server(
+            app, map=self._sockets, host="127.0.0.1", port=port, threads=_THREADS, ident=None, asyncore_use_poll=True
+        )
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="aws", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where AWS is."""
+        return f"http://127.0.0.1:{self._server.effective_port}"
+
+    def stop(self) -> None:
+        """Take no more requests; those under way have a few seconds. Clients that keep connections lose them."""
+        # First the threads: they wake the server when they have answered.
+        self._server.task_dispatcher.shutdown(timeout=_LONGEST_END_S)
+        self._stopped.set()
+        self._server.pull_trigger()
+        self._thread.join(_LONGEST_END_S)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            wasyncore.loop(timeout=1.0, use_poll=True, map=self._sockets, count=1)
+        wasyncore.close_all(self._sockets, ignore_all=True)
+
+
+class Patches:
+    """Attributes replaced in moto, which is one per process, and put back at the end."""
+
+    def __init__(self) -> None:
+        self._back = ExitStack()
+
+    def put(self, owner: Any, name: str, value: Any) -> Any:
+        """Replace an attribute (or the item of a dict); returns what was there."""
+        if isinstance(owner, dict):
+            missing = name not in owner
+            before = owner.get(name)
+            owner[name] = value
+            self._back.callback(owner.pop if missing else owner.__setitem__, name, *(() if missing else (before,)))
+        else:
+            before = getattr(owner, name)
+            setattr(owner, name, value)
+            self._back.callback(setattr, owner, name, before)
+        return before
+
+    def undo(self) -> None:
+        """Put everything back."""
+        self._back.close()
+
+
+def reset() -> None:
+    """Forget all of moto's state, which belongs to the process."""
+    from moto.moto_api._internal.models import moto_api_backend
+
+    moto_api_backend.reset()
+
+
+def _service(environ: Environ) -> str:
+    """From the scope of the signature: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
+    scope = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split(",")[0].split("/")
+    return scope[3] if len(scope) > 3 else ""
+
+
+def _body(environ: Environ) -> bytes:
+    found: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    return found
+
+
+def _fail(
+    environ: Environ, service: str, start_response: StartResponse, status: int, code: str, message: str
+) -> list[bytes]:
+    """An error in the protocol of the request."""
+    message = " ".join(message.split())[:500]
+    content = environ.get("CONTENT_TYPE", "")
+    headers = [("x-amzn-ErrorType", code)]
+    if content.startswith("application/x-www-form-urlencoded"):
+        inner = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
+        if service == "ec2":
+            text = f"<Response><Errors><Error>{inner}</Error></Errors><RequestID>0</RequestID></Response>"
+        else:
+            text = f"<ErrorResponse><Error><Type>Sender</Type>{inner}</Error><RequestId>0</RequestId></ErrorResponse>"
+        headers.append(("Content-Type", "text/xml"))
+    elif service == "s3":
+        text = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
+        headers.append(("Content-Type", "application/xml"))
+    else:
+        text = json.dumps({"__type": code, "message": message})
+        headers.append(("Content-Type", "application/x-amz-json-1.1"))
+    body = text.encode()
+    start_response(f"{status} {responses[status]}", [*headers, ("Content-Length", str(len(body)))])
+    return [body]

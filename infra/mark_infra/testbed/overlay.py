@@ -1,0 +1,133 @@
+"""Lays the cloud over moto: what moto lacks or does wrong is replaced in it (see Patches), the rest is moto's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.models.instances import InstanceBackend
+from moto.ec2.responses.fleets import Fleets
+from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.spot_instances import SpotInstances
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
+from moto.elbv2.models import FakeHealthStatus, FakeTargetGroup
+from moto.events.utils import EventTemplateParser
+
+from mark_infra.testbed.launches import Launches
+from mark_infra.testbed.lives import CODES, NotInState
+from mark_infra.testbed.moto_app import ACCOUNT, Patches
+from mark_infra.testbed.prices import page_of, spot_history
+
+if TYPE_CHECKING:
+    from mark_infra.testbed.cloud import LocalCloud
+
+_PAGE = 1000
+
+
+def lay_over(cloud: LocalCloud, patches: Patches) -> None:
+    """Make moto's EC2, target groups and events those of the cloud, until the patches are undone."""
+    launches = Launches(
+        cloud, InstanceBackend.run_instances, InstanceResponse.run_instances, Fleets.create_fleet
+    )  # before they are replaced
+    lives = cloud.lives
+
+    def each(act: Callable[[str, float], str]) -> Callable[[Any, list[str]], list[Any]]:
+        def all_of(backend: Any, instance_ids: list[str]) -> list[Any]:
+            instances = backend.get_multi_instances_by_id(instance_ids)
+            now, done = cloud.now(), []
+            for instance in instances:
+                try:
+                    before = act(instance.id, now)
+                except NotInState as error:
+                    raise EC2ClientError(error.code, str(error)) from None
+                done.append((instance, {"Name": before, "Code": CODES[before]}))
+            return done
+
+        return all_of
+
+    def reboot(backend: Any, instance_ids: list[str]) -> list[Any]:
+        instances: list[Any] = backend.get_multi_instances_by_id(instance_ids)
+        for instance in instances:
+            if instance.state != "running":
+                text = f"The instance '{instance.id}' is not in a state from which it can be rebooted."
+                raise EC2ClientError("IncorrectInstanceState", text)
+        return instances
+
+    def spot_price_history(response: Any) -> ActionResult:
+        asked = response._filters_from_querystring()
+        start, end = response._get_param("StartTime"), response._get_param("EndTime")
+        zone = response._get_param("AvailabilityZone")
+        rows = spot_history(
+            cloud.supply,
+            cloud.began_s,
+            lives.scale,
+            cloud.now(),
+            instances=response._get_param("InstanceTypes", []) or asked.get("instance-type", []),
+            zones=[zone] if zone else asked.get("availability-zone", []),
+            products=response._get_param("ProductDescriptions", []) or asked.get("product-description", []),
+            start_s=_unix_s(start),
+            end_s=_unix_s(end),
+        )
+        page, token = page_of(rows, response._get_param("NextToken"), int(response._get_param("MaxResults", _PAGE)))
+        return ActionResult({"SpotPriceHistory": list(page), "NextToken": token})
+
+    def credit_specifications(response: Any) -> ActionResult:
+        instances = response.ec2_backend.get_multi_instances_by_id(response._get_param("InstanceIds", []))
+        found = [(instance.id, lives.alive[instance.id].credits) for instance in instances]
+        said = [
+            {"InstanceId": instance_id, "CpuCredits": "unlimited" if account.unlimited else "standard"}
+            for instance_id, account in found
+            if account is not None
+        ]
+        return ActionResult({"InstanceCreditSpecifications": said})
+
+    def tags_of(resource: Any) -> list[dict[str, str]]:
+        # moto's own looks through the tags of everything for each: minutes for a thousand instances.
+        kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
+        tags = resource.ec2_backend.tags.get(resource.id) or {}
+        return [{"resource_id": resource.id, "key": k, "value": v, "resource_type": kind} for k, v in tags.items()]
+
+    patches.put(TaggedEC2Resource, "get_tags", tags_of)
+    patches.put(InstanceBackend, "run_instances", lambda backend, *args, **what: launches.run(backend, *args, **what))
+    patches.put(InstanceBackend, "start_instances", each(lives.start))
+    patches.put(InstanceBackend, "stop_instances", each(lives.stop))
+    patches.put(InstanceBackend, "terminate_instances", each(lives.terminate))
+    patches.put(InstanceBackend, "reboot_instances", reboot)
+    patches.put(InstanceResponse, "run_instances", lambda response: launches.run_instances(response))
+    patches.put(InstanceResponse, "describe_instance_credit_specifications", credit_specifications)
+    patches.put(Fleets, "create_fleet", lambda response: launches.create_fleet(response))
+    patches.put(SpotInstances, "describe_spot_price_history", spot_price_history)
+    patches.put(filter_dict_attribute_mapping, "instance-lifecycle", "lifecycle")
+    patches.put(filter_dict_attribute_mapping, "client-token", "client_token")
+    template = EventTemplateParser.DEFAULT_EVENT_INPUT_TEMPLATE
+    patches.put(
+        EventTemplateParser,
+        "DEFAULT_EVENT_INPUT_TEMPLATE",
+        template.replace('"region"', f'"account": "{ACCOUNT}", "region"'),
+    )
+    balancer = cloud.balancer
+    if balancer is not None:
+        moto_health = FakeTargetGroup.health_for
+
+        def health_for(group: Any, target: dict[str, Any], backend: Any) -> FakeHealthStatus:
+            registered = group.targets.get(target["Id"])
+            if registered is None:
+                return moto_health(group, target, backend)
+            status, reason = balancer.health(group.arn, target["Id"])
+            return FakeHealthStatus(
+                registered["Id"], registered["Port"], group.health_check_port, status, reason, reason
+            )
+
+        patches.put(FakeTargetGroup, "health_for", health_for)
+
+
+def _unix_s(time: Any) -> float | None:
+    """moto hands times as it got them: a text in ISO 8601, or a datetime in UTC."""
+    if not time:
+        return None
+    at = datetime.fromisoformat(time.replace("Z", "+00:00")) if isinstance(time, str) else time
+    return float((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())

@@ -1,0 +1,132 @@
+"""What Terraform makes for a site, made in the testbed through the same APIs: and the site that describes it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mark_infra.aws.site import Site, SiteService
+from mark_infra.store.dynamodb import create_table
+from mark_infra.testbed.lives import REBALANCE, STATE_CHANGE, WARNING
+
+_VPC = "10.90.0.0/16"
+# Any 64-bit Linux of Amazon that moto knows: no machine of the testbed boots it.
+_IMAGE = "ami-12c6146b"
+
+ClientOf = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A service of the site to be made. `function` is the name of its Lambda function, made elsewhere."""
+
+    service: str
+    function: str | None = None
+
+
+def provision(
+    client: ClientOf, wishes: Sequence[Wish], *, region: str, zones: Sequence[str], store: str, name: str = "mark",
+    bouncer_port: int = 8080, key_file: Path | None = None, time_scale: float = 1.0,
+) -> Site:  # fmt: skip
+    """Make a site with everything its services need. `client` gives the boto3 client of an AWS service.
+
+    `store` is `dynamodb:TABLE`, which is made, or `sqlite:PATH`. For one empty account; not repeatable.
+    """
+    subnets, group = _network(client("ec2"), name, zones)
+    queue_url = _events(client, name)
+    kind, _, table = store.partition(":")
+    if kind == "dynamodb":
+        create_table(client("dynamodb"), table)
+    vpc = client("ec2").describe_subnets(SubnetIds=list(subnets.values()))["Subnets"][0]["VpcId"]
+    services = {}
+    for wish in wishes:
+        services[wish.service] = SiteService(
+            launch_template=_launch_template(client("ec2"), name, wish.service, group),
+            subnets=subnets,
+            target_groups=(_target_group(client("elbv2"), name, wish.service, vpc, bouncer_port),),
+            function=wish.function,
+        )
+    return Site(
+        name=name, region=region, store=store, queue_url=queue_url, bouncer_port=bouncer_port, key_file=key_file,
+        time_scale=time_scale, services=services,
+    )  # fmt: skip
+
+
+def _network(ec2: Any, name: str, zones: Sequence[str]) -> tuple[dict[str, str], str]:
+    """A subnet for each zone, and a security group."""
+    vpc = ec2.create_vpc(CidrBlock=_VPC, TagSpecifications=_tagged("vpc", name))["Vpc"]["VpcId"]
+    subnets = {}
+    for i, zone in enumerate(zones):
+        made = ec2.create_subnet(
+            VpcId=vpc, AvailabilityZone=zone, CidrBlock=f"10.90.{16 * i}.0/20",
+            TagSpecifications=_tagged("subnet", name),
+        )  # fmt: skip
+        subnets[zone] = made["Subnet"]["SubnetId"]
+    group = ec2.create_security_group(
+        GroupName=f"{name}-instances", Description="bouncers", VpcId=vpc,
+        TagSpecifications=_tagged("security-group", name),
+    )  # fmt: skip
+    return subnets, group["GroupId"]
+
+
+def _events(client: ClientOf, name: str) -> str:
+    """What EC2 says of instances goes to a queue; its URL."""
+    sqs, events = client("sqs"), client("events")
+    tags = {"mark:site": name}
+    url: str = sqs.create_queue(QueueName=f"{name}-events", tags=tags, Attributes={"MessageRetentionPeriod": "3600"})[
+        "QueueUrl"
+    ]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    pattern = {"source": ["aws.ec2"], "detail-type": [WARNING, REBALANCE, STATE_CHANGE]}
+    rule = events.put_rule(
+        Name=f"{name}-instances", EventPattern=json.dumps(pattern), Tags=[{"Key": "mark:site", "Value": name}]
+    )["RuleArn"]
+    events.put_targets(Rule=f"{name}-instances", Targets=[{"Id": "queue", "Arn": arn}])
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow", "Principal": {"Service": "events.amazonaws.com"}, "Action": "sqs:SendMessage",
+                "Resource": arn, "Condition": {"ArnEquals": {"aws:SourceArn": rule}},
+            }
+        ],
+    }  # fmt: skip
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(policy)})
+    return url
+
+
+def _launch_template(ec2: Any, name: str, service: str, group: str) -> str:
+    data: Mapping[str, Any] = {
+        "ImageId": _IMAGE,
+        "SecurityGroupIds": [group],
+        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
+        "UserData": base64.b64encode(f"#!/bin/sh\n# the testbed runs `mark serve` of {service}\n".encode()).decode(),
+        "TagSpecifications": _tagged("instance", name, service),
+    }
+    made = ec2.create_launch_template(
+        LaunchTemplateName=f"{name}-{service}", LaunchTemplateData=data,
+        TagSpecifications=_tagged("launch-template", name, service),
+    )  # fmt: skip
+    template: str = made["LaunchTemplate"]["LaunchTemplateId"]
+    return template
+
+
+def _target_group(elbv2: Any, name: str, service: str, vpc: str, port: int) -> str:
+    made = elbv2.create_target_group(
+        # Names of target groups have 32 letters, digits and hyphens at most.
+        Name="".join(c if c.isalnum() else "-" for c in f"{name}-{service}")[:32].strip("-"),
+        Protocol="HTTP", Port=port, VpcId=vpc, TargetType="instance",
+        HealthCheckPath="/v2/health/ready",
+        Tags=[{"Key": "mark:site", "Value": name}, {"Key": "mark:service", "Value": service}],
+    )  # fmt: skip
+    arn: str = made["TargetGroups"][0]["TargetGroupArn"]
+    return arn
+
+
+def _tagged(kind: str, name: str, service: str | None = None) -> list[dict[str, Any]]:
+    tags = {"mark:site": name} if service is None else {"mark:site": name, "mark:service": service}
+    return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]

@@ -1,0 +1,111 @@
+"""What a load on the testbed has shown: the object of `mark simulate --json`, with `"world": "testbed"`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mark.domain.service import Service
+from mark_infra.testbed.load import Replay
+
+_MINUTE_S = 60.0
+# As the rules have it: a request that is a microsecond late is in time.
+_TOLERANCE_S = 1e-6
+
+
+def result(
+    service: Service, trace: str, duration_s: float, seed: int, replay: Replay,
+    before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Of one service's requests; bill and fleet are those of the whole testbed between two looks at its status.
+
+    Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
+    of a bound here: compare with `mark bound`.
+    """
+    due_s, answered_s = replay.column("due_s"), replay.column("answered_s")
+    status = replay.column("status")
+    by = np.array([one.answered_by for one in replay.sent], dtype=object)
+    good = status == 200
+    latency_s = answered_s - due_s
+    in_time = good & (latency_s <= service.slo.rt_max_s + _TOLERANCE_S)
+    total = len(replay.sent)
+    instances, functions = int((good & (by == "instance")).sum()), int((good & (by == "function")).sum())
+    minutes = _minutes(due_s, in_time)
+    quantiles = _quantiles_ms(latency_s[good])
+    return {
+        "schema": 1,
+        "world": "testbed",
+        "service": service.name,
+        "policy": after.get("policy", "mark"),
+        "predictor": after.get("predictor", "auto"),
+        "seed": seed,
+        "trace": {"name": trace, "requests": total, "duration_s": duration_s},
+        "requests": {
+            "total": total,
+            "instances": instances,
+            "functions": functions,
+            "rejected": total - instances - functions,
+        },
+        "slo": {
+            "rt_max_ms": service.slo.rt_max_s * 1e3,
+            "target": service.slo.attainment,
+            "attainment": float(in_time.mean()) if total else None,
+            "worst_minute_attainment": float(minutes.min()) if len(minutes) else None,
+            "minutes_below_target": int((minutes < service.slo.attainment).sum()),
+        },
+        "latency_ms": quantiles,
+        "bill_usd": {k: after["bill_usd"][k] - before["bill_usd"][k] for k in after["bill_usd"]},
+        "bound_usd": None,
+        "regret": None,
+        "fleet": {
+            "launched": after["launched"] - before["launched"],
+            "terminated": after["terminated"] - before["terminated"],
+            "interrupted": after["interrupted"] - before["interrupted"],
+            "peak_instances": after["peak_instances"],
+            "instance_hours": {
+                offer: hours - before["instance_hours"].get(offer, 0.0)
+                for offer, hours in after["instance_hours"].items()
+            },
+        },
+        "speed": {
+            "wall_s": wall_s,
+            "kernel_s": 0.0,
+            "planner_s": 0.0,
+            "predictor_s": 0.0,
+            "requests_per_wall_s": total / wall_s if wall_s > 0.0 else 0.0,
+            "peak_rss_mb": 0.0,
+        },
+        "began_unix_s": replay.began_unix_s,
+        "answered_twice": int((replay.column("answers") > 1).sum()),
+        "unanswered": int((status == 0).sum()),
+        "client_lag_ms": _quantiles_ms(replay.column("sent_s") - due_s),
+    }
+
+
+def _minutes(due_s: np.ndarray, in_time: np.ndarray) -> np.ndarray:
+    """Share in time of each minute that had requests."""
+    if not len(due_s):
+        return np.empty(0)
+    minute = (due_s // _MINUTE_S).astype(np.int64)
+    total = np.bincount(minute)
+    return np.asarray(np.bincount(minute, weights=in_time)[total > 0] / total[total > 0])
+
+
+def _quantiles_ms(seconds: np.ndarray) -> dict[str, float | None]:
+    seconds = seconds[np.isfinite(seconds)]
+    names = {"p50": 0.5, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+    if not len(seconds):
+        return dict.fromkeys(("mean", *names, "max"))
+    found = dict(zip(names, (1e3 * np.quantile(seconds, list(names.values()))).tolist(), strict=True))
+    return {"mean": 1e3 * float(seconds.mean()), **found, "max": 1e3 * float(seconds.max())}
+
+
+def thinned(times_s: np.ndarray, scale: float) -> np.ndarray:
+    """Arrivals of `scale` control seconds within one wall second, at the same rate: every so-manieth of them."""
+    if scale == 1.0:
+        return times_s
+    keep = np.unique(np.ceil(np.arange(math.ceil(len(times_s) / scale)) * scale).astype(np.int64))
+    return np.asarray(times_s[keep[keep < len(times_s)]] / scale)

@@ -1,0 +1,25 @@
+"""What lies in the folder of a testbed, for its daemon and for those who ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+SETTINGS = "settings.json"  # what `mark testbed up` was told: `Settings`
+DAEMON = "daemon.json"  # process id, control door with its token (readable by the owner only), AWS's endpoint
+SITE = "mark-site.toml"
+LOGS = "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `mark testbed up` was told. Files are absolute paths; `capacity` is by offer."""
+
+    services: Sequence[str]
+    seed: int = 0
+    time_scale: float = 1.0
+    controllers: int = 1
+    controller_port: int = 0
+    options: Sequence[str] = ()  # of `mark controller`
+    bouncer_options: Sequence[str] = ()  # of `mark serve`
+    capacity: Mapping[str, int] | None = None

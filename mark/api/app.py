@@ -1,0 +1,145 @@
+"""The controller's HTTP door: the control API under /api/v1, the live page, health and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+import mark
+from mark.api import schema
+from mark.api.guard import MOST_BODY_BYTES, Guard
+from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
+from mark.api.room_port import Room
+from mark.api.routes import routes
+from mark.domain.errors import BadInput
+from mark.serving.auth import Auth
+
+_PAGE = Path(__file__).parent / "page"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_HEALTH = ("/healthz", "/readyz")
+
+_DESCRIPTION = """
+What a controller of mark sees, believes and does, and the few things one may tell it.
+
+Show an API key or a signed token as `authorization: Bearer KEY` or `x-api-key: KEY`. Reading needs the scope `read`,
+changing `admin`, `/metrics` the scope `metrics`.
+
+Every answer to a read has an `etag`; sent back as `if-none-match` it is answered 304 while nothing has changed, so that
+one may ask every second. Errors are `{"error": "one line"}`.
+"""
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schema.Error, "description": what}
+    for status, what in {
+        400: "malformed, or out of range",
+        401: "no key or token",
+        403: "a key or token for something else",
+        413: f"a body above {MOST_BODY_BYTES} bytes",
+    }.items()
+}
+
+
+def app(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> FastAPI:
+    """The door over a room. Without `auth` everybody may do everything, so the caller must have checked that only this
+    machine can reach it (`mark.serving.auth.check_exposure`). `alive` says whether the room's loop still runs."""
+    api = FastAPI(
+        title="mark: control API",
+        version=mark.__version__,
+        description=_DESCRIPTION,
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        responses=_ERRORS,
+    )
+    api.state.room = room
+    api.include_router(routes, prefix="/api/v1")
+    files = _add_page(api)
+    _add_health(api, room, alive)
+    _add_errors(api)
+    described = api.openapi
+    api.openapi = lambda: _described(described())  # type: ignore[method-assign]
+    api.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
+    api.add_middleware(Guard, auth=auth, open_paths=(*files, *_HEALTH))
+    return api
+
+
+def _add_page(api: FastAPI) -> list[str]:
+    """Serve the files of the page; returns their paths. They tell nothing, so they need no token."""
+    paths = []
+    for file in sorted(_PAGE.iterdir()):
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        api.add_api_route(path, _file(file.read_bytes(), _TYPES[file.suffix]), include_in_schema=False)
+        paths.append(path)
+    return paths
+
+
+def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
+    async def get() -> Response:
+        return Response(content, media_type=kind)
+
+    return get
+
+
+def _add_health(api: FastAPI, room: Room, alive: Callable[[], bool]) -> None:
+    metrics = ControllerMetrics(room)
+
+    @api.get("/healthz", tags=["health"], responses={503: {"description": "the control loop has ended or hangs"}})
+    async def live(response: Response) -> dict[str, bool]:
+        """Does the control loop run? Needs no token."""
+        found = alive()
+        response.status_code = 200 if found else 503
+        return {"live": found}
+
+    @api.get("/readyz", tags=["health"])
+    async def ready() -> dict[str, str]:
+        """Does this controller lead, or stand by? Ready in both cases. Needs no token."""
+        return {"ready": "leads" if room.leads() else "stands by"}
+
+    @api.get("/metrics", tags=["health"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    def page() -> Response:
+        """Prometheus' text format."""
+        return Response(metrics.page(), headers={"content-type": CONTENT_TYPE})
+
+
+def _add_errors(api: FastAPI) -> None:
+    def error(status: int, what: str, headers: Any = None) -> Response:
+        return JSONResponse({"error": what}, status, headers)
+
+    @api.exception_handler(AnyHTTPException)
+    async def on_http(request: Request, raised: AnyHTTPException) -> Response:
+        return error(raised.status_code, raised.detail.lower(), raised.headers)
+
+    @api.exception_handler(RequestValidationError)
+    async def on_malformed(request: Request, raised: RequestValidationError) -> Response:
+        first = raised.errors()[0]
+        where = ".".join(str(step) for step in first["loc"] if step not in ("body", "query", "path"))
+        return error(400, f"{where or 'body'}: {first['msg'].lower()}")
+
+    @api.exception_handler(BadInput)
+    async def on_bad_input(request: Request, raised: BadInput) -> Response:
+        return error(400, str(raised))
+
+
+def _described(found: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI's description, with the security that the guard enforces, and 400 where it believes in 422."""
+    schemes = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    }
+    found["components"]["securitySchemes"] = schemes
+    found["security"] = [{name: []} for name in schemes]
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            operation["responses"].pop("422", None)
+            if path in _HEALTH:
+                operation["security"] = []
+            elif method == "get" and path.startswith("/api/"):
+                operation["responses"]["304"] = {"description": "nothing has changed since that etag"}
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
+    return found

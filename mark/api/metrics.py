@@ -1,0 +1,97 @@
+"""What the controller knows of its services, in Prometheus' words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from mark.api.room_port import Room
+from mark.control.views import ServiceView
+from mark.domain.fleet import Phase
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
+
+
+class ControllerMetrics(Collector):
+    """The page of a controller, made from the views of its room when somebody asks."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def page(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        leads = self._room.leads()
+        yield GaugeMetricFamily("mark_controller_leads", "1: this controller acts; 0: it stands by.", float(leads))
+        found = [self._room.view(service) for service in self._room.services()]
+        for name, what, read in _PLAIN:
+            gauge = GaugeMetricFamily(f"mark_controller_{name}", what, labels=("service",))
+            for view in found:
+                value = read(view)
+                if value is not None:
+                    gauge.add_metric((view.service,), value)
+            yield gauge
+        yield from _by_label(found)
+
+
+def _plan_rps(view: ServiceView) -> float | None:
+    return None if view.plan is None else view.plan.capacity_rps
+
+
+_PLAIN = (
+    ("load_rps", "Requests/s that arrive.", lambda v: v.rps),
+    ("capacity_rps", "Requests/s that what is ready sustains within the SLO.", lambda v: v.capacity_rps),
+    ("planned_capacity_rps", "The same of the plan, once everything is ready.", _plan_rps),
+    ("usd_per_hour", "Of what runs.", lambda v: v.usd_per_hour),
+    ("slo_target", "The share of requests to be answered within RT_max.", lambda v: v.slo.target),
+    ("slo_rt_max_seconds", "RT_max.", lambda v: v.slo.rt_max_ms / 1e3),
+    ("slo_attainment", "Share answered in time since the service was first seen.", lambda v: v.slo.attainment),
+    ("slo_recent", "Share answered in time of the last 1,000 or so.", lambda v: v.slo.recent),
+    ("error_budget_left", "1: no miss; 0: all that the SLO allows.", lambda v: v.slo.error_budget_left),
+    ("limit_instances", "Instances that may run at once.", lambda v: v.limits.max_instances),
+    ("limit_usd_per_hour", "What may be spent per hour.", lambda v: v.limits.max_usd_per_hour),
+    ("troubles", "What does not work right now.", lambda v: len(v.troubles)),
+    ("seen_timestamp_seconds", "Unix time at which all this was so.", lambda v: v.at_unix_s),
+)
+
+
+def _by_label(found: list[ServiceView]) -> Iterator[Metric]:
+    instances = GaugeMetricFamily(
+        "mark_controller_instances", "Instances by phase.", labels=("service", "offer", "phase")
+    )
+    wanted = GaugeMetricFamily(
+        "mark_controller_instances_wanted", "Instances that the plan wants.", labels=("service", "offer")
+    )
+    forecast = GaugeMetricFamily(
+        "mark_controller_forecast_rps", "Believed of the coming minute.", labels=("service", "quantile")
+    )
+    mode = GaugeMetricFamily("mark_controller_mode", "1: the mode it is in.", labels=("service", "mode"))
+    bill = CounterMetricFamily(
+        "mark_controller_bill_usd", "Dollars since the service was first seen.", labels=("service", "market")
+    )
+    requests = CounterMetricFamily("mark_controller_requests", "Requests in the same time.", labels=("service",))
+    for view in found:
+        counts = Counter((i.offer, i.phase) for i in view.instances)
+        for offer in sorted({offer for offer, _ in counts}):
+            for phase in _PHASES:
+                instances.add_metric((view.service, offer, phase.value), counts[offer, phase])
+        for offer, count in sorted(view.plan.counts.items() if view.plan is not None else ()):
+            wanted.add_metric((view.service, offer), count)
+        if view.forecast is not None:
+            for level, rps in zip(view.forecast.levels, view.forecast.rps, strict=True):
+                forecast.add_metric((view.service, str(level)), rps[0])
+        mode.add_metric((view.service, view.mode), 1)
+        for market, usd in view.bill.as_json().items():
+            if market != "total":
+                bill.add_metric((view.service, market), usd)
+        requests.add_metric((view.service,), view.requests)
+    yield from (instances, wanted, forecast, mode, bill, requests)

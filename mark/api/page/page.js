@@ -1,0 +1,147 @@
+// The page: who asks, which service, and asking again every two seconds.
+
+import { hasKey, read, Refused, useKey } from "./door.js";
+import { find, h } from "./dom.js";
+import { NONE, clock, percent, plural, rate, usd } from "./format.js";
+import { allow, showService } from "./service.js";
+
+const EVERY_MS = 2000;
+let hours = 6;
+let me = null;
+let round = 0; // an answer to an earlier question is no answer to this one
+let timer;
+
+const wanted = () => decodeURIComponent(location.hash.replace(/^#\/?/, ""));
+
+async function refresh() {
+  const mine = ++round;
+  clearTimeout(timer);
+  try {
+    if (me === null) {
+      me = await read("/me");
+      allow(me.scopes.includes("admin"));
+    }
+    const { services } = await read("/services");
+    const only = services.length === 1 ? services[0].service : "";
+    const name = wanted() || only;
+    const show = services.some((s) => s.service === name) ? await showService(name, hours) : null;
+    if (mine !== round) return;
+    const began = performance.now();
+    header(services, name);
+    find("#one").hidden = !show; // before it is drawn: charts need to know how wide they are
+    find("#all").hidden = Boolean(show);
+    if (show) mode(show());
+    else list(services);
+    find("#door").hidden = true;
+    find("#leave").hidden = !hasKey();
+    answered();
+    find("#one").offsetHeight; // the layout belongs to the time it takes
+    document.documentElement.dataset.renderMs = (performance.now() - began).toFixed(1);
+  } catch (error) {
+    if (mine === round) failed(error);
+  }
+  if (mine === round && !document.hidden && find("#door").hidden) timer = setTimeout(refresh, EVERY_MS);
+}
+
+function answered() {
+  find("#lost").hidden = true;
+  find("#live").className = "on";
+  find("#live span").textContent = clock(Date.now() / 1e3, true);
+}
+
+function failed(error) {
+  find("#live").className = "";
+  if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+    find("#door .error").textContent = hasKey() ? (error.status === 401 ? "This key is not known here." : error.message) : "";
+    me = null;
+    useKey(null);
+    for (const part of ["#one", "#all", "#switch", "#mode", "#range", "#leave", "#lost"]) find(part).hidden = true;
+    find("#door").hidden = false;
+    find("#key").focus();
+    return;
+  }
+  const why = error instanceof Refused ? `The controller says: ${error.message}.` : "The controller does not answer.";
+  find("#lost").textContent = `${why} What is shown is as old as the time above says; asking again.`;
+  find("#lost").hidden = false;
+}
+
+function header(services, name) {
+  const box = find("#switch");
+  const names = ["", ...services.map((s) => s.service)];
+  if (box.length !== names.length) {
+    box.replaceChildren(...names.map((n) => h("option", { value: n }, n || "all services")));
+  }
+  box.value = name;
+  box.hidden = services.length < 2;
+  find("#range").hidden = find("#mode").hidden = !services.some((s) => s.service === name);
+  for (const button of find("#range").children) button.ariaPressed = String(Number(button.dataset.hours) === hours);
+  document.title = name ? `${name} · mark` : "mark";
+}
+
+function badge(element, mode) {
+  element.textContent = mode;
+  element.className = `badge ${mode.replace(" ", "-")}`;
+  return element;
+}
+
+const mode = (view) => badge(find("#mode"), view.mode);
+
+function list(services) {
+  const part = find("#find").value.toLowerCase();
+  const rows = services.filter((s) => s.service.toLowerCase().includes(part));
+  rows.sort((a, b) => b.troubles.length - a.troubles.length || a.service.localeCompare(b.service, "en", { numeric: true }));
+  const total = services.reduce((sum, s) => sum + s.usd_per_hour, 0);
+  const running = services.reduce((sum, s) => sum + s.instances, 0);
+  find("#sum").textContent = `${plural(services.length, "service")}, ${plural(running, "instance")}, ${usd(total)}/h.`;
+  const told = rows.map(row);
+  const box = find("#list");
+  if (told.length !== box.children.length || told.some((one, i) => one !== box.children[i])) box.replaceChildren(...told);
+}
+
+const made = new Map(); // service -> {said, element}: most of two hundred rows stay as they are
+
+function row(s) {
+  const said = JSON.stringify(s);
+  const last = made.get(s.service) ?? { element: h("tr") };
+  if (last.said !== said) last.element.replaceChildren(...cells(s));
+  made.set(s.service, { said, element: last.element });
+  return last.element;
+}
+
+function cells(s) {
+  const missed = s.slo.recent !== null && s.slo.recent < s.slo.target;
+  const left = s.slo.error_budget_left;
+  const troubles = s.troubles.map((text) => h("small", { class: "poor" }, text));
+  return [
+    h("td", {}, h("a", { href: `#/${encodeURIComponent(s.service)}` }, s.service), ...troubles),
+    h("td", {}, badge(h("span"), s.mode)),
+    h("td", {}, rate(s.rps)),
+    h("td", {}, s.rps !== null && s.capacity_rps > 0 ? percent(s.rps / s.capacity_rps, 0) : NONE),
+    h("td", {}, String(s.instances)),
+    h("td", {}, usd(s.usd_per_hour)),
+    h("td", { class: missed ? "bad" : "" }, percent(s.slo.recent)),
+    h("td", { class: left !== null && left < 0 ? "bad" : "" }, percent(left, 0)),
+  ];
+}
+
+find("#door").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useKey(find("#key").value.trim());
+  find("#key").value = "";
+  find("#door").hidden = true;
+  refresh();
+});
+find("#leave").addEventListener("click", () => {
+  useKey(null);
+  location.reload();
+});
+find("#switch").addEventListener("change", () => { location.hash = `#/${encodeURIComponent(find("#switch").value)}`; });
+find("#find").addEventListener("input", refresh);
+find("#range").addEventListener("click", (event) => {
+  if (!event.target.dataset.hours) return;
+  hours = Number(event.target.dataset.hours);
+  refresh();
+});
+addEventListener("hashchange", refresh);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+refresh();

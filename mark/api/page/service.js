@@ -1,0 +1,212 @@
+// One service: figures, plan, bill, decisions, instances, limits.
+
+import { change, of, read } from "./door.js";
+import { colour, find, h, swatch } from "./dom.js";
+import { NONE, clock, count, duration, percent, plural, rate, signedUsd, usd } from "./format.js";
+import { drawCharts } from "./charts.js";
+
+const MOST_ROWS = 100, PAGE = 40, MOST_POINTS = 480;
+const MARKETS = [
+  ["on_demand", "on-demand"], ["spot", "spot"], ["burstable", "burstable"], ["functions", "functions"],
+  ["sagemaker", "SageMaker"], ["other", "other: balancer, disks, logs"],
+];
+let shown = {}; // what each part was last made of
+let older = []; // decisions that were asked for, beyond the first page
+
+// Draws what has changed. Returns the view.
+export async function showService(service, hours) {
+  const path = of(service);
+  const [view, fleet, decisions, history] = await Promise.all([
+    read(path),
+    read(`${path}/fleet?count=${MOST_ROWS}`),
+    read(`${path}/decisions?count=${PAGE}`),
+    read(`${path}/history?hours=${hours}&points=${MOST_POINTS}`),
+  ]);
+  if (shown.service !== service) {
+    shown = { service };
+    older = [];
+    find("#limits .said").textContent = "";
+    find("#limits").reset();
+  }
+  return () => {
+    if (changed("view", view)) {
+      figures(view);
+      plan(view.plan);
+      bill(view.bill);
+      limits(view);
+    }
+    if (changed("fleet", fleet)) instances(fleet);
+    if (changed("decisions", decisions)) log(decisions);
+    if (changed("view of charts", view) | changed("history", history)) drawCharts(view, history, hours);
+    return view;
+  };
+}
+
+function changed(part, now) {
+  const before = shown[part];
+  shown[part] = now;
+  return before !== now;
+}
+
+function figures(view) {
+  const { slo, bill } = view;
+  const used = view.rps !== null && view.capacity_rps > 0 ? ` · ${percent(view.rps / view.capacity_rps, 0)} used` : "";
+  const words = {
+    rps: rate(view.rps),
+    used: `capacity ${rate(view.capacity_rps)}/s${used}`,
+    usd_per_hour: usd(view.usd_per_hour),
+    within: `${view.instances} of at most ${plural(view.limits.max_instances, "instance")}`,
+    per_million: usd(bill.usd_per_million_requests_now),
+    per_million_all: `${usd(bill.usd_per_million_requests)} since the start`,
+    recent: percent(slo.recent),
+    promise: `${percent(slo.target)} within ${slo.rt_max_ms} ms promised`,
+    budget: percent(slo.error_budget_left, 0),
+    attainment: `${percent(slo.attainment, 2)} in time since the start`,
+  };
+  for (const [name, text] of Object.entries(words)) find(`[data-now=${name}]`).textContent = text;
+  const left = slo.error_budget_left ?? 1;
+  find(".gauge i").style.width = `${Math.max(0, Math.min(1, left)) * 100}%`;
+  grade(find(".gauge"), left < 0.25 ? (left < 0 ? "bad" : "poor") : "good");
+  grade(find("[data-now=recent]"), slo.recent !== null && slo.recent < slo.target ? "bad" : "");
+  grade(find("[data-now=budget]"), left < 0 ? "bad" : "");
+  find("#troubles").hidden = !view.troubles.length;
+  find("#troubles").replaceChildren(...view.troubles.map((text) => h("li", {}, text)));
+}
+
+function grade(element, grade) {
+  element.classList.remove("good", "poor", "bad");
+  if (grade) element.classList.add(grade);
+}
+
+function plan(own) {
+  if (!own) {
+    find("#plan").replaceChildren(h("p", { class: "lead" }, "No plan yet."));
+    return;
+  }
+  const line = (t, standby) =>
+    h("li", {},
+      h("div", {}, h("b", {}, standby ? `${t.count} × ${t.offer}, stopped` : `${t.count} × ${t.offer}`),
+        h("span", {}, t.usd_per_hour === null ? "" : `${usd(t.usd_per_hour)}/h`)),
+      h("p", {}, t.reason),
+      t.have === t.count ? null
+        : h("small", {}, `${t.have} there now${t.spare ? `, ${t.spare} only until the rest is ready` : ""}`));
+  const more = [
+    `Holds ${rate(own.capacity_rps)} requests/s`,
+    ...(own.warm ? [`${plural(own.warm, "function environment")} warm`] : []),
+    ...(own.predictor ? [`forecast by ${own.predictor}`] : []),
+    ...(own.solver ? [`solved by ${own.solver}`] : []),
+    `planned ${duration(own.age_s)} before this was shown`,
+  ];
+  find("#plan").replaceChildren(
+    h("ul", { class: "wanted" }, ...own.targets.map((t) => line(t, false)), ...own.standbys.map((t) => line(t, true))),
+    ...own.notes.map((note) => h("p", { class: "lead" }, note)),
+    h("p", { class: "facts" }, `${more.join(" · ")}.`),
+  );
+}
+
+function bill(own) {
+  const parts = MARKETS.map(([key, name], place) => ({ name, style: colour(place), usd: own[key] })).filter((p) => p.usd > 0);
+  const bar = h("div", { class: "bar" }, ...parts.map((p) => h("i", { class: p.style, title: p.name })));
+  parts.forEach((p, i) => { bar.children[i].style.flexGrow = p.usd / own.total; });
+  find("#bill").replaceChildren(
+    h("p", { class: "big" }, h("b", { "data-now": "total" }, usd(own.total)), h("small", {}, ` for ${count(own.requests)} requests`)),
+    bar,
+    h("table", {}, h("tbody", {}, ...parts.map((p) =>
+      h("tr", {}, h("th", {}, swatch(p.style), p.name), h("td", {}, usd(p.usd)), h("td", {}, percent(p.usd / own.total, 0)))))),
+  );
+}
+
+function log(first) {
+  const known = new Map([...older, ...first.decisions].map((d) => [d.id, d]));
+  older = [...known.values()].sort((a, b) => b.id - a.id);
+  if (first.decisions.length < 1) older = [];
+  find("#older").hidden = !older.length || older.at(-1).id <= 1;
+  let day = "";
+  const rows = older.flatMap((d) => {
+    const on = new Date(d.at_unix_s * 1e3).toLocaleDateString("en-GB", { weekday: "long", day: "numeric", month: "long" });
+    const head = on === day ? [] : [h("li", { class: "day" }, on)];
+    day = on;
+    const cost = h("span", { class: d.usd_per_hour < 0 ? "money less" : "money" }, d.usd_per_hour ? `${signedUsd(d.usd_per_hour)}/h` : "");
+    const outcome = d.outcome === "done" ? null : h("em", {}, d.outcome);
+    return [...head, h("li", { class: `verb-${d.verb}` }, h("time", {}, clock(d.at_unix_s, true)), h("p", {}, sentence(d), outcome), cost)];
+  });
+  find("#decisions").replaceChildren(...(rows.length ? rows : [h("li", { class: "day" }, "Nothing was decided yet.")]));
+}
+
+// "launch 2 c5.large, +0.17 $/h: why" as a sentence; the money stands beside it.
+function sentence(d) {
+  const text = d.text.replace(/, [+-]\d+\.\d+ \$\/h(?=: )/, "").trim();
+  const full = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(full) ? full : `${full}.`;
+}
+
+find("#older").addEventListener("click", async () => {
+  const { service, decisions } = shown;
+  const page = await read(`${of(service)}/decisions?count=${PAGE}&before=${older.at(-1).id}`);
+  if (service !== shown.service) return;
+  older.push(...page.decisions);
+  log(decisions);
+  if (page.next_before === null) find("#older").hidden = true;
+});
+
+function instances(fleet) {
+  const rest = fleet.total - fleet.instances.length;
+  find("#count").textContent = rest > 0 ? `the first ${fleet.instances.length} of ${fleet.total}` : plural(fleet.total, "instance");
+  const row = (i) => {
+    const remarks = [
+      ...(i.gone_in_s === null ? [] : [`taken away by the cloud in ${duration(i.gone_in_s)}`]),
+      ...(i.ready_in_s === null ? [] : [`ready in ${duration(i.ready_in_s)}`]),
+      ...(i.standby ? ["standby"] : []),
+      ...(i.credits === null ? [] : [`${Math.round(i.credits)} credits`]),
+    ];
+    return h("tr", {}, h("td", {}, String(i.number)), h("td", {}, i.offer),
+      h("td", {}, h("span", { class: `phase ${i.gone_in_s === null ? i.phase : "doomed"}` }, i.phase)),
+      h("td", {}, duration(i.age_s)), h("td", {}, i.usd_per_hour === null ? NONE : usd(i.usd_per_hour)), h("td", {}, remarks.join(", ")));
+  };
+  find("#instances").replaceChildren(...fleet.instances.map(row));
+}
+
+// -- changing ---------------------------------------------------------------------------------------------------------
+
+const form = find("#limits");
+let touched = false;
+form.addEventListener("input", () => { touched = true; });
+form.addEventListener("reset", () => { touched = false; });
+
+function limits(view) {
+  const paused = view.mode === "paused";
+  find("#pause").textContent = paused ? "Resume" : "Pause";
+  find("#pause").title = paused ? "act again" : "buy and end nothing until resumed";
+  if (touched) return; // somebody is writing
+  for (const name of ["max_instances", "max_usd_per_hour"]) form.elements[name].value = view.limits[name];
+}
+
+export function allow(changes) {
+  find("#may").hidden = changes;
+  for (const control of form.elements) control.disabled = !changes;
+  find("#pause").hidden = !changes;
+  find("#limits .primary").hidden = !changes;
+}
+
+async function tell(method, path, body, said) {
+  const line = find(".said", form);
+  try {
+    await change(method, `${of(shown.service)}${path}`, body);
+    line.textContent = said;
+    grade(line, "good");
+    touched = false;
+  } catch (error) {
+    line.textContent = error.message;
+    grade(line, "bad");
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const number = (name) => form.elements[name].valueAsNumber;
+  tell("PUT", "/limits", { max_instances: number("max_instances"), max_usd_per_hour: number("max_usd_per_hour") }, "Set.");
+});
+find("#pause").addEventListener("click", () => {
+  const paused = find("#pause").textContent === "Resume";
+  tell("POST", paused ? "/resume" : "/pause", null, paused ? "It acts again." : "Paused: nothing is bought or ended.");
+});

@@ -1,0 +1,37 @@
+"""What the control API needs of the control room; `mark.control.room.ControlRoom` is one.
+
+The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from whoever builds it whether
+the room's loop still runs (`app(..., alive=...)`): the room has neither to say.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
+
+
+class Room(Protocol):
+    """All services that one controller runs. Every method may be called from any thread, is quick, and raises KeyError
+    for a service that is not there."""
+
+    def services(self) -> list[str]:
+        """Names, in a fixed order; they do not change while the room lives."""
+
+    def view(self, service: str) -> ServiceView:
+        """The service now. The same snapshot until something changed, so that readers may ask often."""
+
+    def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionView]:
+        """At most `count`, newest first, all with an id below `before_id`; None: from the newest on."""
+
+    def history(self, service: str, hours: float, points: int) -> HistoryView:
+        """The last `hours`, at most 24, in at most `points` equal steps."""
+
+    def pause(self, service: str, paused: bool) -> None:
+        """Paused, nothing is bought or ended until it is resumed. Repeatable. Only while it leads."""
+
+    def set_limits(self, service: str, limits: Limits) -> None:
+        """From the next step on. Repeatable. Only while it leads. Raises BadInput where they cannot be kept."""
+
+    def leads(self) -> bool:
+        """Whether this controller acts; else it stands by."""

@@ -1,0 +1,178 @@
+"""The routes of the control API, under /api/v1. Whose key or token a request has is checked by the guard."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from pydantic import BaseModel
+
+import mark
+from mark.api import schema
+from mark.api.room_port import Room
+from mark.control import views
+from mark.serving.auth import Grant
+
+_LOG = logging.getLogger("mark.api")
+
+
+def _room(request: Request) -> Room:
+    room: Room = request.app.state.room
+    return room
+
+
+TheRoom = Annotated[Room, Depends(_room)]
+
+
+def _known(room: TheRoom, service: Annotated[str, Path(description="The name of a service.")]) -> str:
+    if service not in room.services():
+        raise HTTPException(404, "no such service")
+    return service
+
+
+def _leading(room: TheRoom) -> None:
+    if not room.leads():
+        raise HTTPException(409, "this controller stands by: ask the one that leads")
+
+
+Known = Annotated[str, Depends(_known)]
+
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": schema.Error, "description": "no such service"}}
+_STANDS_BY: dict[int | str, dict[str, Any]] = {409: {"model": schema.Error, "description": "another controller leads"}}
+_CHANGE: dict[str, Any] = {"dependencies": [Depends(_leading)], "responses": _STANDS_BY, "tags": ["change"]}
+
+routes = APIRouter()
+one = APIRouter(prefix="/services/{service}", responses=_UNKNOWN)
+
+
+@routes.get("/me", response_model=schema.Grant, tags=["read"])
+def me(request: Request) -> Response:
+    """Who am I, and what may I do?"""
+    grant = _grant(request)
+    return _answer(request, schema.Grant(name=grant.name, scopes=sorted(grant.scopes), version=mark.__version__))
+
+
+@routes.get("/services", response_model=schema.Services, tags=["read"])
+def services(request: Request, room: TheRoom) -> Response:
+    """All services, each in a line."""
+    found = [schema.summary(room.view(name)) for name in room.services()]
+    return _answer(request, schema.Services(services=found, leads=room.leads()))
+
+
+@one.get("", response_model=schema.Service, tags=["read"])
+def service(request: Request, room: TheRoom, service: Known) -> Response:
+    """A service now: load, capacity, fleet by offer, plan with reasons, forecast, SLO, bill, limits, troubles."""
+    return _answer(request, schema.service(room.view(service)))
+
+
+@one.get("/fleet", response_model=schema.Fleet, tags=["read"])
+def fleet(
+    request: Request,
+    room: TheRoom,
+    service: Known,
+    after: Annotated[int, Query(ge=-1, le=2**53, description="Only instances with a higher number.")] = -1,
+    count: Annotated[int, Query(ge=1, le=1000, description="At most so many instances.")] = 200,
+) -> Response:
+    """The instances, a page of them, and their counts by offer and phase."""
+    return _answer(request, schema.fleet(room.view(service), after, count))
+
+
+@one.get("/plan", response_model=schema.Plan | None, tags=["read"])
+def plan(request: Request, room: TheRoom, service: Known) -> Response:
+    """What is wanted, and why; null before the first plan."""
+    return _answer(request, schema.plan(room.view(service)))
+
+
+@one.get("/bill", response_model=schema.Bill, tags=["read"])
+def bill(request: Request, room: TheRoom, service: Known) -> Response:
+    """Dollars so far, by market, and what runs now per hour and per million requests."""
+    return _answer(request, schema.bill(room.view(service)))
+
+
+@one.get("/slo", response_model=schema.Slo, tags=["read"])
+def slo(request: Request, room: TheRoom, service: Known) -> Response:
+    """How the promise was kept."""
+    return _answer(request, schema.slo(room.view(service).slo))
+
+
+@one.get("/forecast", response_model=schema.Forecast | None, tags=["read"])
+def forecast(request: Request, room: TheRoom, service: Known) -> Response:
+    """What load is believed to come; null before the first forecast, and for policies that need none."""
+    return _answer(request, schema.forecast(room.view(service)))
+
+
+@one.get("/history", response_model=schema.History, tags=["read"])
+def history(
+    request: Request,
+    room: TheRoom,
+    service: Known,
+    hours: Annotated[float, Query(gt=0, le=24, allow_inf_nan=False, description="How far back.")] = 6.0,
+    points: Annotated[int, Query(ge=2, le=1440, description="In at most so many steps.")] = 480,
+) -> Response:
+    """The past."""
+    return _answer(request, schema.history(room.history(service, hours, points)))
+
+
+@one.get("/decisions", response_model=schema.Decisions, tags=["read"])
+def decisions(
+    request: Request,
+    room: TheRoom,
+    service: Known,
+    before: Annotated[int | None, Query(ge=0, le=2**53, description="Only those with a lower id.")] = None,
+    count: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
+) -> Response:
+    """What was decided, why, and what came of it; newest first."""
+    return _answer(request, schema.decisions(room.decisions(service, before, count), count))
+
+
+@one.get("/limits", response_model=schema.Limits, tags=["read"])
+def limits(request: Request, room: TheRoom, service: Known) -> Response:
+    """What the service may have at most."""
+    return _answer(request, schema.limits(room.view(service).limits))
+
+
+@one.put("/limits", response_model=schema.Limits, **_CHANGE)
+def set_limits(request: Request, room: TheRoom, service: Known, limits: schema.Limits) -> schema.Limits:
+    """Change what the service may have at most. Repeatable."""
+    room.set_limits(service, views.Limits(limits.max_instances, limits.max_usd_per_hour))
+    _note(request, service, "limits set", **limits.model_dump())
+    return limits
+
+
+@one.post("/pause", status_code=204, **_CHANGE)
+def pause(request: Request, room: TheRoom, service: Known) -> None:
+    """Buy and end nothing until resumed; what runs goes on serving. Repeatable."""
+    room.pause(service, True)
+    _note(request, service, "paused")
+
+
+@one.post("/resume", status_code=204, **_CHANGE)
+def resume(request: Request, room: TheRoom, service: Known) -> None:
+    """Act again. Repeatable."""
+    room.pause(service, False)
+    _note(request, service, "resumed")
+
+
+routes.include_router(one)
+
+
+def _answer(request: Request, model: BaseModel | None) -> Response:
+    body = b"null" if model is None else model.model_dump_json().encode()
+    # Weak: compressed or not, it is the same.
+    etag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    held = request.headers.get("if-none-match", "")
+    if etag in (one.strip() for one in held.split(",")):
+        return Response(status_code=304, headers={"etag": etag})
+    return Response(body, media_type="application/json", headers={"etag": etag})
+
+
+def _grant(request: Request) -> Grant:
+    grant: Grant = request.state.grant
+    return grant
+
+
+def _note(request: Request, service: str, what: str, **more: object) -> None:
+    """Changes are logged with the name of who made them."""
+    _LOG.info(what, extra={"service": service, "by": _grant(request).name, **more})

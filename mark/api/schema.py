@@ -1,0 +1,379 @@
+"""What the control API says, and what it takes: the contract with the page and with other people's programs.
+
+Times are Unix seconds (`_unix_s`) or ages (`_s`), rates requests/s, money dollars, shares 0 to 1. What is not known is
+null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from mark.control import views
+from mark.domain.fleet import Instance, Phase
+from mark.domain.plan import Target
+
+RUNNING = (Phase.PENDING, Phase.READY, Phase.DRAINING)  # what is paid by the second
+
+
+def _short(value: float | None) -> float | None:
+    """Six significant digits, and no infinity, which JSON has no word for."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _second(value: float) -> float:
+    return round(value, 3)
+
+
+Number = Annotated[float, PlainSerializer(_short)]
+Maybe = Annotated[float | None, PlainSerializer(_short)]
+Moment = Annotated[float, PlainSerializer(_second)]
+Mode = Literal["acting", "dry-run", "paused", "standing by"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+
+
+class Error(_Model):
+    error: str = Field(description="What was wrong, in one line.")
+
+
+class Limits(_Model):
+    """What a service may have at most; the planner and the launches keep to it from the next step on."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    max_instances: int = Field(ge=1, le=100_000, description="Instances that run at once.", examples=[20])
+    max_usd_per_hour: float = Field(
+        gt=0, le=1e6, allow_inf_nan=False, description="Dollars per hour of all that runs.", examples=[5.0]
+    )
+
+
+class Slo(_Model):
+    """At least `target` of the requests answered within `rt_max_ms`."""
+
+    rt_max_ms: Number
+    target: Number = Field(description="The share that is promised (SL_min).")
+    attainment: Maybe = Field(description="Share answered in time since the controller first saw the service.")
+    recent: Maybe = Field(description="Share answered in time of the last 1,000 requests or so.")
+    error_budget_left: Maybe = Field(description="1: no miss so far; 0: all that the SLO allows; below: broken.")
+
+
+class Bill(_Model):
+    """Dollars since the controller first saw the service, by market."""
+
+    on_demand: Number
+    spot: Number
+    burstable: Number
+    functions: Number
+    sagemaker: Number
+    other: Number = Field(description="Load balancer, disks of standbys, data moved, logs.")
+    total: Number
+    requests: int = Field(description="Answered in the same time.")
+    usd_per_million_requests: Maybe = Field(description="total / requests x 1e6.")
+    usd_per_hour: Number = Field(description="Of what runs now.")
+    usd_per_million_requests_now: Maybe = Field(description="What runs now / the rate of now.")
+
+
+class Forecast(_Model):
+    """A fan: quantiles of the mean arrival rate, by step from `origin_unix_s`."""
+
+    origin_unix_s: Moment
+    step_s: Number
+    predictor: str
+    levels: list[Number] = Field(description="The quantiles, ascending.")
+    rps: list[list[Number]] = Field(description="[level][step]")
+
+
+class Wanted(_Model):
+    """How many of an offer are wanted, and why."""
+
+    offer: str
+    count: int
+    spare: int = Field(description="So many of `count` only until the rest is ready.")
+    reason: str = Field(description="A clause in money and load.")
+    usd_per_hour: Maybe = Field(description="Of all of them.")
+    have: int = Field(description="Ready or booting, and not about to be taken away.")
+
+
+class Plan(_Model):
+    """What is wanted from now on; offers that are not named are wanted zero times."""
+
+    age_s: Number
+    targets: list[Wanted]
+    standbys: list[Wanted] = Field(description="Stopped burstables to keep.")
+    warm: int = Field(description="Function environments to hold warm.")
+    capacity_rps: Number = Field(description="What it holds once everything is ready.")
+    predictor: str = Field(description='Who made the forecast it rests on; "" where it needs none.')
+    solver: str
+    notes: list[str]
+
+
+class OfferCount(_Model):
+    """Instances of one offer by phase."""
+
+    offer: str
+    pending: int
+    ready: int
+    draining: int
+    stopped: int
+    usd_per_hour: Maybe = Field(description="Of those that run.")
+
+
+class InstanceNow(_Model):
+    number: int = Field(description="In the order of launches.")
+    offer: str
+    phase: Literal["pending", "ready", "draining", "stopped", "gone"]
+    age_s: Number = Field(description="Since its launch.")
+    ready_in_s: Maybe = Field(description="Until it is expected to be ready; null where it is, or nobody knows.")
+    gone_in_s: Maybe = Field(description="Until an interruption takes it; null where none was announced.")
+    standby: bool
+    credits: Maybe = Field(description="CPU credits left, of burstables.")
+    usd_per_hour: Maybe
+
+
+class Fleet(_Model):
+    """Counts by offer, and a page of the instances, ascending by number."""
+
+    offers: list[OfferCount]
+    instances: list[InstanceNow]
+    total: int = Field(description="Instances in all, stopped ones too.")
+
+
+class Summary(_Model):
+    """A service in one line."""
+
+    service: str
+    mode: Mode
+    rps: Maybe
+    capacity_rps: Number
+    usd_per_hour: Number
+    instances: int = Field(description="That run.")
+    slo: Slo
+    troubles: list[str]
+
+
+class Services(_Model):
+    services: list[Summary]
+    leads: bool = Field(description="Whether this controller acts; else it stands by while another one does.")
+
+
+class Service(Summary):
+    """A service now. All parts but the history, the decisions and single instances."""
+
+    at_unix_s: Moment
+    offers: list[OfferCount]
+    plan: Plan | None
+    forecast: Forecast | None
+    bill: Bill
+    limits: Limits
+
+
+class Decision(_Model):
+    """A line of the decision log."""
+
+    id: int = Field(description="Ascending within a service.")
+    at_unix_s: Moment
+    verb: str
+    text: str = Field(description="A sentence with its reason in money.")
+    outcome: str = Field(description='"done", or why not.')
+    usd_per_hour: Number = Field(description="By how much it changes what runs.")
+
+
+class Decisions(_Model):
+    """A page of the decision log, newest first."""
+
+    decisions: list[Decision]
+    next_before: int | None = Field(description="`before` of the next page; null at the end.")
+
+
+class History(_Model):
+    """The past in equal steps, oldest first; null where nothing was seen. All lists are equally long."""
+
+    start_unix_s: Moment
+    step_s: Number
+    rps: list[Maybe]
+    capacity_rps: list[Maybe]
+    usd_per_hour: list[Maybe]
+    attainment: list[Maybe] = Field(description="Share answered in time.")
+    overflow_share: list[Maybe] = Field(description="Of the requests: answered by functions.")
+    instances: dict[str, list[int | None]] = Field(description="That ran, by offer.")
+
+
+class Grant(_Model):
+    """Who the key or token belongs to, and what it is good for."""
+
+    name: str
+    scopes: list[str]
+    version: str = Field(description="Of mark.")
+
+
+def summary(view: views.ServiceView) -> Summary:
+    return Summary(
+        service=view.service,
+        mode=cast(Mode, view.mode),
+        rps=view.rps,
+        capacity_rps=view.capacity_rps,
+        usd_per_hour=view.usd_per_hour,
+        instances=sum(i.phase in RUNNING for i in view.instances),
+        slo=slo(view.slo),
+        troubles=list(view.troubles),
+    )
+
+
+def service(view: views.ServiceView) -> Service:
+    return Service(
+        **dict(summary(view)),
+        at_unix_s=view.at_unix_s,
+        offers=offers(view),
+        plan=plan(view),
+        forecast=forecast(view),
+        bill=bill(view),
+        limits=limits(view.limits),
+    )
+
+
+def limits(own: views.Limits) -> Limits:
+    # Not checked: what a service file or an older version allowed must still be shown.
+    return Limits.model_construct(max_instances=own.max_instances, max_usd_per_hour=own.max_usd_per_hour)
+
+
+def slo(own: views.SloView) -> Slo:
+    return Slo(
+        rt_max_ms=own.rt_max_ms,
+        target=own.target,
+        attainment=own.attainment,
+        recent=own.recent,
+        error_budget_left=own.error_budget_left,
+    )
+
+
+def bill(view: views.ServiceView) -> Bill:
+    total = view.bill.total
+    return Bill(
+        **view.bill.as_json(),
+        requests=view.requests,
+        usd_per_million_requests=total / view.requests * 1e6 if view.requests else None,
+        usd_per_hour=view.usd_per_hour,
+        usd_per_million_requests_now=view.usd_per_hour / (view.rps * 3600.0) * 1e6 if view.rps else None,
+    )
+
+
+def forecast(view: views.ServiceView) -> Forecast | None:
+    own = view.forecast
+    if own is None:
+        return None
+    return Forecast(
+        origin_unix_s=own.origin_unix_s,
+        step_s=own.step_s,
+        predictor=own.predictor,
+        levels=list(own.levels),
+        rps=[list(level) for level in own.rps],
+    )
+
+
+def plan(view: views.ServiceView) -> Plan | None:
+    own = view.plan
+    if own is None:
+        return None
+    live: Counter[str] = Counter()
+    stopped: Counter[str] = Counter()
+    for i in view.instances:
+        if i.phase is Phase.STOPPED:
+            stopped[i.offer] += 1
+        elif i.phase is not Phase.DRAINING and i.doomed_s is None:
+            live[i.offer] += 1
+
+    def wanted(targets: Iterable[Target], have: Counter[str], prices: dict[str, float]) -> list[Wanted]:
+        return [
+            Wanted(
+                offer=t.offer,
+                count=t.count,
+                spare=t.spare,
+                reason=t.reason,
+                usd_per_hour=prices[t.offer] * t.count if t.offer in prices else None,
+                have=have[t.offer],
+            )
+            for t in targets
+        ]
+
+    return Plan(
+        age_s=max(0.0, view.at_s - own.at_s),
+        targets=wanted(own.targets, live, view.prices),
+        standbys=wanted(own.standbys, stopped, {}),
+        warm=own.warm,
+        capacity_rps=own.capacity_rps,
+        predictor=own.predictor,
+        solver=own.solver,
+        notes=list(own.notes),
+    )
+
+
+def offers(view: views.ServiceView) -> list[OfferCount]:
+    """By name; as many as there are kinds, however many instances."""
+    counts: dict[str, Counter[Phase]] = {}
+    for i in view.instances:
+        counts.setdefault(i.offer, Counter())[i.phase] += 1
+    return [
+        OfferCount(
+            offer=offer,
+            pending=by_phase[Phase.PENDING],
+            ready=by_phase[Phase.READY],
+            draining=by_phase[Phase.DRAINING],
+            stopped=by_phase[Phase.STOPPED],
+            usd_per_hour=view.prices[offer] * sum(by_phase[p] for p in RUNNING) if offer in view.prices else None,
+        )
+        for offer, by_phase in sorted(counts.items())
+    ]
+
+
+def fleet(view: views.ServiceView, after: int, count: int) -> Fleet:
+    page = [i for i in view.instances if i.number > after][:count]
+    return Fleet(offers=offers(view), instances=[_instance(i, view) for i in page], total=len(view.instances))
+
+
+def _instance(one: Instance, view: views.ServiceView) -> InstanceNow:
+    booting = one.phase is Phase.PENDING and one.ready_s is not None
+    return InstanceNow(
+        number=one.number,
+        offer=one.offer,
+        phase=one.phase.value,
+        age_s=max(0.0, view.at_s - one.launched_s),
+        ready_in_s=max(0.0, one.ready_s - view.at_s) if booting and one.ready_s is not None else None,
+        gone_in_s=None if one.doomed_s is None else max(0.0, one.doomed_s - view.at_s),
+        standby=one.standby,
+        credits=one.credits,
+        usd_per_hour=view.prices.get(one.offer) if one.phase in RUNNING else None,
+    )
+
+
+def decisions(own: Sequence[views.DecisionView], count: int) -> Decisions:
+    found = [
+        Decision(
+            id=d.id,
+            at_unix_s=d.at_unix_s,
+            verb=d.verb,
+            text=d.text,
+            outcome=d.outcome,
+            usd_per_hour=d.usd_per_hour,
+        )
+        for d in own
+    ]
+    return Decisions(decisions=found, next_before=own[-1].id if len(own) == count else None)
+
+
+def history(own: views.HistoryView) -> History:
+    return History(
+        start_unix_s=own.start_unix_s,
+        step_s=own.step_s,
+        rps=list(own.rps),
+        capacity_rps=list(own.capacity_rps),
+        usd_per_hour=list(own.usd_per_hour),
+        attainment=list(own.attainment),
+        overflow_share=list(own.overflow_share),
+        instances={offer: list(counts) for offer, counts in own.instances.items()},
+    )

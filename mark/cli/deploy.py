@@ -1,0 +1,128 @@
+"""mark deploy: services on AWS, by Terraform."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mark.cli.numbers import above_zero
+from mark.cli.options import Commands
+from mark.domain.errors import BadInput, Infeasible, MarkError
+
+if TYPE_CHECKING:
+    from mark.sdk.deploy import Planned, Target
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "deploy",
+        help="services on AWS, by Terraform",
+        description="Put services on AWS: network, load balancer, controller, functions, alarms. Shows first what it "
+        "would do and what that costs a month, then asks. Deploying again changes what has changed.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("services", nargs="*", metavar="SERVICE", help="service file, or a shipped name")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dry-run", action="store_true", help="show plan and bill, change nothing")
+    what.add_argument("--destroy", action="store_true", help="end everything of the site, instances included")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    where = parser.add_argument_group("where")
+    where.add_argument("--name", default="mark", metavar="SITE", help="the site's name (default: mark)")
+    where.add_argument("--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION)")
+    where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
+    where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
+    where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
+    door = parser.add_argument_group("who comes in, who is told")
+    door.add_argument("--certificate", metavar="ARN", help="certificate of the load balancer (ACM)")
+    door.add_argument("--clients", action="append", metavar="CIDR", help="network of clients (default: all, with TLS)")
+    door.add_argument("--alarm-email", metavar="ADDRESS", help="who is told of alarms")
+    door.add_argument("--budget", type=above_zero, metavar="USD", help="tell of an account's month beyond this")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.sdk.deploy import Target
+
+    if args.destroy and args.services:
+        raise BadInput("ends the whole site: name no service", "--destroy", ", ".join(args.services))
+    if args.budget is not None and args.alarm_email is None:
+        raise BadInput("needs somebody to tell: --alarm-email", "--budget")
+    target = Target(
+        name=args.name,
+        region=args.region,
+        zones=tuple(args.zones.split(",")) if args.zones else (),
+        certificate=args.certificate,
+        clients=tuple(args.clients or ("0.0.0.0/0",)),
+        alarm_email=args.alarm_email,
+        budget_usd=args.budget,
+        state=args.state,
+        state_bucket=args.state_bucket,
+    )
+    try:
+        return _destroy(target, args) if args.destroy else _deploy(target, args)
+    except (BadInput, Infeasible):
+        raise
+    except MarkError as error:
+        # Terraform's, pip's or AWS's, and no fault of ours.
+        print(f"mark: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def _deploy(target: Target, args: argparse.Namespace) -> int:
+    from mark.cli.output import progress, show
+    from mark.reporting.monthly import monthly_table
+    from mark.sdk.deploy import plan, shipment
+
+    planned = plan([shipment(service) for service in args.services], target, _say)
+    show(monthly_table(planned.charges))
+    print(_changes(planned), flush=True)
+    if args.dry_run:
+        return 0
+    if planned.changes and not _agreed(args, "apply"):
+        return 0
+    with progress("deploying") as bar:
+        deployed = planned.apply(None if bar is None else lambda share, _: bar(share))
+    print(f"requests to   {deployed.address}")
+    print(f"keys          {deployed.keys_file}")
+    print(f"site file     {deployed.site_file}", flush=True)
+    return 0
+
+
+def _destroy(target: Target, args: argparse.Namespace) -> int:
+    from mark.cli.output import progress
+    from mark.sdk.deploy import destroy
+
+    if not _agreed(args, f"end everything of site {target.name}"):
+        return 0
+    with progress("ending") as bar:
+        left = destroy(target, _say, None if bar is None else lambda share, _: bar(share))
+    for one in left:
+        print(f"left behind: {one}")
+    print(f"site {target.name} is gone" if not left else f"{len(left)} things are left", flush=True)
+    return 1 if left else 0
+
+
+def _changes(planned: Planned) -> str:
+    if not planned.changes:
+        return "nothing to change"
+    actions = Counter(change.action for change in planned.changes)
+    said = ", ".join(f"{count} to {action}" for action, count in sorted(actions.items()))
+    return f"{said}; all of it in {planned.target.folder / 'plan.txt'}"
+
+
+def _agreed(args: argparse.Namespace, what: str) -> bool:
+    if args.yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadInput(f"nobody can be asked whether to {what}", "--yes")
+    agreed = input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
+    if not agreed:
+        print("nothing was changed")
+    return agreed
+
+
+def _say(text: str) -> None:
+    print(f"mark: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,66 @@
+"""Numbers on the command line: argparse's `type`, with one clear line for what is none."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+MOST_SEED = 2**63 - 1
+
+
+def number(text: str) -> float:
+    """Any finite one."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be finite, not {text!r}")
+    return value
+
+
+def above_zero(text: str) -> float:
+    value = number(text)
+    if value <= 0.0:
+        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Zero is fine."""
+    value = number(text)
+    if value < 0.0:
+        raise argparse.ArgumentTypeError(f"must be zero or more, not {text!r}")
+    return value
+
+
+def share(text: str) -> float:
+    """From 0 to 1, both included."""
+    value = number(text)
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, not {text!r}")
+    return value
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A parser of whole numbers between the two."""
+
+    def parsed(text: str) -> int:
+        # Digits only: int() would take "1_000" and " 7" as well.
+        value = int(text[:20]) if text.isascii() and text.isdigit() else -1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, not {text!r}")
+        return value
+
+    return parsed
+
+
+count = whole(1, 1024)
+port = whole(0, 65535)
+
+
+def seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > MOST_SEED:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^63 - 1, not {text!r}")
+    return int(text)

@@ -1,0 +1,97 @@
+"""The last 24 hours of a service, a row a minute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mark.control.ports import Store
+from mark.control.views import HistoryView
+
+MINUTES = 24 * 60
+_HOUR = 60
+_CHUNKS = MINUTES // _HOUR + 1  # in the store, an hour each: the oldest is overwritten by the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What was seen in one minute. Rates in requests/s, counts of requests answered or refused in it."""
+
+    rps: float | None
+    capacity_rps: float
+    usd_per_hour: float
+    requests: int
+    in_time: int
+    by_functions: int
+    instances: Mapping[str, int] = field(default_factory=dict)  # running, by offer
+
+
+class History:
+    """A ring of minutes, kept in the store by the hour. Minutes are counted from the service's beginning."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rows: dict[int, Minute] = {}
+        for chunk in range(_CHUNKS):
+            self._rows.update(store.get(f"history/{chunk}") or {})
+        self._forget()
+
+    def add(self, number: int, row: Minute) -> None:
+        """Minute `number` is over."""
+        self._rows[number] = row
+        self._forget()
+        hour = number // _HOUR
+        of_hour = {n: self._rows[n] for n in range(hour * _HOUR, number + 1) if n in self._rows}
+        self._store.put(f"history/{hour % _CHUNKS}", of_hour)
+
+    def rows(self) -> dict[int, Minute]:
+        """By number, a copy."""
+        return dict(self._rows)
+
+    def _forget(self) -> None:
+        last = max(self._rows, default=0)
+        for number in [n for n in self._rows if not last - MINUTES < n]:
+            del self._rows[number]
+
+
+def history_view(
+    rows: Mapping[int, Minute], hours: float, points: int, *, start_unix_s: float, minute_s: float
+) -> HistoryView:
+    """The last `hours` (at most 24) in at most `points` equal steps of whole minutes.
+
+    `start_unix_s` is when minute 0 began, `minute_s` how long one takes on the wall.
+    """
+    last = max(rows, default=-1)
+    minutes = min(MINUTES, max(1, math.ceil(min(hours, 24.0) * _HOUR)))
+    width = math.ceil(minutes / min(max(1, points), minutes))
+    count = math.ceil(minutes / width)
+    first = last + 1 - count * width
+    steps = [[rows[n] for n in range(k, k + width) if n in rows] for k in range(first, last + 1, width)]
+    offers = sorted({offer for row in rows.values() for offer in row.instances})
+    return HistoryView(
+        start_unix_s=start_unix_s + first * minute_s,
+        step_s=width * minute_s,
+        rps=tuple(_mean([row.rps for row in step if row.rps is not None]) for step in steps),
+        capacity_rps=tuple(_mean([row.capacity_rps for row in step]) for step in steps),
+        usd_per_hour=tuple(_mean([row.usd_per_hour for row in step]) for step in steps),
+        attainment=tuple(_share([(row.in_time, row.requests) for row in step]) for step in steps),
+        overflow_share=tuple(_share([(row.by_functions, row.requests) for row in step]) for step in steps),
+        instances={
+            offer: tuple(_rounded(_mean([row.instances.get(offer, 0) for row in step])) for step in steps)
+            for offer in offers
+        },
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _share(counts: Sequence[tuple[int, int]]) -> float | None:
+    of = sum(whole for _, whole in counts)
+    return sum(part for part, _ in counts) / of if of else None
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

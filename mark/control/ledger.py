@@ -1,0 +1,146 @@
+"""The controller's own bill: a meter fed from what the cloud says of its instances, and kept in the store.
+
+The cloud tells when an instance began to run and when it stopped (`Ran`); these seconds are billed. Where it does not
+tell within GRACE_S, what the fleet showed has to do: billed from the launch, up to when it was missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mark.control.meter import Cost, Meter
+from mark.control.ports import Ran, Store
+from mark.domain.bill import Bill
+from mark.domain.fleet import Fleet, Phase
+from mark.domain.service import Deployment
+
+GRACE_S = 90.0  # that the cloud's word may come later than what the fleet shows
+
+
+@dataclass(slots=True)
+class _Span:
+    """One start of an instance: what is known of when it ran."""
+
+    offer: str
+    from_s: float | None = None  # opened in the meter
+    to_s: float | None = None
+    seen_s: float | None = None  # when it was first seen to run, without being told
+    missed_s: float | None = None  # when it was first seen not to run, without being told
+
+
+class Ledger:
+    """The bill of one service since its controller first saw it. Used by one thread; asking is O(offers).
+
+    What runs at the first look is billed from then on.
+    """
+
+    def __init__(self, deployment: Deployment, store: Store) -> None:
+        self._store = store
+        offers = deployment.offers
+        self._index = {offer.name: i for i, offer in enumerate(offers)}
+        self._meter = Meter(
+            offers,
+            [_cost(offer.usd_per_s) for offer in offers],
+            end_s=math.inf,
+            bills_disks=deployment.catalog.bills_extras,
+            committed=deployment.committed,
+            committed_usd_per_hour=deployment.committed_usd_per_hour,
+        )
+        kept = store.get("ledger")
+        self._began_s: float | None = None if kept is None else kept["began_s"]
+        spans = {} if kept is None else {n: _Span(*span) for n, span in kept["spans"].items()}
+        self._spans: dict[int, _Span] = {n: span for n, span in spans.items() if span.offer in self._index}
+        if kept is not None:
+            self._meter.restore(kept["meter"])
+        self._changed = False
+
+    def look(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
+        """Take in what the cloud told since the last look, and what the fleet shows."""
+        first = self._began_s is None
+        if self._began_s is None:
+            self._began_s, self._changed = now_s, True
+        for one in ran:
+            self._told(one)
+        there = {i.number: i for i in fleet.instances if i.offer in self._index}
+        for number, i in there.items():
+            span = self._spans.get(number)
+            if span is None:
+                span = self._add(number, i.offer, now_s)
+                if first and i.phase is not Phase.STOPPED:
+                    self._open(span, now_s)
+            runs = i.phase in (Phase.READY, Phase.DRAINING)
+            if runs and span.from_s is None:
+                span.seen_s = now_s if span.seen_s is None else span.seen_s
+                if now_s - span.seen_s >= GRACE_S:
+                    self._open(span, max(self._began_s, i.launched_s))
+            elif i.phase is Phase.STOPPED and span.from_s is not None:
+                self._miss(span, now_s)
+            elif span.from_s is None:
+                span.missed_s = None
+        for number in [n for n in self._spans if n not in there]:
+            span = self._spans[number]
+            missed_s = span.missed_s = now_s if span.missed_s is None else span.missed_s
+            if now_s - missed_s >= GRACE_S:
+                if span.from_s is not None:
+                    self._close(span, missed_s)
+                del self._spans[number]
+                self._meter.disks(-1, missed_s)
+                self._changed = True
+        if self._changed:
+            self._keep()
+
+    def bill(self, now_s: float, functions_usd: float) -> Bill:
+        """Up to now, with what functions cost so far."""
+        if self._began_s is None:
+            return Bill(functions=functions_usd)
+        return Bill(**self._meter.spent_usd(now_s), functions=functions_usd)
+
+    def _told(self, one: Ran) -> None:
+        span = self._spans.get(one.number)
+        if span is None:
+            if one.offer not in self._index or not one.runs:
+                return  # what was never seen to run, or is settled
+            span = self._add(one.number, one.offer, one.at_s)
+        if one.runs:
+            if span.from_s is None:
+                self._open(span, one.at_s)
+        elif span.from_s is not None and one.at_s >= span.from_s:
+            self._close(span, one.at_s)
+        else:
+            span.to_s = one.at_s  # the end was told before the beginning
+            return
+        if span.from_s is not None and span.to_s is not None and span.to_s >= span.from_s:
+            self._close(span, span.to_s)
+
+    def _add(self, number: int, offer: str, at_s: float) -> _Span:
+        self._spans[number] = span = _Span(offer)
+        self._meter.disks(1, at_s)
+        self._changed = True
+        return span
+
+    def _open(self, span: _Span, at_s: float) -> None:
+        span.from_s, span.seen_s, span.missed_s = at_s, None, None
+        self._meter.open(self._index[span.offer], at_s)
+        self._changed = True
+
+    def _close(self, span: _Span, at_s: float) -> None:
+        assert span.from_s is not None
+        self._meter.close(self._index[span.offer], span.from_s, at_s)
+        span.from_s = span.to_s = span.seen_s = None
+        self._changed = True
+
+    def _miss(self, span: _Span, now_s: float) -> None:
+        span.missed_s = now_s if span.missed_s is None else span.missed_s
+        if now_s - span.missed_s >= GRACE_S:
+            self._close(span, span.missed_s)
+
+    def _keep(self) -> None:
+        spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s) for n, s in self._spans.items()}
+        self._store.put("ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state()})
+        self._changed = False
+
+
+def _cost(usd_per_s: float) -> Cost:
+    return lambda at_s: usd_per_s * at_s

@@ -1,0 +1,90 @@
+"""What the control room shows of a service: snapshots for the control API, the live page and the testbed's status.
+
+Times are Unix seconds (`_unix_s`), so that a reader needs no origin; rates requests/s, money dollars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mark.domain.bill import Bill
+from mark.domain.fleet import Instance
+from mark.domain.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a service may have at most; may be changed while it runs."""
+
+    max_instances: int
+    max_usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class SloView:
+    """How the promise was kept since the controller first saw the service; None while nothing was answered."""
+
+    rt_max_ms: float
+    target: float
+    attainment: float | None  # over all requests
+    recent: float | None  # over the last 1,000 or so
+    error_budget_left: float | None  # 1: no miss in the SLO's window; 0: all it allows; below: broken
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastView:
+    """A fan: quantiles of the mean arrival rate by minute from `origin_unix_s`."""
+
+    origin_unix_s: float
+    step_s: float
+    predictor: str
+    levels: tuple[float, ...]
+    rps: tuple[tuple[float, ...], ...]  # [level][step]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceView:
+    """One service now."""
+
+    service: str
+    mode: str  # "acting", "dry-run", "paused" or "standing by" (another controller leads)
+    at_unix_s: float
+    at_s: float  # the same moment by the service's clock, which the times in `instances` and `plan` are of
+    rps: float | None
+    capacity_rps: float  # of what is ready
+    usd_per_hour: float  # of what runs
+    instances: tuple[Instance, ...]
+    prices: dict[str, float]  # $/h of one instance now, by offer: of every offer in `instances` and in `plan`
+    plan: Plan | None
+    forecast: ForecastView | None
+    slo: SloView
+    bill: Bill  # since the controller first saw the service
+    requests: int
+    limits: Limits
+    troubles: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """One line of the decision log."""
+
+    id: int  # ascending within a service
+    at_unix_s: float
+    verb: str
+    text: str  # a sentence with its reason in money
+    outcome: str  # "done", or why not
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """The past in equal steps, oldest first; None where nothing was seen. All tuples are equally long."""
+
+    start_unix_s: float
+    step_s: float
+    rps: tuple[float | None, ...]
+    capacity_rps: tuple[float | None, ...]
+    usd_per_hour: tuple[float | None, ...]
+    attainment: tuple[float | None, ...]
+    overflow_share: tuple[float | None, ...]
+    instances: dict[str, tuple[int | None, ...]]  # running, by offer

@@ -1,0 +1,109 @@
+"""What a deployed site costs a month: also what stands there without a request, and what is easily forgotten.
+
+Prices of us-east-1, AWS price list, 2026-07, on demand; other regions are up to a third dearer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mark.control.meter import DISK_USD_PER_GIB_MONTH
+from mark.reporting.layout import columns, page, small_print, text
+from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
+from mark.simulation.extras import (
+    ADDRESS_USD_PER_HOUR,
+    BALANCER_LCU_USD_PER_HOUR,
+    BALANCER_USD_PER_HOUR,
+    INTERNET_OUT_USD_PER_GB,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NAT_USD_PER_HOUR = 0.045
+NAT_USD_PER_GB = 0.045
+CONTROLLER_USD_PER_HOUR = 0.0168  # t4g.small
+CONTROLLER_DISK_GIB = 8.0
+ALARM_USD_PER_MONTH = 0.10
+LOG_USD_PER_GB = 0.50
+# The lease is renewed every few seconds, a service's state is written once a minute: 2 writes of 1 KiB a second
+# (assumed), 0.625 $ a million.
+STATE_USD_PER_MONTH = 2.0 * 3600.0 * HOURS_PER_MONTH * 0.625 / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCost:
+    """What one service may come to."""
+
+    name: str
+    cheapest: str  # offer
+    usd_per_hour: float  # of one instance of it
+    max_usd_per_hour: float
+    disk_gib: float
+    function: str | None
+    function_usd_per_million: float
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A line of the bill. `usd_per_month` is None where it depends on traffic; `basis` says on what."""
+
+    part: str  # fleet, functions or other
+    what: str
+    usd_per_month: float | None
+    basis: str
+
+
+def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[Charge]:
+    """Every line of the bill, in dollars for a month of 730 hours."""
+    charges = []
+    for one in services:
+        disk = one.disk_gib * DISK_USD_PER_GIB_MONTH
+        charges.append(
+            Charge(
+                "fleet",
+                f"{one.name}, one {one.cheapest}",
+                one.usd_per_hour * HOURS_PER_MONTH,
+                f"as many as traffic needs, {dollars(one.max_usd_per_hour * HOURS_PER_MONTH)} at most",
+            )
+        )
+        charges.append(Charge("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
+        if one.function is not None:
+            per_million = f"{usd(one.function_usd_per_million)} a million requests"
+            charges.append(Charge("functions", f"{one.name}, {one.function}", None, per_million))
+    hours = HOURS_PER_MONTH
+    other = [
+        (
+            "load balancer",
+            BALANCER_USD_PER_HOUR * hours,
+            f"and {usd(BALANCER_LCU_USD_PER_HOUR)} a GB, or 90,000 connections",
+        ),
+        ("its public addresses", zones * ADDRESS_USD_PER_HOUR * hours, f"one in each of {zones} zones"),
+        ("NAT gateway", (NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR) * hours, f"and {usd(NAT_USD_PER_GB)} a GB"),
+        ("controller", CONTROLLER_USD_PER_HOUR * hours, "t4g.small"),
+        ("its disk", CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH, "8 GiB"),
+        ("state (DynamoDB)", STATE_USD_PER_MONTH, "assumed: 2 writes a second"),
+        ("alarms", alarms * ALARM_USD_PER_MONTH, f"{alarms} of them"),
+        ("answers to the internet", None, f"{usd(INTERNET_OUT_USD_PER_GB)} a GB"),
+        ("overflow through NAT", None, f"{usd(NAT_USD_PER_GB)} a GB"),
+        ("logs", None, f"{usd(LOG_USD_PER_GB)} a GB"),
+    ]
+    return charges + [Charge("other", what, amount, basis) for what, amount, basis in other]
+
+
+def least_usd_per_month(charges: Sequence[Charge]) -> float:
+    """What the lines that do not depend on traffic add up to."""
+    return sum(charge.usd_per_month or 0.0 for charge in charges)
+
+
+def monthly_table(charges: Sequence[Charge]) -> RenderableType:
+    table = columns("", "a month", "")
+    order = {"fleet": 0, "functions": 1, "other": 2}
+    for charge in sorted(charges, key=lambda charge: order[charge.part]):  # a stable sort: lines keep their order
+        amount = "by traffic" if charge.usd_per_month is None else usd(charge.usd_per_month)
+        table.add_row(text(f"{charge.part}: {charge.what}"), amount, text(charge.basis))
+    table.add_row(text("at least"), usd(least_usd_per_month(charges)), text("without a request"))
+    notes = ["prices of us-east-1, July 2026, on demand; other regions are up to a third dearer"]
+    return page(table, *small_print(notes))

@@ -1,0 +1,164 @@
+# A whole site, as mark deploy makes it. Copy it, or call the modules from your own configuration.
+
+provider "aws" {
+  region = var.region
+
+  # Launch templates with tags differ from themselves in the emulator.
+  dynamic "default_tags" {
+    for_each = var.emulated ? [] : [1]
+    content {
+      tags = { "mark:site" = var.site }
+    }
+  }
+
+  # Endpoints come from AWS_ENDPOINT_URL. What an emulator lacks fails at once instead of being tried for minutes.
+  s3_use_path_style           = var.emulated
+  skip_credentials_validation = var.emulated
+  skip_metadata_api_check     = var.emulated
+  max_retries                 = var.emulated ? 2 : null
+}
+
+data "aws_caller_identity" "this" {}
+data "aws_partition" "this" {}
+
+data "aws_availability_zones" "this" {
+  state = "available"
+  # No local zones, which have few instance types and no NAT gateway.
+  filter {
+    name   = "opt-in-status"
+    values = ["opt-in-not-required"]
+  }
+}
+
+data "aws_ssm_parameter" "image" {
+  for_each = toset([for service in var.services : service.image_parameter])
+  name     = each.key
+}
+
+data "aws_ssm_parameter" "controller_image" {
+  name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
+}
+
+locals {
+  zones = var.zones != null ? var.zones : slice(
+    sort(data.aws_availability_zones.this.names), 0, min(3, length(data.aws_availability_zones.this.names))
+  )
+  aws = {
+    partition = data.aws_partition.this.partition
+    region    = var.region
+    account   = data.aws_caller_identity.this.account_id
+  }
+  names        = sort(keys(var.services))
+  bouncer_port = 8080
+  functions    = { for name, service in var.services : name => service.function if service.function != null }
+  boot_from    = { for name in ["wheel", "constraints"] : name => module.state.artifacts[name] }
+  image_ids    = { for name, service in var.services : name => nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value) }
+}
+
+module "state" {
+  source = "../../modules/state"
+
+  site         = var.site
+  aws          = local.aws
+  keys         = var.keys
+  keys_version = var.keys_version
+  emulated     = var.emulated
+  artifacts = merge(
+    { wheel = var.wheel, constraints = var.constraints },
+    { for name, service in var.services : "archive/${name}" => service.archive },
+    { for name, function in local.functions : "function/${name}" => function.zip },
+  )
+}
+
+module "network" {
+  source = "../../modules/network"
+
+  site              = var.site
+  aws               = local.aws
+  zones             = local.zones
+  bouncer_port      = local.bouncer_port
+  client_cidrs      = var.client_cidrs
+  certificate_arn   = var.certificate_arn
+  access_log_bucket = var.emulated ? null : module.state.bucket
+  emulated          = var.emulated
+}
+
+module "events" {
+  source = "../../modules/events"
+
+  site = var.site
+}
+
+module "overflow" {
+  source   = "../../modules/overflow"
+  for_each = local.functions
+
+  site        = var.site
+  service     = each.key
+  package     = module.state.artifacts["function/${each.key}"]
+  memory_mb   = each.value.memory_mb
+  environment = each.value.environment
+}
+
+module "fleet" {
+  source   = "../../modules/fleet"
+  for_each = var.services
+
+  site              = var.site
+  aws               = local.aws
+  service           = each.key
+  vpc_id            = module.network.vpc_id
+  security_group_id = module.network.bouncer_security_group_id
+  listener_arn      = module.network.listener_arn
+  priority          = index(local.names, each.key) + 1
+  alone             = length(var.services) == 1
+  bouncer_port      = local.bouncer_port
+  image_id          = local.image_ids[each.key]
+  disk_gb           = each.value.disk_gb
+  slo_s             = each.value.slo_ms / 1000
+  artifacts         = merge(local.boot_from, { archive = module.state.artifacts["archive/${each.key}"] })
+  keys              = module.state.keys
+  function          = try(module.overflow[each.key].function, null)
+}
+
+module "controller" {
+  source = "../../modules/controller"
+
+  site                      = var.site
+  aws                       = local.aws
+  subnets                   = module.network.subnets
+  bouncer_port              = local.bouncer_port
+  bouncer_security_group_id = module.network.bouncer_security_group_id
+  security_group_id         = module.network.controller_security_group_id
+  image_id                  = nonsensitive(data.aws_ssm_parameter.controller_image.value)
+  instance_type             = var.controller_type
+  artifacts                 = local.boot_from
+  table                     = module.state.table
+  queue                     = module.events.queue
+  keys                      = module.state.keys
+  address                   = module.network.address
+  dry_run                   = var.dry_run
+  services = { for name in local.names : name => {
+    launch_template_id  = module.fleet[name].launch_template.id
+    launch_template_arn = module.fleet[name].launch_template.arn
+    target_group_arn    = module.fleet[name].target_group.arn
+    role_arn            = module.fleet[name].role_arn
+    image_id            = local.image_ids[name]
+    function            = try(module.overflow[name].function, null)
+    archive             = module.state.artifacts["archive/${name}"]
+  } }
+}
+
+module "observability" {
+  source = "../../modules/observability"
+
+  site               = var.site
+  alarm_email        = var.alarm_email
+  monthly_budget_usd = var.emulated ? null : var.monthly_budget_usd
+  queue_name         = module.events.queue.name
+  balancer           = module.network.balancer_arn_suffix
+  services = { for name in local.names : name => {
+    target_group = module.fleet[name].target_group.suffix
+    function     = try(module.overflow[name].function.name, null)
+  } }
+}

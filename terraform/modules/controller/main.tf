@@ -1,0 +1,303 @@
+# The controller: one small instance, replaced when it fails. It keeps nothing; whoever comes after it goes on.
+
+locals {
+  name      = "${var.site}-controller"
+  arn       = "arn:${var.aws.partition}"
+  ec2       = "${local.arn}:ec2:${var.aws.region}:${var.aws.account}"
+  functions = compact([for service in var.services : try(service.function.arn, "")])
+
+  # The format of mark_infra.aws.site. JSON's strings are TOML's.
+  site_toml = templatefile("${path.module}/site.toml.tftpl", {
+    site = {
+      name         = var.site
+      region       = var.aws.region
+      store        = "dynamodb:${var.table.name}"
+      queue_url    = var.queue.url
+      bouncer_port = var.bouncer_port
+      key_file     = "/etc/mark/bouncer-key"
+    }
+    services = { for name, service in var.services : name => {
+      launch_template = service.launch_template_id
+      subnets         = var.subnets
+      target_groups   = [service.target_group_arn]
+      function        = try(service.function.name, "")
+      gateway         = var.address
+    } }
+  })
+
+  user_data = templatefile("${path.module}/controller.sh.tftpl", {
+    region    = var.aws.region
+    bucket    = values(var.artifacts)[0].bucket
+    artifacts = var.artifacts
+    archives  = { for name, service in var.services : name => service.archive }
+    keys      = var.keys.name
+    site_toml = base64gzip(local.site_toml)
+    dry_run   = var.dry_run
+    log_group = aws_cloudwatch_log_group.this.name
+  })
+}
+
+resource "aws_cloudwatch_log_group" "this" {
+  name              = "/mark/${var.site}/controller"
+  retention_in_days = var.log_days
+}
+
+resource "aws_iam_role" "this" {
+  name = local.name
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect    = "Allow"
+      Principal = { Service = "ec2.amazonaws.com" }
+      Action    = "sts:AssumeRole"
+    }]
+  })
+}
+
+# Each statement names the call that needs it. Where Resource is "*", AWS knows no narrower one for these actions.
+resource "aws_iam_role_policy" "this" {
+  name = "controller"
+  role = aws_iam_role.this.id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      [
+        {
+          # Inventory: what there is, once a second. Balancer: whether a target is healthy.
+          # Prices: what it costs. History: what CloudWatch counted.
+          Sid    = "Look"
+          Effect = "Allow"
+          Action = [
+            "ec2:DescribeInstances",
+            "ec2:DescribeSpotPriceHistory",
+            "elasticloadbalancing:DescribeTargetHealth",
+            "pricing:GetProducts",
+            "cloudwatch:GetMetricData",
+          ]
+          Resource = "*"
+        },
+        {
+          # Ec2Cloud.launch: from our launch templates, into our subnets and security group, with our images.
+          Sid    = "LaunchWith"
+          Effect = "Allow"
+          Action = ["ec2:CreateFleet", "ec2:RunInstances"]
+          Resource = concat(
+            [for service in var.services : service.launch_template_arn],
+            [for id in distinct([for service in var.services : service.image_id]) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
+            [for id in values(var.subnets) : "${local.ec2}:subnet/${id}"],
+            ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
+          )
+        },
+        {
+          # The same: nothing is launched that does not carry the site's name.
+          Sid       = "LaunchTagged"
+          Effect    = "Allow"
+          Action    = "ec2:RunInstances"
+          Resource  = [for kind in ["instance", "volume"] : "${local.ec2}:${kind}/*"]
+          Condition = { StringEquals = { "aws:RequestTag/mark:site" = var.site } }
+        },
+        {
+          # A fleet by itself is nothing: each of its launches is checked as ec2:RunInstances, too.
+          Sid      = "Fleet"
+          Effect   = "Allow"
+          Action   = "ec2:CreateFleet"
+          Resource = [for kind in ["fleet", "instance", "volume"] : "${local.ec2}:${kind}/*"]
+        },
+        {
+          # Tags that come with a launch.
+          Sid      = "TagAtLaunch"
+          Effect   = "Allow"
+          Action   = "ec2:CreateTags"
+          Resource = [for kind in ["fleet", "instance", "volume"] : "${local.ec2}:${kind}/*"]
+          Condition = { StringEquals = {
+            "ec2:CreateAction"         = ["CreateFleet", "RunInstances"]
+            "aws:RequestTag/mark:site" = var.site
+          } }
+        },
+        {
+          # Ec2Cloud: drain (the tag mark:draining), resume and stop of standbys, terminate. The controller's own
+          # instance does not carry the tag, so that it cannot end itself.
+          Sid       = "OwnInstances"
+          Effect    = "Allow"
+          Action    = ["ec2:CreateTags", "ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances"]
+          Resource  = "${local.ec2}:instance/*"
+          Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
+        },
+        {
+          # A launch gives the instance its role: the bouncers', to EC2, and no other.
+          Sid       = "PassBouncerRoles"
+          Effect    = "Allow"
+          Action    = "iam:PassRole"
+          Resource  = [for service in var.services : service.role_arn]
+          Condition = { StringEquals = { "iam:PassedToService" = "ec2.amazonaws.com" } }
+        },
+        {
+          # The first fleet and the first spot instance of an account create these roles of AWS's own.
+          Sid    = "ServiceLinkedRoles"
+          Effect = "Allow"
+          Action = "iam:CreateServiceLinkedRole"
+          Resource = [
+            "${local.arn}:iam::${var.aws.account}:role/aws-service-role/ec2fleet.amazonaws.com/AWSServiceRoleForEC2Fleet",
+            "${local.arn}:iam::${var.aws.account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot",
+          ]
+          Condition = { StringEquals = { "iam:AWSServiceName" = ["ec2fleet.amazonaws.com", "spot.amazonaws.com"] } }
+        },
+        {
+          # Balancer: instances in and out.
+          Sid      = "Targets"
+          Effect   = "Allow"
+          Action   = ["elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"]
+          Resource = [for service in var.services : service.target_group_arn]
+        },
+        {
+          # Notices: EventBridge's events, read and deleted.
+          Sid      = "Notices"
+          Effect   = "Allow"
+          Action   = ["sqs:ReceiveMessage", "sqs:DeleteMessage"]
+          Resource = var.queue.arn
+        },
+        {
+          # Store and lease; the check is the lease's number, within each transaction.
+          Sid    = "State"
+          Effect = "Allow"
+          Action = [
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:Query",
+            "dynamodb:UpdateItem",
+          ]
+          Resource = var.table.arn
+        },
+        {
+          # Metrics of the controller.
+          Sid       = "OwnMetrics"
+          Effect    = "Allow"
+          Action    = "cloudwatch:PutMetricData"
+          Resource  = "*"
+          Condition = { StringEquals = { "cloudwatch:namespace" = "mark" } }
+        },
+        {
+          # aws s3 cp at boot: wheel, constraints, the services' folders.
+          Sid    = "BootFiles"
+          Effect = "Allow"
+          Action = "s3:GetObject"
+          Resource = concat(
+            [for artifact in var.artifacts : artifact.arn],
+            [for service in var.services : service.archive.arn]
+          )
+        },
+        {
+          # aws ssm get-parameter at boot.
+          Sid      = "Keys"
+          Effect   = "Allow"
+          Action   = "ssm:GetParameter"
+          Resource = var.keys.arn
+        },
+        {
+          # The log agent.
+          Sid      = "OwnLog"
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.this.arn}:*"
+        },
+        {
+          # Session Manager: the way to the controller's page, for people with the right to use it. No port is open.
+          Sid    = "SessionManager"
+          Effect = "Allow"
+          Action = [
+            "ssm:UpdateInstanceInformation",
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+          ]
+          Resource = "*"
+        },
+      ],
+      length(local.functions) == 0 ? [] : [{
+        # Warming: invocations that only wake an environment.
+        Sid      = "Warm"
+        Effect   = "Allow"
+        Action   = "lambda:InvokeFunction"
+        Resource = local.functions
+      }]
+    )
+  })
+}
+
+resource "aws_iam_instance_profile" "this" {
+  name = local.name
+  role = aws_iam_role.this.name
+}
+
+resource "aws_launch_template" "this" {
+  name                   = local.name
+  description            = "The controller"
+  update_default_version = true
+  image_id               = var.image_id
+  instance_type          = var.instance_type
+  vpc_security_group_ids = [var.security_group_id]
+  user_data              = base64encode(local.user_data)
+
+  iam_instance_profile {
+    name = aws_iam_instance_profile.this.name
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  block_device_mappings {
+    device_name = "/dev/xvda"
+    ebs {
+      volume_type           = "gp3"
+      volume_size           = 8
+      encrypted             = true
+      delete_on_termination = true
+    }
+  }
+}
+
+resource "aws_autoscaling_group" "this" {
+  name                = local.name
+  min_size            = 1
+  max_size            = 1
+  vpc_zone_identifier = values(var.subnets)
+  health_check_type   = "EC2"
+  # Nobody waits for it: it is there when the first heartbeat is.
+  wait_for_capacity_timeout = "0"
+  force_delete              = true
+
+  launch_template {
+    id      = aws_launch_template.this.id
+    version = aws_launch_template.this.latest_version
+  }
+
+  # A new version of anything replaces the controller: the old one first, the lease sees to the rest.
+  instance_refresh {
+    strategy = "Rolling"
+    preferences {
+      min_healthy_percentage = 0
+    }
+  }
+
+  # Not mark:site, which is the mark of what the controller itself may end.
+  tag {
+    key                 = "mark:controller"
+    value               = var.site
+    propagate_at_launch = true
+  }
+
+  tag {
+    key                 = "Name"
+    value               = local.name
+    propagate_at_launch = true
+  }
+
+  # Without its rights it would fail as soon as it starts.
+  depends_on = [aws_iam_role_policy.this]
+}

@@ -1,0 +1,122 @@
+variable "site" {
+  description = "Name of the site."
+  type        = string
+}
+
+variable "aws" {
+  description = "Where this is: what ARNs are made of."
+  type = object({
+    partition = string
+    region    = string
+    account   = string
+  })
+}
+
+variable "subnets" {
+  description = "Private subnet by zone."
+  type        = map(string)
+}
+
+variable "bouncer_port" {
+  description = "Port on which bouncers listen."
+  type        = number
+  default     = 8080
+}
+
+variable "services" {
+  description = "What there is for each service."
+  type = map(object({
+    launch_template_id  = string
+    launch_template_arn = string
+    target_group_arn    = string
+    role_arn            = string
+    image_id            = string
+    function = optional(object({
+      name = string
+      arn  = string
+    }))
+    archive = object({
+      bucket = string
+      key    = string
+      sha256 = string
+      arn    = string
+    })
+  }))
+  validation {
+    condition     = length(var.services) > 0
+    error_message = "At least one service."
+  }
+}
+
+variable "bouncer_security_group_id" {
+  description = "Security group of the fleet: the one with which instances may be launched."
+  type        = string
+}
+
+variable "security_group_id" {
+  description = "Security group of the controller."
+  type        = string
+}
+
+variable "image_id" {
+  description = "Machine image of the controller, for the processor of its instance type."
+  type        = string
+}
+
+variable "instance_type" {
+  description = "Where the controller runs; 2 GiB are enough for hundreds of services."
+  type        = string
+  default     = "t4g.small"
+}
+
+variable "artifacts" {
+  description = "What it boots from, in the artifacts bucket: wheel, constraints."
+  type = map(object({
+    bucket = string
+    key    = string
+    sha256 = string
+    arn    = string
+  }))
+}
+
+variable "table" {
+  description = "Table of its state."
+  type = object({
+    name = string
+    arn  = string
+  })
+}
+
+variable "queue" {
+  description = "Queue of notices."
+  type = object({
+    name = string
+    url  = string
+    arn  = string
+  })
+}
+
+variable "keys" {
+  description = "Parameter that holds the keys of those who may ask."
+  type = object({
+    name = string
+    arn  = string
+  })
+}
+
+variable "address" {
+  description = "Where clients send requests; informational."
+  type        = string
+}
+
+variable "dry_run" {
+  description = "Decide and explain, and buy nothing."
+  type        = bool
+  default     = false
+}
+
+variable "log_days" {
+  description = "Days for which logs are kept."
+  type        = number
+  default     = 30
+}

@@ -1,0 +1,4 @@
+variable "site" {
+  description = "Name of the site."
+  type        = string
+}

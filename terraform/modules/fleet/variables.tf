@@ -1,0 +1,99 @@
+variable "site" {
+  description = "Name of the site."
+  type        = string
+}
+
+variable "service" {
+  description = "Name of the service: the tag mark:service, and what clients call the model."
+  type        = string
+}
+
+variable "aws" {
+  description = "Where this is: what ARNs are made of."
+  type = object({
+    partition = string
+    region    = string
+    account   = string
+  })
+}
+
+variable "vpc_id" {
+  description = "The VPC."
+  type        = string
+}
+
+variable "security_group_id" {
+  description = "Security group of the instances."
+  type        = string
+}
+
+variable "listener_arn" {
+  description = "The load balancer's listener."
+  type        = string
+}
+
+variable "priority" {
+  description = "Place of the service's rule among the listener's rules, from 1."
+  type        = number
+}
+
+variable "alone" {
+  description = "Whether this is the site's only service: then it gets every request."
+  type        = bool
+  default     = false
+}
+
+variable "bouncer_port" {
+  description = "Port on which bouncers listen."
+  type        = number
+  default     = 8080
+}
+
+variable "image_id" {
+  description = "Machine image: Amazon Linux 2023, or one made from it."
+  type        = string
+}
+
+variable "disk_gb" {
+  description = "Size of the disk; it is paid while an instance is stopped, too."
+  type        = number
+  default     = 8
+}
+
+variable "slo_s" {
+  description = "RT_max of the service."
+  type        = number
+}
+
+variable "artifacts" {
+  description = "What an instance boots from, in the artifacts bucket: wheel, constraints, archive."
+  type = map(object({
+    bucket = string
+    key    = string
+    sha256 = string
+    arn    = string
+  }))
+}
+
+variable "keys" {
+  description = "Parameter that holds the keys of those who may ask."
+  type = object({
+    name = string
+    arn  = string
+  })
+}
+
+variable "function" {
+  description = "Overflow function; null: there is none."
+  type = object({
+    name = string
+    arn  = string
+  })
+  default = null
+}
+
+variable "log_days" {
+  description = "Days for which logs are kept."
+  type        = number
+  default     = 30
+}

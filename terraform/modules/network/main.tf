@@ -1,0 +1,222 @@
+# The network: instances in private subnets, one way in (the load balancer), one way out (a NAT gateway).
+
+locals {
+  tls       = var.certificate_arn != null
+  door_port = local.tls ? 443 : 80
+  # /20 for instances (4,091 addresses a zone), /24 for the balancer and the NAT gateway.
+  private_cidrs = { for i, zone in var.zones : zone => cidrsubnet(var.cidr, 4, i) }
+  public_cidrs  = { for i, zone in var.zones : zone => cidrsubnet(var.cidr, 8, 240 + i) }
+}
+
+resource "aws_vpc" "this" {
+  cidr_block           = var.cidr
+  enable_dns_support   = true
+  enable_dns_hostnames = true
+  tags                 = { Name = var.site }
+}
+
+# Whatever is put into the VPC without a security group reaches nothing and is reached by nothing.
+resource "aws_default_security_group" "closed" {
+  vpc_id = aws_vpc.this.id
+}
+
+resource "aws_subnet" "private" {
+  for_each          = local.private_cidrs
+  vpc_id            = aws_vpc.this.id
+  availability_zone = each.key
+  cidr_block        = each.value
+  tags              = { Name = "${var.site}-private-${each.key}" }
+}
+
+resource "aws_subnet" "public" {
+  for_each          = local.public_cidrs
+  vpc_id            = aws_vpc.this.id
+  availability_zone = each.key
+  cidr_block        = each.value
+  tags              = { Name = "${var.site}-public-${each.key}" }
+}
+
+resource "aws_internet_gateway" "this" {
+  vpc_id = aws_vpc.this.id
+  tags   = { Name = var.site }
+}
+
+# One NAT gateway for all zones: it costs as much as four and a half interface endpoints, and instances need ten services
+# (EC2, ELB, Lambda, SQS, SSM, CloudWatch, Logs, Pricing, packages). When its zone fails, instances elsewhere go on
+# serving; they cannot overflow to functions, and nothing is launched, until it is back.
+resource "aws_eip" "nat" {
+  domain = "vpc"
+  tags   = { Name = "${var.site}-nat" }
+}
+
+resource "aws_nat_gateway" "this" {
+  allocation_id = aws_eip.nat.id
+  subnet_id     = aws_subnet.public[var.zones[0]].id
+  tags          = { Name = var.site }
+  depends_on    = [aws_internet_gateway.this]
+}
+
+resource "aws_route_table" "public" {
+  vpc_id = aws_vpc.this.id
+  tags   = { Name = "${var.site}-public" }
+}
+
+resource "aws_route" "internet" {
+  route_table_id         = aws_route_table.public.id
+  destination_cidr_block = "0.0.0.0/0"
+  gateway_id             = aws_internet_gateway.this.id
+}
+
+resource "aws_route_table" "private" {
+  vpc_id = aws_vpc.this.id
+  tags   = { Name = "${var.site}-private" }
+}
+
+resource "aws_route" "nat" {
+  route_table_id         = aws_route_table.private.id
+  destination_cidr_block = "0.0.0.0/0"
+  nat_gateway_id         = aws_nat_gateway.this.id
+}
+
+resource "aws_route_table_association" "public" {
+  for_each       = aws_subnet.public
+  subnet_id      = each.value.id
+  route_table_id = aws_route_table.public.id
+}
+
+resource "aws_route_table_association" "private" {
+  for_each       = aws_subnet.private
+  subnet_id      = each.value.id
+  route_table_id = aws_route_table.private.id
+}
+
+# Gateway endpoints cost nothing, and keep models and state off the NAT gateway, which charges by the GB.
+resource "aws_vpc_endpoint" "gateway" {
+  for_each          = toset(["s3", "dynamodb"])
+  vpc_id            = aws_vpc.this.id
+  vpc_endpoint_type = "Gateway"
+  service_name      = "com.amazonaws.${var.aws.region}.${each.key}"
+  route_table_ids   = [aws_route_table.private.id]
+  tags              = { Name = "${var.site}-${each.key}" }
+}
+
+resource "aws_security_group" "balancer" {
+  name        = "${var.site}-balancer"
+  description = "The one door from outside"
+  vpc_id      = aws_vpc.this.id
+  tags        = { Name = "${var.site}-balancer" }
+}
+
+resource "aws_vpc_security_group_ingress_rule" "clients" {
+  for_each          = toset(var.client_cidrs)
+  security_group_id = aws_security_group.balancer.id
+  description       = "Clients"
+  cidr_ipv4         = each.key
+  ip_protocol       = "tcp"
+  from_port         = local.door_port
+  to_port           = local.door_port
+}
+
+resource "aws_vpc_security_group_egress_rule" "balancer_to_bouncers" {
+  security_group_id            = aws_security_group.balancer.id
+  description                  = var.emulated ? null : "Requests and health checks"
+  referenced_security_group_id = aws_security_group.bouncer.id
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_security_group" "bouncer" {
+  name        = "${var.site}-bouncer"
+  description = "Instances of the fleet"
+  vpc_id      = aws_vpc.this.id
+  tags        = { Name = "${var.site}-bouncer" }
+}
+
+resource "aws_vpc_security_group_ingress_rule" "bouncer" {
+  for_each = {
+    balancer   = aws_security_group.balancer.id
+    controller = aws_security_group.controller.id
+  }
+  security_group_id            = aws_security_group.bouncer.id
+  description                  = var.emulated ? null : "Bouncer, from the ${each.key}"
+  referenced_security_group_id = each.value
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_vpc_security_group_egress_rule" "https" {
+  for_each = {
+    bouncer    = aws_security_group.bouncer.id
+    controller = aws_security_group.controller.id
+  }
+  security_group_id = each.value
+  description       = "AWS and packages"
+  cidr_ipv4         = "0.0.0.0/0"
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+}
+
+# Nothing comes in: its page is reached through Session Manager.
+resource "aws_security_group" "controller" {
+  name        = "${var.site}-controller"
+  description = "The controller: nothing comes in"
+  vpc_id      = aws_vpc.this.id
+  tags        = { Name = "${var.site}-controller" }
+}
+
+resource "aws_vpc_security_group_egress_rule" "controller_to_bouncers" {
+  security_group_id            = aws_security_group.controller.id
+  description                  = var.emulated ? null : "Metrics and drains"
+  referenced_security_group_id = aws_security_group.bouncer.id
+  ip_protocol                  = "tcp"
+  from_port                    = var.bouncer_port
+  to_port                      = var.bouncer_port
+}
+
+resource "aws_lb" "this" {
+  name                       = var.site
+  load_balancer_type         = "application"
+  internal                   = false
+  security_groups            = [aws_security_group.balancer.id]
+  subnets                    = [for zone in var.zones : aws_subnet.public[zone].id]
+  drop_invalid_header_fields = true
+  # Deleting the site is what mark deploy --destroy is for.
+  enable_deletion_protection = false
+
+  dynamic "access_logs" {
+    for_each = var.access_log_bucket == null ? [] : [var.access_log_bucket]
+    content {
+      bucket  = access_logs.value
+      prefix  = "alb"
+      enabled = true
+    }
+  }
+
+  lifecycle {
+    precondition {
+      condition     = local.tls || !contains(var.client_cidrs, "0.0.0.0/0")
+      error_message = "Keys would travel the internet in clear: give certificate_arn, or name the networks of your clients in client_cidrs."
+    }
+  }
+}
+
+resource "aws_lb_listener" "this" {
+  load_balancer_arn = aws_lb.this.arn
+  port              = local.door_port
+  protocol          = local.tls ? "HTTPS" : "HTTP"
+  ssl_policy        = local.tls ? "ELBSecurityPolicy-TLS13-1-2-2021-06" : null
+  certificate_arn   = var.certificate_arn
+
+  # Services add their rules.
+  default_action {
+    type = "fixed-response"
+    fixed_response {
+      content_type = "application/json"
+      message_body = jsonencode({ error = "no such service" })
+      status_code  = "404"
+    }
+  }
+}

@@ -1,0 +1,92 @@
+mock_provider "aws" {
+  mock_resource "aws_lb" {
+    defaults = { arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:loadbalancer/app/mark/1" }
+  }
+}
+
+variables {
+  site            = "mark"
+  aws             = { partition = "aws", region = "eu-west-1", account = "123456789012" }
+  zones           = ["eu-west-1a", "eu-west-1b"]
+  certificate_arn = "arn:aws:acm:eu-west-1:123456789012:certificate/1"
+}
+
+run "only_the_balancer_is_open" {
+  assert {
+    condition = alltrue([
+      aws_vpc_security_group_ingress_rule.clients["0.0.0.0/0"].security_group_id == aws_security_group.balancer.id,
+      aws_vpc_security_group_ingress_rule.clients["0.0.0.0/0"].from_port == 443,
+      aws_vpc_security_group_ingress_rule.clients["0.0.0.0/0"].to_port == 443,
+    ])
+    error_message = "Clients come in by HTTPS, at the balancer."
+  }
+  assert {
+    condition = alltrue([for rule in values(aws_vpc_security_group_ingress_rule.bouncer) :
+      rule.cidr_ipv4 == null && rule.cidr_ipv6 == null && rule.from_port == 8080 && rule.to_port == 8080
+    ])
+    error_message = "A bouncer is reached on its port only, from security groups only."
+  }
+  assert {
+    condition     = toset(keys(aws_vpc_security_group_ingress_rule.bouncer)) == toset(["balancer", "controller"])
+    error_message = "Nobody but balancer and controller reaches a bouncer."
+  }
+  assert {
+    condition     = length(aws_default_security_group.closed.ingress) == 0 && length(aws_default_security_group.closed.egress) == 0
+    error_message = "The VPC's default security group is closed."
+  }
+}
+
+run "instances_are_private" {
+  assert {
+    condition     = toset(keys(aws_subnet.private)) == toset(var.zones) && length(setintersection(values(output.subnets), [for subnet in aws_subnet.public : subnet.id])) == 0
+    error_message = "One private subnet a zone, and no other is handed out."
+  }
+  assert {
+    condition = alltrue([for subnet in concat(values(aws_subnet.private), values(aws_subnet.public)) :
+      !coalesce(subnet.map_public_ip_on_launch, false)
+    ])
+    error_message = "No instance gets a public address by itself."
+  }
+  assert {
+    condition     = aws_route.nat.gateway_id == null && aws_route.nat.nat_gateway_id == aws_nat_gateway.this.id
+    error_message = "Private subnets go out by NAT."
+  }
+}
+
+run "clients_are_met_with_modern_tls" {
+  assert {
+    condition     = aws_lb_listener.this.protocol == "HTTPS" && startswith(aws_lb_listener.this.ssl_policy, "ELBSecurityPolicy-TLS13-1-2")
+    error_message = "TLS 1.2 at least."
+  }
+  assert {
+    condition     = aws_lb.this.drop_invalid_header_fields
+    error_message = "Headers that could be read in two ways are dropped."
+  }
+}
+
+run "plain_http_is_not_for_the_internet" {
+  command = plan
+  variables {
+    certificate_arn = null
+  }
+  expect_failures = [aws_lb.this]
+}
+
+run "plain_http_for_named_networks" {
+  variables {
+    certificate_arn = null
+    client_cidrs    = ["192.0.2.0/24"]
+  }
+  assert {
+    condition     = aws_lb_listener.this.port == 80 && toset(keys(aws_vpc_security_group_ingress_rule.clients)) == toset(["192.0.2.0/24"])
+    error_message = "Plain HTTP, and only from there."
+  }
+}
+
+run "a_single_zone_is_refused" {
+  command = plan
+  variables {
+    zones = ["eu-west-1a"]
+  }
+  expect_failures = [var.zones]
+}

@@ -1,0 +1,62 @@
+variable "site" {
+  description = "Name of the site: the tag mark:site, and the beginning of every name."
+  type        = string
+}
+
+variable "zones" {
+  description = "Availability zones in which instances may be launched; two at least, a load balancer asks for them."
+  type        = list(string)
+  validation {
+    condition     = length(var.zones) >= 2 && length(var.zones) <= 6 && length(distinct(var.zones)) == length(var.zones)
+    error_message = "Two to six zones, each named once."
+  }
+}
+
+variable "cidr" {
+  description = "Addresses of the VPC, a /16."
+  type        = string
+  default     = "10.42.0.0/16"
+  validation {
+    condition     = can(cidrnetmask(var.cidr)) && endswith(var.cidr, "/16")
+    error_message = "Must be an IPv4 range of the form a.b.0.0/16."
+  }
+}
+
+variable "bouncer_port" {
+  description = "Port on which bouncers listen."
+  type        = number
+  default     = 8080
+}
+
+variable "client_cidrs" {
+  description = "Who may reach the load balancer."
+  type        = list(string)
+  default     = ["0.0.0.0/0"]
+}
+
+variable "certificate_arn" {
+  description = "Certificate (ACM) of the load balancer. Without one it speaks plain HTTP, to named networks only."
+  type        = string
+  default     = null
+}
+
+variable "access_log_bucket" {
+  description = "Bucket for the load balancer's access logs (under alb/): a trace for mark simulate. Null: none are written."
+  type        = string
+  default     = null
+}
+
+variable "aws" {
+  description = "Where this is: what ARNs are made of."
+  type = object({
+    partition = string
+    region    = string
+    account   = string
+  })
+}
+
+variable "emulated" {
+  description = "An emulator stands in for AWS: it forgets descriptions of rules between security groups."
+  type        = bool
+  default     = false
+}

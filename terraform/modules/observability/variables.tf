@@ -1,0 +1,34 @@
+variable "site" {
+  description = "Name of the site."
+  type        = string
+}
+
+variable "alarm_email" {
+  description = "Who is told; null: alarms are only seen in the console."
+  type        = string
+  default     = null
+}
+
+variable "monthly_budget_usd" {
+  description = "Told when the account's bill of a month passes 80 % of it, or is forecast to pass it. Null, or nobody to tell: no budget."
+  type        = number
+  default     = null
+}
+
+variable "queue_name" {
+  description = "Queue of notices."
+  type        = string
+}
+
+variable "balancer" {
+  description = "The load balancer, as CloudWatch names it."
+  type        = string
+}
+
+variable "services" {
+  description = "What is watched of each service: its target group (as CloudWatch names it), its function or null."
+  type = map(object({
+    target_group = string
+    function     = optional(string)
+  }))
+}

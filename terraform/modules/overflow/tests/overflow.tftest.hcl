@@ -1,0 +1,50 @@
+mock_provider "aws" {
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/mark-inception-overflow" }
+  }
+  mock_resource "aws_cloudwatch_log_group" {
+    defaults = { arn = "arn:aws:logs:eu-west-1:123456789012:log-group:/aws/lambda/mark-inception-overflow" }
+  }
+}
+
+variables {
+  site        = "mark"
+  service     = "inception.v3"
+  package     = { bucket = "b", key = "artifacts/1/f.zip", sha256 = "1" }
+  memory_mb   = 3008
+  environment = { MARK_MODEL = "model:Model" }
+}
+
+run "it_may_do_nothing_but_log" {
+  assert {
+    condition = alltrue(flatten([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : [
+      for action in statement.Action : startswith(action, "logs:") && !strcontains(action, "*")
+    ]]))
+    error_message = "The function writes its log, and calls nothing."
+  }
+  assert {
+    condition = alltrue([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement :
+      statement.Resource == "${aws_cloudwatch_log_group.this.arn}:*"
+    ])
+    error_message = "Its own log, not others'."
+  }
+}
+
+run "it_is_what_the_service_asked_for" {
+  assert {
+    condition     = aws_lambda_function.this.memory_size == 3008 && aws_lambda_function.this.handler == "mark_lambda.overflow.handler"
+    error_message = "Memory of the service file, our handler."
+  }
+  assert {
+    condition     = aws_lambda_function.this.function_name == "mark-inception-v3-overflow" && aws_cloudwatch_log_group.this.retention_in_days == 30
+    error_message = "A name that Lambda takes, and logs that end."
+  }
+}
+
+run "too_little_memory_is_refused" {
+  command = plan
+  variables {
+    memory_mb = 64
+  }
+  expect_failures = [var.memory_mb]
+}

@@ -1,0 +1,135 @@
+# What outlives instances: files that they boot from, the controller's state, keys.
+
+locals {
+  # By content: what an instance boots from never changes under it, and an unchanged file is not sent again.
+  objects = { for name, path in var.artifacts : name => {
+    path   = path
+    sha256 = filesha256(path)
+    key    = "artifacts/${filesha256(path)}/${basename(path)}"
+  } }
+}
+
+resource "aws_s3_bucket" "artifacts" {
+  bucket_prefix = "${var.site}-artifacts-"
+  # Everything in it is made from the user's own files, or a log.
+  force_destroy = true
+}
+
+resource "aws_s3_bucket_public_access_block" "artifacts" {
+  bucket                  = aws_s3_bucket.artifacts.id
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+# AES256: the load balancer can write its logs to no other kind.
+resource "aws_s3_bucket_server_side_encryption_configuration" "artifacts" {
+  bucket = aws_s3_bucket.artifacts.id
+  rule {
+    apply_server_side_encryption_by_default {
+      sse_algorithm = "AES256"
+    }
+  }
+}
+
+resource "aws_s3_bucket_policy" "artifacts" {
+  count  = var.emulated ? 0 : 1
+  bucket = aws_s3_bucket.artifacts.id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Sid       = "EncryptedTransportOnly"
+        Effect    = "Deny"
+        Principal = "*"
+        Action    = "s3:*"
+        Resource  = [aws_s3_bucket.artifacts.arn, "${aws_s3_bucket.artifacts.arn}/*"]
+        Condition = { Bool = { "aws:SecureTransport" = "false" } }
+      },
+      {
+        Sid       = "AccessLogsOfTheBalancer"
+        Effect    = "Allow"
+        Principal = { Service = "logdelivery.elasticloadbalancing.amazonaws.com" }
+        Action    = "s3:PutObject"
+        Resource  = "${aws_s3_bucket.artifacts.arn}/alb/AWSLogs/${var.aws.account}/*"
+        Condition = { ArnLike = {
+          "aws:SourceArn" = "arn:${var.aws.partition}:elasticloadbalancing:${var.aws.region}:${var.aws.account}:loadbalancer/app/${var.site}/*"
+        } }
+      },
+    ]
+  })
+  depends_on = [aws_s3_bucket_public_access_block.artifacts]
+}
+
+resource "aws_s3_bucket_lifecycle_configuration" "artifacts" {
+  count  = var.emulated ? 0 : 1
+  bucket = aws_s3_bucket.artifacts.id
+  rule {
+    id     = "access-logs"
+    status = "Enabled"
+    filter {
+      prefix = "alb/"
+    }
+    expiration {
+      days = 30
+    }
+  }
+  rule {
+    id     = "uploads"
+    status = "Enabled"
+    filter {}
+    abort_incomplete_multipart_upload {
+      days_after_initiation = 1
+    }
+  }
+}
+
+resource "aws_s3_object" "artifact" {
+  for_each    = local.objects
+  bucket      = aws_s3_bucket.artifacts.id
+  key         = each.value.key
+  source      = each.value.path
+  source_hash = each.value.sha256
+  depends_on  = [aws_s3_bucket_server_side_encryption_configuration.artifacts]
+}
+
+# Snapshots, decisions, numbers of instances, the leader's lease.
+resource "aws_dynamodb_table" "state" {
+  name         = "${var.site}-state"
+  billing_mode = "PAY_PER_REQUEST"
+  hash_key     = "pk"
+  range_key    = "sk"
+
+  attribute {
+    name = "pk"
+    type = "S"
+  }
+
+  attribute {
+    name = "sk"
+    type = "S"
+  }
+
+  ttl {
+    attribute_name = "expires_unix_s"
+    enabled        = true
+  }
+
+  point_in_time_recovery {
+    enabled = true
+  }
+
+  server_side_encryption {
+    enabled = true
+  }
+}
+
+# Written and never read back: neither state nor plan holds a key.
+resource "aws_ssm_parameter" "keys" {
+  name             = "/${var.site}/keys"
+  description      = "Keys of those who may ask bouncers and the controller"
+  type             = "SecureString"
+  value_wo         = var.keys
+  value_wo_version = var.keys_version
+}

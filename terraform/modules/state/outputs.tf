@@ -1,0 +1,32 @@
+output "bucket" {
+  description = "Bucket of the artifacts."
+  value       = aws_s3_bucket.artifacts.id
+  # Who writes logs to it, or reads from it, waits until it is as it should be.
+  depends_on = [aws_s3_bucket_policy.artifacts]
+}
+
+output "artifacts" {
+  description = "Where each artifact is, by its name."
+  value = { for name, object in aws_s3_object.artifact : name => {
+    bucket = object.bucket
+    key    = object.key
+    sha256 = local.objects[name].sha256
+    arn    = "arn:${var.aws.partition}:s3:::${object.bucket}/${object.key}"
+  } }
+}
+
+output "table" {
+  description = "Table of the controller's state."
+  value = {
+    name = aws_dynamodb_table.state.name
+    arn  = aws_dynamodb_table.state.arn
+  }
+}
+
+output "keys" {
+  description = "Parameter that holds the keys."
+  value = {
+    name = aws_ssm_parameter.keys.name
+    arn  = aws_ssm_parameter.keys.arn
+  }
+}

@@ -1,0 +1,65 @@
+mock_provider "aws" {
+  mock_resource "aws_s3_bucket" {
+    defaults = { arn = "arn:aws:s3:::mark-artifacts-1", id = "mark-artifacts-1" }
+  }
+}
+
+variables {
+  site      = "mark"
+  aws       = { partition = "aws", region = "eu-west-1", account = "123456789012" }
+  keys      = "controller:0123456789abcdef:admin"
+  artifacts = { readme = "./versions.tf" }
+}
+
+run "the_bucket_is_private_and_encrypted" {
+  assert {
+    condition = alltrue([
+      aws_s3_bucket_public_access_block.artifacts.block_public_acls,
+      aws_s3_bucket_public_access_block.artifacts.block_public_policy,
+      aws_s3_bucket_public_access_block.artifacts.ignore_public_acls,
+      aws_s3_bucket_public_access_block.artifacts.restrict_public_buckets,
+    ])
+    error_message = "Nothing of the bucket is public."
+  }
+  assert {
+    condition     = one(one(aws_s3_bucket_server_side_encryption_configuration.artifacts.rule).apply_server_side_encryption_by_default).sse_algorithm == "AES256"
+    error_message = "Encrypted at rest."
+  }
+  assert {
+    condition = anytrue([for statement in jsondecode(aws_s3_bucket_policy.artifacts[0].policy).Statement :
+      statement.Effect == "Deny" && try(statement.Condition.Bool["aws:SecureTransport"], "") == "false"
+    ])
+    error_message = "Encrypted on the way."
+  }
+  assert {
+    condition = alltrue([for statement in jsondecode(aws_s3_bucket_policy.artifacts[0].policy).Statement :
+      statement.Effect == "Deny" || can(statement.Principal.Service)
+    ])
+    error_message = "Only a service of AWS's is let in by the policy."
+  }
+}
+
+run "an_artifact_is_named_by_its_content" {
+  assert {
+    condition     = strcontains(output.artifacts["readme"].key, filesha256("./versions.tf"))
+    error_message = "What an instance boots from cannot change under its name."
+  }
+}
+
+run "the_table_is_safe" {
+  assert {
+    condition     = one(aws_dynamodb_table.state.server_side_encryption).enabled && one(aws_dynamodb_table.state.point_in_time_recovery).enabled
+    error_message = "Encrypted, and restorable to any second of the last days."
+  }
+  assert {
+    condition     = one(aws_dynamodb_table.state.ttl).enabled && one(aws_dynamodb_table.state.ttl).attribute_name == "expires_unix_s"
+    error_message = "What the store lets expire goes away."
+  }
+}
+
+run "keys_are_secret" {
+  assert {
+    condition     = aws_ssm_parameter.keys.type == "SecureString" && try(aws_ssm_parameter.keys.value_wo, null) == null
+    error_message = "A SecureString, and not in the state."
+  }
+}

@@ -1,0 +1,37 @@
+variable "site" {
+  description = "Name of the site."
+  type        = string
+}
+
+variable "aws" {
+  description = "Where this is: what ARNs are made of."
+  type = object({
+    partition = string
+    region    = string
+    account   = string
+  })
+}
+
+variable "artifacts" {
+  description = "Files that instances fetch when they boot, by a name: paths on this machine."
+  type        = map(string)
+}
+
+variable "keys" {
+  description = "Keys of those who may ask, as a key file of mark serve. Never in the state."
+  type        = string
+  sensitive   = true
+  ephemeral   = true
+}
+
+variable "keys_version" {
+  description = "To be raised when the keys change: Terraform does not see them."
+  type        = number
+  default     = 1
+}
+
+variable "emulated" {
+  description = "An emulator stands in for AWS: no bucket policy (it ignores conditions), no rule for the age of logs (a minute's wait)."
+  type        = bool
+  default     = false
+}

@@ -1,0 +1,82 @@
+"""A real server over a room, on loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import uvicorn
+
+from mark.api.app import app
+from mark.api.room_port import Room
+from mark.serving.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
+from tests.api.fake_room import FakeRoom
+
+READER, CHANGER, SCRAPER, CLIENT = "reader-" * 4, "changer-" * 4, "scraper-" * 4, "client-" * 4
+SIGNER = TokenSigner([b"s" * 32])
+
+
+def keys() -> Auth:
+    grants = {READER: (READ,), CHANGER: (ADMIN,), SCRAPER: (METRICS,), CLIENT: (INFER,)}
+    return Auth({key: Grant(key[:6], frozenset(scopes)) for key, scopes in grants.items()}, SIGNER)
+
+
+def client(url: str, key: str | None) -> httpx.Client:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=20.0, verify=False)
+
+
+@contextmanager
+def served(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> Iterator[str]:
+    """The address of a server over the room."""
+    config = uvicorn.Config(app(room, auth, alive), log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
+    server = uvicorn.Server(config)
+    # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            until_s = time.monotonic() + 20.0
+            while not server.started and time.monotonic() < until_s:
+                time.sleep(0.005)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20.0)
+
+
+@pytest.fixture(scope="session")
+def _day() -> FakeRoom:
+    return FakeRoom()
+
+
+@pytest.fixture
+def room(_day: FakeRoom) -> Iterator[FakeRoom]:
+    """Made once, since a day takes its time, and put back as it was."""
+    views = dict(_day.views)
+    yield _day
+    _day.views, _day.leading, _day.broken = views, True, False
+
+
+@pytest.fixture(scope="session")
+def _address(_day: FakeRoom) -> Iterator[str]:
+    with served(_day, keys()) as address:
+        yield address
+
+
+@pytest.fixture
+def url(_address: str, room: FakeRoom) -> str:
+    """Of a server over the room, with keys."""
+    return _address
+
+
+@pytest.fixture
+def changer(url: str) -> Iterator[httpx.Client]:
+    with client(url, CHANGER) as one:
+        yield one

@@ -1,0 +1,55 @@
+"""The controller's page for Prometheus."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from mark.api.metrics import ControllerMetrics
+from mark.domain.fleet import Phase
+from tests.api.fake_room import FakeRoom
+
+
+def samples(room: FakeRoom) -> dict[tuple[str, ...], float]:
+    """(name, service, the other labels' values by name...) -> value."""
+    page = ControllerMetrics(room).page().decode()
+    families = text_string_to_metric_families(page)
+    return {(s.name, *_values(s.labels)): s.value for family in families for s in family.samples}
+
+
+def _values(labels: dict[str, str]) -> list[str]:
+    return [labels[name] for name in sorted(labels, key=lambda name: (name != "service", name))]
+
+
+def test_the_page_says_what_the_views_say(room: FakeRoom) -> None:
+    view, found = room.view("inception"), samples(room)
+    assert view.plan is not None
+    assert found["mark_controller_leads",] == 1.0
+    assert found["mark_controller_load_rps", "inception"] == view.rps
+    assert found["mark_controller_usd_per_hour", "inception"] == view.usd_per_hour
+    assert found["mark_controller_bill_usd_total", "inception", "spot"] == view.bill.spot
+    billed = [v for k, v in found.items() if k[:2] == ("mark_controller_bill_usd_total", "inception")]
+    assert sum(billed) == view.bill.total
+    assert found["mark_controller_requests_total", "inception"] == view.requests
+    assert found["mark_controller_mode", "sentiment", "dry-run"] == 1.0
+    assert found["mark_controller_forecast_rps", "inception", "0.5"] == view.forecast.rps[2][0]  # type: ignore[union-attr]
+    for offer, count in view.plan.counts.items():
+        assert found["mark_controller_instances_wanted", "inception", offer] == count
+    shown = sum(v for k, v in found.items() if k[:2] == ("mark_controller_instances", "inception"))
+    assert shown == sum(i.phase is not Phase.GONE for i in view.instances)
+
+
+def test_what_is_not_known_is_left_out(room: FakeRoom) -> None:
+    view = room.views["inception"]
+    slo = replace(view.slo, recent=None, attainment=None, error_budget_left=None)
+    room.views["inception"] = replace(view, rps=None, plan=None, forecast=None, slo=slo)
+    found = {key[0] for key in samples(room) if "inception" in key}
+    assert "mark_controller_capacity_rps" in found
+    for name in ("load_rps", "planned_capacity_rps", "forecast_rps", "slo_recent", "instances_wanted"):
+        assert f"mark_controller_{name}" not in found
+
+
+def test_a_phase_that_has_no_instance_is_zero_rather_than_gone(room: FakeRoom) -> None:
+    """So that a line in a plot falls instead of ending."""
+    assert samples(room)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0

@@ -1,0 +1,53 @@
+"""The control API against its own OpenAPI description: schemathesis looks for a failure or an undocumented answer.
+
+`MARK_SCHEMA_EXAMPLES=1000 pytest tests/api/test_schema.py` looks longer, with other cases each time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.api.conftest import CHANGER, keys, served
+from tests.api.fake_room import FakeRoom
+
+EXAMPLES = os.environ.get("MARK_SCHEMA_EXAMPLES")
+# A name that fits the schema need not be one of a service, and the cheapest instance costs something.
+CONFIG = """
+[parameters]
+service = "inception"
+[checks]
+positive_data_acceptance.enabled = false
+"""
+
+
+def test_no_case_meets_a_failure_or_an_undocumented_answer(room: FakeRoom, tmp_path: Path) -> None:
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(CONFIG)
+    with served(room, keys()) as url:
+        command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
+        command += [f"{url}/openapi.json", "--no-color", "--warnings", "off"]
+        command += ["--header", f"Authorization: Bearer {CHANGER}"]
+        command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES or "8"]
+        fixed, new = ["--generation-deterministic", "--no-shrink"], ["--generation-database", "none"]
+        command += fixed if EXAMPLES is None else new
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
+    assert "Tested: 17" in found.stdout, found.stdout[-2000:]
+
+
+def test_every_field_of_the_description_says_its_unit_or_what_it_is(room: FakeRoom) -> None:
+    """Numbers carry their unit in the name, or a description."""
+    from mark.api.app import app
+
+    schemas = app(room, None).openapi()["components"]["schemas"]
+    units = ("_s", "_ms", "_rps", "_usd", "_usd_per_hour", "usd_per_hour", "rps")
+    plain = {"Bill": {"on_demand", "spot", "burstable", "functions", "sagemaker", "total"}}
+    plain |= {"OfferCount": {"pending", "ready", "draining", "stopped"}, "Wanted": {"count"}}
+    for name, schema in schemas.items():
+        for field, what in schema.get("properties", {}).items():
+            numeric = "number" in str(what) or "integer" in str(what)
+            if numeric and field not in plain.get(name, ()) and not field.endswith(units) and "$ref" not in str(what):
+                assert what.get("description"), (name, field)

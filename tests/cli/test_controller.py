@@ -1,0 +1,83 @@
+"""mark controller: what it refuses, and how it begins and ends as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mark.cli.main import main
+
+SITE = """\
+[site]
+name = "mark"
+region = "us-east-1"
+store = "{store}"
+[services.inception-v3]
+launch_template = "lt-1"
+subnets = {{ us-east-1a = "subnet-1" }}
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    path = tmp_path / "mark-site.toml"
+    path.write_text(SITE.format(store="sqlite:state.db"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["inception-v3"], "--site: say where to run"),
+        (["nasnet", "--site", "SITE"], "[services.nasnet]: site mark has nothing for this service"),
+        (["inception-v3", "inception-v3", "--site", "SITE"], "names a service twice"),
+        (["inception-v3", "--site", "SITE", "--predictor", "nobody"], "nobody"),
+        (["inception-v3", "--site", "SITE", "--policy", "oracle"], "oracle"),
+        (["inception-v3", "--site", "SITE", "--host", "0.0.0.0"], "give keys or token secrets"),
+        (["inception-v3", "--site", "nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_what_cannot_run_ends_with_one_line(
+    argv: list[str], said: str, site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 2, before anything is asked of the cloud."""
+    monkeypatch.delenv("MARK_SITE", raising=False)
+    assert main(["controller", *(str(site) if word == "SITE" else word for word in argv)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+def process(site: Path) -> subprocess.Popen[str]:
+    dead = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    command = [sys.executable, "-m", "mark.cli.main", "controller", "inception-v3", "--site", str(site), "--port", "0"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **dead})
+
+
+def test_it_serves_its_page_while_the_cloud_is_silent_and_ends_well_on_sigterm(site: Path) -> None:
+    """Ready says where; the trouble is shown; the exit code is 0."""
+    with process(site) as running:
+        assert running.stderr is not None
+        url = next(line.split()[-1] for line in running.stderr if "the controller is ready on" in line)
+        with urllib.request.urlopen(f"{url}/api/v1/services", timeout=20) as answer:
+            assert [service["service"] for service in json.load(answer)["services"]] == ["inception-v3"]
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0
+
+
+def test_a_silent_store_is_told_and_asked_again_until_sigterm(site: Path) -> None:
+    """One line of JSON each time."""
+    site.write_text(SITE.format(store="dynamodb:mark-state"))
+    with process(site) as running:
+        assert running.stderr is not None
+        line = next(line for line in running.stderr if "cannot begin, and tries again" in line)
+        assert json.loads(line)["level"] == "warning"
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 0

@@ -1,0 +1,125 @@
+"""A control room among fakes: looks are run at once, or when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from typing import Any
+
+from control_fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock, ScriptedPlanner, deployment
+
+from mark.control.controller import Controller
+from mark.control.lease import FencedLease, MemoryTerms
+from mark.control.member import Member, Parts
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import Ran, Store
+from mark.control.room import ControlRoom
+from mark.control.views import Limits
+from mark.domain.errors import CloudError
+from mark.domain.service import Deployment
+from mark.planning.port import Policy
+
+ORIGIN = 1_700_000_000.0  # Unix time of second 0
+
+
+class InlinePool(Executor):
+    """Runs everything at once; while `held`, when `release` is called."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        if self.held:
+            self._waiting.append(run)
+        else:
+            run()
+        return future
+
+    def release(self) -> None:
+        self.held = False
+        waiting, self._waiting = self._waiting, []
+        for run in waiting:
+            run()
+
+
+class FakeChanges:
+    def __init__(self) -> None:
+        self.told: list[Ran] = []
+
+    def ran(self) -> tuple[Ran, ...]:
+        found, self.told = tuple(self.told), []
+        return found
+
+
+def within(where: Deployment, limits: Limits) -> Deployment:
+    service = replace(where.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
+    return replace(where, service=service)
+
+
+class World:
+    """What outlives a process: the cloud, the store, the lease's terms. Its clock counts from ORIGIN."""
+
+    def __init__(self, service: str = "inception", terms: MemoryTerms | None = None) -> None:
+        self.service = service
+        self.clock = ManualClock()
+        self.cloud, self.store = FakeCloud(self.clock), MemoryStore()
+        self.terms = terms or MemoryTerms()
+        self.deployment = deployment()
+        self.planner = ScriptedPlanner()
+        self.telemetry, self.changes = FakeTelemetry(), FakeChanges()
+        self.fail_start: CloudError | None = None
+        self.started = self.closed = 0
+
+    def start(self, wrapped: Callable[[Store], Store]) -> Parts:
+        if self.fail_start is not None:
+            raise self.fail_start
+        self.started += 1
+        store = wrapped(self.store)
+
+        def policy(limits: Limits) -> Policy:
+            return Policy(self.planner, within(self.deployment, limits), bouncers=True)
+
+        own = self.deployment.service
+        controller = Controller(
+            policy(Limits(own.max_instances, own.max_usd_per_hour)),
+            None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry, floor=1,
+        )  # fmt: skip
+        return Parts(
+            controller, self.cloud, self.telemetry, self.changes, store, self.clock,
+            lambda at_s: ORIGIN + at_s, policy, self.close,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def member(self, **more: Any) -> Member:
+        return Member(self.service, self.deployment, self.start, **more)
+
+
+class Process:
+    """One controller process over one or more worlds."""
+
+    def __init__(self, *worlds: World, **more: Any) -> None:
+        self.worlds, self.pool = worlds, InlinePool()
+        self.lease = FencedLease(worlds[0].terms, "room")
+        self.room = ControlRoom([world.member(**more) for world in worlds], self.lease, self.pool)
+
+    def run(self, seconds: float) -> None:
+        """Let time pass, a second at a time."""
+        for _ in range(round(seconds)):
+            for world in self.worlds:
+                world.clock.t_s += 1.0
+            self.step()
+
+    def step(self) -> None:
+        self.room.step(ORIGIN + self.worlds[0].clock.t_s)

@@ -1,0 +1,65 @@
+"""24 hours by the minute: kept, cut, and shown in as many steps as asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mark.control.history import MINUTES, History, Minute, history_view
+from mark.control.memory_store import MemoryStore
+
+
+def minute(rps: float | None = 1.0, **more: int) -> Minute:
+    counts = {"requests": 60, "in_time": 59, "by_functions": 6} | more
+    return Minute(rps, 10.0, 0.5, instances={"a": 2}, **counts)
+
+
+def test_it_survives_the_process_and_forgets_after_a_day() -> None:
+    """By the hour in the store: no value grows without end."""
+    store = MemoryStore()
+    history = History(store)
+    for number in range(2000):
+        history.add(number, minute(float(number)))
+    assert set(history.rows()) == set(range(2000 - MINUTES, 2000))
+    assert History(store).rows() == history.rows()
+    assert max(len(store.get(f"history/{k}")) for k in range(25)) == 60
+
+
+def test_a_pause_of_days_leaves_nothing_old() -> None:
+    """What was kept before it is over a day old."""
+    store = MemoryStore()
+    History(store).add(10, minute())
+    history = History(store)
+    history.add(10_000, minute())
+    assert set(history.rows()) == {10_000}
+    assert set(History(store).rows()) == {10_000}
+
+
+def test_steps_are_means_and_shares_and_unknown_where_nothing_was_seen() -> None:
+    """Four minutes in two steps; the first minute is missing."""
+    rows = {1: minute(3.0), 2: minute(None, requests=0, in_time=0, by_functions=0), 3: minute(5.0, in_time=30)}
+    view = history_view(rows, 4 / 60, 2, start_unix_s=1000.0, minute_s=60.0)
+    assert (view.start_unix_s, view.step_s) == (1000.0, 120.0)
+    assert view.rps == (3.0, 5.0)
+    assert view.capacity_rps == (10.0, 10.0)
+    assert view.attainment == (59 / 60, 0.5)
+    assert view.overflow_share == (0.1, 0.1)
+    assert view.instances == {"a": (2, 2)}
+    before = history_view(rows, 8 / 60, 8, start_unix_s=1000.0, minute_s=60.0)
+    assert before.start_unix_s == 1000.0 - 4 * 60.0
+    assert before.rps == (None, None, None, None, None, 3.0, None, 5.0)
+    assert before.instances["a"][:5] == (None,) * 5
+    assert before.attainment[6] is None
+
+
+@given(st.sets(st.integers(0, 3000), max_size=20), st.floats(0.01, 48.0), st.integers(1, 2000))
+def test_never_more_points_than_asked_for_and_all_equally_long(numbers: set[int], hours: float, points: int) -> None:
+    """Whatever is there."""
+    view = history_view({n: minute() for n in numbers}, hours, points, start_unix_s=0.0, minute_s=60.0)
+    lengths = {len(view.rps), len(view.capacity_rps), len(view.attainment), *map(len, view.instances.values())}
+    assert len(lengths) == 1
+    assert 1 <= len(view.rps) <= points
+    assert len(view.rps) * view.step_s >= min(hours, 24.0) * 3600.0 * 0.999
+    if numbers:
+        assert view.start_unix_s + len(view.rps) * view.step_s == pytest.approx((max(numbers) + 1) * 60.0)

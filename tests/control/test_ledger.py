@@ -1,0 +1,148 @@
+"""The controller's own bill: what the cloud tells, what the fleet shows, and what a restart keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from control_fakes import ON_DEMAND, SPOT_A, deployment
+
+from mark.control.ledger import GRACE_S, Ledger
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import Ran
+from mark.domain.fleet import Fleet, Instance, Phase
+
+OD, USD = ON_DEMAND.name, ON_DEMAND.usd_per_s
+NOBODY = Fleet(())
+
+
+def fleet(*phases: Phase, launched_s: float = 10.0) -> Fleet:
+    return Fleet(tuple(Instance(n, OD, phase, launched_s) for n, phase in enumerate(phases, 1)))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.ledger = self.again()
+        self.ledger.look(0.0, NOBODY, ())
+
+    def again(self) -> Ledger:
+        self.ledger = Ledger(deployment(), self.store)
+        return self.ledger
+
+    def usd(self, now_s: float) -> float:
+        return self.ledger.bill(now_s, 0.0).on_demand
+
+
+def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
+    """By the cloud's times, whenever they are heard of."""
+    bench = Bench()
+    bench.ledger.look(15.0, fleet(Phase.PENDING), ())
+    assert bench.usd(15.0) == 0.0
+    bench.ledger.look(40.0, fleet(Phase.PENDING), [Ran(1, OD, True, 30.0)])
+    assert bench.usd(100.0) == pytest.approx(70 * USD)
+    bench.ledger.look(300.0, NOBODY, ())
+    bench.ledger.look(305.0, NOBODY, [Ran(1, OD, False, 298.0)])
+    assert bench.usd(1000.0) == pytest.approx(268 * USD)
+    bench.ledger.look(1000.0, NOBODY, ())
+    assert bench.usd(1000.0) == pytest.approx(268 * USD)
+
+
+def test_a_minute_is_paid_at_least() -> None:
+    """The meter's rule is EC2's."""
+    bench = Bench()
+    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0), Ran(1, OD, False, 12.0)])
+    assert bench.usd(100.0) == pytest.approx(60 * USD)
+
+
+def test_the_end_may_be_told_before_the_beginning() -> None:
+    """A queue keeps no order."""
+    bench = Bench()
+    bench.ledger.look(15.0, fleet(Phase.PENDING), ())
+    bench.ledger.look(200.0, NOBODY, [Ran(1, OD, False, 190.0)])
+    bench.ledger.look(205.0, NOBODY, [Ran(1, OD, True, 20.0)])
+    assert bench.usd(300.0) == pytest.approx(170 * USD)
+
+
+def test_told_twice_is_told_once() -> None:
+    """Queues deliver at least once; stopping is followed by other words for the same."""
+    bench = Bench()
+    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)] * 2)
+    bench.ledger.look(200.0, NOBODY, [Ran(1, OD, False, 190.0)] * 2)
+    bench.ledger.look(400.0, NOBODY, [Ran(1, OD, False, 190.0)])
+    assert bench.usd(500.0) == pytest.approx(170 * USD)
+
+
+def test_without_a_word_the_fleet_has_to_do() -> None:
+    """Billed from the launch, up to when it was missed; known after the grace."""
+    bench = Bench()
+    bench.ledger.look(100.0, fleet(Phase.READY), ())
+    assert bench.usd(100.0) == 0.0
+    bench.ledger.look(100.0 + GRACE_S, fleet(Phase.READY), ())
+    assert bench.usd(200.0) == pytest.approx(190 * USD)
+    bench.ledger.look(400.0, NOBODY, ())
+    bench.ledger.look(400.0 + GRACE_S, NOBODY, ())
+    assert bench.usd(1000.0) == pytest.approx(390 * USD)
+
+
+def test_what_stops_is_not_billed_and_what_resumes_is_again() -> None:
+    """A standby's life."""
+    bench = Bench()
+    bench.ledger.look(20.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)])
+    bench.ledger.look(120.0, fleet(Phase.STOPPED), [Ran(1, OD, False, 120.0)])
+    assert bench.usd(500.0) == pytest.approx(100 * USD)
+    bench.ledger.look(520.0, fleet(Phase.PENDING, launched_s=500.0), [Ran(1, OD, True, 510.0)])
+    assert bench.usd(600.0) == pytest.approx(190 * USD)
+
+
+def test_what_ran_before_the_first_look_is_billed_from_then_on() -> None:
+    """Since the controller first saw the service; what is stopped then is not."""
+    ledger = Ledger(deployment(), MemoryStore())
+    ledger.look(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
+    assert ledger.bill(1100.0, 0.0).on_demand == pytest.approx(100 * USD)
+
+
+def test_a_restart_bills_on_to_the_cent() -> None:
+    """Open and closed, also what ended meanwhile, at the time that is told."""
+    bench = Bench()
+    told = [Ran(n, OD, True, 20.0) for n in (1, 2, 3)]
+    bench.ledger.look(25.0, fleet(*[Phase.PENDING] * 3), told)
+    both = fleet(Phase.READY, Phase.READY)
+    bench.ledger.look(220.0, both, [Ran(3, OD, False, 220.0)])
+    bench.again()
+    assert bench.usd(320.0) == pytest.approx((2 * 300 + 200) * USD)
+    one = Fleet(both.instances[1:])
+    bench.ledger.look(330.0, one, ())
+    bench.ledger.look(340.0, one, [Ran(1, OD, False, 300.0)])
+    assert bench.usd(420.0) == pytest.approx((400 + 280 + 200) * USD)
+
+
+def test_disks_of_stopped_standbys_are_in_the_bill_where_the_catalogue_bills_them() -> None:
+    """Under `other`, as long as the instance is there."""
+    where = deployment()
+    where = replace(where, catalog=replace(where.catalog, bills_extras=True))
+    ledger = Ledger(where, MemoryStore())
+    ledger.look(0.0, fleet(Phase.STOPPED), ())
+    assert ledger.bill(730.0 * 3600.0, 0.0).other == pytest.approx(8 * 0.08)
+    ledger.look(100.0, NOBODY, ())
+    ledger.look(100.0 + GRACE_S, NOBODY, ())
+    assert ledger.bill(1e6, 0.0).other == pytest.approx(8 * 0.08 * 100.0 / (730.0 * 3600.0))
+
+
+def test_markets_and_functions_have_their_own_lines() -> None:
+    """The total is the sum."""
+    bench = Bench()
+    bench.ledger.look(20.0, Fleet((Instance(1, SPOT_A.name, Phase.PENDING, 10.0),)), [Ran(1, SPOT_A.name, True, 20.0)])
+    bill = bench.ledger.bill(120.0, 0.5)
+    assert bill.spot == pytest.approx(100 * SPOT_A.usd_per_s)
+    assert bill.functions == 0.5
+    assert bill.total == pytest.approx(bill.spot + 0.5)
+
+
+def test_an_offer_that_is_not_sold_any_more_is_no_error() -> None:
+    """Another catalogue since the last start."""
+    bench = Bench()
+    bench.ledger.look(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
+    ledger = Ledger(deployment(SPOT_A), bench.store)
+    ledger.look(100.0, fleet(Phase.READY), [Ran(1, OD, False, 90.0)])
+    assert ledger.bill(200.0, 0.0).total == 0.0

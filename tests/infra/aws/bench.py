@@ -1,0 +1,164 @@
+"""An Ec2Cloud among fakes, over moto: time stands still until a test lets it pass, bouncers say what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
+from mark_infra.aws.balancer import Balancer
+from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import SETTLE_S, Inventory, Machine
+from mark_infra.aws.site import Site, SiteService
+
+from mark.domain.fleet import Phase
+from tests.infra.aws.market import Market
+from tests.infra.conftest import REGION, MotoServer
+
+OFFERS = (ON_DEMAND, SPOT_A, BURSTABLE)
+CAPACITY_RPS = {ON_DEMAND.name: 20.0, SPOT_A.name: 20.0, BURSTABLE.name: 10.0}
+
+
+class Time:
+    """Unix time, a monotonic clock and control seconds in one; it begins at 1.8e9 s, control time at 0."""
+
+    ORIGIN_S = 1.8e9
+
+    def __init__(self) -> None:
+        self.t_s = self.ORIGIN_S
+
+    def unix_s(self) -> float:
+        return self.t_s
+
+    def now_s(self) -> float:
+        return self.at_s(self.t_s)
+
+    def at_s(self, unix_s: float) -> float:
+        return unix_s - self.ORIGIN_S
+
+
+class FakeNumbers:
+    """Numbers as the store gives them. Fails on request."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, int] = {}
+        self.forgot: list[set[str]] = []
+        self.error: Exception | None = None
+
+    def numbers(self, ids: Sequence[str]) -> dict[str, int]:
+        if self.error is not None:
+            raise self.error
+        for id in ids:
+            self.given.setdefault(id, len(self.given) + 1)
+        return {id: self.given[id] for id in ids}
+
+    def forget_numbers(self, there: Collection[str]) -> None:
+        self.forgot.append(set(self.given) - set(there))
+
+
+class FakeBouncers:
+    def __init__(self) -> None:
+        self.serving: set[str] = set()
+        self.busy: set[str] = set()
+
+    def ready(self, machine: Machine) -> bool:
+        return machine.id in self.serving
+
+    def idle(self, machine: Machine) -> bool:
+        return machine.id not in self.busy
+
+
+class FakeNotices:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float, float]] = []
+
+    def interruptions(self) -> list[tuple[str, float, float]]:
+        return self.told
+
+
+class Place:
+    """An account with a launch template and target groups, behind a market."""
+
+    def __init__(self, server: MotoServer, market: Market) -> None:
+        self.server, self.market = server, market
+        ec2 = server.client("ec2")
+        self.subnets = {s["AvailabilityZone"]: s["SubnetId"] for s in ec2.describe_subnets()["Subnets"]}
+        vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+        image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+        made = ec2.create_launch_template(
+            LaunchTemplateName="mark-inception", LaunchTemplateData={"ImageId": image, "InstanceType": "c5.large"}
+        )
+        self.template = made["LaunchTemplate"]["LaunchTemplateId"]
+        elb = server.client("elbv2")
+        self.groups = [
+            elb.create_target_group(Name=name, Protocol="HTTP", Port=8080, VpcId=vpc, TargetType="instance")[
+                "TargetGroups"
+            ][0]["TargetGroupArn"]
+            for name in ("small", "large")
+        ]
+        self.balancer = elb.create_load_balancer(Name="mark", Subnets=list(self.subnets.values())[:2])["LoadBalancers"][
+            0
+        ]["LoadBalancerArn"]
+        self._sites = 0
+        self.gate = Gate(self.site(), options=server.options)
+
+    def site(self, groups: Sequence[str] = ()) -> Site:
+        """A new site with one service, `inception`, that sees nothing of the others."""
+        self._sites += 1
+        zone_a, zone_b = (self.subnets[f"{REGION}{letter}"] for letter in "ab")
+        service = SiteService(self.template, {"a": zone_a, "b": zone_b}, tuple(groups))
+        return Site(f"site-{self._sites}", REGION, "sqlite:none", services={"inception": service})
+
+    def instances(self, site: Site) -> dict[str, dict[str, Any]]:
+        """What really runs or is stopped there, by id."""
+        filters = [{"Name": "tag:mark:site", "Values": [site.name]}]
+        answer = self.server.client("ec2").describe_instances(Filters=filters)
+        found = [i for r in answer["Reservations"] for i in r["Instances"]]
+        return {i["InstanceId"]: i for i in found if i["State"]["Name"] not in ("shutting-down", "terminated")}
+
+
+class Bench:
+    """One service's cloud at a site of its own."""
+
+    def __init__(self, place: Place, *, groups: Sequence[str] = (), url: str | None = None) -> None:
+        self.place, self.site = place, place.site(groups)
+        self.time, self.numbers = Time(), FakeNumbers()
+        self.bouncers, self.notices = FakeBouncers(), FakeNotices()
+        if url is None:
+            self.gate = place.gate
+        else:
+            self.gate = Gate(self.site, options={**place.server.options, "endpoint_url": url})
+        self.begin_again()
+
+    def begin_again(self, **changes: Any) -> None:
+        """A new controller, which knows only what EC2 and the store know."""
+        self.site = replace(self.site, **changes)
+        self.inventory = Inventory(self.gate, self.site, monotonic=self.time.unix_s)
+        groups = self.site.services["inception"].target_groups if "inception" in self.site.services else ()
+        self.balancer = Balancer(self.gate, groups, CAPACITY_RPS, monotonic=self.time.unix_s)
+        self.cloud = Ec2Cloud(
+            "inception", OFFERS, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
+            self.balancer, self.notices, unix_s=self.time.unix_s,
+        )  # fmt: skip
+
+    def pass_s(self, seconds: float = SETTLE_S + 1.0) -> None:
+        """Time passes, and EC2 is asked again."""
+        self.time.t_s += seconds
+        self.inventory.refresh()
+
+    def boot(self) -> None:
+        """Whatever boots is ready."""
+        self.pass_s()
+        self.bouncers.serving.update(self.ids())
+        self.cloud.upkeep()
+
+    def ids(self) -> list[str]:
+        return list(self.place.instances(self.site))
+
+    def id_of(self, number: int) -> str:
+        return next(id for id, given in self.numbers.given.items() if given == number)
+
+    def phases(self) -> dict[int, Phase]:
+        return {i.number: i.phase for i in self.cloud.fleet().instances}

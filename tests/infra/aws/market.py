@@ -1,0 +1,61 @@
+"""What moto's CreateFleet lacks: a token's launch happens once, and offers run out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+_SHORT = """<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>0</requestId>
+<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet><item><errorCode>{code}</errorCode>
+<errorMessage>none left</errorMessage></item></errorSet></CreateFleetResponse>"""
+
+
+class Market:
+    """A WSGI app around moto's."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._lock = Lock()
+        self._answers: dict[str, tuple[str, list[Any], bytes]] = {}  # by token
+        self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): how many can still be had
+        self.code = "InsufficientInstanceCapacity"  # by which it says that there are none
+        self.fleets: list[dict[str, str]] = []  # CreateFleet as it was asked for, without repetitions
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        asked = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
+        if asked.get("Action") != "CreateFleet":
+            return self._ask(environ, body, start_response)
+        with self._lock:
+            token = asked["ClientToken"]
+            if token not in self._answers:
+                self.fleets.append(asked)
+                said: list[Any] = []
+                pages = self._launch(environ, asked, lambda *what: said.extend(what))
+                self._answers[token] = (said[0], said[1], b"".join(pages))
+            status, headers, page = self._answers[token]
+        start_response(status, headers)
+        return [page]
+
+    def _launch(self, environ: dict[str, Any], asked: dict[str, str], start: Callable[..., Any]) -> Iterable[bytes]:
+        count = int(asked["TargetCapacitySpecification.TotalTargetCapacity"])
+        kind = asked["LaunchTemplateConfigs.1.Overrides.1.InstanceType"]
+        pool = (kind, asked["TargetCapacitySpecification.DefaultTargetCapacityType"])
+        if pool in self.left:
+            count = min(count, self.left[pool])
+            self.left[pool] -= count
+        if count == 0:
+            page = _SHORT.format(code=self.code).encode()
+            start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
+            return [page]
+        asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}
+        return self._ask(environ, urlencode(asked).encode(), start)
+
+    def _ask(self, environ: dict[str, Any], body: bytes, start: Callable[..., Any]) -> Iterable[bytes]:
+        found: Iterable[bytes] = self._app(
+            {**environ, "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}, start
+        )
+        return found

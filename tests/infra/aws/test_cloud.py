@@ -1,0 +1,269 @@
+"""Ec2Cloud beyond the port's suite: what it asks of EC2, and what a controller that begins anew finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
+from mark_infra.aws.cloud import LONGEST_DRAIN_S
+from mark_infra.aws.inventory import OLDEST_S, Machine
+from mark_infra.aws.readiness import Bouncers
+
+from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError
+from mark.domain.fleet import Notice, Phase
+from mark.domain.offer import Market
+from tests.infra.aws.bench import Bench, Place, Time
+from tests.infra.conftest import REGION
+
+OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
+
+
+@pytest.fixture
+def bench(place: Place) -> Bench:
+    place.market.left, place.market.code = {}, "InsufficientInstanceCapacity"
+    place.market.fleets.clear()
+    return Bench(place)
+
+
+def test_an_on_demand_launch_may_go_to_any_zone(bench: Bench) -> None:
+    bench.cloud.launch(OD, 2, "7/60/1")
+    (asked,) = bench.place.market.fleets
+    assert asked["Type"] == "instant"
+    assert asked["TargetCapacitySpecification.TotalTargetCapacity"] == "2"
+    assert asked["TargetCapacitySpecification.DefaultTargetCapacityType"] == "on-demand"
+    zones = [value for key, value in asked.items() if key.endswith("SubnetId")]
+    assert zones == [bench.place.subnets[f"{REGION}a"], bench.place.subnets[f"{REGION}b"]]
+    assert 32 <= len(asked["ClientToken"]) <= 64
+    for instance in bench.place.instances(bench.site).values():
+        assert instance["InstanceType"] == "c5.large"
+        assert "InstanceLifecycle" not in instance
+        tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"] if tag["Key"].startswith("mark:")}
+        assert tags == {
+            "mark:site": bench.site.name, "mark:service": "inception", "mark:offer": OD, "mark:launch": "7/60/1",
+            "mark:standby": "false",
+        }  # fmt: skip
+
+
+def test_a_spot_launch_stays_in_its_zone(bench: Bench) -> None:
+    bench.cloud.launch(SPOT, 1, "t")
+    (asked,) = bench.place.market.fleets
+    assert [value for key, value in asked.items() if key.endswith("SubnetId")] == [bench.place.subnets[f"{REGION}a"]]
+    assert asked["SpotOptions.AllocationStrategy"] == "price-capacity-optimized"
+    (instance,) = bench.place.instances(bench.site).values()
+    assert instance["InstanceLifecycle"] == "spot"
+
+
+def test_a_zone_without_a_subnet_has_no_capacity(bench: Bench) -> None:
+    elsewhere = replace(SPOT_B, zone="z")
+    bench.cloud.offers = {**bench.cloud.offers, elsewhere.name: elsewhere}
+    with pytest.raises(CapacityError, match="no subnet in z"):
+        bench.cloud.launch(elsewhere.name, 1, "t")
+    assert bench.place.market.fleets == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InsufficientInstanceCapacity", CapacityError),
+        ("MaxSpotInstanceCountExceeded", LimitError),
+        ("VcpuLimitExceeded", LimitError),
+    ],
+)
+def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, kind: type[CloudError]) -> None:
+    """And gives something later, under another token."""
+    bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 0}, code
+    with pytest.raises(kind, match=code):
+        bench.cloud.launch(OD, 1, "t")
+    assert bench.cloud.fleet().instances == ()
+    bench.place.market.left.clear()
+    assert len(bench.cloud.launch(OD, 1, "u")) == 1
+
+
+def test_the_boot_that_is_expected(bench: Bench) -> None:
+    """While it boots, the offer's mean; then, when it was ready. Times are control seconds."""
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    (pending,) = bench.cloud.fleet().instances
+    assert (pending.launched_s, pending.ready_s) == (0.0, ON_DEMAND.boot.mean_s)
+    bench.boot()
+    (ready,) = bench.cloud.fleet().instances
+    assert ready.ready_s == pytest.approx(bench.time.now_s(), abs=1e-3)
+    bench.time.t_s += 30.0
+    assert bench.cloud.fleet() == bench.cloud.fleet()
+    assert bench.cloud.fleet().instances[0].ready_s == ready.ready_s
+    assert bench.cloud.number_of(bench.id_of(number)) == number
+
+
+def test_an_instance_boots_until_its_bouncer_is_ready(bench: Bench) -> None:
+    first, second = bench.cloud.launch(OD, 2, "t")
+    bench.pass_s()
+    bench.cloud.upkeep()
+    assert bench.phases() == {first: Phase.PENDING, second: Phase.PENDING}
+    bench.bouncers.serving.add(bench.id_of(second))
+    bench.cloud.upkeep()
+    assert bench.phases() == {first: Phase.PENDING, second: Phase.READY}
+
+
+def test_what_is_ready_stays_ready_whoever_looks(bench: Bench) -> None:
+    """A controller that begins anew does not take a serving instance for one that boots, though no bouncer answers."""
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    bench.boot()
+    before = bench.cloud.fleet()
+    bench.bouncers.serving.clear()
+    bench.begin_again()
+    assert bench.cloud.fleet() == before
+    assert bench.phases() == {number: Phase.READY}
+
+
+def test_a_controller_that_begins_anew_knows_everything(bench: Bench) -> None:
+    """Phases, standbys and numbers: nothing is in its memory only."""
+    bench.cloud.launch(OD, 2, "a")
+    bench.cloud.launch(T2, 2, "b", standby=True)
+    bench.boot()
+    bench.boot()
+    bench.bouncers.busy = set(bench.ids())
+    bench.cloud.drain(1)
+    bench.cloud.resume(3)
+    bench.boot()
+    before = bench.cloud.fleet()
+    assert bench.phases() == {1: Phase.DRAINING, 2: Phase.READY, 3: Phase.READY, 4: Phase.STOPPED}
+    bench.begin_again()
+    assert bench.cloud.fleet() == before
+    bench.cloud.upkeep()
+    assert bench.cloud.fleet() == before
+
+
+def test_a_launch_whose_controller_died_is_found_by_its_tags(bench: Bench) -> None:
+    """It counts at once, and repeating it launches nothing."""
+    numbers = bench.cloud.launch(OD, 2, "t")
+    bench.begin_again()
+    assert [i.number for i in bench.cloud.fleet().instances] == list(numbers)
+    bench.begin_again()
+    assert bench.cloud.launch(OD, 2, "t") == numbers
+    assert len(bench.place.market.fleets) == 1
+
+
+def test_a_launch_that_cannot_be_numbered_is_not_lost(bench: Bench) -> None:
+    bench.numbers.error = StoreError("full")
+    with pytest.raises(StoreError):
+        bench.cloud.launch(OD, 2, "t")
+    bench.numbers.error = None
+    assert bench.cloud.launch(OD, 2, "t") == (1, 2)
+    assert len(bench.ids()) == 2
+
+
+def test_two_sites_do_not_see_each_other(bench: Bench) -> None:
+    """Not even with the same tokens."""
+    other = Bench(bench.place)
+    assert len(bench.cloud.launch(OD, 1, "t")) == len(other.cloud.launch(OD, 2, "t")) - 1
+    bench.pass_s()
+    other.pass_s()
+    assert len(bench.cloud.fleet().instances) == 1
+    assert len(other.cloud.fleet().instances) == 2
+
+
+def test_a_busy_instance_is_not_idle(bench: Bench) -> None:
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    bench.boot()
+    bench.bouncers.busy.add(bench.id_of(number))
+    bench.cloud.drain(number)
+    assert not bench.cloud.fleet().instances[0].idle
+    bench.bouncers.busy.clear()
+    assert bench.cloud.fleet().instances[0].idle
+
+
+def test_who_never_finishes_is_given_up(bench: Bench) -> None:
+    """Or it would be paid for ever."""
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    bench.boot()
+    bench.bouncers.busy.add(bench.id_of(number))
+    bench.cloud.drain(number)
+    bench.pass_s(LONGEST_DRAIN_S)
+    assert not bench.cloud.fleet().instances[0].idle
+    bench.pass_s(2.0)
+    assert bench.cloud.fleet().instances[0].idle
+
+
+def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
+    """The bouncer became ready just as the controller decided that it is not needed."""
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    bench.pass_s()
+    bench.bouncers.serving.update(bench.ids())
+
+    class Meanwhile(Bouncers):
+        def ready(self, machine: Machine) -> bool:
+            bench.cloud.drain(number)
+            return True
+
+        def idle(self, machine: Machine) -> bool:
+            return False
+
+    bench.cloud._bouncers = Meanwhile()
+    bench.cloud.upkeep()
+    assert bench.phases() == {number: Phase.DRAINING}
+    bench.pass_s()
+    assert bench.phases() == {number: Phase.DRAINING}
+
+
+def test_notices_are_told_once_and_doom(bench: Bench) -> None:
+    """Of other services' instances nothing is said."""
+    first, second = bench.cloud.launch(SPOT, 2, "t")
+    at_s, gone_s = Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0
+    bench.notices.told = [("i-other", at_s, gone_s), (bench.id_of(second), at_s, gone_s)]
+    assert bench.cloud.notices() == (Notice(second, SPOT, 10.0, 130.0),)
+    assert bench.cloud.notices() == ()
+    assert {i.number: i.doomed_s for i in bench.cloud.fleet().instances} == {first: None, second: 130.0}
+    assert bench.cloud.fleet().live() == {SPOT: 1}
+    bench.notices.told.append((bench.id_of(first), at_s, gone_s))
+    assert [n.number for n in bench.cloud.notices()] == [first]
+    bench.cloud.terminate(first)
+    bench.cloud.terminate(second)
+    assert bench.cloud.notices() == ()
+
+
+def test_what_aws_ended_is_gone(bench: Bench) -> None:
+    (number,) = bench.cloud.launch(SPOT, 1, "t")
+    bench.boot()
+    bench.place.server.client("ec2").terminate_instances(InstanceIds=bench.ids())
+    bench.pass_s()
+    assert bench.cloud.fleet().instances == ()
+    bench.cloud.terminate(number)
+
+
+def test_an_offer_that_may_not_be_bought_any_more_is_not_shown(bench: Bench) -> None:
+    bench.cloud.launch(OD, 1, "t")
+    bench.begin_again()
+    bench.cloud.offers = {T2: BURSTABLE}
+    assert bench.cloud.fleet().instances == ()
+
+
+def test_no_answer_for_a_minute_is_an_error(bench: Bench) -> None:
+    bench.cloud.launch(OD, 1, "t")
+    bench.time.t_s += OLDEST_S
+    assert len(bench.cloud.fleet().instances) == 1
+    bench.time.t_s += 1.0
+    with pytest.raises(CloudError, match="EC2 has not said"):
+        bench.cloud.fleet()
+
+
+def test_ghosts_are_forgotten_by_the_store(bench: Bench) -> None:
+    first, _ = bench.cloud.launch(OD, 2, "t")
+    ghost = bench.id_of(first)
+    bench.cloud.terminate(first)
+    bench.cloud.forget_ghosts()
+    assert bench.numbers.forgot == [{ghost}]
+    assert bench.cloud.number_of(ghost) is None
+    bench.cloud.terminate(first)
+
+
+def test_a_fleet_is_a_view_of_control_time(bench: Bench) -> None:
+    """Offers differ in what a resume takes."""
+    slow = offer("t2.medium", Market.BURSTABLE, 0.0464)
+    assert slow.resume is not None
+    (number,) = bench.cloud.launch(T2, 1, "t", standby=True)
+    bench.boot()
+    bench.pass_s(1000.0)
+    bench.cloud.resume(number)
+    (instance,) = bench.cloud.fleet().instances
+    assert instance.ready_s == instance.launched_s + slow.resume.mean_s
+    assert instance.launched_s == bench.time.now_s()

@@ -1,0 +1,138 @@
+"""Numbers sent to CloudWatch, and what happens when it does not take them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mark_infra.aws import cloudwatch
+from mark_infra.aws.cloudwatch import NAMESPACE, CloudWatchMetrics, data_of
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site
+
+from mark.control.views import Limits, ServiceView, SloView
+from mark.domain.bill import Bill
+from mark.domain.errors import CloudError
+from mark.domain.fleet import Instance, Phase
+from tests.infra.conftest import REGION, MotoServer
+from tests.infra.fault_proxy import Fault, fault_proxy
+
+SITE = Site("mark", REGION, "sqlite:state")
+NOW = datetime.now(UTC).replace(microsecond=0, second=0)
+ON_DEMAND, SPOT = "c5.large/on-demand", "c5.large/spot/us-east-1a"
+
+VIEW = ServiceView(
+    service="inception",
+    mode="acting",
+    at_unix_s=NOW.timestamp(),
+    at_s=600.0,
+    rps=12.5,
+    capacity_rps=40.0,
+    usd_per_hour=0.205,
+    instances=(
+        Instance(1, ON_DEMAND, Phase.READY, 0.0),
+        Instance(2, ON_DEMAND, Phase.PENDING, 0.0),
+        Instance(3, SPOT, Phase.STOPPED, 0.0),
+    ),
+    prices={ON_DEMAND: 0.085, SPOT: 0.035, "c5.xlarge/on-demand": 0.17},
+    plan=None,
+    forecast=None,
+    slo=SloView(600.0, 0.98, 0.991, 0.987, 0.4),
+    bill=Bill(on_demand=3.0, functions=0.25),
+    requests=1000,
+    limits=Limits(10, 5.0),
+    troubles=("one",),
+)
+
+
+def values(data: list[Any]) -> dict[tuple[str, ...], float]:
+    return {(d["MetricName"], *(x["Value"] for x in d["Dimensions"] if x["Name"] == "Offer")): d["Value"] for d in data}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until_s, look = time.monotonic() + 20.0, threading.Event()
+    while not condition():
+        assert time.monotonic() < until_s, "not in time"
+        look.wait(0.01)
+
+
+def test_a_view_in_numbers() -> None:
+    data = list(data_of(VIEW, "mark"))
+    assert values(data) == {
+        ("Attainment",): 98.7,
+        ("Load",): 12.5,
+        ("Capacity",): 40.0,
+        ("BillPerHour",): 0.205,
+        ("Bill",): 3.25,
+        ("Troubles",): 1,
+        ("Instances", ON_DEMAND): 2,
+        ("Instances", SPOT): 0,
+        ("Instances", "c5.xlarge/on-demand"): 0,
+    }
+    of = [{"Name": "Site", "Value": "mark"}, {"Name": "Service", "Value": "inception"}]
+    assert all(d["Dimensions"][:2] == of and d["Timestamp"] == NOW for d in data)
+    unknown = replace(VIEW, rps=None, slo=replace(VIEW.slo, recent=None))
+    assert not {("Attainment",), ("Load",)} & set(values(list(data_of(unknown, "mark"))))
+
+
+def test_they_arrive_in_batches(moto: MotoServer) -> None:
+    """More than one call may take; each once."""
+    moto.reset()
+    metrics = CloudWatchMetrics(Gate(SITE, options=moto.options), "mark")
+    for number in range(25):
+        metrics.put(replace(VIEW, service=f"service-{number}"))
+    metrics.flush()
+    metrics.flush()
+    assert metrics.counts == {"sent": 25 * 9}
+    found = moto.client("cloudwatch").get_metric_statistics(
+        Namespace=NAMESPACE,
+        MetricName="Instances",
+        Dimensions=[
+            {"Name": "Site", "Value": "mark"},
+            {"Name": "Service", "Value": "service-24"},
+            {"Name": "Offer", "Value": ON_DEMAND},
+        ],
+        StartTime=NOW - timedelta(minutes=5),
+        EndTime=NOW + timedelta(minutes=5),
+        Period=60,
+        Statistics=["Sum", "SampleCount"],
+    )
+    assert [(point["Sum"], point["SampleCount"]) for point in found["Datapoints"]] == [(2.0, 1.0)]
+
+
+def test_what_fails_waits_and_what_is_too_much_is_dropped(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloudwatch, "_MOST_WAITING", 20)
+    with fault_proxy(moto.url, share=1.0, faults=(Fault.UNAVAILABLE,)) as proxy:
+        metrics = CloudWatchMetrics(Gate(SITE, options=moto.options | {"endpoint_url": proxy.url}), "mark")
+        for _ in range(3):
+            metrics.put(VIEW)
+        with pytest.raises(CloudError):
+            metrics.flush()
+        proxy.share = 0.0
+        metrics.flush()
+    assert metrics.counts == {"dropped": 7, "failed": 1, "sent": 20}
+
+
+def test_the_thread_sends_goes_on_after_failures_and_sends_the_rest_at_its_end(moto: MotoServer) -> None:
+    """Whoever puts never waits."""
+    with fault_proxy(moto.url, share=0.0) as proxy:
+        proxy.script.extend([Fault.LOST, Fault.INTERNAL, Fault.UNAVAILABLE])
+        gate = Gate(SITE, options=moto.options | {"endpoint_url": proxy.url})
+        metrics = CloudWatchMetrics(gate, "mark", period_s=0.05)
+        metrics.start()
+        began_s = time.monotonic()
+        metrics.put(VIEW)
+        assert time.monotonic() - began_s < 0.5
+        wait_for(lambda: metrics.counts["failed"] == 1)
+        wait_for(lambda: metrics.counts["sent"] == 9)
+        metrics.close()
+        last = CloudWatchMetrics(gate, "mark", period_s=3600.0)
+        last.start()
+        last.put(VIEW)
+        last.close()
+        assert last.counts == {"sent": 9}

@@ -1,0 +1,138 @@
+"""A whole controller over moto: what it launches, what it leaves alone, and who takes over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from control_fakes import ON_DEMAND, deployment
+from mark_infra.aws.control import Charge, SiteControl, joined, open_control
+from mark_infra.aws.site import Site
+
+from mark.domain.load import Load
+from mark.domain.service import Deployment
+from mark.forecasting.registry import make_predictor
+from mark.planning.policies import make_policy
+from mark.planning.port import Policy
+from tests.infra.aws.bench import Place
+
+NOTHING = Load(0.0, 60.0, np.empty(0), np.empty(0))
+
+
+def charge() -> Charge:
+    def policy(within: Deployment) -> Policy:
+        return make_policy("greedy", within, NOTHING)
+
+    return Charge(deployment(ON_DEMAND), policy, lambda: make_predictor("seasonal-naive", 0, 60.0), NOTHING)
+
+
+@pytest.fixture
+def site(place: Place, tmp_path: Path) -> Site:
+    return replace(place.site(), store=f"sqlite:{tmp_path / 'state.db'}")
+
+
+Begin = Callable[..., SiteControl]
+
+
+@pytest.fixture
+def begin(place: Place, site: Site) -> Iterator[Begin]:
+    begun: list[SiteControl] = []
+
+    def one(**more: bool) -> SiteControl:
+        begun.append(SiteControl(site, [charge()], options=place.server.options, **more))
+        begun[-1].start()
+        return begun[-1]
+
+    yield one
+    for control in begun:
+        control.close()
+
+
+NOW = time.time()  # for the lease: however long a test takes, it lasts as long as the test says
+
+
+def step(control: SiteControl, later_s: float = 0.0) -> None:
+    control.step(NOW + later_s)
+    control.room.wait()
+
+
+def launches(control: SiteControl) -> int:
+    return sum(decision.verb == "launch" for decision in control.room.decisions("inception", None, 10))
+
+
+def test_the_first_fleet_is_launched_once_and_the_next_controller_finds_it(
+    place: Place, site: Site, begin: Begin
+) -> None:
+    """The second stands by until the first one's term is over; then it goes on, and launches nothing."""
+    first, second = begin(), begin()
+    step(first)
+    step(second)
+    assert len(place.instances(site)) == 1
+    assert [c.room.view("inception").mode for c in (first, second)] == ["acting", "standing by"]
+    assert launches(first) == 1
+    step(second, 16.0)  # as if the first one slept
+    view = second.room.view("inception")
+    assert (view.mode, view.troubles) == ("acting", ())
+    assert [i.offer for i in view.instances] == [ON_DEMAND.name]
+    assert [i.number for i in view.instances] == [i.number for i in first.room.view("inception").instances]
+    assert len(place.instances(site)) == 1
+    assert launches(second) == 1
+
+
+def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, site: Site, begin: Begin) -> None:
+    """Beside one that acts."""
+    dry = begin(dry_run=True)
+    step(dry)
+    assert place.instances(site) == {}
+    view = dry.room.view("inception")
+    assert (view.mode, [i.offer for i in view.instances]) == ("dry-run", [ON_DEMAND.name])
+    assert all(one.outcome.startswith("dry run: would be done") for one in dry.room.decisions("inception", None, 9))
+    assert launches(dry) == 1
+    acting = begin()
+    step(acting)
+    assert acting.room.view("inception").mode == "acting"
+    assert len(place.instances(site)) == 1
+
+
+def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site) -> None:
+    """It is asked again, at the next look."""
+    control = SiteControl(site, [charge()], options={**DEAD, "region_name": "us-east-1"})
+    try:
+        control.start()
+        step(control)
+        (trouble,) = control.room.view("inception").troubles
+        assert "EndpointConnectionError" in trouble or "Could not connect" in trouble
+    finally:
+        control.close()
+
+
+def test_a_store_that_does_not_answer_is_asked_until_somebody_gives_up(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clear line each time."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": DEAD["endpoint_url"], "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    said: list[str] = []
+    there = replace(site, store="dynamodb:mark-state")
+    waits = iter((False, True))
+    assert open_control(there, [charge()], dry_run=False, wait=lambda _: next(waits), tell=said.append) is None
+    assert len(said) == 2
+    assert all(line.startswith("cannot begin, and tries again in ") and "\n" not in line for line in said)
+
+
+def test_history_and_what_was_seen_since_are_one_load() -> None:
+    """Missing between the two."""
+    rates = np.array([1.0, 2.0])
+    load = joined(Load(-120.0, 60.0, rates, rates), Load(60.0, 60.0, rates * 3, rates * 4))
+    assert (load.start_s, load.end_s) == (-120.0, 180.0)
+    assert np.array_equal(load.mean_rps, [1.0, 2.0, np.nan, 3.0, 6.0], equal_nan=True)
+    assert joined(load, NOTHING) is load
+
+
+DEAD = {"endpoint_url": "http://127.0.0.1:9", "aws_access_key_id": "test", "aws_secret_access_key": "test"}

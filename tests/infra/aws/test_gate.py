@@ -1,0 +1,156 @@
+"""The gate to AWS: every failure becomes a CloudError by reaction, and none costs more time than there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
+from mark_infra.aws.gate import Gate, reaction
+from mark_infra.aws.site import Site
+
+from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from tests.infra.conftest import MotoServer
+from tests.infra.fault_proxy import Fault, fault_proxy
+
+SITE = Site("mark", "us-east-1", "sqlite:none")
+
+
+class Service:
+    """Stands for a method of a client: takes its time, then fails as told, or answers."""
+
+    def __init__(self, takes_s: float = 0.0, *errors: Exception) -> None:
+        self.t_s, self.takes_s, self.errors, self.calls = 0.0, takes_s, list(errors), 0
+
+    def monotonic(self) -> float:
+        return self.t_s
+
+    def __call__(self, **arguments: Any) -> dict[str, Any]:
+        self.calls += 1
+        self.t_s += self.takes_s
+        if self.errors:
+            raise self.errors.pop(0)
+        return arguments
+
+
+def refused(code: str, status: int = 400) -> ClientError:
+    said = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(said, "Anything")
+
+
+SILENCE = ReadTimeoutError(endpoint_url="http://x")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InsufficientInstanceCapacity", CapacityError),
+        ("InsufficientFreeAddressesInSubnet", CapacityError),
+        ("SpotMaxPriceTooLow", CapacityError),
+        ("Unsupported", CapacityError),
+        ("VcpuLimitExceeded", LimitError),
+        ("InstanceLimitExceeded", LimitError),
+        ("MaxSpotInstanceCountExceeded", LimitError),
+        ("ServiceQuotaExceededException", LimitError),
+        ("RequestLimitExceeded", ThrottledError),
+        ("Throttling", ThrottledError),
+        ("TooManyRequestsException", ThrottledError),
+        ("InvalidInstanceID.NotFound", NotFoundError),
+        ("InvalidLaunchTemplateId.NotFoundException", NotFoundError),
+        ("TargetGroupNotFound", NotFoundError),
+        ("ResourceNotFoundException", NotFoundError),
+        ("AWS.SimpleQueueService.NonExistentQueue", NotFoundError),
+        ("UnauthorizedOperation", DeniedError),
+        ("AccessDenied", DeniedError),
+        ("ExpiredToken", DeniedError),
+        ("IncorrectInstanceState", CloudError),
+        ("", CloudError),
+    ],
+)
+def test_codes_become_reactions(code: str, kind: type[CloudError]) -> None:
+    """Throttling is no limit, though it is called one."""
+    found = reaction(code, "why")
+    assert type(found) is kind
+    assert str(found) == f"{code}: why"
+    with pytest.raises(kind):
+        Gate(SITE).call(Service(0.0, refused(code)))
+
+
+def test_other_failures_of_the_sdk_are_cloud_errors() -> None:
+    gate = Gate(SITE)
+    with pytest.raises(CloudError, match="ReadTimeoutError"):
+        gate.call(Service(0.0, SILENCE))
+    with pytest.raises(DeniedError):
+        gate.call(Service(0.0, NoCredentialsError()))
+    assert gate.call(Service(), a=1) == {"a": 1}
+
+
+def test_a_fault_of_ours_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Gate(SITE).call(Service(0.0, ZeroDivisionError()))
+
+
+def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
+    """20 s of failing calls, then none until some time has come back; what answers costs nothing."""
+    hung = Service(9.0, *[SILENCE] * 4)
+    gate = Gate(SITE, monotonic=hung.monotonic)
+    for _ in range(3):
+        with pytest.raises(CloudError):
+            gate.call(hung)
+    with pytest.raises(ThrottledError, match="left alone"):
+        gate.call(hung)
+    assert (hung.calls, hung.t_s) == (3, 27.0)
+    hung.t_s += 60.0
+    with pytest.raises(CloudError, match="ReadTimeoutError"):
+        gate.call(hung)
+    hung.t_s += 60.0
+    for _ in range(10):
+        assert gate.call(hung) == {}
+
+
+@pytest.mark.parametrize("error", [refused("InternalError", 500), refused("Throttling"), SILENCE])
+def test_what_is_the_clouds_own_fault_uses_up_time(error: Exception) -> None:
+    slow = Service(25.0, error)
+    gate = Gate(SITE, monotonic=slow.monotonic)
+    with pytest.raises(CloudError):
+        gate.call(slow)
+    with pytest.raises(ThrottledError, match="left alone"):
+        gate.call(slow)
+
+
+def test_a_refusal_uses_up_nothing() -> None:
+    slow = Service(25.0, refused("InvalidInstanceID.NotFound"), refused("InsufficientInstanceCapacity"))
+    gate = Gate(SITE, monotonic=slow.monotonic)
+    for kind in (NotFoundError, CapacityError):
+        with pytest.raises(kind):
+            gate.call(slow)
+    assert gate.call(slow) == {}
+
+
+def test_calls_are_repeated_after_faults_and_lost_answers(moto: MotoServer) -> None:
+    """By the SDK, three times in all."""
+    with fault_proxy(moto.url, share=0.0) as proxy:
+        gate = Gate(SITE, options={**moto.options, "endpoint_url": proxy.url})
+        ec2 = gate.client("ec2")
+        assert gate.client("ec2") is ec2
+        for fault in (Fault.LOST, Fault.UNAVAILABLE, Fault.THROTTLED):
+            proxy.script.append(fault)
+            assert gate.call(ec2.describe_vpcs)["Vpcs"]
+        proxy.requests.clear()
+        proxy.script.extend([Fault.INTERNAL] * 3)
+        with pytest.raises(CloudError):
+            gate.call(ec2.describe_vpcs)
+        assert len(proxy.requests) == 3
+
+
+def test_a_client_that_cannot_be_made_is_a_cloud_error() -> None:
+    with pytest.raises(CloudError, match="ec2: "):
+        Gate(SITE, options={"endpoint_url": "no address"}).client("ec2")
+
+
+def test_pages_are_followed() -> None:
+    def method(NextToken: str = "0", **_: Any) -> dict[str, Any]:
+        page = int(NextToken)
+        return {"page": page, **({"NextToken": str(page + 1)} if page < 3 else {})}
+
+    assert [answer["page"] for answer in Gate(SITE).pages(method, MaxResults=1)] == [0, 1, 2, 3]

@@ -1,0 +1,135 @@
+"""The thread beside the controller, and the orphans it ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+
+import pytest
+from control_fakes import ON_DEMAND
+from mark_infra.aws.inventory import Machine, Snapshot
+from mark_infra.aws.keeper import FORGET_ROUNDS, Keeper
+from mark_infra.aws.orphans import GRACE_S, Reconciler, orphans
+from mark_infra.aws.readiness import AskedBouncers
+
+from mark.domain.errors import StoreError, ThrottledError
+from mark.domain.fleet import Phase
+from tests.infra.aws.bench import Bench, Place
+
+OD = ON_DEMAND.name
+
+
+@pytest.fixture
+def bench(place: Place) -> Bench:
+    place.market.left = {}
+    return Bench(place)
+
+
+def keeper(bench: Bench, *, leads: bool = True, offers: dict[str, list[str]] | None = None) -> Keeper:
+    reconciler = Reconciler(
+        bench.gate, bench.inventory, bench.site, offers or {"inception": list(bench.cloud.offers)},
+        monotonic=bench.time.unix_s,
+    )  # fmt: skip
+    return Keeper(bench.inventory, AskedBouncers(bench.site), [bench.cloud], reconciler, lambda: leads)
+
+
+def test_who_is_an_orphan() -> None:
+    """Another service's instances are not, as long as the site names it, whatever they are."""
+    mine, sold, other, gone = (
+        Machine(f"i-{n}", service, offer, "t", "running", 0.0)
+        for n, (service, offer) in enumerate([("a", "x"), ("a", "y"), ("b", "z"), ("c", "x")])
+    )
+    snapshot = Snapshot({"a": (mine, sold), "b": (other,), "c": (gone,)})
+    assert orphans(snapshot, {"a", "b"}, {"a": ["x"]}) == [sold, gone]
+    assert orphans(snapshot, {"a", "b", "c"}, {}) == []
+    by_hand = replace(gone, launch="")
+    assert orphans(Snapshot({"c": (by_hand,)}), {"a"}, {}) == []
+
+
+def test_orphans_end_after_a_grace(bench: Bench) -> None:
+    """Of a service that the site names no more."""
+    bench.cloud.launch(OD, 2, "t")
+    without = replace(bench.site, services={"other": bench.site.service("inception")})
+    reconciler = Reconciler(bench.gate, bench.inventory, without, {}, monotonic=bench.time.unix_s)
+    bench.pass_s()
+    assert reconciler.sweep() == []
+    bench.pass_s(GRACE_S - 1.0)
+    assert reconciler.sweep() == []
+    bench.pass_s(1.0)
+    assert len(reconciler.sweep()) == 2
+    assert bench.ids() == []
+    assert reconciler.sweep() == []
+
+
+def test_an_offer_that_is_no_longer_bought_is_replaced_in_peace(bench: Bench) -> None:
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    kept = keeper(bench, offers={"inception": ["c5.xlarge/on-demand"]})
+    kept.step()
+    assert len(bench.ids()) == 1
+    bench.pass_s(GRACE_S)
+    kept.step()
+    assert bench.ids() == []
+    assert number == 1
+
+
+def test_who_does_not_lead_only_looks(bench: Bench) -> None:
+    bench.cloud.launch(OD, 1, "t")
+    follower = keeper(bench, leads=False, offers={"inception": ["none"]})
+    bench.time.t_s += 2.0
+    follower.step()
+    bench.pass_s(GRACE_S)
+    bench.bouncers.serving.update(bench.ids())
+    follower.step()
+    assert bench.phases() == {1: Phase.PENDING}
+    leader = keeper(bench)
+    leader.step()
+    assert bench.phases() == {1: Phase.READY}
+
+
+def test_trouble_in_one_place_stops_nothing_else(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the cloud's nor a fault of ours."""
+    bench.cloud.launch(OD, 1, "t")
+    kept = keeper(bench)
+
+    class Broken:
+        service = "broken"
+
+        def upkeep(self) -> None:
+            raise ZeroDivisionError
+
+    class Throttled:
+        service = "throttled"
+
+        def upkeep(self) -> None:
+            raise ThrottledError("slow down")
+
+    kept._clouds = (Broken(), Throttled(), bench.cloud)  # type: ignore[assignment]
+    kept._ask = lambda: None  # type: ignore[method-assign]
+    bench.bouncers.serving.update(bench.ids())
+    bench.time.t_s += 2.0
+    with caplog.at_level(logging.WARNING):
+        kept.step()
+    assert bench.phases() == {1: Phase.READY}
+    assert [record.getMessage() for record in caplog.records] == ["broken", "throttled: slow down"]
+
+
+def test_ghosts_are_forgotten_every_hour(bench: Bench) -> None:
+    kept = keeper(bench)
+    kept.step()
+    assert bench.numbers.forgot == []
+    kept._rounds = FORGET_ROUNDS - 1
+    bench.numbers.error = StoreError("locked")
+    kept.step()
+    assert bench.numbers.forgot == [set()]
+
+
+def test_the_thread_begins_after_the_first_round_and_ends(bench: Bench) -> None:
+    before = threading.active_count()
+    kept = keeper(bench)
+    kept.start()
+    assert bench.inventory.snapshot() is bench.inventory.snapshot()
+    kept.close()
+    kept.close()
+    assert threading.active_count() == before
+    keeper(bench).close()

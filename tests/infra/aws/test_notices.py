@@ -1,0 +1,328 @@
+"""Events from EventBridge's queue: nothing lost, nothing twice, and what is no event harms nobody."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import pytest
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.notices import KEPT_S, VISIBILITY_S, Event, Interruption, Notices, NotOurs, parse
+from mark_infra.aws.site import Site
+
+from mark.domain.errors import CloudError
+from tests.infra.conftest import ACCOUNT, REGION, MotoServer
+from tests.infra.fault_proxy import Fault, fault_proxy
+
+NOW_UNIX_S = 1_800_000_000.0
+WARNING, REBALANCE, CHANGE = (
+    "EC2 Spot Instance Interruption Warning",
+    "EC2 Instance Rebalance Recommendation",
+    "EC2 Instance State-change Notification",
+)
+
+
+def event(kind: str, instance: str, at_unix_s: float = NOW_UNIX_S, **detail: object) -> dict[str, Any]:
+    """As EventBridge writes it."""
+    return {
+        "version": "0",
+        "id": f"{kind}-{instance}-{at_unix_s}",
+        "detail-type": kind,
+        "source": "aws.ec2",
+        "account": ACCOUNT,
+        "time": datetime.fromtimestamp(at_unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": REGION,
+        "resources": [f"arn:aws:ec2:us-east-1a:instance/{instance}"],
+        "detail": {"instance-id": instance, **detail},
+    }
+
+
+def changed(instance: str, state: str, at_unix_s: float = NOW_UNIX_S) -> dict[str, Any]:
+    return event(CHANGE, instance, at_unix_s, state=state)
+
+
+@pytest.fixture
+def site(moto: MotoServer) -> Site:
+    moto.reset()
+    url = moto.client("sqs").create_queue(QueueName="events")["QueueUrl"]
+    return Site("mark", REGION, "sqlite:state", queue_url=url)
+
+
+@pytest.fixture
+def notices(moto: MotoServer, site: Site) -> Notices:
+    return listener(moto, site)
+
+
+def listener(moto: MotoServer, site: Site, now_unix_s: Callable[[], float] = lambda: NOW_UNIX_S) -> Notices:
+    """One whose time passes with its polls: each deletes what was taken by the one before."""
+    ticks = count(step=VISIBILITY_S)
+    return Notices(Gate(site, options=moto.options), site, now_unix_s=now_unix_s, monotonic=lambda: float(next(ticks)))
+
+
+def send(moto: MotoServer, site: Site, *bodies: object) -> None:
+    sqs = moto.client("sqs")
+    texts = [body if isinstance(body, str) else json.dumps(body) for body in bodies]
+    for first in range(0, len(texts), 10):
+        entries = [{"Id": str(i), "MessageBody": text} for i, text in enumerate(texts[first : first + 10])]
+        assert not sqs.send_message_batch(QueueUrl=site.queue_url, Entries=entries).get("Failed")
+
+
+def left(moto: MotoServer, site: Site) -> int:
+    """Messages that are still in the queue, also those that somebody has and did not delete."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = moto.client("sqs").get_queue_attributes(QueueUrl=site.queue_url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def drained(notices: Notices) -> None:
+    while notices.poll(0):
+        pass
+
+
+def wait_for(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    until_s = time.monotonic() + within_s
+    look = threading.Event()
+    while not condition():
+        assert time.monotonic() < until_s, "not in time"
+        look.wait(0.01)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (event(WARNING, "i-1", **{"instance-action": "terminate"}), Event("i-1", "interrupted", NOW_UNIX_S)),
+        (event(WARNING, "i-1", **{"instance-action": "hibernate"}), Event("i-1", "interrupted", NOW_UNIX_S, True)),
+        (event(REBALANCE, "i-2"), Event("i-2", "rebalance", NOW_UNIX_S)),
+        (changed("i-3", "shutting-down"), Event("i-3", "shutting-down", NOW_UNIX_S)),
+        (changed("i-3", "running") | {"time": "2027-01-15T08:00:00.250Z"}, Event("i-3", "running", NOW_UNIX_S + 0.25)),
+    ],
+)
+def test_events_are_read(told: dict[str, Any], expected: Event) -> None:
+    assert parse(json.dumps(told), REGION) == expected
+
+
+GOOD = changed("i-1", "running")
+MALFORMED = [
+    *("", "{", "null", "[]", "7", '"text"', "[" * 100_000, json.dumps(GOOD["detail"])),
+    *({k: v for k, v in GOOD.items() if k != key} for key in ("source", "detail-type", "time", "region", "detail")),
+    *(GOOD | {"detail": bad} for bad in (None, [], "i-1", {}, {"instance-id": "i-1"}, {"state": "running"})),
+    *(GOOD | {"time": bad} for bad in (None, 7, "yesterday", "2027-01-15T08:00:00", "")),
+    *(GOOD | {"source": bad} for bad in ("aws.autoscaling", None, ["aws.ec2"])),
+    *(GOOD | {"region": bad} for bad in ("eu-west-1", None)),
+    *(GOOD | {"detail-type": bad} for bad in ("EC2 Capacity Reservation Underutilized", None, ["x"])),
+    *(changed("i-1", "running") | {"detail": {"instance-id": bad, "state": "running"}} for bad in (7, None, "x", [])),
+    *(changed("i-1", "running") | {"detail": {"instance-id": "i-1", "state": bad}} for bad in (7, None, "on", [])),
+]
+
+
+@pytest.mark.parametrize("body", MALFORMED, ids=range(len(MALFORMED)))
+def test_what_is_no_event_of_ours_is_refused_in_a_line(body: object) -> None:
+    with pytest.raises(NotOurs) as caught:
+        parse(body if isinstance(body, str) else json.dumps(body), REGION)
+    assert len(str(caught.value)) < 300
+
+
+def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, notices: Notices) -> None:
+    """Malformed ones are counted and deleted; what lies between them is taken."""
+    bodies = [body for body in MALFORMED if body != ""]  # SQS takes no empty message
+    for body in bodies:
+        send(moto, site, body)
+    send(moto, site, GOOD)
+    drained(notices)
+    assert notices.counts == {"not-ours": len(bodies), "running": 1}
+    assert left(moto, site) == 0
+
+
+def test_a_warning_is_told_to_everybody_with_its_end(moto: MotoServer, site: Site, notices: Notices) -> None:
+    """The queue belongs to all services: who asks takes nothing away from the others."""
+    send(
+        moto,
+        site,
+        event(WARNING, "i-1", NOW_UNIX_S - 5.0, **{"instance-action": "terminate"}),
+        event(WARNING, "i-2", NOW_UNIX_S - 9.0, **{"instance-action": "hibernate"}),
+        event(REBALANCE, "i-3"),
+    )
+    drained(notices)
+    for _ in range(2):
+        assert sorted(notices.interruptions()) == [
+            Interruption("i-1", NOW_UNIX_S - 5.0, NOW_UNIX_S + 115.0),
+            Interruption("i-2", NOW_UNIX_S - 9.0, NOW_UNIX_S - 9.0),
+        ]
+    assert notices.changes() == []
+
+
+def test_where_control_time_is_compressed_the_end_is_nearer(moto: MotoServer, site: Site) -> None:
+    notices = listener(moto, replace(site, time_scale=12.0))
+    send(moto, site, event(WARNING, "i-1", **{"instance-action": "terminate"}))
+    drained(notices)
+    assert notices.interruptions() == [Interruption("i-1", NOW_UNIX_S, NOW_UNIX_S + 10.0)]
+
+
+def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site) -> None:
+    """Also when an old message comes late: nothing piles up."""
+    now_unix_s = NOW_UNIX_S
+    notices = listener(moto, site, lambda: now_unix_s)
+    warning = event(WARNING, "i-1", **{"instance-action": "terminate"})
+    send(moto, site, warning)
+    drained(notices)
+    now_unix_s += 120.0 + KEPT_S
+    drained(notices)
+    assert len(notices.interruptions()) == 1
+    now_unix_s += 1.0
+    for _ in range(2):
+        drained(notices)
+        assert notices.interruptions() == []
+        send(moto, site, warning)
+
+
+def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site, notices: Notices) -> None:
+    """Changes keep their own times; what is known is not told again; each reader goes on where it stopped."""
+    ended, began = changed("i-1", "terminated", NOW_UNIX_S + 60.0), changed("i-1", "running", NOW_UNIX_S)
+    warning = event(WARNING, "i-1", **{"instance-action": "terminate"})
+    for message in (ended, warning, began, ended, warning, began):
+        send(moto, site, message)
+        drained(notices)
+    changes = notices.changes()
+    assert [(c.number, c.state, c.at_unix_s) for c in changes] == [
+        (1, "terminated", NOW_UNIX_S + 60.0),
+        (2, "running", NOW_UNIX_S),
+    ]
+    assert len(notices.interruptions()) == 1
+    assert notices.counts["again"] == 3
+    assert [c.number for c in notices.changes(after=1)] == [2]
+    assert notices.changes(after=2) == notices.changes(after=7) == []
+    send(moto, site, changed("i-1", "running", NOW_UNIX_S + 300.0))
+    drained(notices)
+    assert [c.number for c in notices.changes(after=2)] == [3], "started again later"
+
+
+def test_from_a_rule_of_eventbridge(moto: MotoServer, site: Site, notices: Notices) -> None:
+    """The way that Terraform builds: rule, target, queue."""
+    events = moto.client("events")
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:events"
+    events.put_rule(Name="instances", EventPattern=json.dumps({"source": ["aws.ec2"]}))
+    events.put_targets(Rule="instances", Targets=[{"Id": "queue", "Arn": arn}])
+    detail = json.dumps({"instance-id": "i-1", "state": "running"})
+    events.put_events(Entries=[{"Source": "aws.ec2", "DetailType": CHANGE, "Detail": detail}])
+    drained(notices)
+    (change,) = notices.changes()
+    assert (change.instance_id, change.state) == ("i-1", "running")
+
+
+def test_what_a_killed_controller_took_comes_to_the_next_one(moto: MotoServer, site: Site) -> None:
+    """Nothing is deleted while readers may not have acted on it."""
+    send(moto, site, GOOD)
+    killed = Notices(Gate(site, options=moto.options), site, visibility_s=1)
+    assert killed.poll(0) == 1
+    assert left(moto, site) == 1
+    following = Notices(Gate(site, options=moto.options), site, visibility_s=1)
+    wait_for(lambda: following.poll(1) == 1)
+    assert len(following.changes()) == 1
+    wait_for(lambda: following.poll(0) == 0 and left(moto, site) == 0)
+    assert len(following.changes()) == 1
+
+
+def test_a_deletion_that_fails_is_made_later(moto: MotoServer, site: Site) -> None:
+    send(moto, site, GOOD)
+    with fault_proxy(moto.url, share=0.0) as proxy:
+        notices = Notices(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=0)
+        proxy.script.extend([None, *[Fault.UNAVAILABLE] * 3])
+        with pytest.raises(CloudError):
+            notices.poll(0)
+        assert left(moto, site) == 1
+        wait_for(lambda: notices.poll(0) == 0 and left(moto, site) == 0)
+    assert len(notices.changes()) == 1
+
+
+def test_who_does_not_lead_takes_nothing_from_who_does(moto: MotoServer, site: Site) -> None:
+    leads = threading.Event()
+    notices = Notices(Gate(site, options=moto.options), site, leads=leads.is_set)
+    notices.start()
+    try:
+        send(moto, site, GOOD)
+        follower_s = time.monotonic() + 0.3
+        wait_for(lambda: time.monotonic() > follower_s)
+        assert notices.silent_s() is None
+        leads.set()
+        wait_for(lambda: len(notices.changes()) == 1)
+    finally:
+        notices.close()
+
+
+def test_throttling_silence_and_a_lost_answer_cost_time_and_no_event(moto: MotoServer, site: Site) -> None:
+    """The message whose answer was lost is one that SQS holds back for a while."""
+    send(moto, site, GOOD)
+    with fault_proxy(moto.url, share=0.0) as proxy:
+        notices = Notices(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=1)
+        proxy.script.extend([Fault.LOST, Fault.THROTTLED, Fault.SILENT])
+        began_s = time.monotonic()
+        with pytest.raises(CloudError):
+            notices.poll(0)
+        assert time.monotonic() - began_s < 15.0
+        wait_for(lambda: notices.poll(1) == 1)
+        wait_for(lambda: notices.poll(0) == 0 and left(moto, site) == 0)
+    assert len(notices.changes()) == 1
+
+
+def test_an_unreachable_queue_ends_nothing(moto: MotoServer, site: Site) -> None:
+    """The thread goes on, says for how long it heard nothing, and is ended at once."""
+    gone = Gate(site, options=moto.options | {"endpoint_url": "http://127.0.0.1:1"})
+    notices = Notices(gone, site)
+    notices.start()
+    wait_for(lambda: notices.counts["failed"] > 0)
+    assert notices.silent_s() is None
+    assert notices.interruptions() == []
+    notices.close()
+
+
+def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site, notices: Notices) -> None:
+    notices.start()
+    try:
+        wait_for(lambda: notices.silent_s() is not None, 10.0)
+        began_s = time.monotonic()
+        send(moto, site, event(WARNING, "i-1", **{"instance-action": "terminate"}))
+        wait_for(lambda: len(notices.interruptions()) == 1)
+        assert time.monotonic() - began_s < 2.0
+    finally:
+        notices.close()
+
+
+def test_with_a_tenth_of_all_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoServer, site: Site) -> None:
+    """Errors and lost answers, on receiving and deleting alike; readers never wait."""
+    lots = 45
+    quick = (Fault.INTERNAL, Fault.UNAVAILABLE, Fault.LOST)  # the SDK slows down for minutes when it is throttled
+    with fault_proxy(moto.url, seed=7, share=0.1, faults=quick) as proxy:
+        gate = Gate(site, options=moto.options | {"endpoint_url": proxy.url})
+        notices = Notices(gate, site, visibility_s=2, now_unix_s=lambda: NOW_UNIX_S)
+        longest_s = 0.0
+
+        def told() -> int:
+            nonlocal longest_s
+            began_s = time.monotonic()
+            count = len(notices.interruptions()) + len(notices.changes())
+            longest_s = max(longest_s, time.monotonic() - began_s)
+            return count
+
+        notices.start()
+        try:
+            for lot in range(lots):
+                warning = event(WARNING, f"i-{lot}", NOW_UNIX_S, **{"instance-action": "terminate"})
+                send(moto, site, *(changed(f"i-{lot}", state, NOW_UNIX_S) for state in ("running", "pending")), warning)
+                wait_for(lambda lot=lot: told() >= 3 * (lot + 1))  # type: ignore[misc]
+        finally:
+            notices.close()
+        proxy.share = 0.0
+        wait_for(lambda: notices.poll(1) == 0 and left(moto, site) == 0)  # what came twice, too, is deleted
+        assert len(proxy.requests) >= 70
+        assert sum(proxy.counts()[fault] for fault in quick) >= 4
+    changes = notices.changes()
+    assert sorted(c.instance_id for c in changes) == sorted([f"i-{lot}" for lot in range(lots)] * 2)
+    assert [c.number for c in changes] == list(range(1, 2 * lots + 1))
+    assert len(notices.interruptions()) == lots
+    assert longest_s < 0.5

@@ -1,0 +1,164 @@
+"""Bouncers as they are asked: real HTTP servers on loopback addresses, one port for all, as on a testbed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from mark_infra.aws.inventory import Machine
+from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.site import Site
+
+from mark.domain.errors import BadInput
+from tests.infra.aws.bench import Time
+
+KEY = "0123456789abcdef"
+BUSY = 'mark_queued_requests{model="m",version="1"} 0.0\nmark_running_requests{model="m",version="1"} 2.0\n'
+QUIET = "# HELP mark_queued_requests that wait\nmark_queued_requests 0.0\nmark_running_requests 0.0\n"
+
+
+class Bouncer:
+    def __init__(self) -> None:
+        self.ready, self.metrics, self.silent = True, QUIET, threading.Event()
+        self.silent.set()
+        self.asked: list[tuple[str, str | None]] = []
+
+
+@contextmanager
+def listening(address: str, port: int = 0) -> Iterator[tuple[Bouncer, int]]:
+    bouncer = Bouncer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            bouncer.asked.append((self.path, self.headers.get("authorization")))
+            bouncer.silent.wait(10.0)
+            ready = self.path == "/v2/health/ready"
+            body = b"" if ready else bouncer.metrics.encode()
+            self.send_response(200 if bouncer.ready or not ready else 503)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer((address, port), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield bouncer, server.server_address[1]
+    finally:
+        bouncer.silent.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[Bouncer, Bouncer, int]]:
+    """On 127.0.0.2 and 127.0.0.3."""
+    with ExitStack() as stack:
+        first, port = stack.enter_context(listening("127.0.0.2"))
+        second, _ = stack.enter_context(listening("127.0.0.3", port))
+        yield first, second, port
+
+
+def asking(port: int, time: Time, key_file: Path | None = None) -> AskedBouncers:
+    site = Site("mark", "us-east-1", "sqlite:none", bouncer_port=port, key_file=key_file)
+    return AskedBouncers(site, unix_s=time.unix_s)
+
+
+def machine(n: int, *, state: str = "running", ready_s: float | None = None, drained_s: float | None = None) -> Machine:
+    return Machine(
+        f"i-{n}", "inception", "c5.large/on-demand", "t", state, 0.0, f"127.0.0.{n}",
+        ready_unix_s=ready_s, draining_unix_s=drained_s,
+    )  # fmt: skip
+
+
+def test_who_boots_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bouncer, int]) -> None:
+    first, second, port = two
+    second.ready = False
+    bouncers = asking(port, Time())
+    nobody = machine(4)
+    bouncers.poll([machine(2), machine(3), nobody, machine(5, state="pending"), machine(6, state="stopped")])
+    assert [bouncers.ready(machine(n)) for n in range(2, 7)] == [True, False, False, False, False]
+    assert first.asked == [("/v2/health/ready", None)]
+    second.ready = True
+    bouncers.poll([machine(2, ready_s=1.0), machine(3)])
+    assert bouncers.ready(machine(3))
+    assert len(first.asked) == 1, "who is ready is not asked again"
+
+
+def test_a_drained_bouncer_is_idle_when_it_has_finished_and_waited_a_little(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """The balancer may send it something a little later."""
+    first, _, port = two
+    time = Time()
+    drained = machine(2, ready_s=1.0, drained_s=time.t_s)
+    bouncers = asking(port, time)
+
+    def idle_after(seconds: float) -> bool:
+        time.t_s += seconds
+        bouncers.poll([drained])
+        return bouncers.idle(drained)
+
+    first.metrics = BUSY
+    assert not idle_after(1.0)
+    first.metrics = QUIET
+    assert not idle_after(3.0)
+    assert idle_after(2.0)
+    first.metrics = BUSY
+    assert not idle_after(1.0)
+
+
+def test_a_drained_bouncer_that_is_gone_is_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
+    time = Time()
+    bouncers = asking(two[2], time)
+    drained = machine(9, ready_s=1.0, drained_s=time.t_s)
+    time.t_s += 6.0
+    bouncers.poll([drained])
+    assert bouncers.idle(drained)
+
+
+@pytest.mark.parametrize("page", ["", "mark_queued_requests many", "<html>"])
+def test_a_page_that_does_not_say_is_no_proof(two: tuple[Bouncer, Bouncer, int], page: str) -> None:
+    """And keeps nobody else from being heard."""
+    first, _, port = two
+    first.metrics = page
+    time = Time()
+    bouncers = asking(port, time)
+    drained = [machine(n, ready_s=1.0, drained_s=time.t_s) for n in (2, 3)]
+    time.t_s += 6.0
+    bouncers.poll(drained)
+    assert [bouncers.idle(one) for one in drained] == [False, True]
+
+
+def test_a_silent_bouncer_holds_nobody_up(two: tuple[Bouncer, Bouncer, int]) -> None:
+    first, _, port = two
+    first.silent.clear()
+    bouncers = asking(port, Time())
+    bouncers.poll([machine(2), machine(3)])
+    assert not bouncers.ready(machine(2))
+    assert bouncers.ready(machine(3))
+
+
+def test_a_key_that_may_read_metrics_is_shown(two: tuple[Bouncer, Bouncer, int], tmp_path: Path) -> None:
+    first, _, port = two
+    keys = tmp_path / "keys"
+    keys.write_text(f"ada:fedcba9876543210\ncontroller:{KEY}:metrics\n")
+    bouncers = asking(port, Time(), keys)
+    bouncers.poll([machine(2, drained_s=1.0)])
+    assert first.asked == [("/metrics", f"Bearer {KEY}")]
+    keys.write_text("ada:fedcba9876543210\n")
+    with pytest.raises(BadInput, match="no key in it may read metrics"):
+        asking(port, Time(), keys)
+
+
+def test_nobody_to_ask() -> None:
+    bouncers = asking(9, Time())
+    bouncers.poll([])
+    assert not bouncers.ready(machine(2))
+    assert not bouncers.idle(machine(2))

@@ -1,0 +1,125 @@
+"""The site file: read strictly, written so that it reads the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mark_infra.aws.site import Site, SiteService, dump_site, load_site
+
+from mark.domain.errors import BadInput
+
+FULL = """
+[site]
+name = "mark"
+region = "us-east-1"
+store = "sqlite:state/mark.sqlite"
+queue_url = "https://sqs.us-east-1.amazonaws.com/123456789012/mark"
+bouncer_port = 8081
+key_file = "mark.key"
+time_scale = 12.5
+[services.inception]
+launch_template = "lt-1"
+subnets = { "us-east-1a" = "subnet-1", "us-east-1b" = "subnet-2" }
+target_groups = ["arn:1", "arn:2"]
+function = "mark-inception-overflow"
+gateway = "http://127.0.0.1:9000"
+[services."opennmt.ende"]
+launch_template = "lt-2"
+subnets = { "us-east-1a" = "subnet-1" }
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mark-site.toml"
+    path.write_text(text)
+    return path
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    """Paths are relative to the file, whatever the current folder."""
+    site = load_site(written(tmp_path, FULL))
+    assert site == Site(
+        "mark",
+        "us-east-1",
+        f"sqlite:{tmp_path}/state/mark.sqlite",
+        "https://sqs.us-east-1.amazonaws.com/123456789012/mark",
+        8081,
+        tmp_path / "mark.key",
+        12.5,
+        {
+            "inception": SiteService(
+                "lt-1",
+                {"us-east-1a": "subnet-1", "us-east-1b": "subnet-2"},
+                ("arn:1", "arn:2"),
+                "mark-inception-overflow",
+                "http://127.0.0.1:9000",
+            ),
+            "opennmt.ende": SiteService("lt-2", {"us-east-1a": "subnet-1"}),
+        },
+    )
+    assert list(site.service("inception").subnets) == ["us-east-1a", "us-east-1b"]
+    with pytest.raises(BadInput, match=r"services\.other"):
+        site.service("other")
+
+
+def test_what_may_be_left_out(tmp_path: Path) -> None:
+    site = load_site(written(tmp_path, '[site]\nname = "m"\nregion = "eu-west-1"\nstore = "dynamodb:mark-state"\n'))
+    assert site == Site("m", "eu-west-1", "dynamodb:mark-state")
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+
+
+@given(
+    zones=st.dictionaries(TEXT, TEXT, min_size=1),
+    groups=st.lists(TEXT, unique=True),
+    function=TEXT,
+    scale=st.floats(1e-3, 1e3),
+)
+def test_what_is_written_reads_the_same(
+    tmp_path_factory: pytest.TempPathFactory, zones: dict[str, str], groups: list[str], function: str, scale: float
+) -> None:
+    """Whatever characters are in it."""
+    path = tmp_path_factory.getbasetemp() / "mark-site.toml"
+    service = SiteService("lt-1", zones, tuple(groups), function, function)
+    site = Site(
+        "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service}
+    )
+    path.write_bytes(dump_site(site).encode())
+    assert load_site(path) == site
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "mark"', "", r"\[site\] name: is missing"),
+        ('name = "mark"', 'name = "a b"', r"\[site\] name: must be letters.*a b"),
+        ('name = "mark"', 'name = "mark"\ncolour = 3', r"\[site\] colour: unknown key: 3"),
+        ('region = "us-east-1"', "region = 1", r"\[site\] region: must be a text: 1"),
+        ('"sqlite:state/mark.sqlite"', '"sqlite:"', r"\[site\] store: must be dynamodb:TABLE or sqlite:PATH"),
+        ('"sqlite:state/mark.sqlite"', '"postgres:x"', r"\[site\] store: must be"),
+        ("8081", "0", r"\[site\] bouncer_port: must be a port: 0"),
+        ("8081", "true", r"\[site\] bouncer_port: must be a port: True"),
+        ("12.5", "nan", r"\[site\] time_scale: must be a number above zero: nan"),
+        ("12.5", "0", r"\[site\] time_scale: must be a number above zero: 0"),
+        ("[site]", "[sight]", r"\[sight\]: unknown key"),
+        ('launch_template = "lt-1"', "", r"\[services.inception\] launch_template: is missing"),
+        ('"us-east-1a" = "subnet-1", "us-east-1b" = "subnet-2"', "", r"subnets: names no subnet"),
+        ('"us-east-1b" = "subnet-2"', '"us-east-1b" = 2', r"\[services.inception.subnets\] us-east-1b: must be a text"),
+        ('["arn:1", "arn:2"]', '"arn:1"', r"target_groups: must be a list of ARNs"),
+        ('["arn:1", "arn:2"]', '["arn:1", "arn:1"]', r"target_groups: names a target group twice"),
+        ("[services.inception]", '[services."in ception"]', r"\[services\]: is no service name: in ception"),
+        ("[services.inception]", "[services]", r"\[services\.launch_template\]: must be a section|must be a section"),
+        ("[site]", "[site", r"is no TOML"),
+    ],
+)
+def test_whatever_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in FULL
+    path = written(tmp_path, FULL.replace(old, new, 1))
+    with pytest.raises(BadInput, match=message) as caught:
+        load_site(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,93 @@
+"""The end of a site, against moto."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site
+from mark_infra.aws.teardown import caller, end_instances, leftovers
+
+from mark.domain.errors import CloudError
+from tests.infra.conftest import ACCOUNT, REGION, MotoServer
+
+
+@pytest.fixture
+def gate(moto: MotoServer) -> Gate:
+    moto.reset()
+    return Gate(Site("mark", REGION, "dynamodb:mark-state"), options=moto.options)
+
+
+def launch(moto: MotoServer, **tags: str) -> str:
+    ec2 = moto.client("ec2")
+    described = [{"Key": key.replace("_", ":"), "Value": value} for key, value in tags.items()]
+    answer = ec2.run_instances(
+        ImageId="ami-1",
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="c5.large",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": described}],
+    )
+    return str(answer["Instances"][0]["InstanceId"])
+
+
+def states(moto: MotoServer) -> dict[str, str]:
+    found: Any = moto.client("ec2").describe_instances()["Reservations"]
+    return {i["InstanceId"]: i["State"]["Name"] for r in found for i in r["Instances"]}
+
+
+def test_a_site_ends_with_its_controller_first(gate: Gate, moto: MotoServer) -> None:
+    fleet = [launch(moto, mark_site="mark", mark_service="a") for _ in range(3)]
+    moto.client("ec2").stop_instances(InstanceIds=fleet[:1])  # a standby
+    controller = launch(moto, mark_controller="mark")
+    other = launch(moto, mark_site="other")
+    seen: list[dict[str, str]] = []
+    assert end_instances(gate, "mark", "no-such-group", pause=lambda _: seen.append(states(moto))) == 4
+    assert seen[0][controller] == "terminated"
+    assert seen[0][fleet[1]] == "running"  # not before the controller, which would launch another
+    assert {states(moto)[id] for id in (*fleet, controller)} == {"terminated"}
+    assert states(moto)[other] == "running"
+    assert end_instances(gate, "mark", None, pause=lambda _: None) == 0
+
+
+def test_the_controllers_group_launches_no_other(gate: Gate, moto: MotoServer) -> None:
+    ec2, autoscaling = moto.client("ec2"), moto.client("autoscaling")
+    ec2.create_launch_template(
+        LaunchTemplateName="controller", LaunchTemplateData={"ImageId": "ami-1", "InstanceType": "t3.small"}
+    )
+    autoscaling.create_auto_scaling_group(
+        AutoScalingGroupName="mark-controller",
+        MinSize=1,
+        MaxSize=1,
+        AvailabilityZones=[f"{REGION}a"],
+        LaunchTemplate={"LaunchTemplateName": "controller"},
+        Tags=[{"Key": "mark:controller", "Value": "mark", "PropagateAtLaunch": True}],
+    )
+    end_instances(gate, "mark", "mark-controller", pause=lambda _: None)
+    (group,) = autoscaling.describe_auto_scaling_groups()["AutoScalingGroups"]
+    assert (group["MinSize"], group["MaxSize"], group["DesiredCapacity"]) == (0, 0, 0)
+    assert "running" not in states(moto).values()
+
+
+def test_what_does_not_end_is_named(gate: Gate, moto: MotoServer) -> None:
+    id = launch(moto, mark_site="mark")
+    times = iter((0.0, 700.0))
+    moto.client("ec2").modify_instance_attribute(InstanceId=id, DisableApiTermination={"Value": True})
+    with pytest.raises(CloudError, match=r"terminat|still there"):
+        end_instances(gate, "mark", None, pause=lambda _: None, monotonic=lambda: next(times))
+
+
+def test_what_is_left_is_listed(gate: Gate, moto: MotoServer) -> None:
+    assert leftovers(gate, "mark") == []
+    id = launch(moto, mark_site="mark")
+    tags = [{"Key": "mark:site", "Value": "mark"}]
+    specification = [{"ResourceType": "volume", "Tags": tags}]
+    ec2 = moto.client("ec2")
+    volume = ec2.create_volume(AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=specification)["VolumeId"]
+    assert leftovers(gate, "mark") == sorted((id, volume))
+    assert leftovers(gate, "other") == []
+
+
+def test_who_asks(gate: Gate) -> None:
+    assert caller(gate) == ACCOUNT

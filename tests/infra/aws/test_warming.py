@@ -1,0 +1,205 @@
+"""Warming a function: as many environments as asked for, without anybody waiting, and what became of it is known."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from mark_infra.aws.warming import HOLD_MS, LambdaWarming
+
+from tests.infra.lambda_endpoint import Endpoint, Failure, endpoint
+from tests.serving.test_functions import LambdaWorld
+
+KEEP_ALIVE_S = 300.0
+
+
+class At:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.time_s = 1000.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+
+class Environments:
+    """A function: an invocation has an environment for itself until it ends, a new one where all are busy."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most = most
+        self.busy = self.count = self.invocations = 0
+        self.held = threading.Event()  # set: nobody waits
+        self.held.set()
+        self._lock = threading.Lock()
+        self._wanted = 0
+        self._all = threading.Condition(self._lock)
+
+    def together(self, count: int) -> None:
+        """The next invocations end when so many of them run at once: the hold, without a clock."""
+        self._wanted = count
+
+    def __call__(self, payload: bytes) -> bytes:
+        assert json.loads(payload) == {"warm": True, "hold_ms": HOLD_MS}
+        with self._all:
+            self.invocations += 1
+            self.busy += 1
+            cold = self.busy > self.count
+            self.count = max(self.count, self.busy)
+            self._all.notify_all()
+            assert self._all.wait_for(lambda: self.busy >= self._wanted, 10.0)
+            self._wanted = 0
+        self.held.wait(10.0)
+        with self._lock:
+            self.busy -= 1
+        return json.dumps({"cold": cold, "load_s": 1.0, "billed_ms": 1200 if cold else 201}).encode()
+
+
+@pytest.fixture
+def environments() -> Environments:
+    return Environments()
+
+
+@pytest.fixture
+def there(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    with endpoint(overflow=environments) as made:
+        LambdaWorld(made.url, monkeypatch)
+        yield made
+
+
+@pytest.fixture
+def clock() -> At:
+    return At()
+
+
+@pytest.fixture
+def warming(there: Endpoint, clock: At) -> Iterator[LambdaWarming]:
+    made = LambdaWarming("overflow", KEEP_ALIVE_S, clock)
+    yield made
+    made.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until_s, look = time.monotonic() + 10.0, threading.Event()
+    while not condition():
+        assert time.monotonic() < until_s, "not in time"
+        look.wait(0.005)
+
+
+def ended(warming: LambdaWarming, pings: int) -> None:
+    """Wait until so many pings have ended."""
+    wait_for(lambda: warming.counts.total() == pings)
+
+
+def test_as_many_environments_as_asked_for_at_once(
+    warming: LambdaWarming, environments: Environments, clock: At
+) -> None:
+    environments.together(12)
+    assert warming.warm(12) == 12
+    ended(warming, 12)
+    assert warming.counts == {"started": 12}
+    assert environments.count == 12
+    assert warming.spent.calls == 12
+    assert warming.spent.billed_s == pytest.approx(12 * 1.2)
+    clock.time_s += 60.0
+    assert warming.warm(12) == warming.warm(3) == 0, "they are warm"
+    assert environments.invocations == 12
+
+
+def test_more_are_reached_together_with_those_that_are_there(
+    warming: LambdaWarming, environments: Environments, clock: At
+) -> None:
+    """Pinging only what is missing would reach what is warm already."""
+    environments.together(4)
+    assert warming.warm(4) == 4
+    ended(warming, 4)
+    clock.time_s += 60.0
+    environments.together(6)
+    assert warming.warm(6) == 2
+    ended(warming, 10)
+    assert warming.counts == {"started": 6, "warm": 4}
+
+
+def test_they_are_pinged_again_before_they_end_and_started_again_after(
+    warming: LambdaWarming, environments: Environments, clock: At
+) -> None:
+    environments.together(2)
+    warming.warm(2)
+    ended(warming, 2)
+    clock.time_s += 0.6 * KEEP_ALIVE_S
+    environments.together(2)
+    assert warming.warm(2) == 0, "nothing is started"
+    ended(warming, 4)
+    clock.time_s += 1.1 * KEEP_ALIVE_S
+    assert warming.warm(2) == 2
+
+
+def test_nobody_waits_and_rounds_do_not_pile_up(warming: LambdaWarming, environments: Environments, clock: At) -> None:
+    """A function that takes long to start is asked once."""
+    environments.held.clear()
+    began_s = time.monotonic()
+    warming.warm(3)
+    for _ in range(20):
+        clock.time_s += 60.0
+        assert warming.warm(5) == 0
+    assert time.monotonic() - began_s < 0.5
+    environments.held.set()
+    ended(warming, 3)
+    assert environments.invocations == 3
+
+
+@pytest.mark.parametrize(
+    ("failure", "what"), [(Failure(429, "TooManyRequestsException"), "throttled"), (Failure(how="drop"), "failed")]
+)
+def test_what_was_not_reached_is_counted_and_tried_again(
+    warming: LambdaWarming, environments: Environments, there: Endpoint, failure: Failure, what: str
+) -> None:
+    there.failure = failure
+    assert warming.warm(3) == 3
+    ended(warming, 3)
+    assert warming.counts == {what: 3}
+    there.failure = None
+    environments.together(3)
+    assert warming.warm(3) == 3
+    ended(warming, 6)
+    assert warming.counts["started"] == 3
+
+
+def test_a_function_that_cannot_be_asked_ends_nothing(
+    there: Endpoint, clock: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock)
+    warming.warm(2)
+    ended(warming, 2)
+    assert warming.counts == {"failed": 2}
+    warming.close()
+
+
+def test_the_sites_region_is_enough(
+    there: Endpoint, environments: Environments, clock: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, region="us-east-1")
+    warming.warm(1)
+    ended(warming, 1)
+    assert warming.counts == {"started": 1}
+    warming.close()
+
+
+def test_a_close_gives_up_what_is_under_way(there: Endpoint, environments: Environments, clock: At) -> None:
+    environments.held.clear()
+    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock)
+    warming.warm(3)
+    wait_for(lambda: environments.invocations == 3)
+    began_s = time.monotonic()
+    warming.close()
+    assert time.monotonic() - began_s < 5.0
+    environments.held.set()
+
+
+def test_one_that_never_warmed_closes() -> None:
+    LambdaWarming("overflow", KEEP_ALIVE_S, At()).close()

@@ -1,0 +1,82 @@
+"""A moto server of its own for each test module that asks for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+REGION, ACCOUNT = "us-east-1", "123456789012"
+
+
+@dataclass(frozen=True)
+class MotoServer:
+    """AWS as moto emulates it, at `url`. What other modules made is forgotten."""
+
+    url: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments for boto3's `client` and `resource`: nothing is read from the environment."""
+        return {
+            "endpoint_url": self.url,
+            "region_name": REGION,
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "test",
+        }
+
+    def client(self, service: str) -> Any:
+        """A plain client, for what a test arranges."""
+        import boto3
+        from botocore.config import Config
+
+        return boto3.client(service, **self.options, config=Config(retries={"total_max_attempts": 1}))
+
+    def backend(self, service: str) -> Any:
+        """moto's own state of a service: for what a test does to the world."""
+        from moto.backends import get_backend
+
+        return get_backend(service)[ACCOUNT][REGION]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        from moto.moto_api._internal import moto_api_backend
+
+        moto_api_backend.reset()
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[MotoServer]:
+    """Serves a WSGI app, moto's or one around it, on a free loopback port."""
+    from waitress.server import create_server
+    from waitress.wasyncore import close_all
+
+    sockets: dict[int, Any] = {}
+    server = create_server(app, map=sockets, host="127.0.0.1", port=0, threads=8)
+    thread = threading.Thread(target=server.run, name="moto")
+    thread.start()
+    found = MotoServer(f"http://127.0.0.1:{server.effective_port}")
+    found.reset()
+    yield found
+    server.task_dispatcher.shutdown()  # first: who still answers needs the sockets
+    # In their own thread, and with them the connections that clients keep, for which it would wait.
+    server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
+    thread.join(10.0)
+    found.reset()
+
+
+def moto_app() -> Any:
+    """moto as a WSGI app; its state belongs to the process."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    return DomainDispatcherApplication(create_backend_app)
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[MotoServer]:
+    with serving(moto_app()) as found:
+        yield found

@@ -1,0 +1,81 @@
+"""What instances and functions boot from."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from mark_infra.deploy import artifacts
+
+from mark.domain.errors import BadInput
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def test_no_secret_is_sent(tmp_path: Path) -> None:
+    here = folder(
+        tmp_path,
+        *("model.py", "weights/a.onnx", "requirements.txt", "keyboard.py"),
+        *(".git/config", ".env", "tls.pem", "server.key", "keys", "prod.env", "credentials.json", "my_secrets.txt"),
+        *("__pycache__/m.pyc", "venv/bin/python", "terraform.tfstate", "site.tfvars.json", "id_rsa"),
+    )
+    files, kept_back = artifacts.shipped_files(here)
+    assert sorted(files) == ["keyboard.py", "model.py", "requirements.txt", "weights/a.onnx"]
+    assert "server.key" in kept_back
+    assert "keys" in kept_back
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    here = folder(tmp_path, "model.py")
+    (here / "loop").symlink_to(here)
+    assert list(artifacts.shipped_files(here)[0]) == ["model.py"]
+
+
+def test_the_same_files_make_the_same_archive(tmp_path: Path) -> None:
+    here = folder(tmp_path / "in", "a.py", "b/c.py")
+    files: dict[str, Path | bytes] = {**artifacts.shipped_files(here)[0], "service.toml": b"[service]"}
+    first = artifacts.archive(files, tmp_path / "1.tar.gz").read_bytes()
+    os.utime(here / "a.py", (1, 1))
+    again = artifacts.archive(dict(reversed(files.items())), tmp_path / "2.tar.gz").read_bytes()
+    assert first == again
+    with tarfile.open(tmp_path / "1.tar.gz") as tar:
+        assert tar.getnames() == ["a.py", "b/c.py", "service.toml"]
+        assert {member.uid for member in tar.getmembers()} == {0}
+
+
+def test_a_function_has_its_service_mark_and_libraries(tmp_path: Path) -> None:
+    libraries = folder(tmp_path / "libraries", "numpy/__init__.py")
+    files: dict[str, Path | bytes] = {"service.toml": b"[service]", "model.py": b"x = 1"}
+    made = [artifacts.function_package(files, libraries, tmp_path / f"{n}.zip") for n in (1, 2)]
+    assert made[0].read_bytes() == made[1].read_bytes()
+    names = set(zipfile.ZipFile(made[0]).namelist())
+    assert {"service/model.py", "mark_lambda/overflow.py", "mark/models/load.py", "numpy/__init__.py"} <= names
+    assert not any("__pycache__" in name for name in names)
+
+
+def test_what_lambda_would_refuse_is_refused_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "MOST_FUNCTION_BYTES", 1000)
+    with pytest.raises(BadInput, match="Lambda takes 250 MiB"):
+        artifacts.function_package({"weights": bytes(2000)}, folder(tmp_path / "l", "x"), tmp_path / "f.zip")
+
+
+def test_what_a_function_imports_is_kept(tmp_path: Path) -> None:
+    pins = tmp_path / "pins"
+    pins.write_text("numpy==2.2.0\n")
+    there = tmp_path / "cache" / artifacts.libraries_name(b"torch\n", pins)
+    there.mkdir(parents=True)
+    assert artifacts.libraries({"requirements.txt": b"torch\n"}, tmp_path / "cache", pins) == there
+    assert artifacts.libraries_name(b"", pins) != there.name
+
+
+def test_constraints_and_modules_are_the_checkouts(tmp_path: Path) -> None:
+    assert "numpy==" in artifacts.constraints(tmp_path / "new").read_text()
+    assert (artifacts.terraform_modules() / "modules" / "fleet" / "main.tf").is_file()

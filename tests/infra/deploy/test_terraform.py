@@ -1,0 +1,112 @@
+"""The program behind `Terraform`, with a stand-in that answers as it does."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from mark_infra.deploy.terraform import Change, Terraform
+
+from mark.domain.errors import BadInput, MarkError
+
+# Says what `answers.json` says for its first argument, and writes down how it was called.
+STAND_IN = """#!{python}
+import json, os, sys
+answers = json.load(open("answers.json"))
+with open("calls", "a") as calls:
+    print(json.dumps([sys.argv[1:], os.environ.get("TF_VAR_keys")]), file=calls)
+code, out, err = answers.get(sys.argv[1], [0, "", ""])
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+VERSION = [0, '{"terraform_version": "1.11.4"}', ""]
+
+
+class StandIn:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.answers: dict[str, list[object]] = {"version": VERSION}
+        self.says()
+
+    def says(self, **answers: list[object]) -> None:
+        self.answers |= answers
+        (self.folder / "answers.json").write_text(json.dumps(self.answers))
+
+    @property
+    def calls(self) -> list[list[object]]:
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    (tmp_path / "bin").mkdir()
+    file = tmp_path / "bin" / "terraform"
+    file.write_text(STAND_IN.format(python=sys.executable))
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return StandIn(tmp_path)
+
+
+def lines(*events: dict[str, object]) -> str:
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+def complete(address: str) -> dict[str, object]:
+    return {"type": "apply_complete", "hook": {"resource": {"addr": address}}}
+
+
+def test_a_plan_is_what_changes(program: StandIn) -> None:
+    changes = [
+        {"address": "b", "type": "aws_vpc", "change": {"actions": ["update"]}},
+        {"address": "a", "type": "aws_lb", "change": {"actions": ["create", "delete"]}},
+        {"address": "c", "type": "aws_eip", "change": {"actions": ["no-op"]}},
+        {"address": "d", "type": "aws_ami", "change": {"actions": ["read"]}},
+    ]
+    program.says(show=[0, json.dumps({"resource_changes": changes}), ""])
+    terraform = Terraform(program.folder, {})
+    assert terraform.plan() == [Change("a", "aws_lb", "replace"), Change("b", "aws_vpc", "update")]
+
+
+def test_progress_is_the_share_done(program: StandIn) -> None:
+    program.says(apply=[0, lines(complete("a"), {"type": "log"}, complete("b")) + "no json\n", ""])
+    seen: list[tuple[float, str]] = []
+    Terraform(program.folder, {}).apply(2, lambda share, what: seen.append((share, what)))
+    assert seen == [(0.5, "a"), (1.0, "b")]
+
+
+def test_a_failure_is_its_first_error_in_one_line(program: StandIn) -> None:
+    def error(summary: str) -> dict[str, object]:
+        return {"type": "diagnostic", "@level": "error", "diagnostic": {"summary": summary, "detail": "no\nright"}}
+
+    program.says(apply=[1, lines(error("creating LB"), error("creating VPC")), ""])
+    with pytest.raises(MarkError, match=r"^terraform apply: creating LB: no right \(and 1 more\)$"):
+        Terraform(program.folder, {}).apply(1, None)
+    program.says(init=[1, "", "╷\n│ Error: Failed to query\n│ \n│ no such host\n╵\n"])
+    with pytest.raises(MarkError, match=r"^terraform init: Error: Failed to query no such host$"):
+        Terraform(program.folder, {}).init()
+
+
+def test_secrets_stand_on_no_command_line(program: StandIn) -> None:
+    program.says(show=[0, "{}", ""])
+    Terraform(program.folder, {"keys": "s3cret"}).plan(destroy=True)
+    assert all(keys == "s3cret" for _, keys in program.calls)
+    assert "s3cret" not in json.dumps([arguments for arguments, _ in program.calls])
+    assert ["plan", "-json", "-input=false", "-out=site.tfplan", "-destroy"] in [call[0] for call in program.calls]
+
+
+def test_outputs_by_name(program: StandIn) -> None:
+    program.says(output=[0, '{"address": {"value": "https://x", "type": "string"}}', ""])
+    assert Terraform(program.folder, {}).outputs() == {"address": "https://x"}
+
+
+def test_a_terraform_that_is_missing_or_old(program: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    program.says(version=[0, '{"terraform_version": "1.9.8"}', ""])
+    with pytest.raises(BadInput, match=r"1\.11 or newer.*1\.9\.8"):
+        Terraform(program.folder, {})
+    monkeypatch.setenv("PATH", str(program.folder))
+    with pytest.raises(BadInput, match="not installed"):
+        Terraform(program.folder, {})

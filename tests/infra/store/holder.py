@@ -1,0 +1,55 @@
+"""A process that contends for the lease `site` of an SQLite file, or puts without end; started by the tests.
+
+python -m tests.infra.store.holder contend PATH HOLDER TERMS   claims that many terms, one a number read from stdin
+python -m tests.infra.store.holder hold PATH TTL_S             holds the lease and says its number whenever it holds
+python -m tests.infra.store.holder put PATH                    puts 1, 2, 3, ... and says each once it is kept
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from mark_infra.store.sqlite import SqliteTable
+from mark_infra.store.store import ServiceStore
+
+from mark.control.lease import FencedLease
+from mark.domain.command import Terminate
+
+
+def say(word: object) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def contend(path: Path, holder: str) -> None:
+    """At each time on stdin: who leads then, by this one's own claim."""
+    table = SqliteTable(path)
+    say("ready")
+    for line in sys.stdin:
+        now_s = float(line)
+        term = table.claim("site", holder, now_s, now_s + 1.0)
+        say(f"{term.holder} {term.fence}")
+
+
+def hold(path: Path, ttl_s: float) -> None:
+    lease = FencedLease(SqliteTable(path), "site", ttl_s=ttl_s)
+    while True:
+        say(lease.hold(time.time()))
+        time.sleep(ttl_s / 10.0)
+
+
+def put(path: Path) -> None:
+    store = ServiceStore(SqliteTable(path), "inception")
+    n = store.get("n") or 0
+    while True:
+        n += 1
+        store.record(float(n), Terminate("its queue is empty", 0.0, "spot", n), "done")
+        store.put("n", n)
+        say(n)
+
+
+if __name__ == "__main__":
+    verb, place, *rest = sys.argv[1:]
+    {"contend": contend, "hold": lambda path, ttl_s: hold(path, float(ttl_s)), "put": put}[verb](Path(place), *rest)

@@ -1,0 +1,161 @@
+"""Terms over memory, SQLite and DynamoDB: whoever races, one leads; whoever dies, another one follows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from mark_infra.store.sqlite import SqliteTable
+from mark_infra.store.store import ServiceStore
+
+from mark.control.lease import FencedLease, MemoryTerms, Term, Terms
+from mark.domain.errors import LostLease
+from tests.infra.store.stores import opener
+
+SOON_S = 20.0
+
+
+@pytest.fixture(params=["memory", "sqlite", "dynamodb"])
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Terms]]:
+    if request.param == "memory":
+        memory = MemoryTerms()
+        yield lambda: memory
+        return
+    yield from opener(request.param, tmp_path, request)
+
+
+def test_a_term_is_its_holders_until_it_ends(again: Callable[[], Terms]) -> None:
+    """And longer when it is prolonged; the number changes with the holder, and only then."""
+    one, other = again(), again()
+    assert one.claim("site", "a", 100.0, 110.0) == Term("a", 1, 110.0)
+    assert other.claim("site", "b", 109.9, 119.9) == Term("a", 1, 110.0)
+    assert one.claim("site", "a", 105.0, 115.0) == Term("a", 1, 115.0)
+    assert one.claim("site", "a", 120.0, 130.0) == Term("a", 1, 130.0)
+    assert other.claim("site", "b", 130.0, 140.0) == Term("b", 2, 140.0)
+    assert one.claim("site", "a", 131.0, 141.0) == Term("b", 2, 140.0)
+    assert one.claim("other site", "a", 131.0, 141.0) == Term("a", 1, 141.0)
+
+
+def test_only_the_holder_resigns(again: Callable[[], Terms]) -> None:
+    """Then anybody may lead, with another number."""
+    terms = again()
+    terms.resign("site", "a")
+    terms.claim("site", "a", 100.0, 110.0)
+    terms.resign("site", "b")
+    assert terms.claim("site", "b", 101.0, 111.0).holder == "a"
+    terms.resign("site", "a")
+    terms.resign("site", "a")
+    assert terms.claim("site", "a", 101.0, 111.0) == Term("a", 2, 111.0)
+
+
+def test_of_threads_that_race_one_leads(again: Callable[[], Terms]) -> None:
+    """In each of 20 terms all are told the same, and the numbers are 1, 2, 3, ..."""
+    contenders, rounds = 4, 20
+    start = Barrier(contenders)
+    opened = [again() for _ in range(contenders)]
+
+    def contend(k: int) -> list[Term]:
+        seen = []
+        for n in range(rounds):
+            start.wait(SOON_S)
+            # Another name each time: nobody prolongs what it had.
+            seen.append(opened[k].claim("site", f"{k}/{n}", 10.0 * n, 10.0 * n + 10.0))
+        return seen
+
+    with ThreadPoolExecutor(contenders) as pool:
+        told = list(pool.map(contend, range(contenders)))
+    for n, terms in enumerate(zip(*told, strict=True)):
+        assert len(set(terms)) == 1
+        assert terms[0].fence == n + 1
+        assert terms[0].holder.endswith(f"/{n}")
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def process(*words: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "tests.infra.store.holder", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.communicate(timeout=SOON_S)
+
+
+def heard(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().strip()
+
+
+def test_of_processes_that_race_one_leads(tmp_path: Path) -> None:
+    """Three, 30 terms: they open a file that is not there yet at once, and are told the same each time."""
+    path, names = tmp_path / "state.db", ("a", "b", "c")
+    with (
+        process("contend", str(path), "a") as a,
+        process("contend", str(path), "b") as b,
+        process("contend", str(path), "c") as c,
+    ):
+        contenders = (a, b, c)
+        assert [heard(one) for one in contenders] == ["ready"] * 3
+        fences = []
+        for n in range(30):
+            for one in contenders:
+                assert one.stdin is not None
+                one.stdin.write(f"{2.0 * n}\n")
+            told = {heard(one) for one in contenders}
+            assert len(told) == 1
+            holder, fence = told.pop().split()
+            assert holder in names
+            fences.append(int(fence))
+    assert fences == sorted(fences)
+    assert fences[0] == 1
+
+
+def test_after_sigkill_another_one_leads_within_a_term(tmp_path: Path) -> None:
+    """Not before the term is over; and what the dead one's store still wanted to write is refused."""
+    path, ttl_s = tmp_path / "state.db", 1.0
+    table = SqliteTable(path)
+    lease = FencedLease(table, "site", ttl_s=ttl_s)
+    with process("hold", str(path), str(ttl_s)) as holder:
+        assert [heard(holder) for _ in range(5)] == ["1"] * 5
+        assert lease.hold(time.time()) is None
+        holder.kill()
+        killed_s = time.monotonic()
+        while (fence := lease.hold(time.time())) is None:
+            assert time.monotonic() < killed_s + SOON_S
+            time.sleep(0.01)
+        took_s = time.monotonic() - killed_s
+    assert fence == 2
+    # It renewed up to a third of a term, and a pause, before it died.
+    assert ttl_s / 3.0 <= took_s < ttl_s + 1.0
+    table.close()
+
+
+def test_a_holder_that_was_stopped_for_long_can_write_nothing(tmp_path: Path) -> None:
+    """SIGSTOP, or a machine that was put to sleep: it wakes up and believes to lead, until it writes."""
+    now_s = 100.0
+    sleeping, awake = SqliteTable(tmp_path / "state.db"), SqliteTable(tmp_path / "state.db")
+    old, new = FencedLease(sleeping, "site"), FencedLease(awake, "site")
+    assert old.hold(now_s) == 1
+    store = ServiceStore(sleeping, "inception", old)
+    assert new.hold(now_s + 60.0) == 2
+    assert old.hold(now_s + 1.0) == 1  # it has not looked at its clock since
+    with pytest.raises(LostLease):
+        store.put("plan", "old")
+    assert old.hold(now_s + 61.0) is None
+    sleeping.close()
+    awake.close()

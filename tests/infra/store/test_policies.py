@@ -1,0 +1,49 @@
+"""Whatever a controller puts, with every policy, comes back exactly as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mark_infra.store.codec import decode, encode
+
+import mark.simulation.run as simulation
+from mark.control.memory_store import MemoryStore
+from mark.simulation.request import RunRequest, Sensitivity
+from mark.simulation.run import simulate
+from tests.infra.store.test_codec import same
+
+POLICIES = ("mark", "greedy", "mark-paper", "target-tracking", "reactive", "static-mean", "fixed:c5.large=12")
+
+
+class CodecStore(MemoryStore):
+    """A store in memory that keeps values as the real ones do."""
+
+    keys: set[str]
+
+    def put(self, key: str, value: Any) -> None:
+        back = decode(encode(value))
+        assert same(back, value), f"{key} changed"
+        self.keys.add(key)
+        super().put(key, back)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policys_memory_comes_back(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through twenty minutes with spot that is taken away, burstables, standbys and refusals."""
+    monkeypatch.setattr(CodecStore, "keys", set(), raising=False)
+    monkeypatch.setattr(simulation, "MemoryStore", CodecStore)  # the simulation makes its own
+    simulate(
+        RunRequest(
+            trace="synthetic:poisson?rate=150",
+            service="inception-v3",
+            policy=policy,
+            predictor="seasonal-naive",
+            markets=("on-demand", "spot", "burstable"),
+            duration_s=1200.0,
+            sensitivity=Sensitivity(interruptions=30_000.0),
+            with_bound=False,
+        )
+    )
+    assert {"plan", "memory", "window"} <= CodecStore.keys
+    assert policy not in ("mark", "mark-paper") or "beliefs" in CodecStore.keys

@@ -1,0 +1,198 @@
+"""SQLite: what a file can do to a controller, and what a kill can do to the file."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mark_infra.store import sqlite as module
+from mark_infra.store.sqlite import SqliteTable
+from mark_infra.store.store import ServiceStore
+from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, Line
+
+from mark.domain.errors import BadInput, StoreError
+from tests.infra.store.test_leases import heard, process
+
+LINE = Line(0.0, "launch", "launch 2", "done", 0.17)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def table(path: Path) -> Iterator[SqliteTable]:
+    opened = SqliteTable(path)
+    yield opened
+    opened.close()
+
+
+# -- kill --------------------------------------------------------------------------------------------------------------
+
+
+def test_sigkill_loses_nothing_that_was_kept(path: Path) -> None:
+    """Five times in the middle of its writes: what was said to be kept is there, in order."""
+    last = 0
+    for kill in range(5):
+        with process("put", str(path)) as putting:
+            for _ in range(20 + 7 * kill):
+                last = int(heard(putting))
+            putting.kill()
+        table = SqliteTable(path)
+        store = ServiceStore(table, "inception")
+        kept, lines = store.get("n"), store.recorded(None, 9999)
+        assert last <= kept <= lines[0].id <= kept + 1 + kill
+        assert [line.id for line in lines] == list(range(lines[0].id, 0, -1))
+        table.close()
+        with sqlite3.connect(path) as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        db.close()
+
+
+# -- bad files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but long enough to be one" * 99, b"SQLite format 3\0" * 99]
+)
+def test_a_file_that_is_none_of_ours_is_bad_input(path: Path, content: bytes) -> None:
+    """One line, with its name; and it stays as it was."""
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"state\.db.*(no state of mark, or damaged)") as caught:
+        SqliteTable(path)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_a_path_that_cannot_be_is_bad_input(tmp_path: Path) -> None:
+    """A folder, or a file in no folder."""
+    for path in (tmp_path, tmp_path / "no" / "state.db"):
+        with pytest.raises(BadInput, match="cannot be opened"):
+            SqliteTable(path)
+
+
+def test_a_database_of_something_else_is_bad_input(path: Path) -> None:
+    """Nothing is put into it."""
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE state (a)")
+    db.close()
+    with pytest.raises(BadInput, match="a database of something else"):
+        SqliteTable(path)
+
+
+def test_a_file_of_another_version_is_bad_input(table: SqliteTable, path: Path) -> None:
+    """It is not changed."""
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(BadInput, match="written by another version of mark"):
+        SqliteTable(path)
+
+
+def test_a_file_that_is_damaged_while_it_is_used_is_a_store_error(path: Path) -> None:
+    """Nothing else, and nothing wrong is read."""
+    table = SqliteTable(path)
+    for n in range(400):
+        table.put("inception", f"key {n}", "x" * 500, None)
+    table.close()
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    path.write_bytes(content)
+    table = SqliteTable(path)
+
+    def read_all() -> None:
+        for n in range(400):
+            assert table.get("inception", f"key {n}") == "x" * 500
+
+    with pytest.raises(StoreError, match=r"state\.db"):
+        read_all()
+    table.close()
+
+
+# -- full and locked ---------------------------------------------------------------------------------------------------
+
+
+FILL = """
+import resource, sys
+from pathlib import Path
+from mark.domain.errors import StoreError
+from mark_infra.store.sqlite import SqliteTable
+
+table = SqliteTable(Path(sys.argv[1]))
+table.put("inception", "plan", "kept", None)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+try:
+    for n in range(1000):
+        table.put("inception", f"{n}", "x" * 9000, None)
+except StoreError as error:
+    print(f"refused: {error}")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+table.put("inception", "plan", "after", None)
+print(table.get("inception", "plan"))
+"""
+
+
+def test_a_full_disk_is_a_store_error_and_passes(path: Path) -> None:
+    """Nothing is half written; with room again it goes on."""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    done = subprocess.run([sys.executable, "-c", FILL, str(path)], capture_output=True, text=True, timeout=60.0)
+    refused, after = done.stdout.splitlines()
+    assert refused.startswith(f"refused: {path}: ")
+    assert after == "after"
+
+
+def test_a_lock_that_is_not_let_go_is_a_store_error(
+    table: SqliteTable, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After WAIT_S; reading goes on meanwhile, and writing afterwards."""
+    monkeypatch.setattr(module, "WAIT_S", 0.1)
+    short = SqliteTable(path)
+    short.put("inception", "plan", "1", None)
+    blocking = sqlite3.connect(path, isolation_level=None)
+    blocking.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match=r"state\.db: database is locked"):
+        short.put("inception", "plan", "2", None)
+    assert short.get("inception", "plan") == "1"
+    blocking.execute("ROLLBACK")
+    blocking.close()
+    short.put("inception", "plan", "3", None)
+    assert table.get("inception", "plan") == "3"
+    short.close()
+
+
+def test_what_is_closed_is_a_store_error(path: Path) -> None:
+    """Whoever still asks, while the controller ends."""
+    table = SqliteTable(path)
+    table.close()
+    with pytest.raises(StoreError):
+        table.get("inception", "plan")
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_journal_is_bounded(table: SqliteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By service: the oldest lines go, ids go on."""
+    assert JOURNAL_LINES == 100_000
+    monkeypatch.setattr(module, "JOURNAL_LINES", 10)
+    table.record("other", LINE, None, 0.0)
+    for _ in range(25):
+        table.record("inception", LINE, None, 0.0)
+    ids = [line.id for line in table.recorded("inception", None, 99)]
+    assert ids == list(range(25, 15, -1))
+    assert len(table.recorded("other", None, 9)) == 1
+
+
+def test_load_is_kept_for_five_weeks(table: SqliteTable) -> None:
+    """By service."""
+    table.append_load("other", {0: (1.0, 1.0)}, None, 0.0)
+    table.append_load("inception", dict.fromkeys(range(3), (1.0, 2.0)), None, 0.0)
+    table.append_load("inception", {LOAD_MINUTES + 1: (1.0, 2.0)}, None, 0.0)
+    assert [minute for minute, _, _ in table.load("inception", 0)] == [2, LOAD_MINUTES + 1]
+    assert len(table.load("other", 0)) == 1

@@ -1,0 +1,174 @@
+"""Target groups as gateways: one suite over fake and real ones, and what DescribeTargetHealth says of them."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from mark_infra.testbed.balancer import Balancer, Gateways
+from mark_infra.testbed.gateways import ProcessGateways
+
+from tests.infra.testbed.cloud_fakes import FakeGateways
+from tests.infra.testbed.conftest import Aws
+from tests.infra.testbed.test_cloud import launched
+
+ARN = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/test/0"
+
+
+class Bouncer(BaseHTTPRequestHandler):
+    """Ready, and answers."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *what: Any) -> None: ...
+
+
+@pytest.fixture
+def bouncer() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bouncer)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(params=["fake", "real"])
+def gateways(request: pytest.FixtureRequest, tmp_path: Path, bouncer: str) -> Gateways:
+    return (
+        FakeGateways({bouncer}) if request.param == "fake" else ProcessGateways(tmp_path, options=["--probe-s", "0.1"])
+    )
+
+
+def until(said: Callable[[], bool], within_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not said():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_a_group_is_a_gateway_to_its_targets(gateways: Gateways, bouncer: str) -> None:
+    """Ready targets are healthy, others not yet; a gateway that dies is started anew; without the group it ends."""
+    groups: dict[str, dict[str, str | None]] = {ARN: {}}
+    balancer = Balancer(gateways, lambda: groups)
+    try:
+        balancer.sync()
+        url = balancer.url(ARN)
+        assert url is not None
+        groups[ARN] = {"i-1": bouncer, "i-2": "http://127.0.0.1:9", "i-3": None}
+
+        def ready() -> bool:
+            balancer.sync()
+            return balancer.health(ARN, "i-1")[0] == "healthy"
+
+        until(ready)
+        assert balancer.health(ARN, "i-2") == ("initial", "Elb.RegistrationInProgress")
+        assert balancer.health(ARN, "i-3") == ("unused", "Target.InvalidState")
+        gateway = balancer._groups[ARN].gateway
+        gateway.end()
+        until(ready)
+        assert balancer._groups[ARN].gateway is not gateway
+        assert balancer.url(ARN) == url
+        groups.clear()
+        gateway = balancer._groups[ARN].gateway
+        balancer.sync()
+        assert not gateway.alive()
+        assert balancer.url(ARN) is None
+    finally:
+        balancer.stop()
+
+
+def test_a_replica_that_was_ready_once_is_unhealthy() -> None:
+    """And comes back; a gateway that does not answer leaves the others alone."""
+    fakes = FakeGateways({"http://a", "http://b"})
+    groups: dict[str, dict[str, str | None]] = {"one": {"i-1": "http://a"}, "two": {"i-2": "http://b"}}
+    balancer = Balancer(fakes, lambda: groups)
+    balancer.sync()
+    assert balancer.health("one", "i-1") == ("healthy", None)
+    fakes.answering.discard("http://a")
+    balancer.sync()
+    assert balancer.health("one", "i-1") == ("unhealthy", "Target.FailedHealthChecks")
+    fakes.answering.add("http://a")
+    fakes.started["one"][0].reachable = False
+    fakes.answering.discard("http://b")
+    balancer.sync()
+    assert balancer.health("one", "i-1")[0] == balancer.health("two", "i-2")[0] == "unhealthy"
+    fakes.started["one"][0].reachable = True
+    balancer.sync()
+    assert balancer.health("one", "i-1")[0] == "healthy"
+    fakes.started["one"][0].replicas = {"http://elsewhere": 1.0}
+    balancer.sync()
+    balancer.sync()
+    assert fakes.started["one"][0].replicas == {"http://a": 1.0}
+    balancer.stop()
+    assert not any(gateway.running for started in fakes.started.values() for gateway in started)
+
+
+def test_registered_targets_are_replicas_and_their_health_is_asked_for(make_aws: Callable[..., Aws]) -> None:
+    """Through ELBv2's API: register, health, stop, deregister, by instance and by address."""
+    gateways = FakeGateways()
+    aws = make_aws(gateways=gateways)
+    elbv2, balancer = aws.client("elbv2"), aws.cloud.balancer
+    assert balancer is not None
+    vpc = aws.client("ec2").describe_vpcs()["Vpcs"][0]["VpcId"]
+    made = elbv2.create_target_group(Name="test", Protocol="HTTP", Port=8080, VpcId=vpc, TargetType="instance")
+    arn = made["TargetGroups"][0]["TargetGroupArn"]
+
+    def health() -> dict[str, str]:
+        balancer.sync()
+        found = elbv2.describe_target_health(TargetGroupArn=arn)["TargetHealthDescriptions"]
+        return {one["Target"]["Id"]: one["TargetHealth"]["State"] for one in found}
+
+    (i,) = launched(aws)
+    aws.pass_s(20.0)
+    elbv2.register_targets(TargetGroupArn=arn, Targets=[{"Id": i}])
+    url = f"http://{aws.instance(i)['PrivateIpAddress']}:8080"
+    until(lambda: arn in gateways.started and gateways.started[arn][0].replicas == {url: 1.0})  # nobody called sync
+    assert health() == {i: "initial"}
+    gateways.answering.add(url)
+    assert health() == {i: "healthy"}
+    aws.client("ec2").stop_instances(InstanceIds=[i])
+    assert health() == {i: "unused"}
+    assert gateways.started[arn][0].replicas == {}
+    elbv2.deregister_targets(TargetGroupArn=arn, Targets=[{"Id": i}])
+    elbv2.register_targets(TargetGroupArn=arn, Targets=[{"Id": "127.9.9.9", "Port": 81}])
+    gateways.answering.add("http://127.9.9.9:81")
+    assert health() == {"127.9.9.9": "healthy"}
+    elbv2.delete_target_group(TargetGroupArn=arn)
+    balancer.sync()
+    assert not gateways.started[arn][0].running
+
+
+def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """With what it wrote at last."""
+    from mark.domain.errors import MarkError
+
+    with pytest.raises(MarkError, match="--nonsense"):
+        ProcessGateways(tmp_path, options=["--nonsense"]).start(ARN)
+
+
+def test_a_real_gateway_answers_for_its_replicas(tmp_path: Path, bouncer: str) -> None:
+    """What clients see."""
+    balancer = Balancer(ProcessGateways(tmp_path, options=["--probe-s", "0.1"]), lambda: {ARN: {"i-1": bouncer}})
+    try:
+
+        def ready() -> bool:
+            balancer.sync()
+            return balancer.health(ARN, "i-1")[0] == "healthy"
+
+        until(ready)
+        with urllib.request.urlopen(f"{balancer.url(ARN)}/v2/health/ready", timeout=5.0) as answer:
+            assert answer.status == 200
+    finally:
+        balancer.stop()

@@ -1,0 +1,150 @@
+"""The whole testbed by its commands: up, load, an interruption, kills, status, down; and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.infra.testbed.real_processes import wait_for
+
+SERVICE = """
+[service]
+name = "quick"
+model = "quick"
+slo_ms = 500
+slo_attainment = 0.9
+profile = "profiles.csv"
+[fleet]
+catalog = "catalog.csv"
+markets = ["on-demand", "spot"]
+instances = ["c7i.*"]
+max_instances = 3
+max_usd_per_hour = 5.0
+[overflow]
+function = "lambda:1024"
+"""
+PROFILES = """model,instance,batch,latency_ms,cold_ms,basis
+quick,c7i.large,1,20,,assumed
+quick,c7i.large,4,30,,assumed
+quick,lambda:1024,1,30,500,assumed
+"""
+CATALOG = """instance,market,zone,usd_per_hour,vcpu,memory_gib,gpus,boot_mean_s,boot_p95_s,interruptions_per_hour,\
+retired,usd_per_gb_second,usd_per_million_requests,billing_step_ms,concurrency,ramp_per_10s,keep_alive_s
+c7i.large,on-demand,,0.1,2,4,0,3,3,,false,,,,,,
+c7i.large,spot,us-east-1a,0.03,2,4,0,3,3,0.01,false,,,,,,
+lambda:1024,function,,,,,,,,,false,0.0000167,0.2,1,4,4,600
+"""
+
+
+def mark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mark.cli.main", "testbed", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=170, check=False,
+    )  # fmt: skip
+
+
+def told(folder: Path, *arguments: str) -> Any:
+    done = mark(folder, *arguments, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def ours(folder: Path) -> list[psutil.Process]:
+    """Everything that runs for this folder's testbed."""
+    return [p for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Any:
+    (tmp_path / "quick.toml").write_text(SERVICE)
+    (tmp_path / "profiles.csv").write_text(PROFILES)
+    (tmp_path / "catalog.csv").write_text(CATALOG)
+    yield tmp_path
+    for process in ours(tmp_path):
+        process.kill()
+    psutil.wait_procs(ours(tmp_path), timeout=10)
+
+
+def test_a_day_of_the_testbed(folder: Path) -> None:
+    done = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert "AWS endpoint" in done.stdout
+    daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())
+    assert (folder / ".mark-testbed" / "daemon.json").stat().st_mode & 0o077 == 0  # the token is the owner's
+    again = mark(folder, "up", "quick.toml")
+    assert (again.returncode, "runs here already" in again.stderr) == (2, True)
+
+    data = told(folder, "load", "synthetic:poisson?rate=20", "--duration", "60", "--log", "log.csv")
+    assert data["world"] == "testbed"
+    requests = data["requests"]
+    assert requests["total"] == sum(requests[who] for who in ("instances", "functions", "rejected")) > 60
+    assert requests["instances"] > requests["total"] / 4  # how many is a matter of this machine
+    assert (data["unanswered"], data["answered_twice"]) == (0, 0)
+    assert len((folder / "log.csv").read_text().splitlines()) == requests["total"] + 1
+
+    controller = wait_for(lambda: told(folder, "status")["controllers"][0], "a controller")
+    os.kill(controller["pid"], signal.SIGKILL)
+    status = wait_for(lambda: restarted(folder, controller["pid"]), "another controller")
+    assert status["launched"] >= 1
+    assert status["problems"] == []
+    spot = [one for one in status["fleet"] if "/spot/" in one["offer"] and one["state"] == "running"]
+    said = mark(folder, "interrupt", "--share", "1")
+    assert said.returncode == 0, said.stderr
+    assert all(one["id"] in said.stdout for one in spot)
+    page = urllib.request.urlopen(status["controllers"][0]["url"], timeout=10.0)
+    with page:
+        assert b"<html" in page.read()
+
+    children = ours(folder)
+    assert len(children) >= 4  # daemon, functions, gateway, controller
+    done = mark(folder, "down")
+    assert done.returncode == 0, done.stderr
+    assert "would have cost $" in done.stdout
+    assert not (folder / ".mark-testbed").exists()
+    assert ours(folder) == []
+    assert mark(folder, "status").returncode == 2
+
+
+def restarted(folder: Path, old: int) -> dict[str, Any] | None:
+    status: dict[str, Any] = told(folder, "status")
+    controller = status["controllers"][0]
+    return status if controller["starts"] == 2 and controller["pid"] not in (None, old) and controller["url"] else None
+
+
+def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
+    assert mark(folder, "up", "quick.toml").returncode == 0
+    daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"]
+    assert len(psutil.Process(daemon).children(recursive=True)) >= 3
+    os.kill(daemon, signal.SIGKILL)
+    wait_for(lambda: not ours(folder), "the end of everything")
+    assert mark(folder, "status").returncode == 2
+    up = mark(folder, "up", "quick.toml")  # what is left of it is no obstacle
+    assert up.returncode == 0, up.stderr
+    assert mark(folder, "down").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("up", "nowhere.toml"), "nowhere.toml"),
+        (("up", "quick.toml", "quick.toml"), "names a service twice"),
+        (("up", "quick.toml", "--compress", "0"), "--compress: must be above zero"),
+        (("load", "synthetic:poisson?rate=1"), "no testbed runs here"),
+        (("interrupt", "--share", "2"), "--share: must lie between 0 and 1"),
+        (("down",), "no testbed runs here"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_2(folder: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = mark(folder, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

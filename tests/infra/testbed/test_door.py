@@ -1,0 +1,103 @@
+"""The control door: only with its token, and everything that is wrong with a question is said."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mark_infra.testbed.door import ControlDoor, Remote
+
+from mark.domain.errors import BadInput, MarkError
+
+
+class FakeTestbed:
+    def __init__(self) -> None:
+        self.ends = threading.Event()
+        self.asked: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+
+    def status(self) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        return {"launched": 3}
+
+    def interrupt(self, share: float, seed: int) -> list[str]:
+        if share > 1.0:
+            raise BadInput("must lie between 0 and 1", "share", share)
+        self.asked.append((share, seed))
+        return ["i-1"]
+
+    def set_capacity(self, offer: str, count: int) -> None:
+        self.asked.append((offer, count))
+
+
+@pytest.fixture
+def testbed() -> FakeTestbed:
+    return FakeTestbed()
+
+
+@pytest.fixture
+def door(testbed: FakeTestbed) -> Iterator[ControlDoor]:
+    with ControlDoor(testbed, "s3cret") as door:
+        yield door
+
+
+def remote(door: ControlDoor, folder: Path, token: str = "s3cret") -> Remote:
+    file = folder / "daemon.json"
+    file.write_text(json.dumps({"pid": 1, "url": door.url, "token": token, "endpoint": "http://here"}))
+    return Remote(file)
+
+
+def test_it_does_what_it_is_asked(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
+    there = remote(door, tmp_path)
+    assert there.ask("/status") == {"launched": 3}
+    assert there.ask("/interrupt", {"share": 0.4, "seed": 2}) == ["i-1"]
+    there.ask("/capacity", {"offer": "c7i.large/on-demand", "count": 2})
+    assert testbed.asked == [(0.4, 2), ("c7i.large/on-demand", 2)]
+    assert not testbed.ends.is_set()
+    there.ask("/down", {})
+    assert testbed.ends.is_set()
+
+
+def test_nobody_without_the_token(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
+    with pytest.raises(MarkError, match="needs the testbed's token"):
+        remote(door, tmp_path, "guess").ask("/down", {})
+    with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+        urllib.request.urlopen(f"{door.url}/status", timeout=5.0)
+    caught.value.close()
+    assert not testbed.ends.is_set()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [({"share": 2.0, "seed": 0}, "share: must lie"), ({"share": "x", "seed": 0}, "ValueError"), ({}, "KeyError")],
+)
+def test_a_bad_question_is_bad_input(door: ControlDoor, tmp_path: Path, body: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        remote(door, tmp_path).ask("/interrupt", body)
+
+
+def test_what_fails_is_said_and_not_for_ever(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
+    there = remote(door, tmp_path)
+    testbed.error = RuntimeError("the cloud fell down")
+    with pytest.raises(MarkError, match="the cloud fell down"):
+        there.ask("/status")
+    testbed.error = None
+    assert there.ask("/status") == {"launched": 3}
+    with pytest.raises(MarkError, match="no such door"):
+        there.ask("/nowhere")
+
+
+def test_no_testbed_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no testbed runs here"):
+        Remote(tmp_path / "daemon.json")
+    with ControlDoor(FakeTestbed(), "s3cret") as door:
+        gone = remote(door, tmp_path)
+    with pytest.raises(BadInput, match="does not answer"):
+        gone.ask("/status")

@@ -1,0 +1,47 @@
+"""The suite of the port Cloud, over EC2 as the testbed emulates it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+# The suite of the port and its fakes; tests/control is no package.
+sys.path.append(str(Path(__file__).parents[2] / "control"))
+
+from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
+from test_cloud_contract import *  # noqa: F403
+from test_cloud_contract import World
+
+from mark.domain.offer import Catalog
+from tests.infra.aws.bench import Bench, Place
+from tests.infra.conftest import MotoServer
+from tests.infra.testbed.conftest import Aws, serving
+
+# The suite's zone `a` is the site's name for a subnet in us-east-1a.
+SPOT = replace(SPOT_A, zone="us-east-1a")
+CATALOG = Catalog("contract", (ON_DEMAND, SPOT, BURSTABLE), ())
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[tuple[Aws, Place]]:
+    with serving(catalog=CATALOG) as aws:
+        yield aws, Place(MotoServer(aws.url), None)  # type: ignore[arg-type]  # the cloud has a market of its own
+
+
+@pytest.fixture
+def world(place: tuple[Aws, Place]) -> World:
+    aws, there = place
+    held = sum(life.active and life.offer.name == SPOT.name for life in aws.cloud.lives.alive.values())
+    aws.cloud.set_capacity(SPOT.name, held + 2)
+    bench = Bench(there)
+
+    def boot() -> None:
+        aws.pass_s(20.0)
+        bench.boot()
+        aws.pass_s(10.0)  # what is stopped for standing by has stopped
+
+    return World(bench.cloud, boot)

@@ -1,0 +1,75 @@
+"""The open loop: every request when it is due, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+from mark_infra.testbed.load import replay
+
+from mark.models.call import Call
+from tests.serving.fake_replicas import CLOSE, HANG, Asked, FakeReplica, said
+
+CALL = Call("oip", "application/octet-stream", b"{}%d", 2)
+
+
+def test_each_request_is_sent_when_it_is_due_and_named() -> None:
+    due_s = [0.0, 0.0, 0.05, 0.2]
+    replica = FakeReplica()
+
+    async def main() -> None:
+        await replica.start()
+        made = await replay(replica.url, "m", CALL, due_s, prefix="a%b-")
+        await replica.stop()
+        assert made.column("due_s").tolist() == due_s
+        lag_s = made.column("sent_s") - made.column("due_s")
+        assert (lag_s >= 0.0).all()
+        assert np.median(lag_s) < 0.05
+        assert made.column("status").tolist() == [200] * 4
+        assert made.column("answers").tolist() == [1] * 4
+        assert (made.column("answered_s") >= made.column("sent_s")).all()
+        assert {one.answered_by for one in made.sent} == {"instance"}
+
+    asyncio.run(main())
+    assert sorted(asked.headers["x-request-id"] for asked in replica.asked) == [f"a%b-{n}" for n in range(4)]
+    for asked in replica.asked:
+        assert (asked.method, asked.target, asked.body) == ("POST", "/v2/models/m/infer", b"{}%d")
+        assert asked.headers["inference-header-content-length"] == "2"
+        assert asked.headers["content-type"] == "application/octet-stream"
+
+
+def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
+    """The second is sent though the first hangs, which is given up at last; nobody is answered twice."""
+
+    def then(asked: Asked) -> bytes:
+        number = int(asked.headers["x-request-id"].rpartition("-")[2])
+        return (HANG, said(200, b"", "mark-answered-by: function"), CLOSE, said(503))[number]
+
+    async def main() -> None:
+        replica = await FakeReplica(then=then).start()
+        made = await replay(replica.url, "m", CALL, [0.0, 0.01, 0.02, 0.03], patience_s=0.2)
+        await replica.stop()
+        assert made.column("status").tolist() == [0, 200, 0, 503]
+        assert [one.answered_by for one in made.sent][1::2] == ["function", "nobody"]
+        assert math.isnan(made.sent[0].answered_s)
+        made.write(tmp_path / "log.csv", "load-")
+
+    asyncio.run(main())
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["request_id"] for row in rows] == [f"load-{n}" for n in range(4)]
+    assert [row["status"] for row in rows] == ["0", "200", "0", "503"]
+
+
+def test_nobody_listens() -> None:
+    async def main() -> None:
+        replica = await FakeReplica().start()
+        await replica.stop()
+        made = await replay(replica.url, "m", CALL, [0.0, 0.01])
+        assert made.column("status").tolist() == [0, 0]
+        assert made.column("answers").tolist() == [0, 0]
+
+    asyncio.run(main())

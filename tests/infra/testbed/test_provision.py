@@ -1,0 +1,100 @@
+"""A site made through the APIs: its file, and the adapters of mark on what was made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mark_infra.aws.site import Site, dump_site, load_site
+from mark_infra.testbed.lives import STATE_CHANGE, WARNING
+from mark_infra.testbed.provision import Wish, provision
+
+from tests.infra.testbed.cloud_fakes import FakeGateways
+from tests.infra.testbed.conftest import Aws
+
+ZONES = ("us-east-1a", "us-east-1b")
+
+
+@pytest.fixture
+def aws(make_aws: Callable[..., Aws]) -> Aws:
+    return make_aws(gateways=FakeGateways())
+
+
+@pytest.fixture
+def site(aws: Aws) -> Site:
+    wishes = [Wish("echo", "mark-echo-overflow"), Wish("a.name_with-50-letters-" + "x" * 28)]
+    return provision(aws.client, wishes, region="us-east-1", zones=ZONES, store="dynamodb:mark-state", time_scale=12.0)
+
+
+def test_the_site_file_says_what_there_is(site: Site, tmp_path: Path) -> None:
+    """And is read back as it was written."""
+    path = tmp_path / "mark-site.toml"
+    path.write_text(dump_site(site), "utf-8")
+    assert load_site(path) == site
+    assert site.time_scale == 12.0
+    assert list(site.service("echo").subnets) == list(ZONES)
+    assert site.service("echo").function == "mark-echo-overflow"
+    assert len({service.target_groups for service in site.services.values()}) == 2
+
+
+def test_instances_come_from_its_template_into_its_subnets(aws: Aws, site: Site) -> None:
+    """By CreateFleet, as the adapters launch; tagged, with IMDSv2 only, and a machine behind each."""
+    service = site.service("echo")
+    made = aws.client("ec2").create_fleet(
+        Type="instant",
+        LaunchTemplateConfigs=[
+            {
+                "LaunchTemplateSpecification": {"LaunchTemplateId": service.launch_template, "Version": "$Latest"},
+                "Overrides": [{"InstanceType": "c5.large", "SubnetId": subnet} for subnet in service.subnets.values()],
+            }
+        ],
+        TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+        SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
+    )
+    ((i,),) = [part["InstanceIds"] for part in made["Instances"]]
+    instance = aws.instance(i)
+    assert instance["SubnetId"] == service.subnets["us-east-1b"]  # the cheaper zone
+    assert instance["MetadataOptions"]["HttpTokens"] == "required"
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    assert (tags["mark:site"], tags["mark:service"]) == ("mark", "echo")
+    assert aws.machines.there[i].service == "echo"
+    assert aws.machines.there[i].zone == "us-east-1b"
+
+
+def test_what_ec2_says_reaches_the_queue(aws: Aws, site: Site) -> None:
+    """State changes and warnings."""
+    aws.client("ec2").run_instances(
+        LaunchTemplate={"LaunchTemplateId": site.service("echo").launch_template}, InstanceType="c5.large",
+        InstanceMarketOptions={"MarketType": "spot"}, MinCount=1, MaxCount=1,
+    )  # fmt: skip
+    aws.pass_s(2.0)
+    aws.cloud.interrupt(1.0, 0)
+    aws.pass_s(20.0)
+    aws.cloud.interrupt(1.0, 0)
+    got = aws.client("sqs").receive_message(QueueUrl=site.queue_url, MaxNumberOfMessages=10)["Messages"]
+    said = [json.loads(message["Body"])["detail-type"] for message in got]
+    assert said.count(STATE_CHANGE) == 2
+    assert said.count(WARNING) == 1
+
+
+def test_each_service_has_its_gateway(aws: Aws, site: Site) -> None:
+    """Also before there is any instance."""
+    assert aws.cloud.balancer is not None
+    aws.cloud.balancer.sync()
+    assert all(aws.cloud.balancer.url(s.target_groups[0]) for s in site.services.values())
+
+
+def test_its_state_is_kept_in_its_table(aws: Aws, site: Site) -> None:
+    """Which is there, with the keys of the store."""
+    table = aws.client("dynamodb").describe_table(TableName="mark-state")["Table"]
+    assert [key["AttributeName"] for key in table["KeySchema"]] == ["pk", "sk"]
+
+
+def test_an_sqlite_store_needs_no_table(make_aws: Callable[..., Aws]) -> None:
+    """It is a file, made by whoever opens it."""
+    aws = make_aws()
+    site = provision(aws.client, [], region="us-east-1", zones=ZONES, store="sqlite:mark.db")
+    assert site.store == "sqlite:mark.db"
+    assert aws.client("dynamodb").list_tables()["TableNames"] == []

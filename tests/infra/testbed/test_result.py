@@ -1,0 +1,73 @@
+"""What a load has shown, counted by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from mark_infra.testbed.load import Replay, Sent
+from mark_infra.testbed.result import result, thinned
+
+from mark.domain.service import Service
+from mark.domain.slo import Slo
+
+SERVICE = Service("s", "m:M", Slo(0.1, 0.5), "aws-2026", (), ("*",), 1, 1.0, None)
+BEFORE = {
+    "bill_usd": {"on_demand": 1.0, "total": 1.5, "other": 0.5},
+    "launched": 1, "terminated": 0, "interrupted": 0, "peak_instances": 1, "instance_hours": {"a": 1.0},
+}  # fmt: skip
+AFTER = {
+    "bill_usd": {"on_demand": 1.25, "total": 2.0, "other": 0.75},
+    "launched": 4, "terminated": 1, "interrupted": 2, "peak_instances": 3, "instance_hours": {"a": 1.5, "b": 0.25},
+}  # fmt: skip
+
+
+def sent(due_s: float, latency_s: float, status: int, by: str) -> Sent:
+    return Sent(0, due_s, due_s + 0.001, due_s + latency_s, status, by, int(status > 0))
+
+
+def told(*requests: Sent) -> dict[str, object]:
+    return result(SERVICE, "t", 120.0, 7, Replay(0.0, list(requests)), BEFORE, AFTER, wall_s=2.0)
+
+
+def test_who_answered_and_when() -> None:
+    data = told(
+        sent(0.0, 0.1, 200, "instance"),  # exactly in time
+        sent(1.0, 0.2, 200, "function"),  # late
+        sent(2.0, 0.05, 429, "nobody"),
+        sent(61.0, math.nan, 0, "gone"),
+        sent(62.0, 0.05, 500, "instance"),  # an answer that is none
+        sent(63.0, 0.01, 200, "instance"),
+    )
+    assert data["requests"] == {"total": 6, "instances": 2, "functions": 1, "rejected": 3}
+    assert data["slo"] == {
+        "rt_max_ms": 100.0, "target": 0.5, "attainment": pytest.approx(2 / 6),
+        "worst_minute_attainment": pytest.approx(1 / 3), "minutes_below_target": 2,
+    }  # fmt: skip
+    latency = data["latency_ms"]
+    assert isinstance(latency, dict)
+    assert (latency["p50"], latency["max"]) == (pytest.approx(100.0), pytest.approx(200.0))
+    assert data["bill_usd"] == {"on_demand": 0.25, "total": 0.5, "other": 0.25}
+    assert data["fleet"] == {
+        "launched": 3, "terminated": 1, "interrupted": 2, "peak_instances": 3, "instance_hours": {"a": 0.5, "b": 0.25},
+    }  # fmt: skip
+    assert (data["unanswered"], data["answered_twice"], data["world"]) == (1, 0, "testbed")
+
+
+def test_without_requests_nothing_is_known() -> None:
+    data = told()
+    assert data["requests"] == {"total": 0, "instances": 0, "functions": 0, "rejected": 0}
+    assert data["latency_ms"] == dict.fromkeys(("mean", "p50", "p95", "p98", "p99", "p999", "max"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 2.5, 10.0])
+def test_compressed_time_keeps_the_rate(scale: float) -> None:
+    """As many a second as before, over a span that is so much shorter."""
+    times_s = np.arange(1000) / 10.0
+    kept = thinned(times_s, scale)
+    assert len(kept) == pytest.approx(1000 / scale, abs=1)
+    assert kept[0] == 0.0
+    assert kept[-1] <= 100.0 / scale
+    assert np.diff(kept).mean() == pytest.approx(0.1, rel=0.01)
+    assert set(np.round(kept * scale, 9)) <= set(np.round(times_s, 9))

@@ -1,0 +1,95 @@
+"""What is sold when: step functions, capacity, shares and prices, without a cloud around them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from mark_infra.testbed.supply import Steps, Supply
+
+from mark.domain.errors import BadInput
+from mark.domain.offer import Delay, Market, Offer
+from tests.infra.testbed.cloud_fakes import CATALOG, ON_DEMAND, SPOT_A, SPOT_B
+
+A = SPOT_A.zone
+
+
+def test_steps_hold_from_their_time_on() -> None:
+    """Values and integral."""
+    steps = Steps("x", [(0.0, 1.0), (10.0, 0.5), (30.0, 2.0)])
+    assert [steps.at(t) for t in (0.0, 9.9, 10.0, 30.0, 1e9)] == [1.0, 1.0, 0.5, 2.0, 2.0]
+    assert [steps.integral(t) for t in (0.0, 4.0, 10.0, 20.0, 40.0)] == [0.0, 4.0, 10.0, 15.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[], [(1.0, 1.0)], [(0.0, 1.0), (0.0, 2.0)], [(0.0, 1.0), (math.inf, 2.0)], [(0.0, -1.0)], [(0.0, math.nan)]],
+)
+def test_impossible_steps_are_refused(steps: list[tuple[float, float]]) -> None:
+    """Named."""
+    with pytest.raises(BadInput, match="series"):
+        Steps("series", steps)
+
+
+def test_an_offer_is_found_by_type_market_and_zone() -> None:
+    """One without a zone is good for all."""
+    supply = Supply(CATALOG.offers)
+    assert supply.offers[supply.offer_index("c5.large", True, "us-east-1b") or -1] is SPOT_B
+    assert supply.offers[supply.offer_index("c5.large", False, "us-east-1f") or 0] is ON_DEMAND
+    assert supply.offer_index("c5.large", True, "us-east-1c") is None
+    assert supply.offer_index("c9.large", False, "us-east-1a") is None
+    assert supply.sells("c5.large")
+    assert not supply.sells("c9.large")
+    endpoint = Offer("ml.c5.large", Market.SAGEMAKER, 0.1, Delay(300.0, 300.0))
+    assert not Supply((*CATALOG.offers, endpoint)).sells("ml.c5.large")
+
+
+def test_capacity_is_what_is_left() -> None:
+    """Of an offer; never below zero; an offer that is not sold has none to set."""
+    supply = Supply(CATALOG.offers, capacity={ON_DEMAND.name: 3})
+    index = supply.index[ON_DEMAND.name]
+    assert supply.room(index, 5, of_offer=1, spot_in_zone=0, t_s=0.0) == 2
+    assert supply.room(index, 5, of_offer=4, spot_in_zone=0, t_s=0.0) == 0
+    assert supply.room(supply.index[SPOT_A.name], 5, of_offer=9, spot_in_zone=9, t_s=0.0) == 5
+    for offer, count in (("c9.large/spot", 1), (ON_DEMAND.name, -1)):
+        with pytest.raises(BadInput):
+            supply.set_capacity(offer, count)
+
+
+def test_of_a_zone_only_its_share_can_be_held() -> None:
+    """Of what is held and asked for; all of it again when the share is 1."""
+    supply = Supply(CATALOG.offers, shares={A: Steps("s", [(0.0, 1.0), (10.0, 0.5), (20.0, 0.0), (30.0, 1.0)])})
+    index = supply.index[SPOT_A.name]
+    assert supply.room(index, 4, of_offer=0, spot_in_zone=0, t_s=0.0) == 4
+    assert supply.lost(A, 1.0, 0.5, 4) == 2
+    assert supply.room(index, 4, of_offer=2, spot_in_zone=2, t_s=10.0) == 1  # half of the six held and asked for
+    assert supply.lost(A, 0.5, 0.0, 3) == 3
+    assert supply.room(index, 4, of_offer=0, spot_in_zone=0, t_s=20.0) == 0
+    assert supply.lost(A, 0.0, 1.0, 0) == 0
+    assert supply.room(index, 4, of_offer=0, spot_in_zone=0, t_s=30.0) == 4
+    assert supply.lost(A, 1.0, 0.5, 1) == 1
+
+
+def test_spot_costs_what_its_series_says() -> None:
+    """As a share of the on-demand price, at any time and in the meter's integral; without one the catalogue's."""
+    supply = Supply(CATALOG.offers, prices={A: Steps("p", [(0.0, 0.5), (100.0, 0.25)])})
+    index, other = supply.index[SPOT_A.name], supply.index[SPOT_B.name]
+    assert supply.usd_per_hour(index, 0.0) == pytest.approx(0.045)
+    assert supply.usd_per_hour(index, 100.0) == pytest.approx(0.0225)
+    assert supply.usd_per_hour(other, 100.0) == SPOT_B.usd_per_hour
+    cost = supply.costs()[index]
+    assert cost(200.0) == pytest.approx((0.045 * 100.0 + 0.0225 * 100.0) / 3600.0)
+    with pytest.raises(BadInput, match="on-demand price"):
+        Supply([SPOT_A], prices={A: Steps("p", [(0.0, 0.5)])})
+
+
+def test_lives_are_drawn_where_no_series_rules() -> None:
+    """By the catalogue's hazard; the same for the same seed, launch and start."""
+    risky = Offer("c5.large", Market.SPOT, 0.03, Delay(60.0, 120.0), zone=A, interruptions_per_hour=1.0)
+    supply, other = Supply([risky], seed=1), Supply([risky], seed=2)
+    lives = [supply.life_s(0, number, 0) for number in range(1, 400)]
+    assert lives == [supply.life_s(0, number, 0) for number in range(1, 400)]
+    assert lives[0] != other.life_s(0, 1, 0) != supply.life_s(0, 1, 1)
+    assert sum(lives) / len(lives) == pytest.approx(3600.0, rel=0.15)
+    assert Supply([risky], shares={A: Steps("s", [(0.0, 1.0)])}).life_s(0, 1, 0) == math.inf
+    assert supply.boot_s(0, 1, 0) == supply.boot_s(0, 1, 0) >= 30.0

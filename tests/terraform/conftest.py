@@ -1,0 +1,57 @@
+"""Terraform as the tests find it: the program, and its provider in a local mirror or from the registry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = ROOT / "terraform"
+
+
+def mirror() -> Path | None:
+    """A folder of providers: MARK_TF_PLUGIN_DIR, or one where packages of an image usually are."""
+    if said := os.environ.get("MARK_TF_PLUGIN_DIR"):
+        return Path(said)
+    for found in sorted(Path("/opt").glob("*/registry.terraform.io/hashicorp/aws")):
+        return found.parents[2]
+    return None
+
+
+class Terraform:
+    """The program in a copy of terraform/, so that nothing is written into the checkout."""
+
+    def __init__(self, program: str, home: Path) -> None:
+        self.program, self.home = program, home
+
+    def run(self, folder: Path, *arguments: str, timeout_s: float = 400.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self.program, *arguments], cwd=folder, capture_output=True, text=True, timeout=timeout_s)
+
+    def init(self, folder: Path) -> None:
+        """Skips the test where the provider cannot be had."""
+        done = self.run(folder, "init", "-input=false", "-no-color", "-backend=false")
+        if done.returncode != 0:
+            pytest.skip(f"the AWS provider cannot be had (MARK_TF_PLUGIN_DIR names a mirror): {done.stderr[-300:]}")
+
+
+@pytest.fixture(scope="session")
+def terraform(tmp_path_factory: pytest.TempPathFactory) -> Terraform:
+    program = shutil.which("terraform")
+    if program is None:
+        pytest.skip("terraform is not installed")
+    home = tmp_path_factory.mktemp("terraform")
+    ignored = shutil.ignore_patterns(".terraform*", "*.tfstate*")
+    shutil.copytree(MODULES, home, dirs_exist_ok=True, ignore=ignored)
+    return Terraform(program, home)
+
+
+@pytest.fixture(autouse=True)
+def provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terraform's own variable says where providers are, so that whatever runs it finds them."""
+    if (found := mirror()) is not None:
+        monkeypatch.setenv("TF_CLI_ARGS_init", f"-plugin-dir={found}")
+    monkeypatch.delenv("TF_CLI_CONFIG_FILE", raising=False)
