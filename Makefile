@@ -35,7 +35,6 @@ terraform-test: $(VENV)/.dev  ## minutes: the complete example applied to a clou
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
 	$(BIN)/python benchmarks/fidelity.py
-	$(BIN)/python benchmarks/fidelity.py --faults
 
 bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/kernel.py

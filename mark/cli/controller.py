@@ -41,6 +41,11 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     how.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
     how.add_argument("--history", metavar="TRACE", help="load to learn from at first, as if it ended when this began")
     how.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
+    how.add_argument(
+        "--live-prices",
+        action="store_true",
+        help="ask AWS for today's prices once, when it begins; without it the catalogue's are used, as a testbed needs",
+    )
     add_door(parser)
     parser.set_defaults(run=run)
 
@@ -65,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     history = _history(args.history)
     # Where the site has no function, nobody may count on one.
     services = [s if site.service(s.name).function is not None else replace(s, function=None) for s in services]
-    charges = [_charge(service, args, history) for service in services]
+    charges = [_charge(service, args, history, site.region) for service in services]
 
     def started(port: int) -> None:
         scheme = "http" if tls is None else "https"
@@ -74,8 +79,9 @@ def run(args: argparse.Namespace) -> int:
     return serve(site, charges, (args.host, args.port), tls=tls, auth=auth, dry_run=args.dry_run, started=started)
 
 
-def _charge(service: Service, args: argparse.Namespace, history: Load) -> Charge:
+def _charge(service: Service, args: argparse.Namespace, history: Load, region: str) -> Charge:
     from mark_infra.aws.control import Charge
+    from mark_infra.aws.prices import Prices
 
     from mark.catalog.tables import load_catalog
     from mark.domain.service import Deployment
@@ -87,7 +93,13 @@ def _charge(service: Service, args: argparse.Namespace, history: Load) -> Charge
 
     if args.catalog is not None:
         service = replace(service, catalog=args.catalog)
-    deployment = deploy(service, load_catalog(service.catalog), load_profiles(service.profile_file))
+    catalog = load_catalog(service.catalog)
+    if args.live_prices:
+        live = Prices(catalog, region).refresh()
+        catalog = live.catalog
+        for note in live.notes:
+            print(f"mark: {service.name}: {note}", file=sys.stderr)
+    deployment = deploy(service, catalog, load_profiles(service.profile_file))
     make_predictor(args.predictor, 0, history.step_s)  # an unknown one is said now
 
     def policy(within: Deployment) -> Policy:

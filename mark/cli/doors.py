@@ -50,3 +50,14 @@ def door_from(args: argparse.Namespace) -> tuple[TlsFiles | None, Auth | None]:
     context = tls.context() if tls is not None else None
     check_exposure(args.host, auth, context, tls_terminated_by_balancer=args.tls_terminated_by_balancer)
     return tls, auth
+
+
+def key_from(path: Path) -> str:
+    """A key to show to others, from a file."""
+    try:
+        key = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput("holds one key, printable and without a space, and nothing else", str(path))
+    return key

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mark.cli.doors import add_address, add_door, door_from
+from mark.cli.doors import add_address, add_door, door_from, key_from
 from mark.cli.numbers import above_zero, seconds, whole
 from mark.cli.options import Commands
 from mark.domain.errors import BadInput
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
             hedge_after_s=args.hedge_after_ms / 1e3 if args.hedge_after_ms is not None else NEVER_S,
         ),
         reach=Reach(tls=_trusting(args.replica_ca) if args.replica_ca is not None else None),
-        replica_key=_key(args.replica_key) if args.replica_key is not None else None,
+        replica_key=key_from(args.replica_key) if args.replica_key is not None else None,
         in_clear=args.replicas_in_clear,
         keep_credentials=auth is None,
         timeout_s=args.timeout_s,
@@ -128,16 +128,6 @@ def _replica(text: str) -> tuple[str, float]:
         return url, float(weight) if equals else 1.0
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be URL or URL=WEIGHT, not {text!r}") from None
-
-
-def _key(path: Path) -> str:
-    try:
-        key = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput("holds one key, printable and without a space, and nothing else", str(path))
-    return key
 
 
 def _trusting(path: Path) -> ssl.SSLContext:

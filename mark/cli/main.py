@@ -28,6 +28,7 @@ from mark.cli import (
     init,
     plan,
     profile,
+    reconcile,
     reproduce,
     serve,
     simulate,
@@ -40,6 +41,7 @@ from mark.domain.errors import BadInput, Infeasible
 _COMMANDS = (
     simulate,
     compare,
+    reconcile,
     bound,
     plan,
     forecast,

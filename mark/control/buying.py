@@ -1,7 +1,8 @@
 """What is bought, and what is remembered of the market: limits, launches, refusals, stand-ins.
 
 A launch is written down before it is made (`Intent`) and crossed out when its outcome is known. A controller that was
-killed in between, or whose answer was lost, repeats it under the same token: the cloud launches nothing twice.
+killed in between, or whose answer was lost, repeats it under the same token: the cloud launches nothing twice. Whoever
+takes over also repeats what was launched just before, as the cloud may not show it yet.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mark.control.interruption import instead_of
 from mark.control.ports import Cloud, Store
@@ -23,6 +24,8 @@ from mark.planning.spot import Belief
 
 # A launch whose outcome stays unknown is repeated for so long; by then the fleet shows what it started.
 UNSURE_S = 300.0
+# A launch that was made is told to whoever takes over for so long; by then the cloud shows it.
+SHOWN_S = 30.0
 # After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
 # among them, an answer may have got lost.
 DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
@@ -30,7 +33,7 @@ DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A launch under way: `count` of `offer`, to count for the offer `planned`."""
+    """A launch under way, or `made`: `count` of `offer`, to count for the offer `planned`."""
 
     token: str
     at_s: float
@@ -39,6 +42,7 @@ class Intent:
     standby: bool
     planned: str
     reason: str
+    made: bool = False
 
 
 class Buyer:
@@ -59,6 +63,7 @@ class Buyer:
         self.failures: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
         self._intents: dict[str, Intent] = {intent.token: intent for intent in store.get("intents") or ()}
+        self._made: tuple[Intent, ...] = ()  # of late, by this one
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
     # -- beliefs -------------------------------------------------------------------------------------------------------
@@ -132,10 +137,11 @@ class Buyer:
         return missing == 0
 
     def repeat(self, now_s: float) -> None:
-        """Make the launches again whose outcome is unknown, under their tokens."""
+        """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens."""
         for intent in tuple(self._intents.values()):
             offer = self._offers.get(intent.offer)
-            if offer is None:  # it may not be bought any more
+            # What is not sold any more may not be bought.
+            if offer is None or (intent.made and now_s - intent.at_s >= SHOWN_S):
                 self._cross_out(intent)
                 continue
             try:
@@ -145,11 +151,12 @@ class Buyer:
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
                     continue
-                outcome = self.failed(error)
-            usd_per_hour = 0.0 if intent.standby else intent.count * offer.usd_per_hour
-            command = Launch(intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby)
-            self._store.record(now_s, command, outcome)
-            self._cross_out(intent)
+                numbers, outcome = (), self.failed(error)
+            if not intent.made:
+                usd_per_hour = 0.0 if intent.standby else intent.count * offer.usd_per_hour
+                command = Launch(intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby)
+                self._store.record(now_s, command, outcome)
+            self._cross_out(intent, numbers)
 
     def promised(self, *, standby: bool) -> Counter[str]:
         """Instances that may be there or not, by the planned offer: launches whose outcome is unknown."""
@@ -211,7 +218,7 @@ class Buyer:
                     why_not = outcome
             self._stand_in(intent, numbers)
             if decided:
-                self._cross_out(intent)
+                self._cross_out(intent, numbers)
         else:
             self.failures["LimitError"] += 1
         known = self._belief(offer.name, now_s)
@@ -233,14 +240,18 @@ class Buyer:
             self._store.put("stands_for", self.stands_for)
 
     def _write_down(self, intent: Intent) -> None:
-        self._keep({**self._intents, intent.token: intent})
+        self._keep({**self._intents, intent.token: intent}, self._made)
 
-    def _cross_out(self, intent: Intent) -> None:
-        self._keep({token: one for token, one in self._intents.items() if token != intent.token})
+    def _cross_out(self, intent: Intent, numbers: tuple[int, ...] = ()) -> None:
+        """Its outcome is known: these were launched."""
+        made = tuple(one for one in self._made if one.at_s > intent.at_s - SHOWN_S)
+        if numbers:
+            made = (*made, replace(intent, made=True))
+        self._keep({token: one for token, one in self._intents.items() if token != intent.token}, made)
 
-    def _keep(self, intents: dict[str, Intent]) -> None:
-        self._store.put("intents", tuple(intents.values()))
-        self._intents = intents
+    def _keep(self, intents: dict[str, Intent], made: tuple[Intent, ...]) -> None:
+        self._store.put("intents", (*intents.values(), *made))
+        self._intents, self._made = intents, made
 
     def _token(self, now_s: float) -> str:
         """Names a launch by its place in the run: a controller that repeats a tick repeats its tokens."""

@@ -10,13 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mark.catalog.extras import extras_usd
 from mark.control.meter import Cost, Meter
 from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.service import Deployment
 
-GRACE_S = 90.0  # that the cloud's word may come later than what the fleet shows
+GRACE_S = 90.0  # of the wall, that the cloud's word may come later than what the fleet shows
 
 
 @dataclass(slots=True)
@@ -28,23 +29,26 @@ class _Span:
     to_s: float | None = None
     seen_s: float | None = None  # when it was first seen to run, without being told
     missed_s: float | None = None  # when it was first seen not to run, without being told
+    settled_s: float = -math.inf  # end of its last start that was billed: what is told of before it is known
 
 
 class Ledger:
     """The bill of one service since its controller first saw it. Used by one thread; asking is O(offers).
 
-    What runs at the first look is billed from then on.
+    What runs at the first look is billed from then on. Times are control seconds, `scale` of them to one of the wall.
     """
 
-    def __init__(self, deployment: Deployment, store: Store) -> None:
-        self._store = store
+    def __init__(self, deployment: Deployment, store: Store, scale: float = 1.0) -> None:
+        self._grace_s = GRACE_S * scale
+        self._store, self._service = store, deployment.service
+        self._bills_extras = deployment.catalog.bills_extras
         offers = deployment.offers
         self._index = {offer.name: i for i, offer in enumerate(offers)}
         self._meter = Meter(
             offers,
             [_cost(offer.usd_per_s) for offer in offers],
             end_s=math.inf,
-            bills_disks=deployment.catalog.bills_extras,
+            bills_disks=self._bills_extras,
             committed=deployment.committed,
             committed_usd_per_hour=deployment.committed_usd_per_hour,
         )
@@ -67,13 +71,13 @@ class Ledger:
         for number, i in there.items():
             span = self._spans.get(number)
             if span is None:
-                span = self._add(number, i.offer, now_s)
+                span = self._add(number, i.offer, now_s if first else i.launched_s)
                 if first and i.phase is not Phase.STOPPED:
                     self._open(span, now_s)
             runs = i.phase in (Phase.READY, Phase.DRAINING)
             if runs and span.from_s is None:
                 span.seen_s = now_s if span.seen_s is None else span.seen_s
-                if now_s - span.seen_s >= GRACE_S:
+                if now_s - span.seen_s >= self._grace_s:
                     self._open(span, max(self._began_s, i.launched_s))
             elif i.phase is Phase.STOPPED and span.from_s is not None:
                 self._miss(span, now_s)
@@ -82,7 +86,7 @@ class Ledger:
         for number in [n for n in self._spans if n not in there]:
             span = self._spans[number]
             missed_s = span.missed_s = now_s if span.missed_s is None else span.missed_s
-            if now_s - missed_s >= GRACE_S:
+            if now_s - missed_s >= self._grace_s:
                 if span.from_s is not None:
                     self._close(span, missed_s)
                 del self._spans[number]
@@ -91,11 +95,18 @@ class Ledger:
         if self._changed:
             self._keep()
 
-    def bill(self, now_s: float, functions_usd: float) -> Bill:
-        """Up to now, with what functions cost so far."""
+    def bill(self, now_s: float, functions_usd: float, requests: int) -> Bill:
+        """Up to now, with what functions cost so far, and balancer, addresses and data of so many requests.
+
+        The balancer is paid for from second 0 of the service, whoever looked.
+        """
         if self._began_s is None:
             return Bill(functions=functions_usd)
-        return Bill(**self._meter.spent_usd(now_s), functions=functions_usd)
+        spent, service = self._meter.spent_usd(now_s), self._service
+        if self._bills_extras:
+            hours = sum(self._meter.instance_hours(now_s).values())
+            spent["other"] += extras_usd(now_s, hours, requests, service.request_kb, service.response_kb)
+        return Bill(**spent, functions=functions_usd)
 
     def _told(self, one: Ran) -> None:
         span = self._spans.get(one.number)
@@ -103,6 +114,8 @@ class Ledger:
             if one.offer not in self._index or not one.runs:
                 return  # what was never seen to run, or is settled
             span = self._add(one.number, one.offer, one.at_s)
+        if one.at_s <= span.settled_s:
+            return
         if one.runs:
             if span.from_s is None:
                 self._open(span, one.at_s)
@@ -129,15 +142,16 @@ class Ledger:
         assert span.from_s is not None
         self._meter.close(self._index[span.offer], span.from_s, at_s)
         span.from_s = span.to_s = span.seen_s = None
+        span.settled_s = at_s
         self._changed = True
 
     def _miss(self, span: _Span, now_s: float) -> None:
         span.missed_s = now_s if span.missed_s is None else span.missed_s
-        if now_s - span.missed_s >= GRACE_S:
+        if now_s - span.missed_s >= self._grace_s:
             self._close(span, span.missed_s)
 
     def _keep(self) -> None:
-        spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s) for n, s in self._spans.items()}
+        spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s, s.settled_s) for n, s in self._spans.items()}
         self._store.put("ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state()})
         self._changed = False
 

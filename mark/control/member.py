@@ -166,7 +166,8 @@ class Member:
             if self._changed_limits is None and (limits := store.get("limits")) is not None:
                 self._limits = limits
             parts.controller.use(parts.policy(self._limits))
-            self._history, self._ledger = History(store), Ledger(self._deployment, store)
+            scale = 1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0))
+            self._history, self._ledger = History(store), Ledger(self._deployment, store, scale)
             self._rows = self._history.rows()
             answers = parts.telemetry.answers()
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
@@ -246,7 +247,7 @@ class Member:
             plan=plan,
             forecast=_forecast_view(parts.controller.believed, parts.unix_s),
             slo=self._slo(parts, answers),
-            bill=self._ledger.bill(now_s, overflow.usd),
+            bill=self._ledger.bill(now_s, overflow.usd, answers.count),
             requests=answers.count,
             limits=self._limits,
             troubles=tuple(troubles),

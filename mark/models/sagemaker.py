@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from mark.models.call import Call, Reply
-from mark.models.items import NPY, csv_lines, many_in, media_type, npy_shape
+from mark.models.items import NPY, csv_lines, items_in, many_in, media_type, npy_shape
 from mark.models.model import Model
 from mark.models.tensors import MAX_DIMENSIONS, NAMES, Array, BadCall, fitted, stacked
 
@@ -45,6 +45,8 @@ def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
             except orjson.JSONDecodeError as error:
                 raise BadCall(f"the body is not JSON: {error}") from None
             many = many_in(value)
+            if many and len(many) != items_in(call):  # it would be let in as few and run as many
+                raise BadCall("the items of the body cannot be counted: a key twice or escaped, or nested too deeply")
             items = [value] if many is None else many
             asked = Asked(accept, many is None, "predictions" if many is not None and "instances" in value else None)
         case "text/csv":

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mark.control.meter import DISK_USD_PER_GIB_MONTH
-from mark.reporting.layout import columns, page, small_print, text
-from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
-from mark.simulation.extras import (
+from mark.catalog.extras import (
     ADDRESS_USD_PER_HOUR,
     BALANCER_LCU_USD_PER_HOUR,
     BALANCER_USD_PER_HOUR,
     INTERNET_OUT_USD_PER_GB,
 )
+from mark.control.meter import DISK_USD_PER_GIB_MONTH
+from mark.reporting.layout import columns, page, small_print, text
+from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,16 +15,19 @@ Many requests that arrive together may be offered before next_batch is asked onc
 
 Queue: batches that are closed (nobody joins any more) in order, and behind them at most one that is open. A request
 never overtakes another. A closed batch may be handed to the worker that will be free first before it is (`next_ahead`):
-nothing would change for it any more, and the worker need not idle for the way there and back. Predictions begin with
-what is known now: a batch runs until its predicted end, and one that overruns it is taken to end now. Times are seconds
-of one monotonic clock.
+nothing would change for it any more, and the worker need not idle for the way there and back. If that worker then takes
+so long that a promise is in danger, an idle one gets the batch instead, and the first one's answer is for nobody.
+Predictions begin with what is known now: a batch runs until its predicted end, and one that overruns it is taken to end
+now. Times are seconds of one monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from copy import copy
 from heapq import heapify, heapreplace
+from math import ceil
 from typing import NamedTuple, Protocol
 
 from mark.domain.errors import BadInput
@@ -45,7 +48,7 @@ QUEUE_FULL = "queue_full"
 NO_WORKER = "no_worker"  # and none is expected back in time
 DRAINING = "draining"
 
-# A lost request is tried once more: with a third worker it might be the request that ends workers.
+# A lost request is tried once more, apart from others: with a third worker it might be the request that ends workers.
 _MOST_TRIES = 2
 # "Whenever": later than any deadline, and earlier than never.
 _WHENEVER_S = 1e9
@@ -193,6 +196,7 @@ class Bouncer:
         self._open: Batch | None = None
         self._closed: deque[Batch] = deque()
         self._backlog_s = 0.0  # what the closed batches take together
+        self._together = 1  # requests that were lost with a worker, in a batch; nobody else joins them
         self._running: list[Batch] = []
         self._idle = workers
         self._back_s: list[float] = []  # when each worker that is down should be up again
@@ -246,10 +250,13 @@ class Bouncer:
     def next_batch(self, now_s: float) -> Batch | None:
         """The batch that an idle worker starts now, if any: full ones first in order, then one whose window is over.
 
-        It is running from here on. Requests whose client's own deadline can't be met any more, not even alone, are
-        taken out of it (`take_expired`).
+        It is running from here on. Before those comes a batch that waits behind one that takes too long: an empty one
+        stays in its place there, with no requests and an answer for nobody. Requests whose client's own deadline can't
+        be met any more, not even alone, are taken out (`take_expired`).
         """
         while self._idle > 0:
+            if (first := self._first_stuck()) is not None and now_s >= self._patience_s(first):
+                return self._taken_back(first, now_s)
             if self._closed:
                 batch = self._first_closed()
             elif self._open is not None and now_s >= self._open.oldest_s + self._window_s:
@@ -263,9 +270,7 @@ class Bouncer:
                 self._drop_expired(batch, now_s)
                 if not batch.requests:
                     continue
-            batch.runs(now_s)
-            self._running.append(batch)
-            self._idle -= 1
+            self._start(batch, now_s)
             self.in_flight += len(batch.requests)
             return batch
         return None
@@ -295,10 +300,13 @@ class Bouncer:
         return expired
 
     def due_s(self) -> float:
-        """When next_batch should be asked again though nothing happens: the end of a window; infinite if never."""
-        if self._idle == 0 or self._open is None:
+        """When next_batch should be asked again though nothing happens: the end of a window, or of the patience with a
+        worker; infinite if never."""
+        if self._idle == 0:
             return NEVER_S
-        return self._open.oldest_s + self._window_s
+        first = self._first_stuck()
+        patience_s = NEVER_S if first is None else self._patience_s(first)
+        return patience_s if self._open is None else min(patience_s, self._open.oldest_s + self._window_s)
 
     # Workers
 
@@ -320,9 +328,11 @@ class Bouncer:
         """A worker is gone, with the batch it had or (None) idle; `back_s` is when it should be up again.
 
         Until then it counts as busy, later than that as gone: with no worker left, what is admitted is what a restart
-        can meet. The batch's requests are tried once more, at the head of the queue. What can no longer be answered in
-        time, of them and of the queue, is handed back by the rule of admission: to functions where they are quicker;
-        else a lost request fails, and one that has not been tried yet stays, however late, if any worker is expected.
+        can meet. The batch's requests are tried once more, at the head of the queue: one of them may be what ends
+        workers, so each goes alone where there is time for that, else few share a batch. What can no longer be
+        answered in time, of them and of the queue, is handed back by the rule of admission: to functions where they are
+        quicker; else a lost request fails, and one that has not been tried yet stays, however late, if any worker is
+        expected.
         Raises IllegalTransition where the batch isn't running, or no worker is idle.
         """
         if batch is not None:
@@ -342,6 +352,7 @@ class Bouncer:
         if batch is not None and batch.behind is not None:
             self.in_flight -= len(batch.behind.requests)
             queued = batch.behind.requests + queued
+        self._together = self._most_together(lost, now_s)
         for request in lost:
             self._requeue(request, now_s, stranded, may_fail=True)
         for request in queued:
@@ -425,6 +436,7 @@ class Bouncer:
             asks_again = items > 1 or start > batch.start_s
             if (
                 total > full
+                or request.tries != batch.requests[0].tries
                 or batch.bytes + size > self._max_batch_bytes
                 or (asks_again and not self._may_join(batch, items, start, now_s))
             ):
@@ -461,7 +473,7 @@ class Bouncer:
                 batch.expires_s = deadline_s
         batch.start_s = start
         self.queued += 1
-        if total < full:
+        if total < full and not (request.tries and len(batch.requests) >= self._together):
             # May one more item join? Settled now, so that the next one's completion is known before it comes.
             tightest_s = batch.tightest_s
             if answer_s > tightest_s + TOLERANCE_S:
@@ -519,6 +531,32 @@ class Bouncer:
             batch.service_s = self._service_s[batch.items]
 
     # Queue and workers
+
+    def _start(self, batch: Batch, now_s: float) -> None:
+        batch.runs(now_s)
+        self._running.append(batch)
+        self._idle -= 1
+        self._settled_s = -NEVER_S
+
+    def _first_stuck(self) -> Batch | None:
+        """Of the running batches that have requests behind them the one whose worker must be waited for least long."""
+        stuck = [batch for batch in self._running if batch.behind is not None and batch.behind.requests]
+        return min(stuck, key=self._patience_s, default=None)
+
+    def _patience_s(self, batch: Batch) -> float:
+        """Until when the batch behind it waits for its worker: the end, and half of what is then left until another
+        worker would have to begin."""
+        assert batch.behind is not None
+        promise_s = min(batch.behind.tightest_s, batch.behind.oldest_s + self._rt_max_s)
+        spare_s = promise_s - batch.end_s - batch.behind.service_s - self._overhead_s
+        return batch.end_s + 0.5 * max(0.0, spare_s)
+
+    def _taken_back(self, first: Batch, now_s: float) -> Batch:
+        assert first.behind is not None
+        batch = copy(first.behind)
+        first.behind.requests = []
+        self._start(batch, now_s)
+        return batch
 
     def _first_closed(self) -> Batch:
         batch = self._closed.popleft()
@@ -582,6 +620,21 @@ class Bouncer:
         self._settled_s = -NEVER_S
         self.queued = 0
         return queued
+
+    def _most_together(self, lost: Sequence[Request], now_s: float) -> int:
+        """As few as there is time for until the earliest promise to one of them, if nobody else is served before."""
+        most = len(lost)
+        if most < 2:
+            return 1
+        left_s = min(self._deadline_s(request)[0] for request in lost) - self._overhead_s - self._play_through(now_s)
+        items = sum(request.items for request in lost) / most
+        together = 1
+        while together < most:
+            batches = ceil(most / together / max(1, self.workers))
+            if batches * self._service_s[min(ceil(items * together), self._n_batch)] <= left_s:
+                break
+            together *= 2
+        return together
 
     def _requeue(self, request: Request, now_s: float, stranded: Stranded, *, may_fail: bool) -> None:
         deadline_s, own = self._deadline_s(request)

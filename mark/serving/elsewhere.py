@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
 from mark.serving.functions import Functions, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
-from mark.serving.upstream import Address, Answer, Connection, Reach, Upstream
+from mark.serving.upstream import CLOSED, Address, Answer, Connection, Reach, Upstream
 
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
@@ -21,6 +21,10 @@ _LENGTH = re.compile(rb"(?:^|\n)inference-header-content-length: ([0-9]{1,18})\r
 _AFTER = re.compile(rb"(?:^|\n)retry-after: ([0-9]{1,9})\r\n")
 
 Waiting = asyncio.Future[Answer]
+
+
+class _Closed(FunctionsFailed):
+    """Without a byte of an answer."""
 
 
 class HttpFunctions:
@@ -67,7 +71,11 @@ class HttpFunctions:
             head += f"accept: {call.accept}\r\n"
         if call.json_bytes is not None:
             head += f"inference-header-content-length: {call.json_bytes}\r\n"
-        answer = await self._asked(b"".join((self._head, head.encode("latin-1"), b"\r\n", call.body)))
+        data = b"".join((self._head, head.encode("latin-1"), b"\r\n", call.body))
+        try:
+            answer = await self._asked(data)
+        except _Closed:  # in the very moment of its use: a server ends kept connections when it likes
+            answer = await self._asked(data)
         status = answer.status
         if status in (429, 503):
             after = _AFTER.search(answer.headers)
@@ -107,7 +115,8 @@ class HttpFunctions:
     def failed(self, tag: Waiting, began: bool, why: str) -> None:
         """None will come."""
         if not tag.done():
-            tag.set_exception(FunctionsFailed(f"{self._url}: {why}"))
+            kind = _Closed if why.startswith(CLOSED) and not began else FunctionsFailed
+            tag.set_exception(kind(f"{self._url}: {why}"))
 
 
 def _split(url: str) -> tuple[Address, bytes]:

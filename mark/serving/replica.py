@@ -131,10 +131,11 @@ class Replica:
             del self._batches[worker_id]
             self._idle.append(worker_id)
         # First the next batch, so that the worker is busy while answers are written.
-        if self.bouncer.queued:
-            self._pump()
+        self._pump()
         metrics = self.metrics
         metrics.service_s.observe(service_s)
+        if not batch.requests:  # another worker had to have them
+            return
         if self.served is not None:
             self.served(batch, service_s)
         by_status, latency, wait = metrics.requests, metrics.latency_s.observe, metrics.wait_s.observe

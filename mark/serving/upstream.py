@@ -28,6 +28,8 @@ HOP_BY_HOP = frozenset(
         b"trailer", b"transfer-encoding", b"upgrade", b"content-length",
     )
 )  # fmt: skip
+# Why a request failed; with no byte of an answer before it is most likely the fate of a kept connection.
+CLOSED = "closed the connection"
 _NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the door says these
 
 
@@ -212,7 +214,7 @@ class Connection(asyncio.Protocol, Generic[T]):
         if self._to_the_end and error is None and self.tag is not None:
             self._finish()
         else:
-            self.fail(f"closed the connection{f' ({error})' if error else ''}")
+            self.fail(f"{CLOSED}{f' ({error})' if error else ''}")
 
     def cut(self) -> None:
         """Close at once; a request on it fails."""

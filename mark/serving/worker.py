@@ -2,9 +2,9 @@
 
     python -m mark.serving.worker CHANNEL,CALLS,REPLIES,... PARENT REFERENCE SEARCH NAME VERSION LOADER
 
-The first are file descriptors: of a channel, and of arenas for calls and replies of one batch after the other, in turns.
-PARENT is the bouncer's process id. LOADER ("module:function") makes the function that answers calls from REFERENCE,
-SEARCH, NAME and VERSION.
+The first are file descriptors: of a channel, and of arenas for calls and replies, used in turns by one batch after the
+other. PARENT is the bouncer's process id. LOADER ("module:function") makes the function that answers calls from
+REFERENCE, SEARCH, NAME and VERSION.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The bouncer's side of its worker processes: start, feed, watch, restart, stop.
 
-A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What a
-model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
+A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What
+a model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Workers:
     on_failed(reason): once at most: the very first load failed, or `tries` in a row while no worker was ready.
 
     A batch sent ends in exactly one on_done or, with all that the worker has, on_lost. `threads` is what numerical
-    libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`, costs
-    the process its life.
+    libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`,
+    costs the process its life.
     Call from one thread, which must outlive the processes: they die with it.
     """
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mark.catalog.extras import extras_usd
 from mark.domain.errors import BadInput
 from mark.planning.frictions import Frictions, frictions
 from mark.planning.policies import make_policy, wants_perfect_forecast
 from mark.simulation.bounding import drawn_problem
-from mark.simulation.extras import extras_usd
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.many import policy_requests, run_all
 from mark.simulation.request import RunRequest

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.catalog.extras import extras_usd
 from mark.planning.bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
-from mark.simulation.extras import extras_usd
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 

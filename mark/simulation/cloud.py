@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from mark.control.meter import Cost, Meter
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput, CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
-from mark.control.meter import Cost, Meter
 from mark.simulation.result import FleetResult
 from mark.simulation.spot import SpotSeries
 

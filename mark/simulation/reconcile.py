@@ -7,12 +7,14 @@ really paid. Lines add up: on the invoiced side to the invoice, on the simulated
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 
+from mark.catalog.extras import extras
 from mark.control.meter import DISK_USD_PER_GIB_MONTH
 from mark.domain.errors import BadInput
+from mark.planning.deployment import profile_of
 from mark.planning.policies import FIXED
-from mark.simulation.extras import extras
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.many import policy_requests, run_all
 from mark.simulation.request import RunRequest
@@ -23,6 +25,7 @@ from mark.workload.invoice_lines import (
     COMMITMENTS,
     CPU_CREDITS,
     DISKS,
+    EXTRAS,
     GB_SECONDS,
     INSTANCE_MARKETS,
     Line,
@@ -30,12 +33,12 @@ from mark.workload.invoice_lines import (
 
 AS_IS = "as-is"
 _STEADY = 0.02  # instances an hour may differ so much, relative, from their whole number
-_LEAST_SEEN = 0.95  # of the period, to call a fleet constant
-_CENT = 0.005
+_MOST_OF_TIME = 0.95  # of the period at one number, to call a fleet constant: a roll-out may double it for an hour
+_HALF_A_CENT = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class InvoiceQuery:
     """Where the invoice is, which of it is meant, and whose prices count: `catalog` or `invoice`.
 
     `began_s` is when the trace's first row was, in Unix seconds; None: the trace knows.
@@ -102,7 +105,7 @@ class Reconciliation:
         each other, and what no simulation knows counts in full. None where nothing was invoiced."""
         invoiced = sum(abs(one.invoiced_usd) for one in self.lines)
         apart = sum(abs(one.difference_usd) for one in self.lines)
-        return max(0.0, 1.0 - apart / invoiced) if invoiced > 0.0 else None
+        return max(0.0, 1.0 - round(apart / invoiced, 9)) if invoiced > 0.0 else None
 
     @property
     def not_simulated(self) -> list[Compared]:
@@ -117,39 +120,39 @@ class Reconciliation:
 
 def reconcile(
     request: RunRequest,
-    bill: Bill,
+    query: InvoiceQuery,
     others: Sequence[str],
     *,
     own: str | None = None,
     workers: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Reconciliation:
-    """Read the bill, replay the period with the policy `own`, and run the others on the same arrivals.
+    """Read the invoice, replay the period with the policy `own`, and run the others on the same arrivals.
 
-    Without `own` it is the service file's [policy], else the constant fleet that the bill shows. Raises what reading
+    Without `own` it is the service file's [policy], else the constant fleet that was invoiced. Raises what reading
     and running raise, and BadInput where nobody knows when the trace was or what ran.
     """
     inputs = open_inputs(request)
-    began_s = inputs.trace.began_s if bill.began_s is None else bill.began_s
+    began_s = inputs.trace.began_s if query.began_s is None else query.began_s
     if began_s is None:
         what = "say when its first row was, as 2026-05-01T00:00Z; this trace does not know"
         raise BadInput(what, "--began", inputs.trace.name)
     begin_s, end_s = began_s + inputs.start_s, began_s + inputs.end_s
-    invoice = read_invoice(bill.paths, begin_s, end_s, tags=bill.tags, instances=bill.instances)
+    invoice = read_invoice(query.paths, begin_s, end_s, tags=query.tags, instances=query.instances)
     if own is None:
         own = AS_IS if inputs.service.as_is is not None else _fleet_of(invoice, begin_s, end_s, inputs)
     policies = (own, *(name for name in others if name != own))
     runs = run_all(policy_requests(inputs, policies), workers=workers, progress=progress)
     results = dict(zip(policies, runs, strict=True))
     rates = _rates(invoice, inputs)
-    paid = {rate.line: rate for rate in rates} if bill.prices == "invoice" else {}
+    paid = {rate.line: rate for rate in rates} if query.prices == "invoice" else {}
     simulated = {name: _simulated(result, inputs, paid) for name, result in results.items()}
     return Reconciliation(
         invoice=invoice,
         begin_s=begin_s,
         end_s=end_s,
         policy=own,
-        prices=bill.prices,
+        prices=query.prices,
         lines=_compared(invoice, simulated[own], inputs.deployment.catalog.bills_extras),
         rates=rates,
         results=results,
@@ -159,26 +162,51 @@ def reconcile(
 
 
 def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) -> str:
-    """The policy `fixed:...` of an invoice on which every type has the same whole number of instances all the time."""
+    """The policy `fixed:...` of an invoice on which each type has one whole number of instances nearly all the time."""
     counts: dict[str, int] = {}
-    spans: list[str] = []
+    others: list[str] = []
     for line, runs in sorted(invoice.runs.items(), key=lambda item: item[0].label):
+        levels = _levels(runs, begin_s, end_s)
+        spans_s: dict[int, float] = {}
+        for count, span_s in levels:
+            if abs(count - round(count)) <= _STEADY * count:
+                spans_s[round(count)] = spans_s.get(round(count), 0.0) + span_s
+        usual = max(spans_s, key=lambda count: spans_s[count], default=0)
         if line.market == "spot":
-            spans.append(line.label)
-            continue
-        per_hour = [hours / ((to_s - from_s) / 3600.0) for from_s, to_s, hours in runs if to_s > from_s]
-        seen_s = sum(min(to_s, end_s) - max(from_s, begin_s) for from_s, to_s, _ in runs)
-        count = max(1, round(sum(per_hour) / max(1, len(per_hour))))
-        steady = all(abs(one - count) <= _STEADY * count for one in per_hour)
-        if not steady or seen_s < _LEAST_SEEN * (end_s - begin_s):
-            least = 0.0 if seen_s < _LEAST_SEEN * (end_s - begin_s) else min(per_hour)
-            spans.append(f"{line.name} {least:.3g} to {max(per_hour, default=0.0):.3g}")
-        counts[line.name] = count
-    if spans or not counts:
-        why = f"and the invoiced instances are not constant ({', '.join(spans)})" if spans else "and none was invoiced"
+            others.append(line.label)
+        elif profile_of(inputs.deployment.profiles, line.name) is None:
+            others.append(f"{line.name}, which {inputs.service.model} has no profile on")
+        elif not usual or spans_s[usual] < _MOST_OF_TIME * (end_s - begin_s):
+            seen = [count for count, _ in levels]
+            others.append(f"{line.name} {min(seen):.3g} to {max(seen):.3g}")
+        else:
+            counts[line.name] = usual
+    if others or not counts:
+        why = (
+            f"the instances invoiced are not a constant fleet of it: {', '.join(others)}"
+            if others
+            else "none was invoiced"
+        )
         where = f"{inputs.service.source or inputs.service.name} [policy]"
-        raise BadInput(f"say what runs today: kind, instance, min, max (or --policy NAME); it is missing, {why}", where)
+        what = "say what runs today, as kind, instance, min, max, or choose with --tag, --instances; it is missing, and"
+        raise BadInput(f"{what} {why}", where)
     return FIXED + ",".join(f"{name}={count}" for name, count in counts.items())
+
+
+def _levels(runs: Sequence[tuple[float, float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Instances that ran at a time, and for how many seconds of the period; none at all counts too."""
+    steps = {begin_s: 0.0, end_s: 0.0}
+    for from_s, to_s, hours in runs:
+        if to_s > from_s:
+            each = hours / ((to_s - from_s) / 3600.0)
+            for at_s, change in ((max(from_s, begin_s), each), (min(to_s, end_s), -each)):
+                steps[at_s] = steps.get(at_s, 0.0) + change
+    times = sorted(steps)
+    levels, count = [], 0.0
+    for at_s, next_s in pairwise(times):
+        count += steps[at_s]
+        levels.append((max(0.0, count), next_s - at_s))
+    return levels
 
 
 def _rates(invoice: Invoice, inputs: Inputs) -> tuple[Rate, ...]:
@@ -197,9 +225,7 @@ def _rates(invoice: Invoice, inputs: Inputs) -> tuple[Rate, ...]:
     )
 
 
-def _simulated(
-    result: SimulationResult, inputs: Inputs, paid: Mapping[Line, Rate]
-) -> dict[Line, tuple[float, float]]:
+def _simulated(result: SimulationResult, inputs: Inputs, paid: Mapping[Line, Rate]) -> dict[Line, tuple[float, float]]:
     """Amount and dollars of a run by line. At catalogue prices (`paid` is empty) they add up to its bill.
 
     A type that the invoice does not have is dearer or cheaper by as much as its market is on the whole; a market that
@@ -291,7 +317,7 @@ def _compared(
 def _notes(invoice: Invoice, inputs: Inputs) -> list[str]:
     notes = []
     committed = invoice.charges.get(COMMITMENTS)
-    if committed is not None and abs(committed.usd) > _CENT and not inputs.deployment.committed:
+    if committed is not None and abs(committed.usd) > _HALF_A_CENT and not inputs.deployment.committed:
         notes.append("reserved instances or savings plans were invoiced; say them in [fleet.committed]")
     if len(invoice.regions) > 1 or (invoice.regions and invoice.regions[0] != "us-east-1"):
         notes.append(f"instances in {', '.join(invoice.regions)}; the catalogues shipped are of us-east-1")

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.catalog.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S
@@ -34,7 +35,6 @@ from mark.planning.policies import make_policy, wants_perfect_forecast
 from mark.planning.port import Policy, Situation
 from mark.simulation.bounding import bound_problem, with_extras
 from mark.simulation.cloud import SimulatedCloud
-from mark.simulation.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.minutes import Minutes
 from mark.simulation.request import RunRequest

@@ -41,6 +41,7 @@ _OPTIONAL = {
     "tags": ("resourcetags", "tags"),
 }
 _TAG_PREFIXES = ("resourcetagsuser", "resourcetags", "user", "")
+_COVERED = ("DiscountedUsage", "SavingsPlanCoveredUsage")
 _ZERO = Decimal(0)
 _PLAIN_LINUX = re.compile(r"(RunInstances(:SV\d+)?|RunInstance|Hosting)?")
 
@@ -139,6 +140,7 @@ class _Reading:
     last_s: float = float("-inf")
     regions: set[str] = field(default_factory=set)
     platforms: set[str] = field(default_factory=set)
+    covered: bool = False  # is there use that a reservation or a savings plan has paid
 
     def read(self, path: Path) -> str:
         """Add a file's items; its billing period, where it says one and has an item."""
@@ -194,6 +196,7 @@ class _Reading:
         else:
             sums.rated_amount += amount
             sums.rated_usd += inside
+        self.covered = self.covered or item_type in _COVERED
         if line.is_instance and used:
             run = self.runs.setdefault(line, {})
             run[start_s, end_s] = run.get((start_s, end_s), 0.0) + float(row.number("amount"))
@@ -229,6 +232,8 @@ class _Reading:
             )
         if self.platforms:
             notes.append(f"not plain Linux, and simulated as if it were: {', '.join(sorted(self.platforms))}")
+        if self.tags and self.covered:
+            notes.append("fees carry no tags: what reservations and plans cover stands here without what it cost")
         return Invoice(
             charges={
                 line: Charge(float(one.amount), float(one.usd), float(one.rated_amount), float(one.rated_usd))
@@ -301,7 +306,7 @@ class _Row:
         cell = self.text(column)
         try:
             return _unix_s(cell)
-        except (ValueError, OverflowError):
+        except ValueError:
             raise BadInput("must be a time like 2026-05-01T00:00:00Z", self.where(column), cell) from None
 
     def has_tags(self, tags: Sequence[tuple[str, str]]) -> bool:
@@ -331,8 +336,10 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def parse_time(text: str) -> float:
-    """Unix seconds of an ISO 8601 time, UTC where it names no zone. Raises ValueError."""
+    """Unix seconds of an ISO 8601 time, UTC where it names no zone. Raises ValueError, also far from today."""
     when = datetime.fromisoformat(text)
+    if not 2000 <= when.year < 2200:
+        raise ValueError(text)
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 

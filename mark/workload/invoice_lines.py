@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mark.workload.blocks import shown
+
 INSTANCE_MARKETS = ("on_demand", "spot", "burstable", "sagemaker")
 # Amounts of these are use; those of other types are not, or are said once more.
 USED = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
@@ -46,6 +48,7 @@ BALANCER = Line("other", "balancer", "h")
 BALANCER_UNITS = Line("other", "balancer units", "LCU-h")
 ADDRESSES = Line("other", "public addresses", "h")
 DATA_OUT = Line("other", "data out", "GB")
+EXTRAS = (BALANCER, BALANCER_UNITS, ADDRESSES, DATA_OUT)
 
 _REGION = re.compile(r"^(?:[A-Z]{2,4}\d?-)+")
 _BY_PATTERN = (
@@ -81,7 +84,7 @@ def line_of(product: str, usage_type: str, item_type: str) -> Line:
         if found is not None:
             return found
     kind = "" if item_type in USED else f" {item_type}"
-    return Line("", f"{product} {usage_type}{kind}".strip())
+    return Line("", shown(f"{product} {usage_type}{kind}".strip().encode()))
 
 
 def _used(product: str, usage_type: str) -> Line | None:
@@ -95,7 +98,7 @@ def _used(product: str, usage_type: str) -> Line | None:
     found = _INSTANCE.fullmatch(usage_type)
     if found is None:
         return None
-    how, instance = found[1], found[2] or "m1.small"  # AWS's oldest type goes without saying
+    how, instance = found[1], shown((found[2] or "m1.small").encode())  # AWS's oldest type goes without saying
     if how == "Host":
         # EC2's dedicated hosts are another thing.
         return Line("sagemaker", instance, "h") if instance.startswith("ml.") else None

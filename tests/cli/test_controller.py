@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from mark_infra.aws.control import Charge
 
 from mark.cli.main import main
 
@@ -23,6 +24,7 @@ store = "{store}"
 launch_template = "lt-1"
 subnets = {{ us-east-1a = "subnet-1" }}
 """
+DEAD = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
 
 
 @pytest.fixture
@@ -55,10 +57,29 @@ def test_what_cannot_run_ends_with_one_line(
     assert said in captured.err
 
 
+def test_live_prices_that_cannot_be_had_are_said_and_are_the_catalogues(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller begins all the same."""
+    for name, value in {**DEAD, "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)
+    begun: list[Charge] = []
+
+    def serve(site: object, charges: list[Charge], *_: object, **__: object) -> int:
+        begun.extend(charges)
+        return 0
+
+    monkeypatch.setattr("mark_infra.controlling.serve", serve)
+    argv = ["controller", "inception-v3", "--site", str(site)]
+    assert main(argv) == main([*argv, "--live-prices"]) == 0
+    assert "prices cannot be refreshed" in capsys.readouterr().err
+    assert begun[0].deployment.offers == begun[1].deployment.offers
+
+
 def process(site: Path) -> subprocess.Popen[str]:
-    dead = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     command = [sys.executable, "-m", "mark.cli.main", "controller", "inception-v3", "--site", str(site), "--port", "0"]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **dead})
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **DEAD})
 
 
 def test_it_serves_its_page_while_the_cloud_is_silent_and_ends_well_on_sigterm(site: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from control_fakes import ON_DEMAND, SPOT_A, Bench, FakeCloud, ManualClock, ScriptedPlanner, deployment
 
-from mark.control.buying import UNSURE_S, Buyer
+from mark.control.buying import SHOWN_S, UNSURE_S, Buyer
 from mark.control.memory_store import MemoryStore
 from mark.control.views import Limits
 from mark.domain.command import Launch
@@ -47,7 +47,42 @@ def test_the_intent_is_in_the_store_while_the_cloud_is_asked() -> None:
     shop.cloud.launch = watched  # type: ignore[method-assign]
     assert shop.buy(OD, 2)
     assert [(intent.offer, intent.count, intent.token) for intent in seen] == [(OD, 2, shop.tokens()[0])]
+    assert [intent.made for intent in shop.store.get("intents")] == [True]
+
+
+def test_who_takes_over_repeats_what_was_just_launched_and_no_more() -> None:
+    """The cloud may not show it yet, and would be asked for it again; repeated, it shows."""
+    shop = Shop()
+    assert shop.buy(OD, 2)
+    shown, shop.cloud.instances = shop.cloud.instances, {}
+    launch = shop.cloud.launch
+
+    def shows(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        shop.cloud.instances = shown
+        return launch(offer, count, token, standby=standby)
+
+    shop.cloud.launch = shows  # type: ignore[method-assign]
+    buyer = shop.again()
+    buyer.repeat(SHOWN_S - 1.0)
+    assert len(shop.cloud.fleet().instances) == 2
+    assert not buyer.promised(standby=False)
+    assert len(set(shop.tokens())) == 1
+    buyer.repeat(SHOWN_S - 0.5)
+    assert len(shop.tokens()) == 2
+    assert len(shop.store.journal) == 1, "it was one decision"
+    shop.again().repeat(SHOWN_S - 0.2)  # the next one needs it as well
+    assert len(shop.tokens()) == 3
+    shop.again().repeat(SHOWN_S)
+    assert len(shop.tokens()) == 3
     assert shop.store.get("intents") == ()
+
+
+def test_launches_of_long_ago_are_not_kept() -> None:
+    """What is written at each launch stays small."""
+    shop = Shop()
+    for at_s in (0.0, 1.0, SHOWN_S, SHOWN_S + 1.0):
+        shop.buy(OD, 1, at_s)
+    assert [intent.at_s for intent in shop.store.get("intents")] == [SHOWN_S, SHOWN_S + 1.0]
 
 
 def test_nothing_is_launched_that_could_not_be_written_down() -> None:

@@ -206,8 +206,8 @@ def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> No
     bench.cloud.instances.clear()  # the second controller sees a fleet that does not show them yet
     bench.controller = bench.controller_again()
     bench.tick(at_s=bench.clock.t_s)
-    first, second = bench.cloud.calls
-    assert first == second
+    assert len(bench.cloud.calls) > 1
+    assert len(set(bench.cloud.calls)) == 1
 
 
 def test_a_restarted_controller_finds_plan_memory_and_stand_ins_in_the_store() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from control_fakes import ON_DEMAND, SPOT_A, deployment
 
+from mark.catalog.extras import BALANCER_USD_PER_HOUR, extras_usd
 from mark.control.ledger import GRACE_S, Ledger
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran
@@ -31,7 +32,7 @@ class Bench:
         return self.ledger
 
     def usd(self, now_s: float) -> float:
-        return self.ledger.bill(now_s, 0.0).on_demand
+        return self.ledger.bill(now_s, 0.0, 0).on_demand
 
 
 def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
@@ -85,6 +86,15 @@ def test_without_a_word_the_fleet_has_to_do() -> None:
     assert bench.usd(1000.0) == pytest.approx(390 * USD)
 
 
+def test_compressed_time_does_not_shorten_the_grace() -> None:
+    """The queue is as slow as ever: a word that comes seconds later counts."""
+    ledger = Ledger(deployment(), MemoryStore(), 50.0)
+    ledger.look(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
+    ledger.look(600.0, NOBODY, ())
+    ledger.look(800.0, NOBODY, [Ran(1, OD, False, 110.0)])
+    assert ledger.bill(900.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
+
+
 def test_what_stops_is_not_billed_and_what_resumes_is_again() -> None:
     """A standby's life."""
     bench = Bench()
@@ -99,7 +109,7 @@ def test_what_ran_before_the_first_look_is_billed_from_then_on() -> None:
     """Since the controller first saw the service; what is stopped then is not."""
     ledger = Ledger(deployment(), MemoryStore())
     ledger.look(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
-    assert ledger.bill(1100.0, 0.0).on_demand == pytest.approx(100 * USD)
+    assert ledger.bill(1100.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
 
 
 def test_a_restart_bills_on_to_the_cent() -> None:
@@ -123,17 +133,45 @@ def test_disks_of_stopped_standbys_are_in_the_bill_where_the_catalogue_bills_the
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
     ledger.look(0.0, fleet(Phase.STOPPED), ())
-    assert ledger.bill(730.0 * 3600.0, 0.0).other == pytest.approx(8 * 0.08)
+    month_s = 730.0 * 3600.0
+    assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(8 * 0.08 + 730.0 * BALANCER_USD_PER_HOUR)
     ledger.look(100.0, NOBODY, ())
     ledger.look(100.0 + GRACE_S, NOBODY, ())
-    assert ledger.bill(1e6, 0.0).other == pytest.approx(8 * 0.08 * 100.0 / (730.0 * 3600.0))
+    disk_usd, balancer_usd = 8 * 0.08 * 100.0 / month_s, 1e6 / 3600.0 * BALANCER_USD_PER_HOUR
+    assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
+
+
+def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
+    """As in a simulated one: from second 0, by the hours that instances ran, by the requests."""
+    where = deployment()
+    where = replace(where, catalog=replace(where.catalog, bills_extras=True))
+    ledger = Ledger(where, MemoryStore())
+    ledger.look(5.0, NOBODY, ())
+    ledger.look(15.0, fleet(Phase.PENDING, launched_s=15.0), [Ran(1, OD, True, 15.0)])
+    service, disk_usd = where.service, 8 * 0.08 * 3585.0 / (730.0 * 3600.0)
+    expected = extras_usd(3600.0, 3585.0 / 3600.0, 1000, service.request_kb, service.response_kb) + disk_usd
+    assert ledger.bill(3600.0, 0.0, 1000).other == pytest.approx(expected)
+
+
+def test_what_was_told_before_a_restart_may_be_told_again_after_it() -> None:
+    """The queue gives it once more; its start and end were billed."""
+    bench = Bench()
+    life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
+    bench.ledger.look(15.0, fleet(Phase.PENDING), ())
+    bench.ledger.look(200.0, NOBODY, life)
+    bench.again()
+    for again in (life, life[::-1], life[:1], life[1:]):
+        bench.ledger.look(205.0, NOBODY, again)
+        assert bench.usd(400.0) == pytest.approx(170 * USD)
+    bench.ledger.look(500.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0), *life])
+    assert bench.usd(550.0) == pytest.approx(270 * USD)
 
 
 def test_markets_and_functions_have_their_own_lines() -> None:
     """The total is the sum."""
     bench = Bench()
     bench.ledger.look(20.0, Fleet((Instance(1, SPOT_A.name, Phase.PENDING, 10.0),)), [Ran(1, SPOT_A.name, True, 20.0)])
-    bill = bench.ledger.bill(120.0, 0.5)
+    bill = bench.ledger.bill(120.0, 0.5, 0)
     assert bill.spot == pytest.approx(100 * SPOT_A.usd_per_s)
     assert bill.functions == 0.5
     assert bill.total == pytest.approx(bill.spot + 0.5)
@@ -145,4 +183,4 @@ def test_an_offer_that_is_not_sold_any_more_is_no_error() -> None:
     bench.ledger.look(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
     ledger = Ledger(deployment(SPOT_A), bench.store)
     ledger.look(100.0, fleet(Phase.READY), [Ran(1, OD, False, 90.0)])
-    assert ledger.bill(200.0, 0.0).total == 0.0
+    assert ledger.bill(200.0, 0.0, 0).total == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 
 import aiohttp
@@ -12,7 +13,7 @@ import botocore.exceptions
 import botocore.session
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from mark_infra.aws.functions import MOST_BYTES, LambdaFunctions, _translated
+from mark_infra.aws.functions import MOST_BYTES, LambdaFunctions, _translated, billed_s_of_log
 
 from mark.domain.errors import BadInput
 from mark.serving.functions import FunctionsFailed, Spent, Throttled, Unsuitable
@@ -136,6 +137,19 @@ def test_what_is_billed_is_counted_and_what_never_ran_is_not(there: Endpoint) ->
         assert functions.spent.calls == 4
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("log", "billed_s"),
+    [
+        (b"hello\nREPORT RequestId: 1\tDuration: 3.12 ms\tBilled Duration: 4 ms\tMemory Size: 128 MB\t\n", 0.004),
+        (b"cut \tBilled Duration: 9 ms\t\nREPORT \tBilled Duration: 1234 ms\tInit Duration: 1.5 ms", 1.234),
+        (b"Billed Duration: 9 ms, says the handler", None),
+        (None, None),
+    ],
+)
+def test_the_end_of_the_log_says_what_is_billed(log: bytes | None, billed_s: float | None) -> None:
+    assert billed_s_of_log(None if log is None else b64encode(log).decode()) == billed_s
 
 
 def test_what_is_too_large_is_not_sent(there: Endpoint) -> None:

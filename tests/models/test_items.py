@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import numpy as np
 import orjson
@@ -41,6 +42,9 @@ def _npy(array: np.ndarray) -> bytes:
         (sagemaker(b'{"inputs":"a"}'), 1),
         (sagemaker(b'{"inputs":["a","b"],"parameters":{}}'), 1),
         (sagemaker(b'{"instances":[1,2'), 1),
+        (sagemaker(b' { "instances" : [ "a,]\\"", {"b": [1, 2, {"c": "]"}]}, "\\\\", [[], [1]], -1.5e3 , null ]}'), 6),
+        (sagemaker(b'{"instances":[' + b"[]," * (2 * MOST_ITEMS) + b"1]}"), MOST_ITEMS),
+        (sagemaker(b'{"instances":[[' + b"[]," * 1_000_000 + b"1]]}"), MOST_ITEMS),
         (sagemaker(b'{"instances":[]}'), 1),
         (sagemaker(b"1,2\n3,4\n\n", "text/csv; charset=utf-8"), 2),
         (sagemaker(b"1,2\r\n3,4", "Text/CSV"), 2),
@@ -70,6 +74,37 @@ def test_the_count_is_what_a_model_sees(numbers: list[int], form: str) -> None:
     model = Echo()
     assert one(model, call).status == 200
     assert items_in(call) == len(model.seen[0]) == len(rows)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1e9, 1e9) | st.text(',[]{}"\\ \n\u00e9a', max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('a"],\\', max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from([None, 1]), st.booleans())
+def test_whatever_the_items_of_json_are_they_are_counted_as_parsed(
+    items: list[object], indent: int | None, escaped: bool
+) -> None:
+    body = json.dumps({"instances": items}, indent=indent, ensure_ascii=escaped).encode()
+    assert items_in(sagemaker(body)) == len(items)
+    assert one(Echo(), sagemaker(body)).status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"\u0069nstances":[1,2,3]}',
+        b'{"instances":[1],"instances":[1,2,3]}',
+        b'{"instances":[1,' + b"[" * 40 + b"]" * 40 + b"]}",
+    ],
+    ids=["escaped key", "key twice", "too deep"],
+)
+def test_json_items_that_are_not_counted_are_refused(body: bytes) -> None:
+    """They would be let in as one and run as many."""
+    assert items_in(sagemaker(body)) == 1
+    assert one(Echo(), sagemaker(body)).status == 400
 
 
 def test_items_that_hide_behind_another_shape_are_refused() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.control.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import BurstCredits, Delay, Market, Offer
 from mark.domain.plan import Plan, Target
@@ -32,7 +33,6 @@ from mark.planning.spot import (
     within,
     without_spares,
 )
-from mark.control.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from tests.planning.build import deployment, fleet, forecast, sold
 
 BOOT = Delay(180.0, 300.0)

@@ -336,7 +336,8 @@ def test_a_deep_queue_is_predicted_within_one_batch() -> None:
     assert 3 * 999 <= admitted <= 3 * 1000
 
 
-def test_a_lost_batch_is_tried_once_more_ahead_of_the_queue() -> None:
+def test_a_lost_batch_is_tried_once_more_ahead_of_the_queue_one_by_one() -> None:
+    """One of its requests may be what ends workers; the others must not fail with it."""
     bouncer = a_bouncer(n_batch=2, workers=2, rt_max_s=60.0)
     for name in "abcdef":
         bouncer.offer(request(id=name), 0.0)
@@ -345,13 +346,38 @@ def test_a_lost_batch_is_tried_once_more_ahead_of_the_queue() -> None:
     assert (bouncer.workers, bouncer.queued, bouncer.in_flight) == (1, 4, 2)
     bouncer.finished(other, 3.0)
     again = started(bouncer, 3.0)
-    assert ids(again.requests) == ["a", "b"]
+    assert ids(again.requests) == ["a"]
     overflow, failed = bouncer.worker_down(4.0, NEVER_S, again)
-    # No function: a request that two workers were lost with fails, and with no worker expected in time nobody waits.
-    assert (overflow, ids(failed)) == ([], ["a", "b"])
-    assert bouncer.queued == 2  # the first worker is back at 5
+    # No function: a request that two workers were lost with fails.
+    assert (overflow, ids(failed)) == ([], ["a"])
+    assert bouncer.queued == 3  # the first worker is back at 5
     bouncer.worker_up(5.0)
-    assert ids(started(bouncer, 5.0).requests) == ["e", "f"]
+    alone = started(bouncer, 5.0)
+    assert ids(alone.requests) == ["b"]
+    bouncer.finished(alone, 7.0)
+    assert ids(started(bouncer, 7.0).requests) == ["e", "f"]
+
+
+def test_lost_requests_share_a_batch_as_far_as_there_is_no_time_to_go_alone() -> None:
+    """But with nobody else, who comes before or after them."""
+    # Eight take 5 s together, 6 s in fours, 8 s in twos, 12 s alone, by the one worker left, from 3 s on.
+    for rt_max_s, together in ((8.0, 8), (9.0, 4), (11.0, 2), (60.0, 1)):
+        bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=8, workers=2, rt_max_s=rt_max_s)
+        for number in range(8):
+            bouncer.offer(request(id=str(number)), 0.0)
+        lost = started(bouncer, 0.0)
+        bouncer.offer(request(id="untried"), 0.0)
+        assert bouncer.worker_down(3.0, 60.0, lost) == ([], [])
+        sizes: list[int] = []
+        now_s = 3.0
+        while sum(sizes) < 8:
+            batch = started(bouncer, now_s)
+            now_s = batch.end_s
+            assert all(r.tries == 1 for r in batch.requests)
+            sizes.append(len(batch.requests))
+            bouncer.finished(batch, now_s)
+        assert sizes == [together] * (8 // together)
+        assert ids(started(bouncer, now_s).requests) == ["untried"]
 
 
 def test_with_no_worker_left_functions_take_over_until_one_comes_back_in_time() -> None:
@@ -405,16 +431,43 @@ def test_a_batch_that_was_handed_over_ahead_begins_at_once_and_is_not_lost_with_
     assert bouncer.worker_down(3.0, 4.0, ahead[1]) == ([], [])
     bouncer.worker_up(4.0)
     again = started(bouncer, 4.0)
-    assert ids(again.requests) == ["c", "d"]
-    behind = bouncer.next_ahead(4.0)
+    assert ids(again.requests) == ["c"]
+    alone = bouncer.next_ahead(4.0)
+    assert alone is not None
+    assert ids(alone[1].requests) == ["d"]
+    bouncer.finished(again, 4.5)
+    behind = bouncer.next_ahead(4.5)
     assert behind is not None
-    bouncer.worker_down(5.0, 6.0, again)  # c and d were tried twice; e and f were not tried at all
+    assert ids(bouncer.worker_down(5.0, 6.0, alone[1]).failed) == ["d"]  # tried twice; e and f were not tried at all
     assert [(r.id, r.tries) for r in behind[1].requests] == [("e", 0), ("f", 0)]
     bouncer.worker_up(6.0)
     assert ids(started(bouncer, 6.0).requests) == ["e", "f"]
     bouncer.offer(request(6.0, deadline_s=30.0), 6.0)
     bouncer.offer(request(6.0), 6.0)
     assert bouncer.next_ahead(6.0) is None  # its client may give up first
+
+
+def test_a_batch_ahead_is_taken_back_from_a_worker_that_takes_too_long_while_another_can_be_in_time() -> None:
+    bouncer = a_bouncer(n_batch=1, workers=2)
+    for name in "abc":
+        assert bouncer.offer(request(id=name), 0.0) == INSTANCE
+    hangs, other = started(bouncer, 0.0), started(bouncer, 0.0)  # until 2
+    ahead = bouncer.next_ahead(0.0)
+    assert ahead is not None
+    assert ahead[0] is hangs
+    bouncer.finished(other, 2.0)
+    # c is promised for 10 and takes 2 s: of the 6 s after the expected end half may pass.
+    assert bouncer.next_batch(4.99) is None
+    assert bouncer.due_s() == 5.0
+    again = started(bouncer, 5.0)
+    assert (ids(again.requests), ids(ahead[1].requests)) == (["c"], [])
+    assert (bouncer.queued, bouncer.in_flight) == (0, 2)
+    bouncer.finished(again, 7.0)
+    bouncer.finished(hangs, 9.0)
+    assert bouncer.running == [ahead[1]]  # its answer is for nobody; until then the worker is busy
+    assert bouncer.offer(request(9.0, id="d"), 9.0) == INSTANCE
+    assert bouncer.worker_down(9.5, NEVER_S, ahead[1]) == ([], [])
+    assert ids(started(bouncer, 9.5).requests) == ["d"]
 
 
 def test_a_drain_keeps_what_it_can_finish_and_takes_nothing_new() -> None:
@@ -595,7 +648,15 @@ class Life(RuleBasedStateMachine):
     def next_batch(self) -> object:
         idle = self.bouncer.workers - len(self.bouncer.running)
         closed_before = self.bouncer.queued
+        ahead = {id(b.behind.requests): b for b in self.bouncer.running if b.behind is not None}
         batch = self.bouncer.next_batch(self.now_s)
+        if batch is not None and (first := ahead.get(id(batch.requests))) is not None:  # its worker takes too long
+            assert idle > 0
+            assert self.now_s >= first.end_s
+            assert first.behind is not None
+            assert first.behind.requests == []
+            assert batch.end_s == self.now_s + 1.0 + 0.5 * batch.items
+            return batch
         expired = self.bouncer.take_expired()
         for r in expired:
             assert self.own(r)
@@ -609,6 +670,7 @@ class Life(RuleBasedStateMachine):
         assert batch.requests == self.queue[: len(batch.requests)]  # nobody overtakes
         assert batch.items == sum(r.items for r in batch.requests)
         assert batch.items <= N_BATCH or len(batch.requests) == 1
+        assert len({r.tries for r in batch.requests}) == 1  # who was lost with a worker shares no batch with others
         assert batch.bytes == sum(len(r.call.body) for r in batch.requests) <= BATCH_BYTES
         assert batch.end_s == self.now_s + 1.0 + 0.5 * batch.items
         del self.queue[: len(batch.requests)]

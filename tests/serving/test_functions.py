@@ -314,6 +314,23 @@ def test_what_a_client_says_of_its_body_is_passed_on_as_it_is(server: Server) ->
     assert "x-api-key" not in headers
 
 
+def test_a_connection_that_ends_in_the_moment_of_its_use_is_no_failure(server: Server) -> None:
+    """Once: a server that always closes has failed."""
+    said: list[Said | bytes] = [b"", Said(200, b"{}"), b"", b""]
+    server.answer = lambda _: said.pop(0)
+
+    async def main() -> None:
+        functions = HttpFunctions(server.url)
+        (reply,) = await functions.call(calls(b"one"), 5.0)
+        assert reply.status == 200
+        with pytest.raises(FunctionsFailed, match="closed the connection"):
+            await functions.call(calls(b"two"), 5.0)
+        await functions.close()
+
+    asyncio.run(main())
+    assert said == []
+
+
 def test_a_server_behind_a_door_gets_its_key(server: Server) -> None:
     answered(server, Said(200, b"{}"), key="k3y")
     ((_, headers, _),) = server.seen

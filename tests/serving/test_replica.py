@@ -216,6 +216,27 @@ async def test_a_lost_worker_costs_nobody_the_answer() -> None:
 
 
 @on_a_loop
+async def test_what_waits_behind_a_worker_that_hangs_is_answered_by_another_and_once() -> None:
+    bench = Bench(workers=2, service_s=0.2)
+    bench.offer("hangs", "b", "c")
+    await turns()
+    stuck = next(worker for worker, calls in bench.workers.ahead.items() if bytes(calls[0].body) == b"c")
+    bench.now_s = 0.2
+    bench.done(1 - stuck)
+    bench.now_s = 0.7  # c takes 0.2 s and is promised for 1
+    bench.offer("d")
+    await turns()
+    assert bytes(bench.workers.sent[1 - stuck][0].body) == b"c"
+    bench.done(1 - stuck)
+    bench.done(stuck)  # after all
+    bench.done(stuck)  # c once more, for nobody
+    bench.done(1 - stuck)
+    assert set(bench.answers.by_id) == {"hangs", "b", "c", "d"}
+    assert bench.replica.bouncer.in_flight == bench.replica.bouncer.queued == 0
+    await bench.replica.drain(1.0)
+
+
+@on_a_loop
 async def test_with_no_worker_left_functions_take_over() -> None:
     bench = Bench()
     bench.offer("a", "b")

@@ -33,6 +33,18 @@ class Echo(mark.Model):
         time.sleep(float(os.environ.get("SERVICE_S", "0.002")))
         return batch
 
+class Poisoned(Echo):
+    def predict(self, batch):
+        if any(float(each[0]) == 50.0 for each in batch):
+            os._exit(1)
+        return super().predict(batch)
+
+class Stuck(Echo):
+    def predict(self, batch):
+        if any(float(each[0]) == 13.0 for each in batch):
+            time.sleep(60)
+        return super().predict(batch)
+
 class Endless(Echo):
     def load(self):
         print("begins to load", flush=True)
@@ -240,6 +252,38 @@ def test_a_worker_that_hangs_is_replaced_after_the_time_that_was_said(folder: Pa
         assert client.post(INFER, content=body(2), timeout=20.0).status_code == 200
 
 
+def test_a_request_that_ends_workers_costs_only_itself_the_answer(folder: Path) -> None:
+    write_service(folder, model="Poisoned", slo_ms=20_000)
+    with served(folder, "--workers", "2", SERVICE_S="0.02") as (process, url):
+        answers = under_load(url, 64, [], after=1)
+        assert {number: status for number, status, _ in answers if status != 200} == {50: 503}
+        assert len(answers) == 64
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Path) -> None:
+    """Also who was handed to it ahead."""
+    write_service(folder, model="Stuck", slo_ms=2000)
+    with served(folder, "--workers", "2", "--hang-s", "4", "--max-batch", "1", SERVICE_S="0.01") as (_, url):
+        latency_s: dict[int, float] = {}
+
+        async def main() -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as client:
+
+                async def ask(number: int) -> None:
+                    began_s = time.monotonic()
+                    got = await client.post(INFER, content=body(number))
+                    latency_s[number] = time.monotonic() - began_s
+                    assert got.status_code == (503 if number == 13 else 200)
+
+                await asyncio.gather(*map(ask, range(32)))
+
+        asyncio.run(main())
+        assert latency_s.pop(13) > 3.5
+        assert max(latency_s.values()) < 3.5
+
+
 def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Path) -> None:
     """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
     write_service(folder, slo_ms=500)
@@ -288,6 +332,8 @@ def test_versions_share_the_requests_and_answer_by_name(folder: Path) -> None:
         (("--instance", "c5.large"), "--instance: no profile of model:Echo on it"),
         (("--pace",), "--pace: needs a profile of the model on an instance"),
         (("--keys", "nowhere"), "nowhere: cannot be read"),
+        (("--function", "overflow", "--function-key", "k"), "--function-key: is for a --function at a URL"),
+        (("--function", "http://a:1/v2/models/m", "--function-key", "nowhere"), "nowhere: cannot be read"),
     ],
 )
 def test_what_cannot_be_served_is_one_line_and_exit_2(folder: Path, options: tuple[str, ...], said: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from mark.catalog.extras import extras_usd
 from mark.domain.errors import BadInput
 from mark.planning.frictions import frictions
 from mark.simulation.attribution import PARTS, Attribution, compare_attributed
 from mark.simulation.bounding import drawn_problem
-from mark.simulation.extras import extras_usd
 from mark.simulation.inputs import open_inputs
 from mark.simulation.many import compare
 from mark.simulation.request import RunRequest, Sensitivity

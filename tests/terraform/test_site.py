@@ -1,7 +1,7 @@
 """A whole site on moto: planned, applied, unchanged by a second plan, worked on, destroyed.
 
-Two to three minutes, mostly of waiting: the provider gives a load balancer a minute to appear, whoever answers. So it is
-run by `make terraform-test`, and not by `make test`.
+Two to three minutes, mostly of waiting: the provider gives a load balancer a minute to appear, whoever answers. So it
+is run by `make terraform-test`, and not by `make test`.
 """
 
 from __future__ import annotations

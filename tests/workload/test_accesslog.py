@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,14 @@ def test_an_alb_log_is_read_by_creation_time_whatever_the_order_of_answers(tmp_p
         trace = open_trace(written(tmp_path, "".join(lines), name))
         assert (trace.kind, trace.rows, trace.notes) == ("arrivals", 4, ("ALB access log",))
         np.testing.assert_allclose(arrivals(trace, 0.0, 60.0), [0.0, 0.25, 4.5, 5.000001], atol=1e-9)
+
+
+def test_a_log_knows_when_its_first_request_came(tmp_path: Path) -> None:
+    alb = open_trace(written(tmp_path, alb_line(7.5) + alb_line(3.25), "a.log"))
+    assert alb.began_s == datetime(2018, 7, 2, 22, 0, 3, 250_000, tzinfo=UTC).timestamp()
+    common = open_trace(written(tmp_path, COMMON.format(36), "c.log"))
+    assert common.began_s == datetime(2000, 10, 10, 20, 55, 36, tzinfo=UTC).timestamp()
+    assert open_trace("synthetic:poisson").began_s is None
 
 
 def test_unusual_but_valid_alb_lines_are_read(tmp_path: Path) -> None:

@@ -117,9 +117,10 @@ class Ec2Cloud:
         with self._lock:
             if token in self._launched:
                 return self._launched[token]
-        # A launch whose answer was lost, or that a crashed controller made.
+        # A launch whose answer was lost, or that a crashed controller made. EC2 may not show all of it yet, and repeats
+        # its answer.
         ids = [m.id for m in self._machines().values() if m.launch == token]
-        if not ids:
+        if len(ids) < count:
             ids = self._launch(self.offers[offer], count, token, standby=standby)
         numbers = tuple(sorted(self._numbered(ids).values()))
         with self._lock:

@@ -72,10 +72,11 @@ class SiteControl:
         self._site, self._dry_run = site, dry_run
         gate = Gate(site, options=options)
         self._table = open_table(site.store, gate)
-        self._lease = FencedLease(MemoryTerms() if dry_run else self._table, "controller")
-        self._inventory = Inventory(gate, site)
+        self._lease = FencedLease(MemoryTerms() if dry_run else self._table, f"{site.name}/controller")
+        # Gates of their own: looking and acting must not slow each other when they are throttled, and a silent queue
+        # must not use up the time that the fleet may cost.
+        self._inventory = Inventory(Gate(site, options=options), site)
         bouncers = AskedBouncers(site)
-        # A gate of its own: a silent queue must not use up the time that the fleet may cost.
         self._notices = (
             Notices(Gate(site, options=options), site, leads=lambda: self.room.leads())
             if site.queue_url and not dry_run
@@ -99,7 +100,6 @@ class SiteControl:
         self._pool = ThreadPoolExecutor(_THREADS, "look")
         members = [Member(s.name, s.charge.deployment, s.start, dry_run=dry_run) for s in services]
         self.room = ControlRoom(members, self._lease, self._pool)
-        # Its gate is its own as well.
         self._metrics = None if dry_run else CloudWatchMetrics(Gate(site, options=options), site.name)
         self._metrics_unix_s = 0.0
         clouds = [service.cloud for service in services]

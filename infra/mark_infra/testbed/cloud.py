@@ -18,9 +18,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from mark.catalog.extras import ADDRESS_USD_PER_HOUR, extras_usd
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog
+from mark.domain.service import Service
 from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.balancer import Balancer, Gateways
 from mark_infra.testbed.lives import CODES, STATE_CHANGE, TERMINATED, WARNING, Lives, Reason
@@ -44,6 +46,8 @@ class LocalCloud:
     seconds from the start, of the spot capacity that can be held and of the on-demand price. `busy_s` tells the seconds
     for which the machine at an address has computed, for CPU credits (OSError: unknown now); without it they are never
     spent. Target groups are left to moto where there are no `gateways`. `functions_usd`: what functions have cost.
+    Where the catalogue bills extras, each of `services` has a balancer from the start on, through which so many
+    `requests` have come.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class LocalCloud:
         busy_s: Callable[[str], float] | None = None,
         gateways: Gateways | None = None,
         functions_usd: Callable[[], float] = lambda: 0.0,
+        services: Sequence[Service] = (),
+        requests: Callable[[str], int] = lambda service: 0,
     ) -> None:
         if not (math.isfinite(time_scale) and time_scale > 0.0):
             raise BadInput("must be above zero", "time_scale", time_scale)
@@ -73,6 +79,7 @@ class LocalCloud:
             prices={zone: Steps(f"spot prices {zone}", steps) for zone, steps in (spot_prices or {}).items()},
         )
         self.now, self.region, self._port, self._functions_usd = now, region, port, functions_usd
+        self._services, self._requests = tuple(services) if catalog.bills_extras else (), requests
         self.began_s = math.floor(now())
         self.lives = Lives(
             self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras
@@ -168,8 +175,13 @@ class LocalCloud:
         with self._lock:
             now = self.now()
             self.lives.advance(now)
-            bill = self.lives.meter.bill(self.lives.control_s(now))
-        return replace(bill, functions=self._functions_usd())
+            now_s = self.lives.control_s(now)
+            bill = self.lives.meter.bill(now_s)
+            hours = sum(self.lives.meter.instance_hours(now_s).values())
+        other = bill.other + (ADDRESS_USD_PER_HOUR * hours if self._services else 0.0)
+        for one in self._services:
+            other += extras_usd(now_s, 0.0, self._requests(one.name), one.request_kb, one.response_kb)
+        return replace(bill, functions=self._functions_usd(), other=other)
 
     def status(self) -> dict[str, Any]:
         """What runs, and what it has cost: for people, and for `mark testbed status`."""

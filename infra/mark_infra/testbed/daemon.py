@@ -33,6 +33,7 @@ from mark.domain.offer import Catalog, Market
 from mark.domain.service import Service
 from mark.serving import logs
 from mark_infra.aws.site import Site, dump_site
+from mark_infra.counters import read_gateway
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.door import ControlDoor
 from mark_infra.testbed.environment import of_aws
@@ -62,6 +63,7 @@ class Daemon:
         self._catalog = _one_catalog(self._services)
         self.ends = threading.Event()
         self.site: Site | None = None
+        self._asked: dict[str, int] = {}  # requests by service
         self._controllers: list[Controllers] = []
         with ExitStack() as started:
             self._start(started)
@@ -100,6 +102,8 @@ class Daemon:
             capacity=settings.capacity,
             gateways=ProcessGateways(folder / LOGS, region=region),
             functions_usd=self._functions.usd,
+            services=services,
+            requests=self._requests,
         )
         started.callback(self.cloud.stop)
         endpoint = self.cloud.start()
@@ -146,6 +150,7 @@ class Daemon:
             )
         door = started.enter_context(ControlDoor(self, secrets.token_urlsafe(24)))
         said = {"pid": os.getpid(), "url": door.url, "token": door.token, "endpoint": endpoint}
+        said["functions"] = self._functions.url
         _write_secret(folder / DAEMON, json.dumps(said))
         started.callback((folder / DAEMON).unlink, missing_ok=True)
 
@@ -176,6 +181,17 @@ class Daemon:
     def set_capacity(self, offer: str, count: int) -> None:
         """Raises BadInput."""
         self.cloud.set_capacity(offer, count)
+
+    def _requests(self, service: str) -> int:
+        """What its gateway has been asked so far; the last count where it does not say."""
+        url = None if self.site is None else self.site.service(service).gateway
+        if url is not None:
+            try:
+                with urllib.request.urlopen(f"{url}/metrics", timeout=5.0) as answer:
+                    self._asked[service] = round(read_gateway(answer.read()).requests)
+            except (OSError, ValueError) as error:
+                log.warning("the gateway of %s cannot be asked for its requests: %s", service, error)
+        return self._asked.get(service, 0)
 
     def _gateways(self, site: Site) -> dict[str, str] | None:
         """Where each service's clients send requests; None: not all are there yet."""

@@ -113,6 +113,22 @@ def test_a_controller_that_dies_before_the_answer_finds_its_launch(place: Place)
         check(bench)
 
 
+def test_a_launch_that_ec2_does_not_show_yet_is_the_same_for_the_next_controller(place: Place) -> None:
+    """Nothing of it, or a part: repeated under its token it shows, and is made once."""
+    place.market.left = {}
+    for hidden in (2, 1):
+        bench = Bench(place)
+        place.market.fleets.clear()
+        numbers = bench.cloud.launch(OD, 2, f"{hidden} hidden")
+        lagging = bench.ids()[:hidden]
+        place.server.client("ec2").delete_tags(Resources=lagging, Tags=[{"Key": "mark:site"}])
+        bench.begin_again()
+        assert len(bench.cloud.fleet().instances) == 2 - hidden
+        assert bench.cloud.launch(OD, 2, f"{hidden} hidden") == numbers
+        assert tuple(i.number for i in bench.cloud.fleet().instances) == numbers
+        assert len(place.market.fleets) == 1
+
+
 def test_throttling_delays_and_nothing_else(place: Place) -> None:
     with fault_proxy(place.server.url, share=0.0) as proxy:
         bench = quiet(place, proxy)

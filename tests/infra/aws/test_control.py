@@ -98,8 +98,9 @@ def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, sit
     assert len(place.instances(site)) == 1
 
 
-def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site) -> None:
+def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again, at the next look."""
+    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # of which nothing is to be learned here
     control = SiteControl(site, [charge()], options={**DEAD, "region_name": "us-east-1"})
     try:
         control.start()
@@ -114,6 +115,7 @@ def test_a_store_that_does_not_answer_is_asked_until_somebody_gives_up(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One clear line each time."""
+    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)
     for name, value in {
         "AWS_ENDPOINT_URL": DEAD["endpoint_url"], "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
     }.items():  # fmt: skip

@@ -293,11 +293,12 @@ def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site,
         notices.close()
 
 
-def test_with_a_tenth_of_all_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoServer, site: Site) -> None:
+def test_with_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoServer, site: Site) -> None:
     """Errors and lost answers, on receiving and deleting alike; readers never wait."""
-    lots = 45
+    lots = 12
     quick = (Fault.INTERNAL, Fault.UNAVAILABLE, Fault.LOST)  # the SDK slows down for minutes when it is throttled
-    with fault_proxy(moto.url, seed=7, share=0.1, faults=quick) as proxy:
+    with fault_proxy(moto.url, share=0.0) as proxy:
+        proxy.script.extend(fault for failing in (*quick, *quick) for fault in (None, None, failing))
         gate = Gate(site, options=moto.options | {"endpoint_url": proxy.url})
         notices = Notices(gate, site, visibility_s=2, now_unix_s=lambda: NOW_UNIX_S)
         longest_s = 0.0
@@ -317,10 +318,8 @@ def test_with_a_tenth_of_all_calls_failing_nothing_is_lost_and_nothing_told_twic
                 wait_for(lambda lot=lot: told() >= 3 * (lot + 1))  # type: ignore[misc]
         finally:
             notices.close()
-        proxy.share = 0.0
+        assert not proxy.script, "every lot took a call that went well"
         wait_for(lambda: notices.poll(1) == 0 and left(moto, site) == 0)  # what came twice, too, is deleted
-        assert len(proxy.requests) >= 70
-        assert sum(proxy.counts()[fault] for fault in quick) >= 4
     changes = notices.changes()
     assert sorted(c.instance_id for c in changes) == sorted([f"i-{lot}" for lot in range(lots)] * 2)
     assert [c.number for c in changes] == list(range(1, 2 * lots + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,8 @@ from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.lives import REBALANCE, STATE_CHANGE, WARNING
 
+from mark.catalog.extras import ADDRESS_USD_PER_HOUR, extras_usd
+from mark.catalog.services import load_service
 from mark.domain.errors import BadInput
 from tests.infra.testbed.cloud_fakes import BURSTABLE, CATALOG, ON_DEMAND, SPOT_A, UNLIMITED, FakeMachines
 from tests.infra.testbed.conftest import Aws
@@ -208,6 +211,20 @@ def test_the_bill_is_that_of_the_events(aws: Aws) -> None:
     assert bill.burstable == pytest.approx(seconds[standby] * BURSTABLE.usd_per_s, abs=1e-12)
     assert bill.other == bill.functions == 0.0
     assert aws.cloud.status()["problems"] == []
+
+
+def test_balancers_addresses_and_data_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
+    """For each service, from the start on; what an instance's address costs by the seconds that it is billed."""
+    services = [replace(load_service("inception-v3"), name=name) for name in ("one", "two")]
+    bills = replace(CATALOG, bills_extras=True)
+    aws = make_aws(catalog=bills, services=services, requests={"one": 1000, "two": 5}.__getitem__)
+    launched(aws)
+    aws.pass_s(3600.0)
+    (seconds,) = (aws.cloud.now() - life.billed_from_s for life in aws.cloud.lives.alive.values() if life.billed_from_s)
+    moved = sum(extras_usd(3600.0, 0.0, n, services[0].request_kb, services[0].response_kb) for n in (1000, 5))
+    disk_usd = 8 * 0.08 * 3600.0 / (730.0 * 3600.0)
+    expected = moved + seconds / 3600.0 * ADDRESS_USD_PER_HOUR + disk_usd
+    assert aws.cloud.bill().other == pytest.approx(expected, rel=1e-3)
 
 
 def test_functions_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:

@@ -78,7 +78,6 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     done = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
     assert done.returncode == 0, done.stderr
     assert "AWS endpoint" in done.stdout
-    daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())
     assert (folder / ".mark-testbed" / "daemon.json").stat().st_mode & 0o077 == 0  # the token is the owner's
     again = mark(folder, "up", "quick.toml")
     assert (again.returncode, "runs here already" in again.stderr) == (2, True)

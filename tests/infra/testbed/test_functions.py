@@ -113,6 +113,28 @@ def test_the_first_invocation_starts_an_environment_and_the_next_ones_use_it(the
     assert after["usd"] - before["usd"] == pytest.approx(0.0000166667 * billed_ms / 1e3 + 0.4e-6, rel=1e-9)
 
 
+def test_what_a_caller_counts_is_what_is_billed_to_the_millisecond(there: LocalLambda) -> None:
+    """From the log's last line; also what failed, and a cold start's init."""
+
+    async def main() -> LambdaFunctions:
+        functions = LambdaFunctions("short", region="us-east-1")
+        for _ in range(5):
+            await functions.warm(0.0, 10.0)
+        await functions.close()
+        return functions
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL_LAMBDA": there.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        before = there.status("short")
+        spent = asyncio.run(main()).spent
+    after = there.status("short")
+    assert spent.calls == after["invocations"] - before["invocations"] == 5
+    assert round(spent.billed_s * 1e3) == after["billed_ms"] - before["billed_ms"] > 0
+
+
 def test_one_at_a_time_in_an_environment_so_several_need_several(there: LocalLambda, folder: Path) -> None:
     go = folder / "go"
     with ThreadPoolExecutor(3) as pool:

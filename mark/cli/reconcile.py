@@ -1,0 +1,78 @@
+"""mark reconcile: a past period beside its invoice, and what mark would have paid."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from mark.cli.options import Commands, add_run_options, field_value, policy_list, request_from
+from mark.cli.output import cores, deliver, progress
+from mark.cli.report import report, slo_code
+
+_OTHERS = ("mark",)
+
+
+def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "reconcile",
+        help="simulated against invoiced dollars of a past period, line by line",
+        description="Replay a past period with what runs today, lay it beside the AWS invoice line by line, and say "
+        "what mark would have paid.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("trace", metavar="TRACE", help="what arrived in the period: a file or a folder of logs")
+    bill = parser.add_argument_group("which invoice")
+    bill.add_argument(
+        "--bill",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="cost and usage report, .csv or .csv.gz, or a folder of them; may be repeated",
+    )
+    bill.add_argument("--began", type=_time, metavar="TIME", help="when the trace's first row was (access logs know)")
+    bill.add_argument(
+        "--tag", action="append", type=field_value, default=[], metavar="KEY=VALUE", help="only line items with it"
+    )
+    bill.add_argument("--instances", type=_patterns, default=(), metavar="A,B", help="only these types, such as c5.*")
+    bill.add_argument(
+        "--prices", choices=("catalog", "invoice"), default="catalog", help="of simulated hours (default: catalog)"
+    )
+    parser.add_argument(
+        "--policies",
+        type=policy_list,
+        default=_OTHERS,
+        metavar="A,B,C",
+        help="what else might have run (default: mark); --policy names what did run (default: [policy], as-is)",
+    )
+    add_run_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from mark.reporting.reconcile import reconcile_json, reconcile_table
+    from mark.simulation.reconcile import InvoiceQuery, reconcile
+
+    query = InvoiceQuery(tuple(args.bill), args.began, tuple(args.tag), args.instances, args.prices)
+    with progress("reconciling") as bar:
+        request = replace(request_from(args), explain=bool(args.report))
+        found = reconcile(request, query, args.policies, own=args.policy, workers=cores(), progress=bar)
+    deliver(reconcile_json(found), args.json, lambda: reconcile_table(found))
+    if args.report:
+        report(args, found.results)
+    return slo_code(args, found.results)
+
+
+def _time(text: str) -> float:
+    from mark.workload.invoice import parse_time
+
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a time like 2026-05-01T00:00Z, not {text!r}") from None
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    patterns = tuple(part.strip() for part in text.split(","))
+    if not all(patterns):
+        raise argparse.ArgumentTypeError(f"names no type: {text!r}")
+    return patterns

@@ -1,0 +1,50 @@
+"""What of the documentation no test runs, by page and the beginning of its first line, and why not."""
+
+NOT_RUN = {
+    ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
+    ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
+    ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
+    ("deploy.md", "aws ssm start-session --target INSTANCE "): "needs an AWS account",
+    ("deploy.md", "make terraform-test     # every module w"): "takes minutes; CI runs it",
+    (
+        "forecasting.md",
+        "mark forecast fit TRACE --predictor lstm",
+    ): "takes minutes, and torch; tests/cli/test_forecast_fit.py runs it in small",
+    (
+        "forecasting.md",
+        "mark forecast backtest TRACE --predictor",
+    ): "takes minutes; tests/cli/test_forecast.py runs it in small",
+    (
+        "profiling.md",
+        "mark profile ranker:Ranker --instance c5",
+    ): "takes minutes; the page on a bouncer before your server profiles one in seconds",
+    ("reconcile.md", "mark reconcile my-access-logs/ --service"): "needs an invoice",
+    (
+        "reproduce.md",
+        "mark reproduce fig7 --spot-trace $D/spot",
+    ): "takes minutes, and data that is not in the repository",
+    ("reproduce.md", "mark reproduce fig8 --report fig8.html"): "takes minutes",
+    (
+        "reproduce.md",
+        "mark reproduce fig9 --report fig9.html",
+    ): "takes half a minute; tests/cli/test_reproduce.py runs a part",
+    ("results.md", "mark reproduce table5"): "takes minutes",
+    ("results.md", "mark compare $D/traces/twitter_stream_20"): "takes minutes, and data that is not in the repository",
+    ("results.md", "mark compare $D/traces/TRACE --service S"): "takes minutes, and data that is not in the repository",
+    ("results.md", "mark simulate $D/traces/twitter_stream_2"): "takes minutes, and data that is not in the repository",
+    ("results.md", "mark compare $D/traces/worldcup98_apr30_"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/make_alb_log.py 100000"): "takes a minute; a million requests",
+    ("results.md", "mark forecast backtest $D/traces/TRACE.c"): "takes minutes, and data that is not in the repository",
+    ("results.md", "make bench-forecasts"): "an hour",
+    ("sdk.md", "# try_it.py"): "tests/sdk/test_service.py runs it, and reads what it prints",
+    ("serving-benchmark.md", "python benchmarks/overload.py"): "a benchmark of minutes",
+    ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",
+    ("traces.md", "mark trace info 'cloudwatch:AWS/Applicat"): "needs an AWS account",
+    ("README.md", "git clone <this repository> && cd mark"): "clones and installs; takes minutes",
+    (
+        "README.md",
+        ".venv/bin/mark trace info my-access.log ",
+    ): "takes a minute; the quick start and the page on ALB logs run the like",
+    ("README.md", ".venv/bin/mark testbed up examples/testb"): "the page on the testbed runs the like",
+    ("README.md", "make test       # lint, strict types, im"): "what CI runs; minutes and more",
+}

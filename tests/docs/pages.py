@@ -1,0 +1,226 @@
+"""The pages of the documentation, taken apart: blocks of commands, of Python, and files to write.
+
+A page may say, in comments that no reader sees:
+
+    <!-- given: NAME from PATH -->   from the next block on there is a file of the user's (".": what a folder holds)
+    <!-- not run: why -->            right before a block: it cannot run in a test
+
+A line of a block that ends in `# exit N` is to end with that code. A block whose first line is `# NAME.SUFFIX` is that
+file. A server runs until its page ends, or until the next one takes its port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
+
+_COMMAND = re.compile(
+    r"(\.venv/bin/)?(mark (?=simulate|compare|bound|plan|forecast|trace|catalog|init|check|profile|serve|gateway|"
+    r"controller|testbed|deploy|reproduce|reconcile)|pip |python |make |curl |aws |terraform |git |cd |docker |env )"
+)
+_SERVER = re.compile(r"(env .*)?mark (serve|gateway|controller) ")
+_COMMENT = re.compile(r"<!-- (given|not run): (.+) -->")
+_FILE = re.compile(r"# ([\w-]+\.(?:py|toml|csv|txt))")
+_ADDRESS = re.compile(r"((?:localhost|127\.0\.0\.1):|--(?:controller-)?port )(\d{4,5})\b")
+_EXIT = re.compile(r"#.*\bexit (\d+)")
+_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of a page; `line` is that of its first line."""
+
+    line: int
+    kind: Literal["shell", "python", "file"]
+    text: str
+    given: tuple[tuple[str, str], ...] = ()
+    not_run: str | None = None
+
+
+def blocks(page: Path) -> list[Block]:
+    """What the page tells to run or write, in order. Raises ValueError for a comment that belongs to no block."""
+    lines = page.read_text().splitlines()
+    found: list[Block] = []
+    given: list[tuple[str, str]] = []
+    not_run: str | None = None
+    at = 0
+    while at < len(lines):
+        began, line = at, lines[at]
+        at += 1
+        if comment := _COMMENT.fullmatch(line.strip()):
+            if comment[1] == "given":
+                name, _, source = comment[2].partition(" from ")
+                given.append((name, source))
+            else:
+                not_run = comment[2]
+            continue
+        if line.lstrip().startswith("```"):
+            language = line.strip().removeprefix("```")
+            while not lines[at].lstrip().startswith("```"):
+                at += 1
+            kind = _kind(language, text := textwrap.dedent("\n".join(lines[began + 1 : at])))
+            at += 1
+        elif line.startswith("    ") and (began == 0 or not lines[began - 1].strip()):
+            while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
+                at += 1
+            kind = _kind(None, text := textwrap.dedent("\n".join(lines[began:at])).strip("\n"))
+        elif line.strip():
+            kind = None
+        else:
+            continue
+        if kind is not None:
+            found.append(Block(began + 1, kind, text, tuple(given), not_run))
+            given, not_run = [], None
+        elif not_run is not None:
+            raise ValueError(f"{page.name}:{began + 1}: a comment before what is no block")
+    return found
+
+
+def _kind(language: str | None, text: str) -> Literal["shell", "python", "file"] | None:
+    if language in ("sh", "console"):
+        return "shell"
+    if _FILE.fullmatch(text.split("\n", 1)[0]):
+        return "file"
+    if language == "python" or (language is None and text.startswith(("import ", "from "))):
+        return "python"
+    return "shell" if language is None and any(_COMMAND.match(line) for line in text.splitlines()) else None
+
+
+@dataclass
+class Reader:
+    """Somebody who does in `folder` what a page says, step by step."""
+
+    folder: Path
+    _ports: dict[str, int] = field(default_factory=dict)
+    _servers: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def follow(self, page: Path) -> None:
+        """Raises AssertionError for what does not end as the page says."""
+        for block in blocks(page):
+            for name, source in block.given:
+                self._give(name, source)
+            if block.not_run is None:
+                self._do(block, f"{page.name}:{block.line}")
+
+    def _do(self, block: Block, where: str) -> None:
+        text = _ADDRESS.sub(lambda found: f"{found[1]}{self._port(found[2])}", block.text)
+        if block.kind == "shell":
+            for command in commands(text):
+                self._run(command, where)
+            return
+        name = "block.py" if block.kind == "python" else text.split("\n", 1)[0].removeprefix("# ")
+        (self.folder / name).write_text(text + "\n")
+        if name.endswith(".py"):
+            self._run(f"python {name}", where)
+
+    def _run(self, command: str, where: str) -> None:
+        if _SERVER.match(command):
+            self._serve(command, where)
+            return
+        ended = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=_LIMIT_S, check=False,
+        )  # fmt: skip
+        expected = int(said[1]) if (said := _EXIT.search(command)) else 0
+        assert ended.returncode == expected, f"{where}: {command}\n{ended.stdout}{ended.stderr}"
+
+    def _serve(self, command: str, where: str) -> None:
+        command, _, _ = command.partition("  #")
+        if "--port" not in command:
+            command += f" --port {self._port('8080')}"
+        port = int(_ADDRESS.search(command[command.index("--port") :])[2])  # type: ignore[index]
+        self._end(port)
+        server = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._servers[port] = server
+        assert server.stderr is not None
+        late = threading.Timer(_LIMIT_S, server.kill)
+        late.start()
+        said = []
+        for line in server.stderr:
+            said.append(line)
+            if " is ready on " in line:
+                break
+        else:
+            raise AssertionError(f"{where}: {command}\n{''.join(said)}")
+        late.cancel()
+        threading.Thread(target=server.stderr.read, daemon=True).start()  # so that the pipe is never full
+
+    def _end(self, port: int) -> None:
+        if (server := self._servers.pop(port, None)) is not None:
+            server.terminate()
+            try:
+                server.wait(30)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+                raise
+            finally:
+                assert server.stderr is not None
+                with contextlib.suppress(ValueError):  # its thread reads to the end
+                    server.stderr.close()
+
+    def close(self) -> None:
+        for port in list(self._servers):
+            self._end(port)
+        if (self.folder / ".mark-testbed" / "daemon.json").exists():
+            self._run("mark testbed down", "at the end")
+
+    def _give(self, name: str, source: str) -> None:
+        path, target = ROOT / source, self.folder / name
+        if path.is_dir():
+            shutil.copytree(path, target, dirs_exist_ok=True)
+        elif path.suffix == ".gz" and target.suffix != ".gz":
+            target.write_bytes(gzip.decompress(path.read_bytes()))
+        else:
+            shutil.copy(path, target)
+
+    def _port(self, written: str) -> int:
+        """One of the kernel's for each that the page names: two pages may run at a time."""
+        if written not in self._ports:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self._ports[written] = free.getsockname()[1]
+        return self._ports[written]
+
+    def _environment(self) -> dict[str, str]:
+        tools = self.folder / ".tools"
+        if not tools.exists():
+            tools.mkdir()
+            for name, module in (("mark", "-P -m mark.cli.main"), ("python", "")):
+                (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+                (tools / name).chmod(0o755)
+        return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+def commands(text: str) -> Iterator[str]:
+    """The commands of a block: of a console's those after a prompt; lines that end in a backslash go on."""
+    prompted = any(line.startswith("$ ") for line in text.splitlines())
+    begun = ""
+    for line in text.splitlines():
+        if begun or (line.startswith("$ ") if prompted else line.strip() and not line.lstrip().startswith("#")):
+            begun += line.removeprefix("$ ").removeprefix(".venv/bin/")
+            if begun.endswith("\\"):
+                begun = begun[:-1]
+            else:
+                yield begun
+                begun = ""
