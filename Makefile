@@ -7,14 +7,14 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit schema terraform-test fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types unit schema test-slow fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
 	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
 	@$(BIN)/mark compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
 
-test: lint types unit  ## everything CI runs
+test: lint types unit  ## what CI runs first
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -24,14 +24,14 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev .venv-checkov/.done
-	$(BIN)/pytest -q -n 2 --dist loadfile
+unit: $(VENV)/.dev
+	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow'
 
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/test_schema.py
 
-terraform-test: $(VENV)/.dev  ## minutes: the complete example applied to a cloud on this machine, and destroyed
-	MARK_TERRAFORM_APPLY=1 $(BIN)/pytest -q tests/terraform/test_site.py
+test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: every Terraform module, a site applied and destroyed on moto, pages that start a testbed
+	$(BIN)/pytest -q -n 2 --dist loadfile -m slow
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
 	$(BIN)/python benchmarks/fidelity.py

@@ -41,7 +41,7 @@ DAY_7_18H_S = 604_800 + 18 * 3600
 TRACE = REPOSITORY / "traces" / "diurnal_day_5s.csv.gz"
 # (what, asked): relative differences of bill and quantiles, the difference of the shares of overflow.
 MARKETS = ("on_demand", "spot", "burstable", "functions")
-WARM = 12  # environments of each function: torch takes seconds to import, which an overloaded computer makes minutes
+WARM = 8  # environments of each function: torch takes seconds to import, which an overloaded computer makes minutes
 ASKED = {"bill": 0.03, "p50": 0.10, "p99": 0.10, "overflow": 0.02}
 
 

@@ -71,7 +71,7 @@ class Bill(_Model):
     burstable: Number
     functions: Number
     sagemaker: Number
-    other: Number = Field(description="Load balancer, disks of standbys, data moved, logs.")
+    other: Number = Field(description="Load balancer, disks, addresses, data moved.")
     total: Number
     requests: int = Field(description="Answered in the same time.")
     usd_per_million_requests: Maybe = Field(description="total / requests x 1e6.")

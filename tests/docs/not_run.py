@@ -5,7 +5,7 @@ NOT_RUN = {
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
     ("deploy.md", "aws ssm start-session --target INSTANCE "): "needs an AWS account",
-    ("deploy.md", "make terraform-test     # every module w"): "takes minutes; CI runs it",
+    ("deploy.md", "make test-slow          # every module w"): "takes minutes; CI runs it",
     (
         "forecasting.md",
         "mark forecast fit TRACE --predictor lstm",

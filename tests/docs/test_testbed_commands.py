@@ -8,6 +8,7 @@ from tests.docs.pages import DOCS, Reader
 from tests.docs.test_commands import TESTBED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(TESTBED))
 def test_the_page_does_what_it_says(page: str, reader: Reader) -> None:
     reader.follow(DOCS / f"{page}.md")

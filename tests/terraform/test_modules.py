@@ -18,6 +18,7 @@ def test_everything_is_formatted(terraform: Terraform) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_module_keeps_its_promises(terraform: Terraform, name: str) -> None:
     folder = terraform.home / "modules" / name
@@ -27,6 +28,7 @@ def test_a_module_keeps_its_promises(terraform: Terraform, name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_complete_example_is_valid(terraform: Terraform) -> None:
     folder = terraform.home / "examples" / "complete"
     terraform.init(folder)
@@ -52,6 +54,7 @@ def test_nothing_is_allowed_everything() -> None:
                 assert text[: text.index(line)].rstrip().splitlines()[-2].split("=")[-1].strip() == '"Deny"', file
 
 
+@pytest.mark.slow
 def test_the_policy_scanner_finds_nothing() -> None:
     """checkov pins an old boto3, so it lives in an environment of its own: .venv-checkov, or on the PATH."""
     beside = ROOT / ".venv-checkov" / "bin" / "checkov"

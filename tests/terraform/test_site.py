@@ -1,13 +1,12 @@
 """A whole site on moto: planned, applied, unchanged by a second plan, worked on, destroyed.
 
 Two to three minutes, mostly of waiting: the provider gives a load balancer a minute to appear, whoever answers. So it
-is run by `make terraform-test`, and not by `make test`.
+is run by `make test-slow`, and not by `make test`.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +65,7 @@ def shipments(folder: Path) -> list[Shipment]:
     return made
 
 
-@pytest.mark.skipif("MARK_TERRAFORM_APPLY" not in os.environ, reason="takes minutes: make terraform-test, as CI does")
+@pytest.mark.slow
 def test_a_site_comes_and_goes(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
