@@ -30,7 +30,7 @@ unit: $(VENV)/.dev
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/test_schema.py
 
-test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: every Terraform module, a site applied and destroyed on moto, pages that start a testbed
+test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(BIN)/pytest -q -n 2 --dist loadfile -m slow
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults

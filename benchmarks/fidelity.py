@@ -41,7 +41,6 @@ DAY_7_18H_S = 604_800 + 18 * 3600
 TRACE = REPOSITORY / "traces" / "diurnal_day_5s.csv.gz"
 # (what, asked): relative differences of bill and quantiles, the difference of the shares of overflow.
 MARKETS = ("on_demand", "spot", "burstable", "functions")
-WARM = 8  # environments of each function: torch takes seconds to import, which an overloaded computer makes minutes
 ASKED = {"bill": 0.03, "p50": 0.10, "p99": 0.10, "overflow": 0.02}
 
 
@@ -88,21 +87,6 @@ class Testbed:
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(mark("testbed", "status", "--json", "-", folder=self.folder)))
-
-    def warm(self) -> None:
-        """Environments of all functions, before anybody needs them."""
-        daemon = json.loads((self.folder / ".mark-testbed" / "daemon.json").read_text())
-
-        def ping(name: str) -> None:
-            url = f"{daemon['functions']}/2015-03-31/functions/mark-{name}-overflow/invocations"
-            body = json.dumps({"warm": True, "hold_ms": 2000}).encode()
-            urllib.request.urlopen(urllib.request.Request(url, body), timeout=300.0).close()
-
-        pings = [threading.Thread(target=ping, args=(name,)) for name in SERVICES for _ in range(WARM)]
-        for one in pings:
-            one.start()
-        for one in pings:
-            one.join()
 
     def load(self) -> dict[str, dict[str, Any]]:
         """All services at once: what each load printed."""
@@ -277,17 +261,23 @@ def outside_faults(
 
 def bills(status: dict[str, Any]) -> list[str]:
     """The controllers' bills beside the meter's, by market, in cents."""
-    url = next(c["url"] for c in status["controllers"] if c["url"])
+    urls = [c["url"] for c in status["controllers"] if c["url"]]
+    url = next(url for url in urls if got(f"{url}/readyz")["ready"] == "leads")
     theirs: Counter[str] = Counter()
     for name in SERVICES:
-        with urllib.request.urlopen(f"{url}/api/v1/services/{name}/bill", timeout=10.0) as answer:
-            theirs.update(dict(json.load(answer)["bill_usd"]))
+        said = got(f"{url}/api/v1/services/{name}/bill")
+        theirs.update({market: said[market] for market in status["bill_usd"]})
     print(f"bill: the controller says ${theirs['total']:.4f}, the meter ${status['bill_usd']['total']:.4f}")
     return [
         f"bill, {market}: the controller says ${theirs[market]:.4f}, the meter ${usd:.4f}"
         for market, usd in status["bill_usd"].items()
         if abs(theirs[market] - usd) >= 0.01
     ]
+
+
+def got(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=10.0) as answer:
+        return dict(json.load(answer))
 
 
 def table(rows: list[Row]) -> str:
@@ -316,15 +306,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mark-fidelity-") as name:
         folder = Path(name)
         with Testbed(folder, args, controllers=2 if args.faulty else 1) as testbed:
-            testbed.warm()
             told, faults, (first, last) = loaded(testbed, args)
-            wrong = check(testbed, told, faults, args)
             logs = {name: list(csv.DictReader((folder / f"{name}.csv").open())) for name in SERVICES}
-        simulation = simulated(args)
-    usd = sum(last["bill_usd"][market] - first["bill_usd"][market] for market in MARKETS)
-    rows = compared({name: measured(log) for name, log in logs.items()}, simulation, usd, args)
-    text = table(rows)
-    print(text, *(wrong or ["everything else as it should be"]), sep="\n")
+            simulation = simulated(args)
+            usd = sum(last["bill_usd"][market] - first["bill_usd"][market] for market in MARKETS)
+            rows = compared({name: measured(log) for name, log in logs.items()}, simulation, usd, args)
+            text = table(rows)
+            print(text, flush=True)
+            wrong = check(testbed, told, faults, args)
+    print(*(wrong or ["everything else as it should be"]), sep="\n")
     args.out.with_suffix(".md").write_text("\n".join([text, "", *wrong]) + "\n")
     looks = [{k: v for k, v in look.items() if k != "fleet"} for look in (first, last)]
     args.out.with_suffix(".json").write_text(

@@ -671,11 +671,11 @@ def test_what_cannot_be_is_one_line_and_exit_2(
 
 
 def test_keys_are_read_from_files(tmp_path: Path) -> None:
-    from mark.cli.gateway import _key
+    from mark.cli.doors import key_from
 
     (tmp_path / "key").write_text("k" * 20 + "\n")
-    assert _key(tmp_path / "key") == "k" * 20
+    assert key_from(tmp_path / "key") == "k" * 20
     (tmp_path / "key").write_text("two keys\n")
     with pytest.raises(BadInput, match="holds one key"):
-        _key(tmp_path / "key")
+        key_from(tmp_path / "key")
     assert json.dumps(repr(Forwarding(replica_key="secret"))).count("secret") == 0

@@ -150,7 +150,6 @@ class Daemon:
             )
         door = started.enter_context(ControlDoor(self, secrets.token_urlsafe(24)))
         said = {"pid": os.getpid(), "url": door.url, "token": door.token, "endpoint": endpoint}
-        said["functions"] = self._functions.url
         _write_secret(folder / DAEMON, json.dumps(said))
         started.callback((folder / DAEMON).unlink, missing_ok=True)
 

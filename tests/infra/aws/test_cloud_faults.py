@@ -40,6 +40,7 @@ def look(bench: Bench) -> None:
     pytest.fail("EC2 never answered")
 
 
+@pytest.mark.slow
 def test_a_life_with_faults_leaves_no_leak_and_no_double(place: Place) -> None:
     """Launch, boot, stand by, resume, drain and end, with every third call failing and controllers dying between."""
     place.market.left = {}

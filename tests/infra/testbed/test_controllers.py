@@ -112,6 +112,7 @@ def same_bill(aws: Aws, controller: Controller) -> bool:
     return all(abs(told[market] - usd) < 60.0 * USD_PER_HOUR / 3600.0 for market, usd in true.items())
 
 
+@pytest.mark.slow
 def test_no_need_is_met_twice_whoever_ends_and_the_bill_goes_on(aws: Aws, three: list[Controller]) -> None:
     """One goes as it should right after its launch, the next one is killed: by tags, and by what the cloud found."""
     (first,) = wait_for(lambda: live(aws), "the first fleet")
