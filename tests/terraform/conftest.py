@@ -17,7 +17,7 @@ def mirror() -> Path | None:
     """A folder of providers: MARK_TF_PLUGIN_DIR, or one where packages of an image usually are."""
     if said := os.environ.get("MARK_TF_PLUGIN_DIR"):
         return Path(said)
-    for found in sorted(Path("/opt").glob("*/registry.terraform.io/hashicorp/aws")):
+    for found in sorted(Path("/opt").glob("*/*/hashicorp/aws")):
         return found.parents[2]
     return None
 
