@@ -169,7 +169,7 @@ def test_what_takes_longer_than_its_time_out_is_killed_and_billed_so_far(there: 
     before, _ = invoke(there, "short")
     failed, answer = invoke(there, "short", wait_for="/nowhere")
     assert (failed["errorType"], failed["errorMessage"]) == ("Sandbox.Timedout", "Task timed out after 0.30 seconds")
-    assert report(answer)["Duration"] >= 300.0
+    assert report(answer)["Duration"] >= 299.0  # uvloop's timers tick in milliseconds
     wait_for(lambda: not psutil.pid_exists(before["pid"]), "it is killed")
     assert "errorType" not in invoke(there, "short")[0]
 
