@@ -25,9 +25,10 @@ from tests.children import children
 MODEL = '''
 import atexit, os, time
 import mark
+from mark.profiling.measure import WARM_UPS
 
 class Timed(mark.Model):
-    """Takes 4 ms and 0.5 ms an item, and writes down in the end how long that really was."""
+    """Takes 4 ms and 0.5 ms an item, the first times of each size 100 ms, and writes down how long that really was."""
 
     inputs = [mark.TensorSpec("x", "FP32", (2,))]
 
@@ -42,7 +43,8 @@ class Timed(mark.Model):
 
     def predict(self, batch):
         began = time.perf_counter()
-        time.sleep(0.004 + 0.0005 * len(batch))
+        first = sum(size == len(batch) for size, _ in self.took) < WARM_UPS + (len(batch) == 1)
+        time.sleep(0.1 if first else 0.004 + 0.0005 * len(batch))
         self.took.append((len(batch), time.perf_counter() - began))
         return batch
 
@@ -78,7 +80,7 @@ def quick(model: str, folder: Path, **more: Any) -> Profiling:
 
 
 def test_times_are_those_that_the_model_took(folder: Path) -> None:
-    """Within a few percent, however late this machine's sleeps end; order random, warm-ups left out."""
+    """However late this machine's sleeps end: what is measured has them inside. Order random, warm-ups left out."""
     found = profile(quick("timed:Timed", folder, instance="c5.large"))
     took: dict[int, list[float]] = {1: [], 4: []}
     for line in (folder / "took").read_text().splitlines():
@@ -90,8 +92,10 @@ def test_times_are_those_that_the_model_took(folder: Path) -> None:
         true = took[size.batch][WARM_UPS:]
         assert len(true) == size.count
         assert size.service_s is not None
-        assert size.service_s == pytest.approx(sum(true) / len(true), rel=0.05, abs=5e-4)
-        assert size.service_s < size.mean_s < size.service_s + 3e-3
+        # One warm-up among them would add 100 ms / count to the mean; what a busy machine does between the two clocks less.
+        within_s = sum(true) / len(true)
+        assert within_s < size.service_s < within_s + 0.1 / size.count
+        assert size.service_s < size.mean_s
         assert size.mean_s >= 0.004 + 0.0005 * size.batch
     assert found.overhead_s is not None
     assert 0.0 < found.overhead_s < 0.01
