@@ -7,7 +7,7 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit schema test-slow fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -33,6 +33,11 @@ schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane th
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(BIN)/pytest -q -n 2 --dist loadfile -m slow
 
+# Compiled objects cannot be copied, which the one test left out does.
+test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
+	PYTHONPATH=$(CURDIR)/.compiled:$(CURDIR) $(BIN)/pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/test_bouncer.py::test_life tests/models \
+		$(addprefix tests/serving/test_,$(addsuffix .py,arena bouncer compiled conformance http metrics replica serve tuning))
+
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
 	$(BIN)/python benchmarks/fidelity.py
 
@@ -46,10 +51,15 @@ bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
 	$(BIN)/python benchmarks/forecasts.py --peer-python .venv-peers/bin/python
 
-bench-serving: $(VENV)/.dev .venv-serving-peers/.done  ## the data plane beside mosec and others; half an hour, two quiet cores
+bench-serving: $(VENV)/.dev .compiled/.done .venv-serving-peers/.done  ## the data plane beside mosec and others; half an hour, two quiet cores
 	$(BIN)/python benchmarks/serving.py --peers .venv-serving-peers
 
-bench-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
+bench-# Compiled objects cannot be copied, which the one test left out does.
+test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
+	PYTHONPATH=$(CURDIR)/.compiled:$(CURDIR) $(BIN)/pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/test_bouncer.py::test_life tests/models \
+		$(addprefix tests/serving/test_,$(addsuffix .py,arena bouncer compiled conformance http metrics replica serve tuning))
+
+fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
 	$(BIN)/python benchmarks/fidelity_bouncer.py
 
 reproduce: $(VENV)/.base
@@ -74,6 +84,13 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
 	@touch $@ $(VENV)/.base
 
+# The data plane as a C extension (compiled.py), beside the sources so that these stay what is edited and run.
+.compiled/.done: compiled.py pyproject.toml $(wildcard mark/models/*.py mark/serving/*.py mark/rules/*.py) | $(VENV)/.dev
+	@echo "compiling the data plane (a minute or two)"
+	@rm -rf .compiled
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .
+	@touch $@
+
 # statsforecast wants a pandas that nothing else here does.
 .venv-peers/.done:
 	@$(PYTHON) -m venv .venv-peers
@@ -96,4 +113,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .compiled .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -42,6 +42,7 @@ HERE = Path(__file__).resolve().parent / "serving_peers"
 sys.path.insert(0, str(HERE))
 import work  # noqa: E402  (the peers find it in their folder, with a Python that has nothing of ours)
 
+COMPILED = Path(__file__).resolve().parent.parent / ".compiled"  # as `make bench-serving` makes it
 SERVER_CORE, CLIENT_CORE = 0, 1
 CONNECTIONS = 64
 WORKLOADS = {"echo": "echo, 107 B JSON", "binary": "4 KiB binary x matrix", "sleep": "5 ms + 0.2 ms x batch"}
@@ -82,6 +83,7 @@ class Server:
     workloads: tuple[str, ...] = tuple(WORKLOADS)
     oip_binary: bool = False  # tensors come as the protocol's binary extension, else as bare octets
     python: str = "bin/python"  # within the folder of the peers
+    compiled: bool = False
 
 
 def servers(ours: str) -> dict[str, Server]:
@@ -89,6 +91,8 @@ def servers(ours: str) -> dict[str, Server]:
     return {
         "mark": Server(ours, "/v2/models/{workload}/infer", oip_binary=True),
         "mark-invocations": Server(ours, "/invocations"),
+        "mark-compiled": Server(ours, "/v2/models/{workload}/infer", oip_binary=True, compiled=True),
+        "mark-compiled-invocations": Server(ours, "/invocations", compiled=True),
         "mosec": Server("{python} mosec_server.py {port} json"),
         "mosec-orjson": Server("{python} mosec_server.py {port} orjson", workloads=json_only),
         "FastAPI": Server("{python} fastapi_server.py {port}"),
@@ -145,7 +149,7 @@ def started(server: Server, workload: str, peers: Path) -> Iterator[tuple[psutil
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "WORKLOAD": workload,
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": f"{COMPILED}:{HERE}" if server.compiled else str(HERE),
             "HOME": folder,
         }
         environment |= {"RAY_USAGE_STATS_ENABLED": "0", "BENTOML_DO_NOT_TRACK": "True"}  # nobody phones home

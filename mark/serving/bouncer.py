@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from copy import copy
 from heapq import heapify, heapreplace
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -58,7 +57,7 @@ _DEEP = 64
 _LONGEST_RETRY_AFTER_S = 60.0
 
 
-class IllegalTransition(RuntimeError):
+class IllegalTransition(Exception):
     """The shell reported what cannot have happened; the bouncer's state is as before."""
 
 
@@ -114,6 +113,12 @@ class Batch:
         self.start_s = oldest_s  # when it should start, as last predicted
         self.service_s = self.started_s = self.end_s = NEVER_S
         self.behind: Batch | None = None  # what its worker does next, and has already
+
+    def again(self) -> Batch:
+        """The same for another worker."""
+        batch = Batch(self.requests[0], self.items, self.bytes, self.oldest_s, self.tightest_s, self.expires_s)
+        batch.requests, batch.start_s, batch.service_s = self.requests, self.start_s, self.service_s
+        return batch
 
     def runs(self, now_s: float) -> None:
         """A worker starts it."""
@@ -553,7 +558,7 @@ class Bouncer:
 
     def _taken_back(self, first: Batch, now_s: float) -> Batch:
         assert first.behind is not None
-        batch = copy(first.behind)
+        batch = first.behind.again()
         first.behind.requests = []
         self._start(batch, now_s)
         return batch

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
@@ -53,7 +53,9 @@ class Limits:
     header_bytes: int = 16 * 1024  # names and values of one request; more: 431
     body_bytes: int = 16 * 1024 * 1024  # more: 413, without reading it all
     gathered_bytes: int = 512 * 1024 * 1024  # of all bodies that are still coming; beyond it they get 503
-    pipelined: int = 32  # requests of one connection with the handler at a time; beyond it nothing is read
+    # Requests of one connection with the handler at a time, or answered at once in one turn of the loop; beyond it
+    # nothing is read.
+    pipelined: int = 32
     unread_bytes: int = 256 * 1024  # of answers that a client has not taken; beyond it nothing is read
     header_timeout_s: float = 10.0  # from the first byte of a request, or a connection, to the end of its head: 408
     body_timeout_s: float = 10.0  # for a body, plus its bytes so far / bytes_per_s_min: 408
@@ -205,7 +207,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             door = await loop.create_server(
-                lambda: _Connection(self),
+                self._connection,
                 host,
                 port,
                 ssl=tls,
@@ -218,11 +220,15 @@ class HttpServer:
                 f"cannot listen ({getattr(error, 'strerror', None) or error})", "host and port", f"{host}:{port}"
             ) from error
         self._opened(door)
-        return int(door.sockets[0].getsockname()[1])
+        listening: Any = door  # uvloop has its sockets in a list
+        return int(listening.sockets[0].getsockname()[1])
 
     async def start_unix(self, path: str) -> None:
         """Listen on a Unix socket."""
-        self._opened(await asyncio.get_running_loop().create_unix_server(lambda: _Connection(self), path))
+        self._opened(await asyncio.get_running_loop().create_unix_server(self._connection, path))
+
+    def _connection(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, _Connection(self))
 
     def _opened(self, door: asyncio.AbstractServer) -> None:
         self._doors.append(door)
@@ -292,11 +298,16 @@ class _Stop(Exception):
     """Leaves the parser: the request was refused, the rest of the input is not looked at."""
 
 
-class _Connection(asyncio.Protocol):
+class _Connection:
+    """An asyncio.Protocol by its methods alone: a class that is compiled cannot have a base that is not."""
+
+    __deletable__ = ("parser",)  # mypyc's word for attributes that may be deleted
     __slots__ = (
+        "_at_once",
         "_blocks",
         "_continue",
         "_handing",
+        "_left",
         "_long",
         "_peer",
         "_reading",
@@ -343,6 +354,8 @@ class _Connection(asyncio.Protocol):
         self.waiting: deque[Exchange] = deque()
         self.parked: deque[Exchange] = deque()
         self._handing = False
+        self._at_once = 0  # answered in this turn of the loop
+        self._left = False  # the next turn is asked for
         # Flow control, and what the sweep saw last.
         self._reading = True
         self.blocked = False
@@ -418,6 +431,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.phase >= _DEAF:
             return
+        if not self._left:
+            self._at_once = 0
         unfinished = self.phase == _HEAD
         self._long = unfinished or len(data) > self.limits.header_bytes  # else the headers cannot be too long
         try:
@@ -560,15 +575,20 @@ class _Connection(asyncio.Protocol):
         if self.more is not None:
             exchange.body += self.more
             self._forget_body()
-        if self.parked or self.blocked or len(self.waiting) >= self.limits.pipelined:
+        pipelined = self.limits.pipelined
+        if self.parked or self.blocked or len(self.waiting) >= pipelined or self._at_once >= pipelined:
             self.parked.append(exchange)
             self._pause_reading()
+            if not self.blocked and len(self.waiting) < pipelined:
+                self._leave_turn()
         elif type(exchange) is Exchange:
             self.waiting.append(exchange)
             try:
                 self.server.handler(exchange)
             except Exception:
                 self._failed(exchange)
+            if exchange._answer is not None:
+                self._at_once += 1
         else:
             self._hand(exchange)
 
@@ -664,11 +684,29 @@ class _Connection(asyncio.Protocol):
         if self._handing:
             return  # a handler answered at once: the loop below goes on
         self._handing = True
-        while self.parked and not self.blocked and len(self.waiting) < self.limits.pipelined:
-            self._hand(self.parked.popleft())
+        pipelined = self.limits.pipelined
+        while self.parked and not self.blocked and len(self.waiting) < pipelined:
+            if self._at_once >= pipelined:
+                self._leave_turn()
+                break
+            exchange = self.parked.popleft()
+            self._hand(exchange)
+            if exchange._answer is not None:
+                self._at_once += 1
         self._handing = False
         if not self.parked and not self.blocked:
             self._resume_reading()
+
+    def _leave_turn(self) -> None:
+        """Whoever pipelines a thousand requests must not keep the loop from the others until all are answered."""
+        if not self._left:
+            self._left = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._left = False
+        self._at_once = 0
+        self._unpark()
 
     # --- flow control
 

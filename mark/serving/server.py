@@ -72,6 +72,7 @@ class Server:
         self._hosted = {one.version: one for one in hosted}
         self._only = hosted[0] if len(hosted) == 1 else None
         self._content_types: dict[bytes, str] = {}
+        self._described = b"", b""  # the metadata that /openapi.json was made of, and the page
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._routes: dict[bytes, Callable[[Exchange], None]] = {}
         self._add_routes()
@@ -251,11 +252,13 @@ class Server:
         exchange.answer(200, orjson.dumps(self.model_metadata(version)), JSON)
 
     def _openapi(self, exchange: Exchange) -> None:
-        from mark.serving.openapi import openapi
+        metadata = self.hosted[0].metadata
+        if self._described[0] != metadata:  # a worker has said more of its model since
+            from mark.serving.openapi import openapi
 
-        exchange.answer(
-            200, orjson.dumps(openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))), JSON
-        )
+            page = openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))
+            self._described = metadata, orjson.dumps(page)
+        exchange.answer(200, self._described[1], JSON)
 
     def _metrics_page(self, exchange: Exchange) -> None:
         for one in self._hosted.values():

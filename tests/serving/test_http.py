@@ -359,14 +359,41 @@ def test_beyond_the_limit_requests_wait_and_nothing_is_read() -> None:
     assert len(answers(wire.out)) == 8
 
 
-def test_thousands_of_parked_requests_answered_at_once_are_no_recursion() -> None:
-    door = Door(answer_now=False, pipelined=1)
-    wire, connection = door.connect()
-    connection.data_received(request("/x") * 5000)
-    door.answer_now = True
-    door.seen[0].answer(200, b"")
-    assert len(answers(wire.out)) == 5000
-    assert wire.reading
+def test_thousands_of_parked_requests_answered_at_once_are_no_recursion_and_leave_the_loop_to_others() -> None:
+    async def main(parked: bool) -> None:
+        door = Door(answer_now=not parked, pipelined=10)
+        wire, connection = door.connect()
+        connection.data_received(request("/x") * 5000)
+        if parked:
+            door.answer_now = True
+            for exchange in door.seen[:10]:
+                exchange.answer(200, b"")
+        turns, before = 0, 0
+        while before < 5000:
+            now = len(door.seen)
+            assert now - before <= 20, "others had to wait"
+            before = now
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 250
+        assert len(answers(wire.out)) == 5000
+        assert wire.reading
+
+    asyncio.run(main(parked=True))
+    asyncio.run(main(parked=False))
+
+
+def test_a_client_that_goes_between_two_turns_leaves_nothing() -> None:
+    async def main() -> None:
+        door = Door(pipelined=10)
+        _, connection = door.connect()
+        connection.data_received(request("/x") * 50)
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+        assert len(door.seen) == 10
+        assert not connection.parked
+
+    asyncio.run(main())
 
 
 def test_a_refusal_takes_its_turn() -> None:

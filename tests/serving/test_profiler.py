@@ -92,7 +92,7 @@ def test_times_are_those_that_the_model_took(folder: Path) -> None:
         true = took[size.batch][WARM_UPS:]
         assert len(true) == size.count
         assert size.service_s is not None
-        # One warm-up among them would add 100 ms / count to the mean; what a busy machine does between the two clocks less.
+        # One warm-up among them would add 100 ms / count to the mean; what a busy machine adds is less.
         within_s = sum(true) / len(true)
         assert within_s < size.service_s < within_s + 0.1 / size.count
         assert size.service_s < size.mean_s
