@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,8 +81,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     from mark.rules.admission import NEVER_S
     from mark.serving import logs
-    from mark.serving.forwarding import Door, Forwarding, serve_gateway
+    from mark.serving.forwarding import Forwarding
     from mark.serving.gateway import Policy
+    from mark.serving.gateway_door import Door, serve_gateway
     from mark.serving.serve import run
     from mark.serving.upstream import Reach
 
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     scheme = "http" if tls is None else "https"
 
     def started(port: int) -> None:
-        print(f"mark: the gateway is ready on {scheme}://{args.host}:{port}", file=sys.stderr, flush=True)
+        logs.say(f"the gateway is ready on {scheme}://{args.host}:{port}")
 
     door = Door(host=args.host, port=args.port, tls=tls, auth=auth)
     run(lambda: serve_gateway(forwarding, door, weights, started))

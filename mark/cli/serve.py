@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -46,6 +47,13 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         default=60.0,
         metavar="S",
         help="a worker whose batch takes longer is replaced (default: 60)",
+    )
+    what.add_argument(
+        "--worker-memory-mib",
+        type=above_zero,
+        default=math.inf,
+        metavar="MIB",
+        help="a worker that has more is replaced, without a pause (default: never)",
     )
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--instance", metavar="TYPE", help="whose profile holds here (default: the only one there is)")
@@ -94,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     scheme = "http" if tls is None else "https"
 
     def started(port: int) -> None:
-        print(f"mark: {service.name} is ready on {scheme}://{args.host}:{port}", file=sys.stderr, flush=True)
+        logs.say(f"{service.name} is ready on {scheme}://{args.host}:{port}")
 
     run(lambda: serve(serving, doors, started))
     return 0
@@ -145,6 +153,7 @@ def _serving(args: argparse.Namespace, service: Service) -> Serving:
         functions=functions,
         function_s=function_s,
         hang_s=args.hang_s,
+        worker_memory_bytes=args.worker_memory_mib * 2.0**20,
         drain_s=args.drain_s,
         linger_s=args.linger_s,
         loader=f"mark.serving.{'standing_in' if args.pace else 'worker'}:load",

@@ -1,30 +1,20 @@
 """The gateway's shell: requests from the HTTP door to replicas and answers back, as `mark.serving.gateway` decides.
 
 Bodies are passed on as they came. A client's key ends here: replicas are shown the gateway's own.
-
-    /v2, /v2/models/..., /invocations     passed on
-    /v2/health/live, /ready, /ping        the gateway's own: ready when a replica is
-    /metrics                              the gateway's own
-    /admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
 
 from mark.domain.errors import BadInput
 from mark.rules.admission import NEVER_S
-from mark.serving.auth import INFER, Auth, is_loopback, scope_of
+from mark.serving.auth import INFER, is_loopback, scope_of
 from mark.serving.errors import error_reply, retry_after
 from mark.serving.gateway import (
     FULL,
@@ -34,12 +24,11 @@ from mark.serving.gateway import (
     Gateway,
     Passage,
     Policy,
-    ReplicaState,
     Ticket,
 )
-from mark.serving.gateway_metrics import CONTENT_TYPE, GatewayMetrics
-from mark.serving.http import JSON, Exchange, HttpServer, Limits
-from mark.serving.tls import TlsFiles
+from mark.serving.gateway_metrics import GatewayMetrics
+from mark.serving.http import JSON, Exchange
+from mark.serving.probing import Probing
 from mark.serving.upstream import HOP_BY_HOP, Address, Answer, Asker, Connection, Reach, Upstream
 
 log = logging.getLogger("mark.serving")
@@ -49,7 +38,6 @@ _LONGEST_ID = 128
 _LOOK_S = 0.25  # between looks at who is to be asked, who has gone and what hangs
 _SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
-_READY, _PING = b"/v2/health/ready", b"/ping"
 # Why the gateway answers by itself: status, and what is said.
 _REASONS = {
     NOBODY_READY: (503, "no replica is ready"),
@@ -96,24 +84,10 @@ class _Forward(Passage):
         self.exchange, self.id = exchange, identity
         self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
         self.lines = b""
-        self.line: Connection[_Tag] | None = None
-        self.other_line: Connection[_Tag] | None = None
+        self.line: Connection[Ticket[_Forward]] | None = None
+        self.other_line: Connection[Ticket[_Forward]] | None = None
         self.refusal: Answer | None = None  # for the client, should there be no better answer
         self.timer: asyncio.TimerHandle | None = None
-
-
-class _Probe:
-    """A question for readiness."""
-
-    __slots__ = ("line", "path", "replica", "timer")
-
-    def __init__(self, replica: ReplicaState) -> None:
-        self.replica, self.path = replica, _READY
-        self.line: Connection[_Tag] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-
-_Tag = Ticket[_Forward] | _Probe
 
 
 class Forwarder:
@@ -129,12 +103,9 @@ class Forwarder:
         self.gateway: Gateway[_Forward] = Gateway(forwarding.policy)
         self.metrics = GatewayMetrics(self.gateway)
         self.draining = False
-        self._upstreams: dict[str, Upstream[_Tag]] = {}
+        self._upstreams: dict[str, Upstream[Ticket[_Forward]]] = {}
         self._under_way: set[_Forward] = set()
         self._settled: asyncio.Future[None] | None = None
-        self._probes = 0
-        self.probed = asyncio.Event()  # every question for readiness has an answer
-        self._said_ready: dict[str, bool] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         key = forwarding.replica_key
@@ -143,13 +114,7 @@ class Forwarder:
         if key is not None or not forwarding.keep_credentials:
             self._dropped |= _CREDENTIALS
         self._hedges = forwarding.policy.hedge_after_s < forwarding.timeout_s
-        self._own: dict[bytes, Callable[[Exchange], None]] = {
-            b"/v2/health/live": self._live,
-            _READY: self._is_ready,
-            _PING: self._ping,
-            b"/metrics": self._metrics_page,
-            b"/admin/replicas": self._admin,
-        }
+        self.probing = Probing(self.gateway, forwarding.reach, self._key, forwarding.probe_timeout_s, loop, now)
 
     @property
     def ready(self) -> bool:
@@ -186,6 +151,7 @@ class Forwarder:
         """Close every connection to replicas."""
         if self._timer is not None:
             self._timer.cancel()
+        self.probing.close()
         for upstream in self._upstreams.values():
             upstream.close()
 
@@ -193,17 +159,13 @@ class Forwarder:
 
     def handle(self, exchange: Exchange) -> None:
         """Answer the exchange, now or later."""
-        own = self._own.get(exchange.path)
-        if own is not None:
-            own(exchange)
-            return
         path, headers = exchange.path, exchange.headers
         # A server that resolves dots would be asked, with our key, for what the client may not ask.
         if scope_of(path) != INFER or b".." in path or b"%2e" in path.lower():
-            _say(exchange, 404, f"nothing at {path[:200].decode('latin-1')}")
+            say(exchange, 404, f"nothing at {path[:200].decode('latin-1')}")
             return
         if exchange.method not in (b"POST", b"GET", b"HEAD"):
-            _say(exchange, 405, "only GET and POST here", b"allow: GET, POST\r\n")
+            say(exchange, 405, "only GET and POST here", b"allow: GET, POST\r\n")
             return
         identity = headers.get(b"x-request-id")
         if identity is None or len(identity) > _LONGEST_ID:
@@ -217,7 +179,7 @@ class Forwarder:
             except ValueError:
                 left_s = -1.0
             if not left_s >= 0.0:
-                _say(exchange, 400, "mark-deadline-ms must be a number of milliseconds")
+                say(exchange, 400, "mark-deadline-ms must be a number of milliseconds")
                 return
             client_s = exchange.arrived_s + left_s
         now_s = self._now()
@@ -260,11 +222,8 @@ class Forwarder:
         else:
             forward.other_line = line
 
-    def answered(self, tag: _Tag, answer: Answer) -> None:
+    def answered(self, tag: Ticket[_Forward], answer: Answer) -> None:
         """A replica answered."""
-        if isinstance(tag, _Probe):
-            self._probe_answered(tag, answer)
-            return
         forward = tag.passage
         now_s = self._now()
         what = self.gateway.answered(tag, answer.status, now_s)
@@ -275,11 +234,8 @@ class Forwarder:
         if what is not WAIT:
             self._again(forward, what, now_s)
 
-    def failed(self, tag: _Tag, began: bool, why: str) -> None:
+    def failed(self, tag: Ticket[_Forward], began: bool, why: str) -> None:
         """A replica did not."""
-        if isinstance(tag, _Probe):
-            self._probe_ended(tag, None)
-            return
         forward = tag.passage
         now_s = self._now()
         log.debug("request %s: %s %s", forward.id.decode("latin-1"), tag.replica.url, why)
@@ -345,7 +301,7 @@ class Forwarder:
             forward.timer.cancel()
             forward.timer = None  # it holds the request: a cycle waits for the garbage collector
         for line in (forward.line, forward.other_line):
-            if line is not None and isinstance(line.tag, Ticket) and line.tag.passage is forward:
+            if line is not None and line.tag is not None and line.tag.passage is forward:
                 line.upstream.cancel(line, line.tag)
         self._under_way.discard(forward)
         if self._settled is not None and not self._under_way and not self._settled.done():
@@ -370,8 +326,6 @@ class Forwarder:
                 },
             )
 
-    # Readiness of replicas
-
     def _look(self) -> None:
         """Ask who is to be asked, and end what nobody needs any more."""
         gateway = self.gateway
@@ -383,172 +337,16 @@ class Forwarder:
             else:
                 gateway.expired(forward, now_s, hung=True)
                 self._refuse(forward, "hung")
-        for replica in gateway.tick(now_s):
-            probe = _Probe(replica)
-            self._probes += 1
-            probe.timer = self._loop.call_later(self._settings.probe_timeout_s, self._probe_late, probe)
-            self._ask_ready(probe)
+        self.probing.look(now_s)
         for url in [url for url in self._upstreams if url not in gateway.replicas and url not in gateway.leaving]:
             self._upstreams.pop(url).close()
         for upstream in self._upstreams.values():
             upstream.sweep()
-        said = {url: one.ready for url, one in gateway.replicas.items()}
-        for url, ready in said.items():
-            if self._said_ready.get(url, False) != ready:
-                log.info("%s is %s", url, "ready" if ready else "out")
-        self._said_ready = said
-        self._all_probed()
-
-    def _ask_ready(self, probe: _Probe) -> None:
-        upstream = self._upstreams[probe.replica.url]
-        data = b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (probe.path, upstream.authority, self._key)
-        probe.line = upstream.ask(probe, data)
-
-    def _probe_answered(self, probe: _Probe, answer: Answer) -> None:
-        if answer.status == 404 and probe.path is _READY and probe.replica.url in self._upstreams:
-            probe.path = _PING  # a SageMaker container
-            self._ask_ready(probe)
-        else:
-            self._probe_ended(probe, answer.status == 200)
-
-    def _probe_late(self, probe: _Probe) -> None:
-        assert probe.line is not None
-        probe.line.upstream.cancel(probe.line, probe)
-        self._probe_ended(probe, None)
-
-    def _probe_ended(self, probe: _Probe, ready: bool | None) -> None:
-        assert probe.timer is not None
-        probe.timer.cancel()
-        self._probes -= 1
-        self.gateway.probed(probe.replica, ready, self._now())
-        self._all_probed()
-
-    def _all_probed(self) -> None:
-        if self._probes:
-            self.probed.clear()
-        else:
-            self.probed.set()
-
-    # The gateway's own pages
-
-    def _live(self, exchange: Exchange) -> None:
-        exchange.answer(200, b'{"live": true}')
-
-    def _is_ready(self, exchange: Exchange) -> None:
-        ready = self.ready
-        exchange.answer(200 if ready else 503, b'{"ready": true}' if ready else b'{"ready": false}')
-
-    def _ping(self, exchange: Exchange) -> None:
-        exchange.answer(200 if self.ready else 503, b"")
-
-    def _metrics_page(self, exchange: Exchange) -> None:
-        exchange.answer(200, self.metrics.page(), CONTENT_TYPE.encode())
-
-    def _admin(self, exchange: Exchange) -> None:
-        if exchange.method == b"PUT":
-            try:
-                weights = _weights(exchange.body)
-                self.put(weights)
-            except BadInput as error:
-                _say(exchange, 400, str(error))
-                return
-            log.info("weights are %s", weights)
-        elif exchange.method != b"GET":
-            _say(exchange, 405, "only GET and PUT here", b"allow: GET, PUT\r\n")
-            return
-        exchange.answer(200, orjson.dumps(self.state()))
-
-    def state(self) -> dict[str, Any]:
-        """What `/admin/replicas` shows; times in seconds and milliseconds, as named."""
-        gateway, now_s = self.gateway, self._now()
-
-        def shown(one: ReplicaState) -> dict[str, Any]:
-            return {
-                "weight": one.weight,
-                "ready": one.ready,
-                "in_flight": one.in_flight,
-                "response_ms": round(one.response_s * 1e3, 3) if one.answers else None,
-                "answers": one.answers,
-                "refused": one.refused,
-                "failed": one.failed,
-                "ejections": one.ejections,
-                "asked_again_in_s": round(max(0.0, one.probe_at_s - now_s), 3),
-            }
-
-        return {
-            "ready": self.ready,
-            "in_flight": gateway.in_flight,
-            "retries": gateway.retries,
-            "hedges": gateway.hedges,
-            "ejections": gateway.ejections,
-            "replicas": {url: shown(one) for url, one in gateway.replicas.items()},
-            "leaving": {url: shown(one) for url, one in gateway.leaving.items()},
-        }
 
 
-_: type[Asker[_Tag]] = Forwarder
+_: type[Asker[Ticket[_Forward]]] = Forwarder
 
 
-def _weights(body: bytes) -> dict[str, float]:
-    try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadInput(f"no JSON ({error})", "body") from None
-    if not isinstance(said, dict):
-        raise BadInput('must be {"http://host:port": weight, ...}', "body")
-    for url, weight in said.items():
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)):
-            raise BadInput("a weight is a number of zero or more", url, weight)
-    return said
-
-
-def _say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
+def say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
+    """Answer by an error of the gateway's own."""
     exchange.answer(status, error_reply(status, what).body, JSON, headers)
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """Where requests come in, and who may."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    tls: TlsFiles | None = None
-    auth: Auth | None = None
-    limits: Limits = field(default_factory=Limits)
-
-
-async def serve_gateway(
-    forwarding: Forwarding, door: Door, weights: Mapping[str, float], started: Callable[[int], None] = lambda port: None
-) -> None:
-    """Forward until SIGTERM or SIGINT, then drain: no new connection, all that was taken is answered.
-
-    `started` is told the port once each of the first replicas has been asked whether it is ready. Raises BadInput for
-    replicas that cannot be, and where the port is taken.
-    """
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    forwarder = Forwarder(forwarding, loop)
-    forwarder.put(weights)
-    http = HttpServer(forwarder.handle, door.limits, admit=door.auth.admit if door.auth is not None else None)
-    try:
-        bound = await http.start(door.host, door.port, door.tls.context() if door.tls is not None else None)
-        forwarder.start()
-        await forwarder.probed.wait()
-        gc.collect()
-        gc.freeze()
-        started(bound)
-        await stop.wait()
-        forwarder.draining = True
-        if forwarding.linger_s > 0.0:
-            await asyncio.sleep(forwarding.linger_s)
-        http.stop_listening()
-        until_s = time.monotonic() + forwarding.drain_s
-        # Kept connections end with their next answer, or idle: a client may be about to use one.
-        while http.connections and time.monotonic() < until_s:
-            await asyncio.sleep(_LOOK_S / 5.0)
-        await forwarder.drain(max(0.0, until_s - time.monotonic()))
-        await http.close(5.0)
-    finally:
-        forwarder.close()

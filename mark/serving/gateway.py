@@ -223,6 +223,8 @@ class Gateway(Generic[P]):
             replica.failures = 0
             if status < 300:
                 self._learn(replica, now_s - ticket.sent_s, now_s)
+            if passage.second is not None:
+                self._outrun(passage, now_s)
         self._end(passage)
         return PASS_ON
 
@@ -369,6 +371,15 @@ class Gateway(Generic[P]):
         replica.seen_s = now_s
         if replica.weight:
             replica.each_s = replica.response_s / replica.weight
+
+    def _outrun(self, passage: P, now_s: float) -> None:
+        """Whoever still has a copy takes at least so long; cancelled, it would look idle, and as fast as ever."""
+        for ticket in (passage.first, passage.second):
+            if ticket is not None and ticket.open:
+                slow, took_s = ticket.replica, now_s - ticket.sent_s
+                slow.avoid_until_s = now_s + self.policy.avoid_s
+                if took_s > slow.response_s:
+                    self._learn(slow, took_s, now_s)
 
     def _fault(self, replica: ReplicaState, now_s: float, *, answered: bool = False) -> None:
         policy = self.policy

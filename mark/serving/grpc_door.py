@@ -2,6 +2,9 @@
 
 gRPC costs a task for each request, and its C core its own threads: who counts microseconds uses HTTP. This module is
 imported only where the door is asked for.
+
+Who asks is known before a message is read, and reading has limits: what comes within a second, and of messages that
+take longer as many as fit into what the HTTP door gathers (`Limits.gathered_bytes`).
 """
 
 from __future__ import annotations
@@ -34,11 +37,17 @@ _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.RESOURCE_EXHAUSTED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
+
+_STREAMS = 256  # calls under way on one connection; also what bounds those that are begun and reset, again and again
+_CONNECTIONS = 4  # times those of HTTP: an idle one costs some 10 kB
+_SLOW_S = 1.0  # a message that takes longer is slow
+_SLOWEST_BYTES_PER_S = 1 << 20  # of the largest message
 
 # Who asks whether to send something here needs no key, as with HTTP.
 _OPEN = frozenset(("ServerLive", "ServerReady"))
@@ -54,6 +63,10 @@ class GrpcDoor:
 
     def __init__(self, server: Server, limits: Limits, auth: Auth | None) -> None:
         self._server, self._auth = server, auth
+        self._most_slow = max(1, limits.gathered_bytes // limits.body_bytes)
+        self._patience_s = limits.body_timeout_s + limits.body_bytes / _SLOWEST_BYTES_PER_S
+        self._slow: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}  # whose message is
+        self._cut_off: set[asyncio.Task[Any]] = set()
         self._door = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.body_bytes),
@@ -61,6 +74,9 @@ class GrpcDoor:
                 ("grpc.max_metadata_size", limits.header_bytes),
                 ("grpc.absolute_max_metadata_size", limits.header_bytes),
                 ("grpc.max_connection_idle_ms", int(limits.idle_timeout_s * 1e3)),
+                ("grpc.server_handshake_timeout_ms", int(limits.header_timeout_s * 1e3)),
+                ("grpc.max_allowed_incoming_connections", _CONNECTIONS * limits.connections),
+                ("grpc.max_concurrent_streams", _STREAMS),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its requests
             ],
             maximum_concurrent_rpcs=limits.connections * limits.pipelined,
@@ -74,7 +90,8 @@ class GrpcDoor:
             "ModelInfer": self._infer,
         }
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(
+            # As if there were many messages, so that it is ours to wait for the one.
+            name: grpc.stream_unary_rpc_method_handler(
                 self._read(name, answer), None, CLASSES[f"{name}Response"].SerializeToString
             )
             for name, answer in answers.items()
@@ -105,10 +122,10 @@ class GrpcDoor:
     # Answers
 
     def _read(self, name: str, answer: Answer) -> Callable[[bytes, Any], Awaitable[Any]]:
-        """What is done with the bytes of a message before `answer` has it."""
+        """What is done before `answer` has the message."""
         parse = CLASSES[f"{name}Request"].FromString
 
-        async def read(message: bytes, context: Any) -> Any:
+        async def read(_: Any, context: Any) -> Any:
             headers = {
                 key.encode(): value.encode() if isinstance(value, str) else value
                 for key, value in context.invocation_metadata() or ()
@@ -117,6 +134,7 @@ class GrpcDoor:
                 refusal = self._auth.check(INFER, headers)
                 if refusal is not None:
                     await _fail(context, refusal[0], orjson.loads(refusal[1])["error"])
+            message = await self._message(context)
             try:
                 request = parse(message)
             except DecodeError:
@@ -124,6 +142,34 @@ class GrpcDoor:
             return await answer(request, context, headers)
 
         return read
+
+    async def _message(self, context: Any) -> bytes:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        timer = loop.call_later(_SLOW_S, self._is_slow, task)
+        try:
+            message = await context.read()
+        except asyncio.CancelledError:
+            if task not in self._cut_off:
+                raise
+            self._cut_off.remove(task)
+            task.uncancel()
+            await _fail(context, 408, "the message took too long")
+        finally:
+            timer.cancel()
+            if (slow := self._slow.pop(task, None)) is not None:
+                slow.cancel()
+        return message if message is not grpc.aio.EOF else b""
+
+    def _is_slow(self, task: asyncio.Task[Any]) -> None:
+        if len(self._slow) < self._most_slow:
+            self._slow[task] = asyncio.get_running_loop().call_later(self._patience_s - _SLOW_S, self._cut, task)
+        else:
+            self._cut(task)
+
+    def _cut(self, task: asyncio.Task[Any]) -> None:
+        self._cut_off.add(task)
+        task.cancel()
 
     async def _live(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
         return CLASSES["ServerLiveResponse"](live=True)

@@ -9,7 +9,8 @@ The rules of this file:
   answer takes its place behind the answers of the requests before it, and where the rest of the input cannot be
   trusted or is not wanted, the connection ends with it.
 - Nothing that a client does makes memory grow without bound: head, body, pipelined requests and unread answers of a
-  connection each have a limit, and so has the number of connections.
+  connection each have a limit, and so has the number of connections. Where that is reached, a newcomer takes the place
+  of the oldest connection, without a request under way, of the peer that has most: nobody can keep the others out.
 
 llhttp refuses what request smuggling is made of: both content-length and transfer-encoding, a second content-length,
 bad chunk sizes, bare CR or LF, folded headers, white space before a colon. tests/serving/test_http.py holds it to that.
@@ -197,6 +198,7 @@ class HttpServer:
         self.draining = False
         self.gathered_bytes = 0
         self.connections: set[_Connection] = set()
+        self.of_peer: dict[str, dict[_Connection, None]] = {}  # the same by their other ends, oldest first
         self.heads: dict[int, bytes] = {}
         self._doors: list[asyncio.AbstractServer] = []
         self._tick: asyncio.TimerHandle | None = None
@@ -262,6 +264,14 @@ class HttpServer:
         for connection in tuple(self.connections):
             connection.cut()
 
+    def make_room(self) -> None:
+        """End the oldest connection without a request under way of the peer that has most, if there is one."""
+        for connection in max(self.of_peer.values(), key=len):
+            if not connection.waiting and not connection.parked and connection.phase != _ENDED:
+                self.counts.cut += 1
+                connection.cut()
+                return
+
     def settle(self) -> None:
         """A connection ended: wakes `close` when it was the last."""
         if self._settled is not None and not self._settled.done() and not self._owing():
@@ -289,6 +299,7 @@ class HttpServer:
 # Where the parser is: between requests, in a head, in a body, at the last request, or the connection is being closed.
 _IDLE, _HEAD, _BODY, _DEAF, _ENDED = range(5)
 
+_MOST_REPEATS = 100  # of names of headers in one request
 _REFUSED_AT_ONCE = 64  # connections beyond the limit that are told so; more are just closed
 _SLASH, _QUESTION_MARK = b"/?"
 _LOG = logging.getLogger(__name__)
@@ -303,6 +314,7 @@ class _Connection:
 
     __deletable__ = ("parser",)  # mypyc's word for attributes that may be deleted
     __slots__ = (
+        "_again",
         "_at_once",
         "_blocks",
         "_continue",
@@ -348,6 +360,7 @@ class _Connection:
         self.last: Exchange | None = None  # the connection ends with its answer
         self.room = 0  # bytes that the body may still grow
         self.more: bytearray | None = None  # a body that comes in pieces; not a list: pieces can be tiny
+        self._again = 0  # headers whose name came before
         self._unfinished = 0  # bytes of a head that has not ended
         self._continue = False  # the client waits for "100 Continue", and earlier answers are still owed
         # Requests read: with the handler or waiting for their turn to be written; and not yet handed over.
@@ -372,7 +385,10 @@ class _Connection:
         self.transport = transport
         transport.set_write_buffer_limits(high=self.limits.unread_bytes)
         server = self.server
+        if len(server.connections) >= self.limits.connections:
+            server.make_room()
         server.connections.add(self)
+        server.of_peer.setdefault(self.peer, {})[self] = None
         excess = len(server.connections) - self.limits.connections
         if excess > _REFUSED_AT_ONCE:
             self.cut()
@@ -386,8 +402,17 @@ class _Connection:
         self.parked.clear()
         self._forget_body()
         self.server.counts.dropped_answers += sum(exchange._answer is not None for exchange in self.waiting)
-        self.server.connections.discard(self)
+        self._make_place()
         self.server.settle()
+
+    def _make_place(self) -> None:
+        server = self.server
+        server.connections.discard(self)
+        of_peer = server.of_peer.get(self.peer)
+        if of_peer is not None:
+            of_peer.pop(self, None)
+            if not of_peer:
+                del server.of_peer[self.peer]
 
     def eof_received(self) -> None:
         """The client has closed: as with most servers, one that only stopped sending is not told apart."""
@@ -402,6 +427,7 @@ class _Connection:
     def cut(self) -> None:
         """Close at once, whatever is unwritten."""
         self.phase = _ENDED
+        self._make_place()
         if self.transport is not None:
             self.transport.abort()
             self.transport = None  # so that late answers are known for what they are
@@ -465,6 +491,7 @@ class _Connection:
             self.begun += 1
             self.target = piece
             self.headers = {}
+            self._again = 0
         else:
             self.target += piece
         if len(self.target) > self.limits.target_bytes:
@@ -478,6 +505,9 @@ class _Connection:
         if name in headers:
             if name == b"host":
                 self._stop(400, "more than one host")
+            self._again += 1
+            if self._again > _MOST_REPEATS:  # each is a copy of all before
+                self._stop(431, "a header is repeated too often")
             value = headers[name] + b", " + value
         headers[name] = value
 

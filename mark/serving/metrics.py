@@ -62,6 +62,7 @@ class ModelMetrics:
         self.expired = 0  # dropped unserved, because the client no longer waits
         self.retries = 0
         self.worker_losses = 0
+        self.worker_replacements = 0
         self.latency_s = Histogram(SECONDS)
         self.wait_s = Histogram(SECONDS)
         self.service_s = Histogram(SECONDS)
@@ -110,6 +111,9 @@ class Metrics(Collector):
             "expired": CounterMetricFamily("mark_expired", "Dropped unserved: past the client's deadline.", labels=of),
             "retries": CounterMetricFamily("mark_retries", "Requests served again after a worker was lost.", labels=of),
             "worker_losses": CounterMetricFamily("mark_worker_losses", "Workers that crashed or hung.", labels=of),
+            "worker_replacements": CounterMetricFamily(
+                "mark_worker_replacements", "Workers that had grown too large, and were replaced.", labels=of
+            ),
         }
         gauges = {
             "queued": GaugeMetricFamily("mark_queued_requests", "Requests that wait for a worker.", labels=of),

@@ -12,6 +12,8 @@ import asyncio
 import ctypes
 import gc
 import logging
+import math
+import resource
 import signal
 import ssl
 import time
@@ -48,6 +50,7 @@ log = logging.getLogger("mark.serving")
 
 # Of a doomed instance's last seconds: nobody is sent there any more, and what is there ends.
 NOTICE_MARGIN_S = 10.0
+_DESCRIPTORS = 8192
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -57,7 +60,7 @@ class Serving:
 
     `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
     (self-tuning). `function_s` is what a warm function takes; it counts only with `functions`. A batch that takes
-    longer than `hang_s` costs its worker process its life.
+    longer than `hang_s` costs its worker process its life; one that has more than `worker_memory_bytes` is replaced.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Serving:
     most_batch: int = 64
     max_queued: int = 10_000
     hang_s: float = 60.0
+    worker_memory_bytes: float = math.inf
     drain_s: float = 30.0
     linger_s: float = 0.0
     loader: str = "mark.serving.worker:load"
@@ -174,6 +178,9 @@ class Bay:
             self._first_ready.set()
             self.stop.set()
 
+        def replaced() -> None:
+            metrics.worker_replacements += 1
+
         workers = Workers(
             reference,
             serving.search,
@@ -182,8 +189,10 @@ class Bay:
             on_done=replica.worker_done,
             on_lost=replica.worker_lost,
             on_failed=failed,
+            on_replaced=replaced,
             threads=serving.threads,
             hang_s=serving.hang_s,
+            memory_bytes=serving.worker_memory_bytes,
             name=serving.name,
             version=version,
             loader=serving.loader,
@@ -336,7 +345,18 @@ def run(main: Callable[[], Coroutine[None, None, None]]) -> None:
     import uvloop
 
     _keep_memory()
+    _allow_descriptors()
     uvloop.run(main())
+
+
+def _allow_descriptors() -> None:
+    """As many as a full house needs: clients, their handshakes, functions, replicas. The usual 1024 do not.
+
+    No more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection yet, has
+    some 50 kB.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(_DESCRIPTORS, hard)), hard))
 
 
 def _keep_memory() -> None:

@@ -117,6 +117,7 @@ class Upstream(Generic[T]):
         self.connections: set[Connection[T]] = set()
         self.idle: list[Connection[T]] = []
         self._dials: dict[asyncio.Task[None], Connection[T]] = {}
+        self.unasked = 0  # answers that nobody asked for, or begun twice
         self.closed = False
 
     def ask(self, tag: T, data: bytes) -> Connection[T]:
@@ -240,6 +241,7 @@ class Connection(asyncio.Protocol, Generic[T]):
 
     def data_received(self, data: bytes) -> None:
         if self.tag is None:  # an answer that nobody asked for
+            self.upstream.unasked += 1
             self.cut()
             return
         self._began = True
@@ -266,6 +268,7 @@ class Connection(asyncio.Protocol, Generic[T]):
 
     def on_message_begin(self) -> None:
         if self._whole:
+            self.upstream.unasked += 1
             raise _Refused("answered twice")
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -1,25 +1,27 @@
 """A worker process: loads the model, then answers one batch after the other until the channel ends.
 
-    python -m mark.serving.worker CHANNEL,CALLS,REPLIES,... PARENT REFERENCE SEARCH NAME VERSION LOADER
+    python -m mark.serving.worker CHANNEL,CALLS,REPLIES,... LIFELINE REFERENCE SEARCH NAME VERSION LOADER
 
 The first are file descriptors: of a channel, and of arenas for calls and replies, used in turns by one batch after the
-other. PARENT is the bouncer's process id. LOADER ("module:function") makes the function that answers calls from
-REFERENCE, SEARCH, NAME and VERSION.
+other. LIFELINE is one of a pipe whose other end only the bouncer has. LOADER ("module:function") makes the function
+that answers calls from REFERENCE, SEARCH, NAME and VERSION.
 """
 
 from __future__ import annotations
 
-import ctypes
+import fcntl
 import gc
 import itertools
 import os
 import pkgutil
+import select
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -38,14 +40,11 @@ class Loaded(NamedTuple):
     said: bytes = b"{}"
 
 
-_PR_SET_PDEATHSIG = 1
-
-
 def main() -> None:
-    fds, parent, reference, search, name, version, loader = sys.argv[1:]
+    fds, lifeline, reference, search, name, version, loader = sys.argv[1:]
     channel_fd, *arena_fds = map(int, fds.split(","))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bouncer drains; what it still has must be answered
-    _die_with(int(parent))
+    _end_with_the_bouncer(int(lifeline))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a model prints survives its crash
     sys.path.insert(0, search)
     channel = socket.socket(fileno=channel_fd)
@@ -61,6 +60,8 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGTERM, lambda *_: _hear_no_more(channel))
+        # Else who ends a child that a model has forked would end this channel instead, and wait for the child for ever.
+        os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
         arenas = [Arena(fd) for fd in arena_fds]
         slots = list(zip(arenas[::2], arenas[1::2], strict=True))
         channel.send(LOADED.pack(b"R", slots[0][1].write_replies([Reply(200, "application/json", loaded.said)])))
@@ -109,10 +110,18 @@ def _hear_no_more(channel: socket.socket) -> None:
         channel.shutdown(socket.SHUT_RD)
 
 
-def _die_with(parent: int) -> None:
-    """Also in the midst of a batch, where the end of the channel goes unnoticed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+def _end_with_the_bouncer(lifeline: int) -> None:
+    """Once nobody has the pipe's other end, the kernel kills this process and all it has started, in whatever they are.
+
+    Those share its process group. PR_SET_PDEATHSIG would not do: it is lost by exec'ed children of the worker, and is
+    sent when the thread ends that made the process.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(lifeline, 0)
+    if ended.poll(0):  # before this was arranged
         sys.exit(1)
 
 

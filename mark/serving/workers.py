@@ -2,6 +2,9 @@
 
 A worker does one batch at a time, and may have the next one already. Everything happens in callbacks on the loop. What
 a model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
+
+A worker that has grown beyond `memory_bytes` is replaced between two batches by a successor, which has loaded the model
+by then: nobody waits for that, and nobody hears of it. There is one successor at a time.
 """
 
 from __future__ import annotations
@@ -10,20 +13,19 @@ import asyncio
 import logging
 import math
 import os
-import signal
-import socket
-import subprocess
-import sys
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from mark.models.call import Call, Reply
-from mark.serving.arena import BATCH, DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, SLOTS, Arena, Malformed
+from mark.serving.arena import DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, SLOTS, Malformed
+from mark.serving.worker_process import WorkerProcess
 
-# A process that closed its channel has ended, or is about to.
-ENDING_S = 0.5
+# A process that closed its channel has ended, or is about to; one without work that was asked to end does so.
+ENDING_S, LEAVING_S = 0.5, 10.0
+_SLOWER = 10.0  # times the longest load so far: what a later one may take
+# Between looks at the workers' memory, and after a successor that could not be.
+_LOOK_S, _NO_SUCCESSOR_S = 1.0, 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +45,12 @@ class Workers:
     on_lost(worker, reason, back_in_s): the process is gone, and with it its batch if it had one. It is started again by
     itself: at once, then after growing waits while it finishes no batch. Ready in `back_in_s` if it loads as before.
     on_failed(reason): once at most: the very first load failed, or `tries` in a row while no worker was ready.
+    on_replaced(): a worker that had grown too large has been succeeded.
 
     A batch sent ends in exactly one on_done or, with all that the worker has, on_lost. `threads` is what numerical
     libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`,
-    costs the process its life.
+    costs the process its life, as does one that takes ten times as long as any so far, and longer than `hang_s`.
+    `memory_bytes` is of one worker's process, not of what it has started.
     Call from one thread, which must outlive the processes: they die with it.
     """
 
@@ -60,9 +64,11 @@ class Workers:
         on_done: Callable[[int, list[Reply], float], None],
         on_lost: Callable[[int, str, float], None],
         on_failed: Callable[[str], None],
+        on_replaced: Callable[[], None] = lambda: None,
         threads: int | None = None,
         hang_s: float = 60.0,
         load_limit_s: float = 900.0,
+        memory_bytes: float = math.inf,
         tries: int = 5,
         name: str = "model",
         version: str = "",
@@ -76,9 +82,17 @@ class Workers:
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
                 self._environment[name] = str(threads)
         self._hang_s, self._load_limit_s, self._tries = hang_s, load_limit_s, tries
-        self._processes: dict[int, _Process] = {}
+        self._memory_bytes = memory_bytes
+        self._on_replaced = on_replaced
+        self._processes: dict[int, WorkerProcess] = {}
+        self._heir: WorkerProcess | None = None  # the successor, while it loads or waits
+        self._heir_of = -1  # of which worker
+        self._held: list[Sequence[Call]] = []  # batches for it, while the other one finishes its own
+        self._leaving: set[WorkerProcess] = set()  # replaced
+        self._looking: asyncio.TimerHandle | None = None
         self._losses = [0] * count  # of each worker, since it last finished a batch
         self._failed_loads = 0  # of all workers, since one was last ready
+        self._longest_load_s = 0.0
         self._was_ready = self._has_failed = self._stopping = False
         self._ended = asyncio.Event()
 
@@ -87,25 +101,19 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         for worker in range(self.count):
             self._start(worker)
+        if self._memory_bytes < math.inf:
+            self._look_in(_LOOK_S)
 
     def send(self, worker: int, calls: Sequence[Call]) -> None:
         """Hand a batch to a worker that is ready and has at most one. The calls' bodies are copied."""
         process = self._processes.get(worker)
-        if process is None or not process.ready or len(process.batches) == SLOTS or not calls:
+        held = self._held if worker == self._heir_of else ()
+        if process is None or not process.ready or len(process.batches) + len(held) == SLOTS or not calls:
             raise RuntimeError(f"worker {worker} can take no batch now, or the batch is empty")
-        if not process.batches:
-            process.since_s = self._loop.time()
-        slot = process.slots[process.sent % SLOTS]
-        process.sent += 1
-        process.batches.append((len(calls), slot))
-        try:
-            size = slot.calls.write_calls(calls)
-        except (OSError, MemoryError) as error:
-            self._condemn(process, f"there is no memory for its batch: {error}")
-            return
-        slot.large = size > KEEP_BYTES
-        with suppress(ConnectionError):  # it has just died: on_lost follows
-            process.channel.send(BATCH.pack(size))
+        if process.batches and self._heir is not None and self._heir.ready and worker == self._heir_of:
+            self._held.append(calls)
+        else:
+            self._hand(process, calls)
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that live."""
@@ -117,7 +125,11 @@ class Workers:
         A batch under way is finished. Workers without one end without an on_lost.
         """
         self._stopping = True
-        if not self._processes:
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._heir is not None:
+            self._no_successor("is not needed any more")
+        if not any(self._all()):
             return
         for process in self._processes.values():
             process.ask_to_end()
@@ -128,24 +140,35 @@ class Workers:
             late.cancel()
             self._kill_all()
 
+    def _all(self) -> Iterator[WorkerProcess]:
+        return chain(self._processes.values(), self._leaving, () if self._heir is None else (self._heir,))
+
     def _kill_all(self) -> None:
-        for process in self._processes.values():
+        for process in self._all():
             process.kill("did not end in time")
 
     def _start(self, worker: int) -> None:
         if self._stopping:
             return
         try:
-            process = _Process(self._arguments, self._environment, self._loop.time())
+            self._processes[worker] = self._process(worker)
         except OSError as error:
             self._not_loaded(worker, f"no process to be had: {error}")
-            return
-        self._processes[worker] = process
+
+    def _process(self, worker: int) -> WorkerProcess:
+        process = WorkerProcess(self._arguments, self._environment, self._loop.time())
         self._loop.add_reader(process.channel, self._heard, worker, process)
         self._loop.add_reader(process.pidfd, self._gone, worker, process)
         self._watch(process)
+        return process
 
-    def _heard(self, worker: int, process: _Process) -> bool:
+    def _hand(self, process: WorkerProcess, calls: Sequence[Call]) -> None:
+        try:
+            process.hand(calls, self._loop.time())
+        except (OSError, MemoryError) as error:
+            self._condemn(process, f"there is no memory for its batch: {error}")
+
+    def _heard(self, worker: int, process: WorkerProcess) -> bool:
         """Take one message; False where there was none."""
         try:
             message = process.channel.recv(MESSAGE_BYTES)
@@ -167,7 +190,7 @@ class Workers:
             process.timer = self._loop.call_later(ENDING_S, process.kill, "closed its channel and did not end")
         return bool(message)
 
-    def _done(self, worker: int, process: _Process, message: bytes) -> None:
+    def _done(self, worker: int, process: WorkerProcess, message: bytes) -> None:
         _, size, service_s = DONE.unpack(message)
         calls, slot = process.batches[0]
         try:
@@ -184,25 +207,36 @@ class Workers:
         process.batches.popleft()
         process.since_s = self._loop.time()
         self._losses[worker] = 0
+        if worker == self._heir_of:
+            self._succeed()
         self._on_done(worker, replies, service_s)
 
-    def _ready(self, worker: int, process: _Process, message: bytes) -> None:
+    def _ready(self, worker: int, process: WorkerProcess, message: bytes) -> None:
         try:
             (said,) = process.slots[0].replies.read_replies(LOADED.unpack(message)[1])
         except (Malformed, ValueError) as error:
             self._condemn(process, f"sent what is no answer: {error}")
             return
         now_s = self._loop.time()
-        process.load_s = now_s - process.since_s
+        process.load_s, process.said = now_s - process.since_s, bytes(said.body)
         process.ready, process.since_s = True, now_s
         self._was_ready, self._failed_loads = True, 0
+        self._longest_load_s = max(self._longest_load_s, process.load_s)
         process.timer.cancel()
         self._watch(process)
-        self._on_ready(worker, process.load_s, bytes(said.body))
+        if process.memory_bytes() > self._memory_bytes:
+            process.bounded = False
+            _log.warning("the model takes more memory than its worker may: that is not bounded")
+        if process is self._heir:
+            self._succeed()
+        else:
+            self._on_ready(worker, process.load_s, process.said)
 
-    def _watch(self, process: _Process) -> None:
+    def _watch(self, process: WorkerProcess) -> None:
         """One timer for a process, not for a batch: it looks when the present work would be overdue."""
         limit_s = self._hang_s if process.ready else self._load_limit_s
+        if not process.ready and self._was_ready:  # nobody need wait for what has become another matter
+            limit_s = min(limit_s, max(self._hang_s, _SLOWER * self._longest_load_s))
         left_s = limit_s
         if process.batches or not process.ready:
             left_s -= self._loop.time() - process.since_s
@@ -211,16 +245,16 @@ class Workers:
         else:
             process.timer = self._loop.call_later(left_s, self._watch, process)
 
-    def _condemn(self, process: _Process, reason: str) -> None:
+    def _condemn(self, process: WorkerProcess, reason: str) -> None:
         """Kill, and hear no more from it."""
         self._hear_no_more(process)
         process.kill(reason)
 
-    def _hear_no_more(self, process: _Process) -> None:
+    def _hear_no_more(self, process: WorkerProcess) -> None:
         process.silent = True
         self._loop.remove_reader(process.channel)
 
-    def _gone(self, worker: int, process: _Process) -> None:
+    def _gone(self, worker: int, process: WorkerProcess) -> None:
         """The process has ended; it may have said something before."""
         while not process.silent and self._heard(worker, process):
             pass
@@ -228,14 +262,81 @@ class Workers:
         self._loop.remove_reader(process.pidfd)
         process.timer.cancel()
         reason = process.reap()
-        del self._processes[worker]
-        if self._stopping and not self._processes:
+        if process is self._heir:
+            self._no_successor(reason)
+        elif process in self._leaving:
+            self._leaving.remove(process)
+        else:
+            del self._processes[worker]
+            self._lost(worker, process, reason)
+        if self._stopping and not any(self._all()):
             self._ended.set()
-        if not process.ready:
+
+    def _lost(self, worker: int, process: WorkerProcess, reason: str) -> None:
+        heir = self._heir if worker == self._heir_of else None
+        if heir is not None:
+            # It is there already, or nearly; what was held for it is lost with the rest.
+            self._processes[worker], self._heir, self._heir_of = heir, None, -1
+            self._held.clear()
+            waits_s = 0.0 if heir.ready else max(0.0, process.load_s - (self._loop.time() - heir.since_s))
+            self._on_lost(worker, reason, waits_s)
+            if heir.ready:
+                self._on_ready(worker, heir.load_s, heir.said)
+        elif not process.ready:
             self._not_loaded(worker, reason)
         elif process.batches or not self._stopping:
             wait_s = self._start_later(worker, reason)
             self._on_lost(worker, reason, wait_s + process.load_s)
+
+    # Replacing what has grown too large
+
+    def _look_in(self, seconds: float) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """At everybody's memory; begin with a successor of the first who has too much."""
+        self._look_in(_LOOK_S)
+        if self._heir is not None:
+            return
+        for worker, process in self._processes.items():
+            if process.ready and process.bounded and (has := process.memory_bytes()) > self._memory_bytes:
+                _log.warning("worker %d has grown to %d MiB and is replaced", worker, has >> 20)
+                self._heir_of = worker
+                try:
+                    self._heir = self._process(worker)
+                except OSError as error:
+                    self._no_successor(f"no process to be had: {error}")
+                return
+
+    def _succeed(self) -> None:
+        """The successor takes over, if it is ready and the other one has no batch."""
+        worker, heir, process = self._heir_of, self._heir, self._processes.get(self._heir_of)
+        if heir is None or not heir.ready or process is None or process.batches:
+            return
+        self._processes[worker], self._heir, self._heir_of = heir, None, -1
+        self._on_replaced()
+        self._leaving.add(process)
+        process.timer.cancel()
+        process.timer = self._loop.call_later(LEAVING_S, process.kill, "did not end in time")
+        process.ask_to_end()
+        held, self._held = self._held, []
+        for calls in held:
+            self._hand(heir, calls)
+
+    def _no_successor(self, reason: str) -> None:
+        """There will be none for a while: who is there goes on."""
+        heir, worker, held = self._heir, self._heir_of, self._held
+        self._heir, self._heir_of, self._held = None, -1, []
+        if not self._stopping:
+            _log.warning("worker %d has no successor yet (%s)", worker, reason)
+            self._look_in(_NO_SUCCESSOR_S)
+        elif heir is not None:
+            self._leaving.add(heir)
+            heir.kill(reason)
+        for calls in held:
+            self._hand(self._processes[worker], calls)
 
     def _not_loaded(self, worker: int, reason: str) -> None:
         if self._stopping or self._has_failed:
@@ -257,76 +358,3 @@ class Workers:
         _log.warning("worker %d is lost (%s) and starts again in %g s", worker, reason, wait_s)
         self._loop.call_later(wait_s, self._start, worker)
         return wait_s
-
-
-class _Slot:
-    """Where a batch and its replies lie."""
-
-    def __init__(self, calls: Arena, replies: Arena) -> None:
-        self.calls, self.replies = calls, replies
-        self.large = False
-
-
-class _Process:
-    """One life of a worker."""
-
-    timer: asyncio.TimerHandle
-
-    def __init__(self, arguments: list[str], environment: dict[str, str], now_s: float) -> None:
-        self.ready = False
-        self.silent = False  # no more messages are wanted, or will come
-        self.batches: deque[tuple[int, _Slot]] = deque()  # what it has, in order: calls, and where
-        self.sent = 0  # batches so far; slots take turns
-        self.load_s = 0.0
-        self.since_s = now_s  # when it began what it does now
-        self.reason = ""
-        with ExitStack() as held:
-            self.slots = [
-                _Slot(*(held.enter_context(closing(Arena.create(name))) for name in ("mark-calls", "mark-replies")))
-                for _ in range(SLOTS)
-            ]
-            self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            held.enter_context(self.channel)
-            self.channel.setblocking(False)
-            with theirs:
-                arenas = [arena.fd for slot in self.slots for arena in (slot.calls, slot.replies)]
-                self.popen = _popen([theirs.fileno(), *arenas], arguments, environment)
-            held.callback(self.popen.wait)
-            held.callback(self.kill, "")
-            self.pidfd = os.pidfd_open(self.popen.pid)
-            held.callback(os.close, self.pidfd)
-            self._held = held.pop_all()
-
-    def ask_to_end(self) -> None:
-        with suppress(OSError):
-            self.channel.shutdown(socket.SHUT_WR)
-        if not self.ready:  # does not listen yet
-            self.popen.terminate()
-
-    def kill(self, reason: str) -> None:
-        """With all processes that it has started. Until somebody has waited for it, nobody else can have its id."""
-        self.reason = self.reason or reason
-        with suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
-
-    def reap(self) -> str:
-        """Of a process that has ended: end what it has started, let go of everything; why it ended."""
-        self._held.close()
-        code = self.popen.returncode
-        if self.reason:
-            return self.reason
-        return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
-
-
-def _popen(fds: list[int], arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    # -P: a mark.py where the user stands must not hide ours. A group of its own: what a terminal or a shell sends to
-    # the bouncer's group would end the worker before the bouncer has drained.
-    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "mark.serving.worker"]
-    return subprocess.Popen(
-        [*command, ",".join(map(str, fds)), str(os.getpid()), *arguments],
-        pass_fds=fds,
-        stdin=subprocess.DEVNULL,
-        stdout=2,
-        env=environment,
-        process_group=0,
-    )

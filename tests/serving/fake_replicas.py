@@ -62,6 +62,11 @@ class FakeReplica:
             writer.transport.abort()
         await asyncio.sleep(0)
 
+    def say(self, data: bytes) -> None:
+        """On every connection, unasked."""
+        for writer in tuple(self._writers):
+            writer.write(data)
+
     def hang_up(self) -> None:
         """Close every connection, and go on listening."""
         for writer in tuple(self._writers):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
@@ -34,6 +38,15 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
             raise FileNotFoundError(where)
     if what == "says":
         return Loaded(answer, b'"' + b"x" * int(where) + b'"')
+    if what == "large":
+        KEPT.append(b"x" * (int(where) << 20))
+    if what == "once":  # the first of these processes loads, others fail
+        Path(where).rename(where + ".loaded")
+    if what == "then-hangs":  # all but the first
+        try:
+            Path(where).rename(where + ".loaded")
+        except FileNotFoundError:
+            signal.pause()
     return Loaded(answer)
 
 
@@ -66,6 +79,38 @@ def hang(calls: Sequence[Call], where: str) -> None:
         signal.pause()
 
 
+def family(calls: Sequence[Call], _: str) -> str:
+    """Process ids of children in every form, one made by a thread that has ended, and of a child's child."""
+    found, theirs = os.pipe()
+
+    def fork(then: Callable[[], object] = lambda: None) -> None:
+        if not os.fork():
+            then()
+            os.write(theirs, b"%d " % os.getpid())
+            while True:
+                signal.pause()
+
+    fork(fork)
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    pids = b""
+    while pids.count(b" ") < 3:
+        pids += os.read(found, 100)
+    KEPT.append(subprocess.Popen(["sleep", "1000"]))
+    for method in ("fork", "spawn"):
+        one = multiprocessing.get_context(method).Process(target=time.sleep, args=(1000,), daemon=True)
+        one.start()
+        KEPT.append(one)
+    return pids.decode() + " ".join(str(one.pid) for one in KEPT)
+
+
+def grow(calls: Sequence[Call], mib: str) -> int:
+    """Takes so much memory and keeps it."""
+    KEPT.append(b"x" * (int(mib) << 20))
+    return os.getpid()
+
+
 def fail(calls: Sequence[Call], where: str) -> None:
     raise ArithmeticError(where)
 
@@ -80,11 +125,17 @@ def wrong_count(calls: Sequence[Call], _: str) -> None:
     hang(calls, "")
 
 
+KEPT: list[Any] = []
 ACTIONS: dict[str, Callable[[Sequence[Call], str], object]] = {
     "pid": lambda *_: os.getpid(),
     "environment": lambda _, name: os.environ[name],
     "modules": lambda *_: " ".join(sys.modules),
     "spawn": lambda *_: subprocess.Popen(["sleep", "1000"]).pid,
+    "family": family,
+    "grow": grow,
+    "close": lambda *_: os.closerange(3, 100),
+    "away": lambda *_: os.chdir("/"),
+    "mute": lambda *_: os.closerange(1, 3),
     "print": lambda _, text: print(text),
     "told": until_told,
     "hang": hang,

@@ -253,6 +253,20 @@ def test_a_hedge_is_a_second_copy_elsewhere_and_the_first_answer_ends_both() -> 
         gateway.answered(first, 200, 0.8)
 
 
+def test_who_is_outrun_is_known_to_be_slow_though_it_never_answers() -> None:
+    """Its copy is cancelled, and it looks idle: without that each further request would go there and be hedged."""
+    gateway = a_gateway()
+    for url in (A, B):
+        teach(gateway, url, 0.01)
+    first = begun(gateway)
+    assert first.replica.url == A
+    second = again(gateway.hedge(first.passage, 0.5))
+    assert gateway.answered(second, 200, 0.51) is PASS_ON
+    assert first.replica.response_s == pytest.approx(0.9 * 0.01 + 0.1 * 0.51)
+    for now_s in (0.51, 1.0):
+        assert begun(gateway, now_s).replica.url == B
+
+
 @pytest.mark.parametrize("status", [429, 503, None])
 def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(status: int | None) -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})

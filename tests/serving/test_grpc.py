@@ -12,6 +12,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from mark.models.call import Reply
 from mark.serving.auth import INFER, METRICS, Auth, Grant
 from mark.serving.grpc_messages import CLASSES, BadMessage, call_of, response_of
 from mark.serving.tls import TlsFiles
+from tests.serving import raw_grpc
 from tests.serving.conftest import serving
 from tests.serving.place import RT_MAX_S, Place, Twice
 
@@ -432,6 +434,59 @@ def test_only_who_may_comes_in_and_health_is_for_all(run: Run) -> None:
                 assert (await failure(closed))[0] == grpc.StatusCode.UNAUTHENTICATED
             assert (await place.stub.ServerReady(service_pb2.ServerReadyRequest())).ready
             assert (await place.stub.ServerLive(service_pb2.ServerLiveRequest())).live
+
+    run(main())
+
+
+def test_who_may_not_come_in_is_told_before_the_message_is_read(run: Run) -> None:
+    async def main() -> None:
+        async with Place(auth=Auth({"k" * 16: Grant("one", frozenset((INFER,)))})) as place:
+            with raw_grpc.connect(place.port) as client:
+                client.sendall(raw_grpc.begun(1))
+                assert b"a key or a token is needed" in await asyncio.to_thread(raw_grpc.ended, client)
+
+    run(main())
+
+
+def test_messages_that_take_too_long_are_cut_off_and_only_some_may_take_long(run: Run) -> None:
+    """Of two slow ones there is room for one, and for that not for ever; who is quick notices nothing."""
+
+    async def main() -> None:
+        async with Place(body_bytes=1 << 20, gathered_bytes=1 << 20, body_timeout_s=0.5) as place:
+            with raw_grpc.connect(place.port) as first, raw_grpc.connect(place.port) as second:
+                for client in (first, second):
+                    client.sendall(raw_grpc.begun(1) + raw_grpc.message(1, b"x", said_bytes=1000))
+                began_s = time.monotonic()
+                waiting = [asyncio.to_thread(raw_grpc.ended, client) for client in (first, second)]
+                ends = []
+                for said in asyncio.as_completed(waiting):
+                    assert b"the message took too long" in await said
+                    ends.append(time.monotonic() - began_s)
+                    assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+                assert ends[1] - ends[0] > 0.3  # 1.0 s, and 1.5 s
+            assert not place.door._slow
+            assert not place.door._cut_off
+
+    run(main())
+
+
+def test_calls_begun_and_reset_again_and_again_disturb_nobody(run: Run) -> None:
+    """As in CVE-2023-44487: each costs its sender next to nothing."""
+    content = infer_request().SerializeToString()
+    flood = b"".join(
+        raw_grpc.begun(stream)
+        + raw_grpc.message(stream, content)
+        + raw_grpc.frame(raw_grpc.RESET, 0, stream, b"\0\0\0\x08")
+        for stream in range(1, 100_000, 2)
+    )
+
+    async def main() -> None:
+        async with Place() as place:
+            with raw_grpc.connect(place.port) as client, suppress(ConnectionError):
+                flooding = asyncio.create_task(asyncio.to_thread(client.sendall, flood))
+                for _ in range(20):
+                    assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+                await flooding
 
     run(main())
 

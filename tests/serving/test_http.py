@@ -698,20 +698,56 @@ def test_a_header_without_an_end_is_refused() -> None:
 
 
 def test_connections_beyond_the_limit_are_told_so() -> None:
-    door = Door(connections=2)
+    door = Door(answer_now=False, connections=2)
     open_ = [door.connect() for _ in range(2)]
+    for _, connection in open_:
+        connection.data_received(request("/slow"))
     wire = door.ask(request())
     assert only(wire).status == 503
     assert only(wire).headers["retry-after"] == "1"
     assert wire.ended
-    assert not door.seen
+    assert len(door.seen) == 2
     wires = [door.connect()[0] for _ in range(100)]
     assert wires[-1].aborted  # no effort for a flood
     assert len(door.server.connections) > 2
     for connection in tuple(door.server.connections):
         if connection is not open_[0][1]:
             connection.connection_lost(None)
+    door.answer_now = True
     assert only(door.ask(request())).status == 200
+
+
+def from_peer(door: Door, peer: str) -> tuple[Wire, _Connection]:
+    wire, connection = Wire(), _Connection(door.server)
+    connection._peer = peer
+    connection.connection_made(wire)
+    return wire, connection
+
+
+def test_whoever_has_most_connections_makes_room_for_others() -> None:
+    """The oldest of them without a request under way, be it idle or in the midst of its head or body."""
+    door = Door(answer_now=False, connections=4)
+    held = [from_peer(door, "greedy") for _ in range(3)]
+    other, _ = from_peer(door, "other")
+    held[0][1].data_received(request())
+    held[1][1].data_received(b"POST / HT")
+    for _ in range(2):
+        honest, connection = from_peer(door, "honest")
+        connection.data_received(request())
+        assert not honest.ended
+    assert [wire.aborted for wire, _ in held] == [False, True, True]
+    assert not other.ended
+    assert len(door.server.connections) == sum(map(len, door.server.of_peer.values())) == 4
+    refused, _ = from_peer(door, "honest")  # all who have most wait for their answers
+    assert only(refused).status == 503
+
+
+def test_a_header_repeated_again_and_again_is_refused() -> None:
+    """Each repetition copies all before: 80 kB of them cost 28 ms."""
+    door = Door()
+    head = b"GET / HTTP/1.1\r\nhost: m\r\n" + b"a:\r\n" * 100 + b"\r\n"
+    assert only(door.ask(head)).status == 200
+    assert only(door.ask(head.replace(b"a:\r\n", b"a:\r\n" * 2))).status == 431
 
 
 def test_limits_are_checked() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -43,6 +45,25 @@ class Stuck(Echo):
     def predict(self, batch):
         if any(float(each[0]) == 13.0 for each in batch):
             time.sleep(60)
+        return super().predict(batch)
+
+class Loud(Echo):
+    def predict(self, batch):
+        if float(batch[0][0]) == 13.0:
+            print("x" * 1_000_000)
+        return super().predict(batch)
+
+class Growing(Echo):
+    kept = []
+    def predict(self, batch):
+        self.kept.append(b"x" * (8 << 20))
+        return super().predict(batch)
+
+class Wild(Echo):
+    def predict(self, batch):
+        os.chdir("/")
+        if float(batch[0][0]) == 13.0:
+            os.closerange(0, 100)
         return super().predict(batch)
 
 class Endless(Echo):
@@ -260,6 +281,64 @@ def test_a_request_that_ends_workers_costs_only_itself_the_answer(folder: Path) 
         assert len(answers) == 64
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+def test_what_a_model_prints_where_nobody_reads_costs_nobody_else_anything(folder: Path) -> None:
+    """Standard error is a full pipe, which the worker fills: it hangs and is replaced, and the bouncer lives on."""
+    write_service(folder, "Loud", slo_ms=500)
+    with (
+        served(folder, "--hang-s", "0.3") as (process, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=30.0) as client,
+    ):
+        for _ in range(3):
+            assert client.post(INFER, content=body(13)).status_code in (429, 503)
+            assert client.get("/v2/health/live").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_a_model_that_closes_what_is_not_its_own_costs_only_its_own_requests(folder: Path) -> None:
+    """All descriptors, the channel to the bouncer among them; and the working directory is another."""
+    write_service(folder, "Wild")
+    with served(folder) as (process, url), httpx.Client(base_url=url, trust_env=False, timeout=30.0) as client:
+        assert client.post(INFER, content=body(13)).status_code == 503
+        until_s = time.monotonic() + 20.0
+        while client.get("/v2/health/ready").status_code != 200:
+            assert time.monotonic() < until_s
+        for number in range(3):
+            assert client.post(INFER, content=body(number)).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+def test_a_worker_that_grows_is_replaced_under_load_without_a_miss(folder: Path) -> None:
+    """8 MiB a batch, and 100 MiB are allowed: all requests are answered by the instance, memory stays bounded."""
+    write_service(folder, "Growing", slo_ms=5000)
+    options = ("--worker-memory-mib", "100", "--max-batch", "1")
+    with served(folder, *options, SERVICE_S="0.05") as (process, url):
+        (first,) = psutil.Process(process.pid).children()
+        answers = asyncio.run(load(url, 100, 4, asyncio.Event(), 1))
+        assert [(status, who) for _, status, who in answers] == [(200, "instance")] * 100
+        assert first not in psutil.Process(process.pid).children()
+        page = httpx.get(url + "/metrics", trust_env=False).text
+        (counted,) = re.findall(r'mark_worker_replacements_total{model="echo",version="1"} (\d+)', page)
+        assert int(counted) >= 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_descriptors_are_enough_for_all_who_may_come(folder: Path) -> None:
+    """1024 is what processes get by default, and one gateway at its limit is more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        with served(folder) as (process, _):
+            assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (min(8192, before[1]), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Path) -> None:

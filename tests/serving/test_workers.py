@@ -38,11 +38,15 @@ class Pool:
         self.sent: dict[int, list[int]] = {}  # calls of each batch that a worker has
         self.back_in_s: list[float] = []
         self.last_said = b""
+        self.replaced = 0
         self.workers = Workers(
             reference, search, count, on_ready=self.on_ready, on_done=self.on_done, on_lost=self.on_lost,
-            on_failed=lambda reason: self.said.put_nowait(("failed", reason)),
+            on_failed=lambda reason: self.said.put_nowait(("failed", reason)), on_replaced=self.on_replaced,
             **{"loader": "faulty_answering:load", "hang_s": LONG_S} | options,
         )  # fmt: skip
+
+    def on_replaced(self) -> None:
+        self.replaced += 1
 
     def on_ready(self, worker: int, load_s: float, said: bytes) -> None:
         assert worker not in self.ready
@@ -511,6 +515,21 @@ def test_a_model_that_does_not_come_back_fails_after_some_tries(tmp_path: Path, 
             assert kind == "failed"
             assert reason.endswith(f"FileNotFoundError: {weights}")
             assert one.workers.pids() == {}
+
+    run(test)
+
+
+def test_a_model_that_once_loaded_is_not_waited_for_as_long_as_the_first_time(tmp_path: Path) -> None:
+    """Ten times its first load, or `hang_s`: requests wait for it, which were admitted because it was to be back."""
+    weights = tmp_path / "weights"
+    weights.touch()
+
+    async def test() -> None:
+        async with ready_pool(reference=f"then-hangs {weights}", hang_s=0.5, tries=1) as one:
+            one.workers._longest_load_s = 0.01  # on a busy machine it took longer
+            one.send(0, "exit")
+            assert await one.next() == ("lost", 0, "exit code 3", 1)
+            assert await one.next() == ("failed", f"then-hangs {weights}: not loaded within 0.5 s")
 
     run(test)
 
