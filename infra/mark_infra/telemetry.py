@@ -51,8 +51,10 @@ class ScrapedTelemetry:
     last counters are in the store, so that a restart neither loses nor repeats a request that its instance survived.
 
     A window is missing (NaN) when the gateway, or where there is none most of the bouncers, could not be asked.
-    With a `gateway` its clients' requests are counted: also those that found no instance. `spent` is what this process
-    itself had functions do so far: invocations, and the seconds that are billed for them.
+    With a `gateway` its clients' requests are counted: also those that found no instance. Until the first of them
+    windows are missing, too: before traffic is switched over to a service its load is not zero. `spent` is what this
+    process itself had functions do so far: invocations, and the seconds that are billed for them. `before_rps` is the
+    rate of the history's last minute: what is known until the first window is over.
     """
 
     def __init__(
@@ -64,10 +66,12 @@ class ScrapedTelemetry:
         scale: float = 1.0,
         gateway: bool = False,
         function: FunctionOffer | None = None,
+        before_rps: float | None = None,
         keep_load: Callable[[Load], None] = lambda _: None,
         spent: Callable[[], tuple[int, float]] | None = None,
     ) -> None:
         self._store, self._gateway, self._function, self._keep_load = store, gateway, function, keep_load
+        self._before_rps = before_rps
         self._spent, self._spent_before = spent, (0, 0.0)
         self._window_s = WINDOW_S / scale  # on the wall
         self._lock = Lock()
@@ -140,7 +144,7 @@ class ScrapedTelemetry:
                 last[_GATEWAY] = before
             return math.nan, 0.0, misses
         last[_GATEWAY] = window, tuple(now)
-        if before is None:
+        if before is None or not (now.requests or self._total[0]):
             return math.nan, 0.0, 0.0
         grown = now.since(GatewayCounts(*before[1]))
         return grown.requests / max(1, window - before[0]), grown.requests, misses + grown.refused
@@ -171,10 +175,6 @@ class ScrapedTelemetry:
             begin = self._first - first * _PER_STEP  # of what was seen, in `counts`
             seen = np.array(self._counts)[max(0, -begin) : max(0, len(counts) - begin)]
             counts[max(0, begin) : max(0, begin) + len(seen)] = seen
-            self._given = first + steps
-            while self._counts and self._first < min(self._given, self._first + len(self._counts) - _PER_STEP):
-                self._counts.popleft()
-                self._first += 1
             kept = {"began_s": self._began_s, "total": tuple(self._total), "last": self._last}
         by_step = counts.reshape(steps, _PER_STEP) / self._window_s
         present = np.isfinite(by_step)
@@ -186,10 +186,17 @@ class ScrapedTelemetry:
         if steps:
             self._store.put("telemetry", kept)
             self._keep_load(load)
+            with self._lock:  # only now: what the store would not take is given again
+                self._given = first + steps
+                while self._counts and self._first < min(self._given, self._first + len(self._counts) - _PER_STEP):
+                    self._counts.popleft()
+                    self._first += 1
         return load
 
     def last_minute_rps(self) -> float | None:
         windows = self.windows_rps()
+        if not len(windows):
+            return self._before_rps
         seen = windows[np.isfinite(windows)]
         return float(seen.mean()) if len(seen) else None
 

@@ -15,6 +15,8 @@ from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
     from mark_infra.aws.control import Charge
+    from mark_infra.aws.live_prices import PriceKeeper
+    from mark_infra.aws.site import Site
 
     from mark.domain.load import Load
     from mark.domain.service import Service
@@ -44,7 +46,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     how.add_argument(
         "--live-prices",
         action="store_true",
-        help="ask AWS for today's prices once, when it begins; without it the catalogue's are used, as a testbed needs",
+        help="ask AWS for prices, spot every 5 minutes, on-demand daily; without it the catalogue's are used",
     )
     add_door(parser)
     parser.set_defaults(run=run)
@@ -70,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
     history = _history(args.history)
     # Where the site has no function, nobody may count on one.
     services = [s if site.service(s.name).function is not None else replace(s, function=None) for s in services]
-    charges = [_charge(service, args, history, site.region) for service in services]
+    keepers: dict[str, PriceKeeper] = {}
+    charges = [_charge(service, args, history, site, keepers) for service in services]
 
     def started(port: int) -> None:
         scheme = "http" if tls is None else "https"
@@ -79,8 +82,12 @@ def run(args: argparse.Namespace) -> int:
     return serve(site, charges, (args.host, args.port), tls=tls, auth=auth, dry_run=args.dry_run, started=started)
 
 
-def _charge(service: Service, args: argparse.Namespace, history: Load, region: str) -> Charge:
+def _charge(
+    service: Service, args: argparse.Namespace, history: Load, site: Site, keepers: dict[str, PriceKeeper]
+) -> Charge:
+    """`keepers` of prices by catalogue are shared by all services."""
     from mark_infra.aws.control import Charge
+    from mark_infra.aws.live_prices import PriceKeeper
     from mark_infra.aws.prices import Prices
 
     from mark.catalog.tables import load_catalog
@@ -94,18 +101,22 @@ def _charge(service: Service, args: argparse.Namespace, history: Load, region: s
     if args.catalog is not None:
         service = replace(service, catalog=args.catalog)
     catalog = load_catalog(service.catalog)
+    prices = None
     if args.live_prices:
-        live = Prices(catalog, region).refresh()
-        catalog = live.catalog
-        for note in live.notes:
-            print(f"mark: {service.name}: {note}", file=sys.stderr)
+        if service.catalog not in keepers:
+            keeper = keepers[service.catalog] = PriceKeeper(Prices(catalog, site.region), scale=site.time_scale)
+            keeper.step()
+            for note in keeper.latest.notes:
+                print(f"mark: {service.name}: {note}", file=sys.stderr)
+        prices = keepers[service.catalog]
+        catalog = prices.latest.catalog
     deployment = deploy(service, catalog, load_profiles(service.profile_file))
     make_predictor(args.predictor, 0, history.step_s)  # an unknown one is said now
 
     def policy(within: Deployment) -> Policy:
         return make_policy(args.policy, within, history)
 
-    return Charge(deployment, policy, lambda: make_predictor(args.predictor, 0, history.step_s), history)
+    return Charge(deployment, policy, lambda: make_predictor(args.predictor, 0, history.step_s), history, prices)
 
 
 def _history(name: str | None) -> Load:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mark.models.call import Call
 
 _UP_S, _DOWN_S = 120.0, 120.0
+_SPOT_S = 7 * 86400.0  # control seconds that a recorded market is followed for
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -55,6 +56,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     up.add_argument("--policy", default="mark", metavar="NAME", help="who plans (default: mark)")
     up.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
     up.add_argument("--history", metavar="TRACE", help="load for the predictor to learn from at first")
+    up.add_argument(
+        "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
+    )
     up.add_argument("--log-requests", action="store_true", help="bouncers log a line for each answer")
     load = actions.add_parser("load", help="send a trace's requests", allow_abbrev=False)
     load.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
@@ -66,6 +70,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     load.add_argument("--seed", type=seed, default=0, metavar="N", help="of the arrivals (default: 0)")
     load.add_argument("--body", type=Path, metavar="FILE", help="the request (default: what the model says it takes)")
     load.add_argument("--cold-start", action="store_true", help="begin at once (default: when an instance is ready)")
+    load.add_argument("--begin-at", type=seconds, metavar="T", help="Unix time at which it begins (default: now)")
     load.add_argument("--log", type=Path, metavar="FILE.csv", help="a line for each request")
     add_json(load)
     status = actions.add_parser("status", help="fleet, bill and machines", allow_abbrev=False)
@@ -105,6 +110,9 @@ def _up(args: argparse.Namespace) -> int:
     options = ["--policy", args.policy, "--predictor", args.predictor]
     if args.history is not None:
         options += ["--history", _path_or_name(args.history)]
+    spot = _spot_market(args.spot_trace, services[0])
+    if spot["price"]:
+        options.append("--live-prices")
     settings = Settings(
         services=[str(Path(service.source).resolve()) for service in services],
         seed=args.seed,
@@ -113,6 +121,8 @@ def _up(args: argparse.Namespace) -> int:
         controller_port=args.controller_port,
         options=options,
         bouncer_options=["--log-requests"] if args.log_requests else [],
+        spot_shares=spot["availability"],
+        spot_prices=spot["price"],
     )
     (folder / SETTINGS).write_text(json.dumps(asdict(settings)))
     with (folder / "daemon.log").open("ab") as output:
@@ -134,6 +144,17 @@ def _up(args: argparse.Namespace) -> int:
     show(_page(Remote(folder / DAEMON).ask("/status")))
     daemon.returncode = 0  # it goes on without us
     return 0
+
+
+def _spot_market(files: list[str], service: Service) -> dict[Any, dict[str, list[tuple[float, float]]]]:
+    """Steps by zone of what the files recorded, by kind."""
+    from mark.catalog.tables import load_catalog
+    from mark.domain.offer import Market
+    from mark.simulation.spot import load_spot_series, steps_by_zone
+
+    catalog = load_catalog(service.catalog)
+    prices = {o.instance: o.usd_per_hour for o in catalog.offers if o.market is Market.ON_DEMAND}
+    return steps_by_zone([load_spot_series(file, prices) for file in files], catalog.spot_zones, _SPOT_S)
 
 
 def _load(args: argparse.Namespace) -> int:
@@ -165,11 +186,12 @@ def _load(args: argparse.Namespace) -> int:
         with progress("waiting for the first instance"):
             _until_ready(url)
         before = remote.ask("/status")
-    began_s = time.monotonic()
     prefix = f"load-{os.getpid()}-"
     with progress("sending") as bar:
-        sent = uvloop.run(replay(url, service.name, call, due_s, prefix=prefix, progress=bar))
-    wall_s = time.monotonic() - began_s
+        sent = uvloop.run(
+            replay(url, service.name, call, due_s, prefix=prefix, begin_unix_s=args.begin_at, progress=bar)
+        )
+    wall_s = time.time() - sent.began_unix_s
     if args.log is not None:
         sent.write(args.log, prefix)
     duration_s = part.end_s - part.start_s

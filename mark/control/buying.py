@@ -66,6 +66,11 @@ class Buyer:
         self._made: tuple[Intent, ...] = ()  # of late, by this one
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
+    def use(self, deployment: Deployment, limits: Limits) -> None:
+        """The same offers within other limits, or at other prices."""
+        self._deployment, self.limits = deployment, limits
+        self._offers = {offer.name: offer for offer in deployment.offers}
+
     # -- beliefs -------------------------------------------------------------------------------------------------------
 
     def watch_market(self, now_s: float, fleet: Fleet) -> None:

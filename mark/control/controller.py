@@ -15,6 +15,7 @@ from mark.control.envelope import surprise_rps
 from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
+from mark.control.silence import PAUSE_S, given_up, judged
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.errors import CloudError, LimitError
@@ -86,6 +87,8 @@ class Controller:
         self._believed_s = -math.inf
         self._surprised_s = -math.inf  # when more arrived than was believed
         self._seen: Fleet | None = None  # the snapshot that fast() has dealt with
+        self._unheard: tuple[Notice, ...] = ()  # notices that could not be dealt with yet
+        self._gave_up_s: list[float] = []  # when instances were that did not answer
         self._leaving = False  # is anything in it that leaves by itself, later?
         self.last_plan: Plan | None = store.get("plan")
         self.predictors: Counter[str] = Counter()
@@ -93,9 +96,11 @@ class Controller:
         self.fallbacks, self.failures = self._buyer.fallbacks, self._buyer.failures
 
     def use(self, policy: Policy) -> None:
-        """Plan by this one from now on: the same policy within other limits. Its memory goes on."""
+        """Plan by this one from now on: the same policy within other limits, or at other prices. Its memory goes on."""
         self._planner, self._deployment = policy.planner, policy.deployment
-        self._buyer.limits = _limits(policy.deployment)
+        self._offers = {offer.name: offer for offer in policy.deployment.offers}
+        self._handler = InterruptionHandler(policy.deployment)
+        self._buyer.use(policy.deployment, _limits(policy.deployment))
 
     @property
     def believed(self) -> Forecast | None:
@@ -130,7 +135,7 @@ class Controller:
         now_s = self._clock.now_s()
         self._buyer.repeat(now_s)
         forecast, rps, gap = self._observe(now_s)
-        fleet = self._cloud.fleet()
+        fleet = judged(self._cloud.fleet(), now_s)
         self._buyer.watch_market(now_s, fleet)
         # Nothing was seen: nothing is known that the last plan did not know.
         if not gap or self.last_plan is None:
@@ -147,9 +152,10 @@ class Controller:
         """Between ticks: notices, the SLO monitor, and the end of drained instances."""
         now_s = self._clock.now_s()
         self._buyer.repeat(now_s)
-        notices = self._cloud.notices()
-        if notices:
-            self._on_notices(now_s, notices)
+        self._unheard += self._cloud.notices()
+        if self._unheard:
+            self._on_notices(now_s, self._unheard)
+            self._unheard = ()
         if self._monitor is not None:
             launches, state = self._monitor.check(now_s, self._telemetry.recent(), self._monitor_state)
             if state is not self._monitor_state:
@@ -158,22 +164,31 @@ class Controller:
             for launch in launches:
                 self._execute(now_s, launch)
         self._watch_envelope(now_s)
-        fleet = self._cloud.fleet()
-        if fleet is not self._seen or self._leaving:
-            self._seen = fleet
+        seen = self._cloud.fleet()
+        if seen is not self._seen or self._leaving:
+            self._seen, fleet = None, judged(seen, now_s)
             self._end_spares(now_s, fleet)
             planned = self.last_plan.counts if self.last_plan is not None else {}
             arriving_rps = self._telemetry.last_minute_rps() or 0.0
             for drain in self._handler.leave(fleet, now_s, planned, arriving_rps):
                 self._execute(now_s, drain)
-            self._finish_drained(now_s, fleet)
+            self._give_up_silent(now_s, seen)
+            finished = self._finish_drained(now_s, fleet)
             self._leaving = any(
-                i.phase is Phase.READY and (i.standby or i.doomed_s is not None) for i in fleet.instances
+                i.phase is Phase.READY and (i.standby or i.doomed_s is not None or i.silent_s is not None)
+                for i in fleet.instances
             )
+            # Whatever raised or was refused is tried again: an instance that was not ended is paid on.
+            self._seen = seen if finished else None
+
+    def learn(self) -> None:
+        """It is this service's turn among many: a predictor that learns in turns does a piece."""
+        if self._predictor is not None:
+            self._predictor.learn()
 
     def _on_notices(self, now_s: float, notices: tuple[Notice, ...]) -> None:
         """Believe what happened, bridge it, and buy what the plan now lacks, wherever that is best."""
-        fleet = self._cloud.fleet()
+        fleet = judged(self._cloud.fleet(), now_s)
         self._buyer.watch_market(now_s, fleet)
         left = Counter(i.offer for i in fleet.instances if carries(i))
         for offer, lost in Counter(notice.offer for notice in notices).items():
@@ -202,7 +217,7 @@ class Controller:
         note = f"planned again: {why}"
         # Every refusal puts one offer more off.
         for _ in range(len(self._offers) + 1):
-            fleet = self._cloud.fleet()
+            fleet = judged(self._cloud.fleet(), now_s)
             plan = self._plan(now_s, fleet, forecast, rps, first=False)
             if not shrink and self.last_plan is not None:
                 plan = _not_less(plan, self.last_plan, fleet.live())
@@ -382,17 +397,28 @@ class Controller:
             for i in stopped[: max(0, excess)]:
                 self._execute(now_s, Terminate("the plan keeps fewer standbys", 0.0, i.offer, i.number))
 
+    def _give_up_silent(self, now_s: float, fleet: Fleet) -> None:
+        self._gave_up_s = [at_s for at_s in self._gave_up_s if now_s - at_s < PAUSE_S]
+        for i in given_up(fleet, now_s, self._gave_up_s):
+            assert i.silent_s is not None
+            reason = f"its bouncer has not answered for {now_s - i.silent_s:.0f} s, though the cloud says that it runs"
+            if self._execute(now_s, Drain(reason, -self._offers[i.offer].usd_per_hour, i.offer, i.number)):
+                self._gave_up_s.append(now_s)
+
     def _launch_of(self, target: Target, count: int, *, standby: bool) -> Launch:
         # A stopped standby costs its disk only.
         usd_per_hour = 0.0 if standby else count * self._offers[target.offer].usd_per_hour
         return Launch(target.reason, usd_per_hour, target.offer, count, standby)
 
-    def _finish_drained(self, now_s: float, fleet: Fleet) -> None:
+    def _finish_drained(self, now_s: float, fleet: Fleet) -> bool:
+        """End or stop them; has everybody gone who could?"""
+        finished = True
         for i in fleet.instances:
             if i.phase is Phase.DRAINING and i.idle:
                 verb = Stop if i.standby and i.doomed_s is None else Terminate
                 # The price was given back when it was drained.
-                self._execute(now_s, verb("its queue is empty", 0.0, i.offer, i.number))
+                finished &= self._execute(now_s, verb("its queue is empty", 0.0, i.offer, i.number))
+        return finished
 
     # -- act -----------------------------------------------------------------------------------------------------------
 

@@ -2,17 +2,22 @@
 
 The cloud tells when an instance began to run and when it stopped (`Ran`); these seconds are billed. Where it does not
 tell within GRACE_S, what the fleet showed has to do: billed from the launch, up to when it was missed.
+
+Every second costs the price in effect, as far as it is known: what ended between a change of a spot price and the time
+when that was learned stays billed by the price before. (AWS takes for each hour of an instance the price at the hour's
+beginning: where prices move slowly as they do since 2017, that is the same on average.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mark.catalog.extras import extras_usd
-from mark.control.meter import Cost, Meter
+from mark.control.meter import Meter
 from mark.control.ports import Ran, Store
+from mark.control.tariff import Tariff
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.service import Deployment
@@ -44,9 +49,10 @@ class Ledger:
         self._bills_extras = deployment.catalog.bills_extras
         offers = deployment.offers
         self._index = {offer.name: i for i, offer in enumerate(offers)}
+        self._tariffs = [Tariff(offer.usd_per_s) for offer in offers]
         self._meter = Meter(
             offers,
-            [_cost(offer.usd_per_s) for offer in offers],
+            self._tariffs,
             end_s=math.inf,
             bills_disks=self._bills_extras,
             committed=deployment.committed,
@@ -58,7 +64,24 @@ class Ledger:
         self._spans: dict[int, _Span] = {n: span for n, span in spans.items() if span.offer in self._index}
         if kept is not None:
             self._meter.restore(kept["meter"])
+            for name, state in kept.get("tariffs", {}).items():
+                if name in self._index:
+                    self._tariffs[self._index[name]].restore(state)
         self._changed = False
+
+    def reprice(self, deployment: Deployment, since_s: Mapping[str, float], now_s: float) -> None:
+        """These are the prices now, each since that time where it is told, else from now on."""
+        opened: dict[str, list[float]] = {}
+        for span in self._spans.values():
+            if span.from_s is not None:
+                opened.setdefault(span.offer, []).append(span.from_s)
+        for offer in deployment.offers:
+            index = self._index.get(offer.name)
+            if index is not None and self._tariffs[index].change(
+                offer.usd_per_s, min(since_s.get(offer.name, now_s), now_s)
+            ):
+                self._meter.repriced(index, opened.get(offer.name, []))
+                self._changed = True
 
     def look(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
         """Take in what the cloud told since the last look, and what the fleet shows."""
@@ -152,9 +175,9 @@ class Ledger:
 
     def _keep(self) -> None:
         spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s, s.settled_s) for n, s in self._spans.items()}
-        self._store.put("ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state()})
+        moved = {name: self._tariffs[i].state() for name, i in self._index.items()}
+        tariffs = {name: state for name, state in moved.items() if len(state) > 1}
+        self._store.put(
+            "ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state(), "tariffs": tariffs}
+        )
         self._changed = False
-
-
-def _cost(usd_per_s: float) -> Cost:
-    return lambda at_s: usd_per_s * at_s

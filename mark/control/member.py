@@ -16,6 +16,7 @@ from mark.control.controller import Controller
 from mark.control.history import History, Minute, history_view
 from mark.control.ledger import Ledger
 from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Store, Telemetry
+from mark.control.tariff import LivePrices, Repriced
 from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.command import Command
@@ -38,7 +39,8 @@ _log = logging.getLogger("mark.control")
 class Parts:
     """A service's controller and its ports, while this process leads. All times are by `clock`.
 
-    `unix_s` says when a time of the clock is on the wall; `policy` makes the service's policy within other limits;
+    `unix_s` says when a time of the clock is on the wall; `policy` makes the service's policy at today's prices and
+    within other limits;
     `close` ends whatever the ports have running.
     """
 
@@ -51,6 +53,7 @@ class Parts:
     unix_s: Callable[[float], float]
     policy: Callable[[Limits], Policy]
     close: Callable[[], None]
+    prices: LivePrices | None = None  # None: those of the deployment hold
 
 
 class Member:
@@ -85,8 +88,10 @@ class Member:
         self._by_functions = 0
         self._troubles: tuple[str, ...] = ()
         self.late = ""  # said by the room while a look takes too long
+        self.turn = False  # given by the room: the next look may learn
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
+        self._repriced: Repriced | None = None
         self._view = self._empty_view(0.0)
 
     # -- asked by others -----------------------------------------------------------------------------------------------
@@ -145,6 +150,9 @@ class Member:
             self._guard(troubles, lambda: self._begin(fence, now_unix_s))
             if self._parts is not None:
                 self._round(self._parts, troubles)
+            if self._parts is not None and self.turn:
+                self.turn = False
+                self._guard(troubles, self._parts.controller.learn)
         if self._parts is None:
             self._view = self._empty_view(now_unix_s)
         self._tell(tuple(troubles))
@@ -168,7 +176,7 @@ class Member:
             parts.controller.use(parts.policy(self._limits))
             scale = 1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0))
             self._history, self._ledger = History(store), Ledger(self._deployment, store, scale)
-            self._rows = self._history.rows()
+            self._rows, self._repriced = self._history.rows(), None
             answers = parts.telemetry.answers()
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
             fleet = parts.cloud.fleet()
@@ -185,10 +193,24 @@ class Member:
     def _round(self, parts: Parts, troubles: list[str]) -> None:
         window, minute = self._window_of(parts), math.floor((parts.clock.now_s() - LAG_S) / MINUTE_S)
         self._window = window
+        self._reprice(parts, troubles)
         if not self._guard(troubles, lambda: self._control(parts, minute > self._minute)):
             self._guard(troubles, lambda: self._observe(parts, self._minute, troubles))
         elif self._guard(troubles, lambda: self._observe(parts, minute, troubles)):
             self._minute = minute
+
+    def _reprice(self, parts: Parts, troubles: list[str]) -> None:
+        if parts.prices is None:
+            return
+        if trouble := parts.prices.trouble():
+            troubles.append(trouble)
+        new = parts.prices.repriced()
+        if new is None or new is self._repriced:
+            return
+        self._repriced = new
+        self._prices = {offer.name: offer.usd_per_hour for offer in new.deployment.offers}
+        self._ledger.reprice(new.deployment, new.since_s, parts.clock.now_s())
+        parts.controller.use(parts.policy(self._limits))
 
     def _control(self, parts: Parts, full: bool) -> None:
         if (limits := self._changed_limits) is not None:
@@ -232,7 +254,9 @@ class Member:
             self._noted = False
             self._decisions = self._shown(parts, parts.store.recorded(None, NEWEST))
         if rps is None and ready:
-            troubles.append("nothing is known of the load: no instance answers for its metrics")
+            troubles.append(
+                "nothing is known of the load: nobody has asked yet, or no instance answers for its metrics"
+            )
         plan = parts.controller.last_plan
         self._view = ServiceView(
             service=self.service,

@@ -116,6 +116,11 @@ class Meter:
         account.paid_usd += account.cost(until_s) - account.cost(began_s)
         account.billed_s += until_s - began_s
 
+    def repriced(self, offer: int, began_s: Sequence[float]) -> None:
+        """Its cost has changed, perhaps for a little of the past: for what runs, opened at these times, it counts."""
+        account = self._accounts[offer]
+        account.open_usd = sum(account.cost(at_s) for at_s in began_s)
+
     def booted(self, offer: int, began_s: float, at_s: float) -> None:
         """An instance opened at `began_s` is ready, or ends unready: what was paid for it so far was for its boot."""
         account = self._accounts[offer]

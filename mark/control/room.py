@@ -1,16 +1,18 @@
 """The control room: all services of a site under one lease, each looked after in its turn.
 
 A look may take long (the cloud is slow, a plan is hard) and must hold up nobody else: looks are run by a pool, one at a
-time for each service. The room itself never waits.
+time for each service. The room itself never waits. What a forecaster learns takes long as well, and services learn in
+turns: one more is given its turn every window.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 
 from mark.control.member import Member
-from mark.control.ports import Lease
+from mark.control.ports import WINDOW_S, Lease
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
 
@@ -22,11 +24,13 @@ class ControlRoom:
         self._members = {member.service: member for member in members}
         self._lease, self._pool = lease, pool
         self._fence: int | None = None
+        self._window: int | None = None
         self._looks: dict[str, tuple[float, Future[None]]] = {}  # under way: since when
 
     def step(self, now_unix_s: float) -> None:
         """Hold the lease, and have everybody looked after whose time it is. `now_unix_s` is the wall clock's."""
         self._fence = self._lease.hold(now_unix_s)
+        self._give_turn(math.floor(now_unix_s / WINDOW_S))
         for service, member in self._members.items():
             under_way = self._looks.get(service)
             if under_way is not None and not under_way[1].done():
@@ -36,6 +40,11 @@ class ControlRoom:
             member.late = ""
             if member.due(self._fence, now_unix_s):
                 self._looks[service] = now_unix_s, self._pool.submit(member.look, self._fence, now_unix_s)
+
+    def _give_turn(self, window: int) -> None:
+        if window != self._window and self._members:
+            self._window = window
+            list(self._members.values())[window % len(self._members)].turn = True
 
     def wait(self) -> None:
         """Until no look is under way."""

@@ -40,6 +40,7 @@ class Instance:
     standby: bool = False  # kept to be stopped and resumed
     credits: float | None = None  # burstables: CPU credits left
     idle: bool = False  # nothing queued or running: a draining instance may go
+    silent_s: float | None = None  # since when its bouncer does not answer, though it runs
 
 
 @dataclass(frozen=True, slots=True)

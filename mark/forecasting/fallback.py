@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
 from statistics import NormalDist
 
 import numpy as np
@@ -36,8 +36,8 @@ class LastValue:
         self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def _begin(self, history: Load) -> None:
-        window = int(min(_WINDOW, max(1.0, _WEEK_S / history.step_s)))
-        self._seen: deque[tuple[float, float]] = deque(maxlen=window)
+        self._window = int(min(_WINDOW, max(1.0, _WEEK_S / history.step_s)))
+        self._seen = array("d")  # mean and peak in turn, of the newest steps
         self._last = (0.0, 0.0)
         self._since = _REFRESH  # steps since the last look at the errors
         self._errors = np.empty((2, len(LEVELS), 0))  # quantiles of errors, at the first of _HORIZONS
@@ -52,9 +52,11 @@ class LastValue:
         self._since += len(observed)
         for pair in zip(observed.mean_rps.tolist(), observed.peak_rps.tolist(), strict=True):
             known = 0.0 <= pair[0] < np.inf and 0.0 <= pair[1] < np.inf  # False for NaN
-            self._seen.append(pair if known else (np.nan, np.nan))
+            self._seen.extend(pair if known else (np.nan, np.nan))
             if known:
                 self._last = pair
+        if len(self._seen) > 4 * self._window:
+            del self._seen[: -2 * self._window]
 
     def predict(self, steps: int, recent_rps: float | None = None) -> Forecast:
         """`recent_rps` stays instead of the last step where it is known: steps may be coarse, or none complete yet."""
@@ -83,7 +85,7 @@ class LastValue:
 
     def _look(self) -> None:
         self._since = 0
-        seen = np.array(self._seen).reshape(-1, 2).T
+        seen = np.array(self._seen[-2 * self._window :]).reshape(-1, 2).T
         found = []
         for h in _HORIZONS:
             errors = seen[:, h:] - seen[:, :-h]

@@ -20,7 +20,9 @@ class Predictor(Protocol):
     `update` (the steps that follow, in order, without refitting) and `predict`. Same data and seed, same answer.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As it is registered."""
 
     def fit(self, history: Load) -> None:
         """Learn from `history`. Never raises on a constant, short or empty history."""
@@ -50,6 +52,20 @@ class Savable(Protocol):
 
     def restore(self, state: State) -> None:
         """Take over what another of the same version learned. Raises ValueError for a state that is none."""
+
+
+@runtime_checkable
+class Deferrable(Predictor, Protocol):
+    """A predictor whose learning takes long and can wait, so that many in one process learn one after the other."""
+
+    def fitting(self, history: Load) -> Iterator[None]:
+        """As `fit`, a piece at a time: pieces are cut by work, none takes much more than a second.
+
+        Afterwards `update` only follows the load; what is learned from it waits for `learn`.
+        """
+
+    def learn(self) -> None:
+        """Do the learning that is due, if any is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ made it, and why. Time here is the load's: nothing depends on a clock unless one
 from __future__ import annotations
 
 import math
-from collections import deque
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from mark.domain.load import Forecast, Load
 from mark.forecasting.drift import AHEAD, Drift
 from mark.forecasting.fallback import LastValue
 from mark.forecasting.port import Predictor, Savable, State
+from mark.forecasting.turns import InTurns
 
 # Why the fallback stands in. Counted by these names, so there are few of them and none holds a message.
 FIT_RAISED = "its fit raised"
@@ -67,7 +68,7 @@ class Supervised:
         fit_budget_s: float = 20.0,
         most_times: float = MOST_TIMES,
     ) -> None:
-        self.name = str(getattr(predictor, "name", type(predictor).__name__))
+        self._name = str(getattr(predictor, "name", type(predictor).__name__))
         # Does it know the future, so that nothing that is seen may correct it? Predictors do not.
         self.foresees = bool(getattr(predictor, "foresees", False))
         self.stands_in = ""
@@ -77,10 +78,14 @@ class Supervised:
         self._budget_s, self._fit_budget_s, self._most_times = budget_s, fit_budget_s, most_times
         self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
+    @property
+    def name(self) -> str:
+        """Who forecasts while all is well."""
+        return self._predictor.name if isinstance(self._predictor, InTurns) else self._name
+
     def _begin(self, history: Load) -> None:
-        kept = int(KEPT_S / history.step_s) + 1
-        self._mean: deque[float] = deque(maxlen=kept)
-        self._peak: deque[float] = deque(maxlen=kept)
+        self._kept = int(KEPT_S / history.step_s) + 1
+        self._mean, self._peak = array("d"), array("d")  # the newest steps, at least so many
         self._highest_rps = -math.inf  # while nothing was seen
         self._remember(history)
         self._fallback, self._drift = LastValue(), Drift()
@@ -112,7 +117,7 @@ class Supervised:
             if self._learned is None and self._fit_s > self._fit_budget_s:
                 self._note(SLOW_TO_FIT, f"a fit took {self._fit_s:.3g} s, {self._fit_budget_s:g} s allowed")
             else:
-                self._fit(self._last(len(self._mean)))
+                self._fit(self._last(self._kept))
             return
         began_s = self._clock()
         try:
@@ -135,6 +140,17 @@ class Supervised:
         if own is None or self._drift.found:
             return self._fallback.predict(steps, recent_rps)
         return own if own.predictor == self.name else replace(own, predictor=self.name)
+
+    def learn(self) -> None:
+        """It is its turn: one that learns in turns does a piece. Others learn when they are fitted and updated."""
+        if not isinstance(self._predictor, InTurns) or self._suspect or self._resting:
+            return
+        try:
+            self._predictor.learn()
+        except Exception as error:
+            self._note(FIT_RAISED, error)
+            self._suspect = True
+            self._rest()
 
     # -- asking the predictor ------------------------------------------------------------------------------------------
 
@@ -242,8 +258,10 @@ class Supervised:
 
     def _remember(self, observed: Load) -> None:
         self._origin_s, self._step_s, self._fine = float(observed.end_s), float(observed.step_s), observed.fine
-        self._mean.extend(observed.mean_rps.tolist())
-        self._peak.extend(observed.peak_rps.tolist())
+        for kept, rates in ((self._mean, observed.mean_rps), (self._peak, observed.peak_rps)):
+            kept.frombytes(np.asarray(rates[-self._kept :], dtype=np.float64).tobytes())
+            if len(kept) > self._kept + self._kept // 8:
+                del kept[: -self._kept]
         for rates in (observed.mean_rps, observed.peak_rps):
             self._highest_rps = max(self._highest_rps, float(rates[np.isfinite(rates)].max(initial=-math.inf)))
 

@@ -108,7 +108,7 @@ class Planned:
         site_file.write_text(str(outputs["site_toml"]), encoding="utf-8")
         # Of the copy here the key is here, too.
         key_file = folder / "controller.key"
-        _write_secret(key_file, _keys(folder).splitlines()[0].split(":")[1] + "\n")
+        _write_secret(key_file, _keys(folder).splitlines()[0] + "\n")
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=key_file)), encoding="utf-8")
         return Deployed(site_file, str(outputs["address"]), folder / "keys")
 

@@ -259,7 +259,7 @@ class Bay:
         self.server.draining = True
         if serving.linger_s > 0.0 and self._failure is None:
             await asyncio.sleep(serving.linger_s)
-        await asyncio.sleep(0)  # who has connected already is let in: a door that closes resets whoever stands before it
+        await asyncio.sleep(0)  # who has connected is let in: a door that closes resets whoever stands before it
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
         await asyncio.gather(*(one.replica.drain(until_s) for one in self.server.hosted))

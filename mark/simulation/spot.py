@@ -7,9 +7,9 @@ import gzip
 import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -72,6 +72,23 @@ class SpotSeries:
                     before = self.shares[i]
                     yield rounds * self.period_s + self.times_s[i], before
             rounds, first = rounds + 1, 0
+
+
+def steps_by_zone(
+    series: Sequence[SpotSeries], zones: Sequence[str], until_s: float
+) -> dict[Kind, dict[str, list[tuple[float, float]]]]:
+    """What holds in each zone as steps (from second, share) up to `until_s`, by kind; no zone where there is no series.
+
+    Series belong to the zones in their order; where there are fewer, they start again with the first.
+    """
+    found: dict[Kind, dict[str, list[tuple[float, float]]]] = {"availability": {}, "price": {}}
+    for kind, by_zone in found.items():
+        of_kind = [one for one in series if one.kind == kind]
+        for k, zone in enumerate(zones if of_kind else ()):
+            one = of_kind[k % len(of_kind)]
+            changes = takewhile(lambda change: change[0] < until_s, one.changes())
+            by_zone[zone] = [(0.0, one.shares[0]), *changes]
+    return found
 
 
 def load_spot_series(path: str | Path, on_demand_usd_per_hour: Mapping[str, float] | None = None) -> SpotSeries:

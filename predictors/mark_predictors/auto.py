@@ -13,6 +13,7 @@ Learning happens in `update` alone, at fixed steps: how often somebody asks for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,8 @@ _LEAST_LOSS = 1e-12
 _SAME = 1e-9  # closer than that a quantile was met exactly: what lies between is rounding
 _WARM_DAYS = 2
 _WARM_STEPS = 336
+# A piece of fitting is so many steps lived through, half a second; learning from eleven steps takes as long as one.
+_PIECE_STEPS, _LEARNED_AS_LIVED = 600, 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +55,42 @@ class _Record:
 
 
 class Auto:
-    """Implements `Predictor`."""
+    """Implements `Predictor` and `Deferrable`."""
 
     name = "auto"
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
+        self._waits = False  # does learning wait for `learn`?
         self._begin(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def fit(self, history: Load) -> None:
         """Learn from all but the last days, live through these as if they came now, then learn from everything."""
+        for _ in self.fitting(history):
+            pass
+        self._waits = False
+
+    def fitting(self, history: Load) -> Iterator[None]:
+        self._waits = True
         day = max(1, round(86400.0 / history.step_s))
         warm = min(max(_WARM_DAYS * day, _WARM_STEPS), len(history) // 3)
         cut = len(history) - warm
         self._begin(_part(history, 0, cut))
         self._learned = len(history)  # no learning in between
-        self._live(_part(history, cut, len(history)))
+        worked = cut // _LEARNED_AS_LIVED
+        for at in range(cut, len(history), self._load.hour):
+            if worked >= _PIECE_STEPS:
+                yield
+                worked = 0
+            self._live(_part(history, at, min(at + self._load.hour, len(history))))
+            worked += self._load.hour
+        if worked + len(history) // _LEARNED_AS_LIVED >= _PIECE_STEPS:
+            yield
         self._learn()
+
+    def learn(self) -> None:
+        if self._due:
+            self._learn()
 
     def update(self, observed: Load) -> None:
         self._live(observed)
@@ -113,6 +135,12 @@ class Auto:
         self._forest.learn()
         self._ridge.learn()
 
+    @property
+    def _due(self) -> bool:
+        """A day of load is learned from; a short history again whenever it has grown by half."""
+        load = self._load
+        return len(load) - self._learned >= min(load.day, max(2 * load.hour, self._learned // 2))
+
     def _live(self, observed: Load) -> None:
         load = self._load
         for at in range(len(observed)):
@@ -121,11 +149,9 @@ class Auto:
             load.extend()
             self._mstl.update(one)
             self._score()
-            length = len(load)
-            # A short history is learned from again whenever it has grown by half.
-            if length - self._learned >= min(load.day, max(2 * load.hour, self._learned // 2)):
+            if self._due and not self._waits:
                 self._learn()
-            if length % self._record_steps == 0:
+            if len(load) % self._record_steps == 0:
                 self._record()
 
     def _record(self) -> None:

@@ -22,6 +22,7 @@ PATHS = 100
 _TREES = 24
 _LEAF = 12  # origins, at least
 _MOST = 6_000  # origins to learn from
+_AT_ONCE = 250  # whose features are computed together: of more the intermediate results take hundreds of MB
 _LEAST = 200  # origins without which nothing is said
 _DAYS = 21  # that origins are taken from
 _SURGE = 0.4  # in logarithms: half as much again as usual
@@ -37,11 +38,11 @@ class Analogs:
         self._load, self._seed = load, seed
         self._width = max(4, 2 * load.hour)
         self._horizon = load.hour
-        self._paths: FloatArray | None = None  # (N, horizon): what followed each origin, less its base
+        self._origins: IntArray | None = None  # (N,), what was learned from
 
     @property
     def ready(self) -> bool:
-        return self._paths is not None
+        return self._origins is not None
 
     def learn(self) -> None:
         """Grow the forest on what the load holds now; too little leaves it as it was."""
@@ -52,11 +53,13 @@ class Analogs:
         origins = np.arange(first, max(first, len(load) - horizon + 1))
         origins = origins[load.known(origins, horizon)]
         if len(origins) < _LEAST:
+            if self._origins is not None:  # the logarithms may have been taken anew
+                self._base = np.median(load.before(self._origins, self._width), axis=1)[:, None]
             return
         if len(origins) > _MOST:
             chosen = np.random.default_rng(self._seed).choice(len(origins), _MOST, replace=False)
             origins = origins[np.sort(chosen)]
-        parts = [self._features(some) for some in np.array_split(origins, -(-len(origins) // 2000))]
+        parts = [self._features(some) for some in np.array_split(origins, -(-len(origins) // _AT_ONCE))]
         features = np.concatenate([part[0] for part in parts])
         base = np.concatenate([part[1] for part in parts])[:, None]
         ahead = origins[:, None] + np.arange(horizon)
@@ -66,13 +69,13 @@ class Analogs:
         forest = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=0.5, random_state=self._seed)
         forest.fit(features, stretches.squeeze())
         self._keep(forest, features)
-        self._paths = paths
+        self._origins, self._base = origins, base
         # Paths in the order of their level, so that drawing at even distances draws evenly from low to high.
-        self._rank = np.argsort(np.argsort(paths.mean(axis=1), kind="stable"))
+        self._rank = np.argsort(np.argsort(paths.mean(axis=1), kind="stable")).astype(np.int16)
 
     def paths(self, steps: int) -> FloatArray:
         """Equally likely futures of the mean rate: (PATHS, steps) requests/s."""
-        assert self._paths is not None
+        assert self._origins is not None
         features, base = self._features(np.array([len(self._load)]))
         # All trees at once, a level deeper each time.
         node = self._roots.copy()
@@ -90,7 +93,9 @@ class Analogs:
         alike = alike[np.argsort(self._rank[alike])]
         reached = np.cumsum(weights[alike])
         drawn = alike[np.searchsorted(reached, (np.arange(PATHS) + 0.5) / PATHS * reached[-1])]
-        logs = self._paths[drawn, : min(steps, self._horizon)] + base[0]
+        # What followed each origin, as it was learned: the load takes no new logarithms but to learn anew.
+        ahead = self._origins[drawn][:, None] + np.arange(min(steps, self._horizon))
+        logs = self._load.logs[ahead] - self._base[drawn] + base[0]
         if steps > self._horizon:  # what was not learned stays as it was at last
             logs = np.concatenate([logs, np.repeat(logs[:, -1:], steps - self._horizon, axis=1)], axis=1)
         return self._load.rates(logs)
@@ -100,14 +105,16 @@ class Analogs:
         trees = [estimator.tree_ for estimator in forest.estimators_]
         shift = np.concatenate([[0], np.cumsum([tree.node_count for tree in trees])])
         self._roots = shift[:-1]
-        self._feature = np.concatenate([tree.feature for tree in trees])
+        # In small integers: of two hundred services there are two hundred forests.
+        self._feature = np.concatenate([tree.feature for tree in trees]).astype(np.int16)
         self._threshold = np.concatenate([tree.threshold for tree in trees])
-        self._left = np.concatenate([tree.children_left + s for tree, s in zip(trees, shift, strict=False)])
-        self._right = np.concatenate([tree.children_right + s for tree, s in zip(trees, shift, strict=False)])
+        left = [tree.children_left + s for tree, s in zip(trees, shift, strict=False)]
+        right = [tree.children_right + s for tree, s in zip(trees, shift, strict=False)]
+        self._left, self._right = (np.concatenate(side).astype(np.int32) for side in (left, right))
         leaves = (forest.apply(features) + self._roots).ravel()
         order = np.argsort(leaves, kind="stable")
-        self._members = order // len(trees)
-        self._begin = np.searchsorted(leaves[order], np.arange(shift[-1] + 1))
+        self._members = (order // len(trees)).astype(np.int16)
+        self._begin = np.searchsorted(leaves[order], np.arange(shift[-1] + 1)).astype(np.int32)
 
     def _features(self, origins: IntArray) -> tuple[FloatArray, FloatArray]:
         """What is known at each origin: (K, features) in single precision as the trees use it, and the base (K,)."""

@@ -11,6 +11,7 @@ from mark_predictors.history import error_quantiles
 PATHS = 100
 KEPT_S = 14 * 86400.0  # errors older than that say little about today's
 _OFFSET = 0.3  # of the mean rate; makes the logarithm of small counts as noisy as that of large ones, and of 0 finite
+_FIRST_COLUMNS = 256  # of a tape, which grows by a quarter
 _HIGHEST = 10.0  # times the highest rate ever seen: no sample path goes further
 
 
@@ -50,15 +51,21 @@ class LogScale:
 
 
 class Tape:
-    """The newest `keep` columns of some rows of numbers."""
+    """The newest `keep` columns of some rows of numbers; it takes no more memory than they need."""
 
     def __init__(self, rows: int, keep: int) -> None:
         self._keep = keep
-        self._cells = np.empty((rows, 2 * keep))
+        self._most = keep + keep // 8 + 1  # so that not every column moves the others
+        self._cells = np.empty((rows, min(_FIRST_COLUMNS, self._most)))
         self._end = 0
 
     def append(self, column: FloatArray | tuple[float, ...]) -> None:
-        if self._end == self._cells.shape[1]:
+        size = self._cells.shape[1]
+        if self._end == size and size < self._most:
+            grown = np.empty((len(self._cells), min(size + size // 4, self._most)))
+            grown[:, :size] = self._cells
+            self._cells = grown
+        elif self._end == size:
             self._cells[:, : self._keep] = self._cells[:, -self._keep :]
             self._end = self._keep
         self._cells[:, self._end] = column

@@ -11,6 +11,7 @@ DAY_S = 86400.0
 HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])
 # Errors and forecasts of the last this many steps count; of coarse steps at most a week.
 WINDOW = 1440
+_FIRST_STEPS = 64  # that there is room for, before the room grows by an eighth
 
 
 class History:
@@ -26,7 +27,7 @@ class History:
         self.window = min(WINDOW, 7 * self.season)
         self.start_s = start.start_s
         self._length = 0
-        self._rows = np.empty((6, 1024))
+        self._rows = np.empty((6, _FIRST_STEPS))
         self.append(start)
 
     def __len__(self) -> int:
@@ -51,7 +52,7 @@ class History:
     def append(self, load: Load) -> None:
         begin, end = self._length, self._length + len(load)
         if end > self._rows.shape[1]:
-            grown = np.empty((6, max(end, 2 * self._rows.shape[1])))
+            grown = np.empty((6, max(end, begin + begin // 8 + _FIRST_STEPS)))
             grown[:, :begin] = self._rows[:, :begin]
             self._rows = grown
         new = self._rows[0:2, begin:end]

@@ -56,7 +56,8 @@ class LogLoad:
         """Take in what the history has gained."""
         begin, end = self._length, len(self.history)
         if end > len(self._logs):
-            logs, sums = np.empty(2 * end), np.zeros(2 * end + 1)
+            size = end + end // 8
+            logs, sums = np.empty(size), np.zeros(size + 1)
             logs[:begin], sums[: begin + 1] = self._logs[:begin], self._sums[: begin + 1]
             self._logs, self._sums = logs, sums
         filled = self.history.filled[0, begin:end]

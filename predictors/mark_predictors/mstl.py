@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mark.domain.load import FloatArray, Forecast, Load
 from mark.forecasting.port import State
@@ -44,12 +45,12 @@ class _Season:
     width: int
     doubt: int
     profile: FloatArray = field(init=False)
-    visits: FloatArray = field(init=False)
+    visits: NDArray[np.uint32] = field(init=False)
     _near: np.ndarray[tuple[int], np.dtype[np.int64]] = field(init=False)
     _weights: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.profile, self.visits = np.zeros(self.length), np.zeros(self.length)
+        self.profile, self.visits = np.zeros(self.length), np.zeros(self.length, dtype=np.uint32)
         width = min(self.width, (self.length - 1) // 2)
         self._near = np.arange(-width, width + 1)
         weights = 1.0 - np.abs(self._near) / (width + 1.0)
@@ -58,7 +59,7 @@ class _Season:
     def learn(self, step: int, error: float) -> float:
         """Move the profile towards `error`, seen in `step`; what is left of it."""
         phase = step % self.length
-        self.visits[phase] += 1.0
+        self.visits[phase] += 1
         part = error * max(self.gain, 1.0 / (float(self.visits[phase]) + self.doubt))
         self.profile[(phase + self._near) % self.length] += part * self._weights
         return error - part
@@ -155,7 +156,8 @@ class Mstl:
                 self._averages = np.full(len(SPANS_S), rest)
             error = rest - float(self._averages[_USUAL])
             self._mean_error += (abs(error) - self._mean_error) * max(1.0 / self._day, 1.0 / self._seen)
-            error = float(np.clip(error, -_CLIP * self._mean_error, _CLIP * self._mean_error))
+            most = _CLIP * self._mean_error
+            error = min(max(error, -most), most)
             self._averages = self._averages + np.maximum(self._gains, 1.0 / self._seen) * (rest - self._averages)
             for season in self._seasons:
                 error = season.learn(self._at, error)

@@ -15,6 +15,7 @@ from mark.control.member import Member, Parts
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, Store
 from mark.control.room import ControlRoom
+from mark.control.tariff import Repriced
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.service import Deployment
@@ -61,6 +62,18 @@ class FakeChanges:
         return found
 
 
+class FakePrices:
+    def __init__(self) -> None:
+        self.new: Repriced | None = None
+        self.old = ""
+
+    def repriced(self) -> Repriced | None:
+        return self.new
+
+    def trouble(self) -> str:
+        return self.old
+
+
 def within(where: Deployment, limits: Limits) -> Deployment:
     service = replace(where.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
     return replace(where, service=service)
@@ -79,6 +92,8 @@ class World:
         self.telemetry, self.changes = FakeTelemetry(), FakeChanges()
         self.fail_start: CloudError | None = None
         self.started = self.closed = 0
+        self.controller: Controller | None = None  # of the last start
+        self.prices: FakePrices | None = None
 
     def start(self, wrapped: Callable[[Store], Store]) -> Parts:
         if self.fail_start is not None:
@@ -87,16 +102,18 @@ class World:
         store = wrapped(self.store)
 
         def policy(limits: Limits) -> Policy:
-            return Policy(self.planner, within(self.deployment, limits), bouncers=True)
+            new = None if self.prices is None else self.prices.new
+            now = self.deployment if new is None else new.deployment
+            return Policy(self.planner, within(now, limits), bouncers=True)
 
         own = self.deployment.service
-        controller = Controller(
+        controller = self.controller = Controller(
             policy(Limits(own.max_instances, own.max_usd_per_hour)),
             None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry, floor=1,
         )  # fmt: skip
         return Parts(
             controller, self.cloud, self.telemetry, self.changes, store, self.clock,
-            lambda at_s: ORIGIN + at_s, policy, self.close,
+            lambda at_s: ORIGIN + at_s, policy, self.close, self.prices,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.control.ports import RecentAnswers
-from mark.domain.errors import CapacityError, CloudError, LimitError
+from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError, ThrottledError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan, Target
 from mark.forecasting.supervised import Supervised
@@ -719,3 +719,38 @@ def test_the_planner_is_told_how_the_slo_was_kept_in_its_window_also_after_a_res
     bench.telemetry.total = RecentAnswers(1600, 1180)
     bench.tick()
     assert bench.planner.situations[-1].answered == Answered(120.0, 1100, 20)
+
+
+def test_an_instance_that_could_not_be_ended_is_ended_later() -> None:
+    """Though nothing changes in what the cloud shows: it is paid for."""
+    bench = Bench()
+    bench.tick({OD: 1})
+    bench.cloud.boot()
+    shown = bench.cloud.fleet
+    bench.tick({})
+    bench.cloud.fail["terminate"] = ThrottledError("slow down")
+    same = bench.cloud.fleet()
+    bench.cloud.fleet = lambda: same  # type: ignore[method-assign]
+    bench.fast()
+    assert len(bench.cloud.instances) == 1
+    del bench.cloud.fail["terminate"]
+    bench.fast()
+    bench.cloud.fleet = shown  # type: ignore[method-assign]
+    assert bench.cloud.instances == {}
+
+
+def test_a_notice_that_the_store_kept_from_being_dealt_with_is_dealt_with_later() -> None:
+    bench = Bench()
+    bench.tick({SPOT_A.name: 2})
+    bench.cloud.boot()
+    bench.cloud.interrupt(1)
+    put, bench.store.put = bench.store.put, _refuse  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        bench.fast()
+    bench.store.put = put  # type: ignore[method-assign]
+    bench.fast()
+    assert [offer for _, offer, count, _ in [c for c in bench.cloud.calls if c[0] == "launch"][1:]] == [SPOT_A.name]
+
+
+def _refuse(key: str, value: object) -> None:
+    raise StoreError("full")

@@ -12,6 +12,7 @@ from mark.control.ledger import GRACE_S, Ledger
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran
 from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.service import Deployment
 
 OD, USD = ON_DEMAND.name, ON_DEMAND.usd_per_s
 NOBODY = Fleet(())
@@ -184,3 +185,32 @@ def test_an_offer_that_is_not_sold_any_more_is_no_error() -> None:
     ledger = Ledger(deployment(SPOT_A), bench.store)
     ledger.look(100.0, fleet(Phase.READY), [Ran(1, OD, False, 90.0)])
     assert ledger.bill(200.0, 0.0, 0).total == 0.0
+
+
+def repriced(usd_per_hour: float) -> Deployment:
+    was = deployment()
+    offers = tuple(replace(o, usd_per_hour=usd_per_hour) if o.name == OD else o for o in was.offers)
+    return replace(was, offers=offers)
+
+
+def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() -> None:
+    """The change is learned 60 s late; what runs is billed as if it had been known."""
+    bench = Bench()
+    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 100.0)])
+    bench.ledger.reprice(repriced(7.2), {OD: 400.0}, 460.0)
+    expected = 300 * USD + 600 * 0.002
+    assert bench.usd(1000.0) == pytest.approx(expected)
+    bench.ledger.look(460.0, fleet(Phase.READY), ())
+    again = bench.again()
+    assert bench.usd(1000.0) == pytest.approx(expected)
+    again.look(1000.0, fleet(Phase.READY), [Ran(1, OD, False, 1000.0)])
+    assert bench.usd(2000.0) == pytest.approx(expected)
+
+
+def test_an_instance_that_began_after_an_unknown_change_costs_the_new_price_only() -> None:
+    bench = Bench()
+    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0)])
+    bench.ledger.reprice(repriced(7.2), {OD: 400.0}, 460.0)
+    assert bench.usd(550.0) == pytest.approx(100 * 0.002)
+    bench.ledger.reprice(repriced(3.6), {}, 550.0)
+    assert bench.usd(650.0) == pytest.approx(100 * 0.002 + 100 * 0.001)

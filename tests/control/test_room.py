@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from control_fakes import ON_DEMAND, SPOT_A
-from room_fakes import ORIGIN, Process, World
+from room_fakes import ORIGIN, FakePrices, Process, World
 
 from mark.control.lease import MemoryTerms
 from mark.control.ports import Overflow, Ran, RecentAnswers
+from mark.control.tariff import Repriced
 from mark.control.views import Limits
 from mark.domain.errors import BadInput, CloudError
 from mark.domain.fleet import Instance, Phase
@@ -203,6 +205,22 @@ def test_who_is_still_busy_is_skipped_and_named() -> None:
     assert process.room.view("inception").troubles == ()
 
 
+def test_services_learn_in_turns_one_a_window() -> None:
+    """However many there are: nobody's learning meets another's, and every turn is used at the next look."""
+    terms = MemoryTerms()
+    worlds = [World(name, terms) for name in ("one", "two", "three")]
+    process = Process(*worlds)
+    process.run(10)
+    turns: list[str] = []
+    for world in worlds:
+        assert world.controller is not None
+        world.controller.learn = lambda name=world.service: turns.append(name)  # type: ignore[method-assign, misc]
+    process.run(60)
+    assert len(turns) == 12
+    assert turns[3:] == turns[:-3]
+    assert set(turns) == {"one", "two", "three"}
+
+
 def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
     """Nothing is launched or drained until it is resumed; the view goes on."""
     world = World()
@@ -334,3 +352,27 @@ def test_what_the_fleet_loses_is_replaced() -> None:
     del world.cloud.instances[1]
     process.run(65)
     assert sorted(i.phase for i in world.cloud.instances.values()) == [Phase.PENDING, Phase.READY]
+
+
+def test_new_prices_are_planned_with_shown_and_billed() -> None:
+    """From the look at which they are known; the same object again is nothing new."""
+    world = World()
+    world.planner.wanted = {OD: 1}
+    world.prices = prices = FakePrices()
+    process = Process(world)
+    process.run(2)
+    world.cloud.boot()
+    world.changes.told = [Ran(1, OD, True, 1.0)]
+    process.run(60)
+    offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.deployment.offers)
+    prices.new = Repriced(replace(world.deployment, offers=offers), {})
+    bill = process.room.view("inception").bill.on_demand
+    process.run(60)
+    view = process.room.view("inception")
+    assert view.usd_per_hour == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
+    assert view.prices[OD] == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
+    assert view.bill.on_demand - bill == pytest.approx(2.0 * 60.0 * ON_DEMAND.usd_per_s, rel=0.1)
+    assert world.planner.situations[-1].deployment.offers == offers
+    prices.old = "prices are 20 minutes old: throttled"
+    process.run(6)
+    assert process.room.view("inception").troubles == (prices.old,)

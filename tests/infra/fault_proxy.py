@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 _LONGEST_SILENCE_S = 60.0
 _TEXT = "made by the fault proxy"
+SILENCE = "x-mark-silence"
 
 
 class Fault(StrEnum):
@@ -45,15 +46,28 @@ class Request:
 class FaultProxy:
     """What it did is in `requests`; `share` and `script` may be changed at any time. Thread-safe."""
 
-    def __init__(self, upstream: str, seed: int, share: float, faults: tuple[Fault, ...], actions: str) -> None:
+    def __init__(
+        self, upstream: str, seed: int, share: float, faults: tuple[Fault, ...], actions: str, hurries: bool
+    ) -> None:
+        self.hurries = hurries
         self.upstream = urlsplit(upstream).netloc
         self.url = ""
         self.share = share  # of the calls that fail
         self.script: deque[Fault | None] = deque()  # what happens to the next calls, before the plan goes on
+        self.is_cut = False
+        self._last = ""  # the action after whose next call it is cut
         self.requests: list[Request] = []
         self._faults, self._actions = faults, re.compile(actions)
         self._random = random.Random(seed)
         self._lock = threading.Lock()
+
+    def cut(self) -> None:
+        """No call arrives any more, and no answer of those under way: what is seen of a client that died."""
+        self.is_cut = True
+
+    def cut_after(self, action: str) -> None:
+        """The next call of this action is still done, and nothing after it; its answer arrives no more."""
+        self._last = action
 
     def counts(self) -> Counter[Fault | None]:
         """How often which fault was made; under None what was answered as it should be."""
@@ -63,6 +77,8 @@ class FaultProxy:
         """What happens to a call: by the script, else by the seed and the number of calls so far."""
         with self._lock:
             fault = None
+            if action == self._last:
+                self._last, self.is_cut = "", True
             if self._actions.fullmatch(action):
                 drawn, which = self._random.random(), self._random.choice(self._faults)
                 fault = self.script.popleft() if self.script else which if drawn < self.share else None
@@ -78,9 +94,13 @@ def fault_proxy(
     share: float = 0.1,
     faults: tuple[Fault, ...] = tuple(Fault),
     actions: str = ".*",
+    hurries: bool = False,
 ) -> Iterator[FaultProxy]:
-    """Listens on loopback until the end of the block; calls whose action is not one of `actions` never fail."""
-    proxy = FaultProxy(upstream, seed, share, faults, actions)
+    """Listens on loopback until the end of the block; calls whose action is not one of `actions` never fail.
+
+    Where it `hurries` it says at once, by the header SILENCE, that it would not answer.
+    """
+    proxy = FaultProxy(upstream, seed, share, faults, actions, hurries)
 
     class Handler(_Handler):
         state = proxy
@@ -149,6 +169,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.state.is_cut:
+            self.close_connection = True
+            return
         scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/", self.headers.get("authorization", ""))
         service = scope[1] if scope else ""
         target = self.headers.get("x-amz-target", "")
@@ -161,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500, {"content-type": "text/html"}, b"<html>internal error</html>")
         elif fault is Fault.UNAVAILABLE:
             self._answer(503, {"content-type": "text/html"}, b"<html>unavailable</html>")
+        elif fault is Fault.SILENT and self.state.hurries:
+            self._answer(503, {SILENCE: "1"}, b"")
         elif fault is Fault.SILENT:
             self.connection.settimeout(_LONGEST_SILENCE_S)
             with suppress(OSError):
@@ -168,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             answer = self._forwarded(body)
-            if fault is Fault.LOST:
+            if fault is Fault.LOST or self.state.is_cut:
                 self.close_connection = True
             else:
                 self._answer(*answer)

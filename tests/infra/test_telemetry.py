@@ -14,6 +14,7 @@ from mark_infra.telemetry import ScrapedTelemetry, Target
 
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import RecentAnswers
+from mark.domain.errors import StoreError
 from mark.domain.load import Load
 from mark.domain.offer import FunctionOffer
 
@@ -63,6 +64,25 @@ def test_windows_are_the_sum_of_what_the_bouncers_counted_since() -> None:
     assert list(bench.telemetry.windows_rps()) == [(count + 1.0) / 5.0 for count in range(2, 14)]
     assert bench.telemetry.last_minute_rps() == pytest.approx(8.5 / 5.0)
     assert bench.telemetry.answers() == RecentAnswers(91 + 14, 91 + 14)
+
+
+def test_load_that_cannot_be_kept_is_given_again() -> None:
+    """Or the predictor would miss a minute."""
+    bench = Bench("a")
+    for _ in range(12):
+        bench.serve(10.0)
+
+    def full(load: Load) -> None:
+        raise StoreError("full")
+
+    bench.telemetry._keep_load = full
+    with pytest.raises(StoreError):
+        bench.telemetry.load()
+    bench.telemetry._keep_load = bench.kept.append
+    load = bench.telemetry.load()
+    assert (load.start_s, list(load.mean_rps)) == (0.0, [2.0])
+    assert len(bench.kept) == 1
+    assert len(bench.telemetry.load()) == 0
 
 
 def test_load_is_by_the_minute_once_and_kept() -> None:
@@ -198,6 +218,26 @@ def test_the_gateway_sees_also_who_found_no_instance() -> None:
     bench.gateway = None
     bench.close()
     assert math.isnan(bench.telemetry.windows_rps()[-1])
+
+
+def test_who_was_never_asked_has_no_load_of_zero() -> None:
+    """Until the first request its windows are missing; from then on, also after a restart, silence is silence."""
+    bench = Bench("a", gateway=True)
+    for requests in (0.0, 0.0, 50.0, 50.0):
+        bench.gateway = GatewayCounts(requests, 0.0)
+        bench.close()
+    nan = np.nan
+    assert np.array_equal(bench.telemetry.windows_rps(), [nan, nan, 10.0, 0.0], equal_nan=True)
+    bench.gateway = GatewayCounts(0.0, 0.0)  # begun anew
+    bench.close()
+    assert bench.telemetry.windows_rps()[-1] == 0.0
+
+
+def test_history_says_what_the_rate_is_until_the_first_window_is_over() -> None:
+    bench = Bench("a", before_rps=7.0)
+    assert bench.telemetry.last_minute_rps() == 7.0
+    bench.serve(10.0)
+    assert bench.telemetry.last_minute_rps() == 2.0
 
 
 def test_the_last_thousand_are_looked_back_at() -> None:

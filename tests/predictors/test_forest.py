@@ -150,8 +150,9 @@ def test_paths_are_drawn_by_the_leaves_scikit_learn_finds() -> None:
     through the ordered weights."""
     rates = wandering(5 * 288)
     analogs = learned(rates[: 4 * 288], 300.0)
-    followed = analogs._paths
-    assert followed is not None
+    assert analogs._origins is not None
+    ahead = analogs._origins[:, None] + np.arange(analogs._horizon)
+    followed = analogs._load.logs[ahead] - analogs._base
     ordered = sorted(range(len(followed)), key=lambda k: (followed[k].mean(), k))
     for begin in range(4 * 288, 5 * 288, 24):
         extend(analogs, rates[begin : begin + 24])

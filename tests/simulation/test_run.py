@@ -14,10 +14,11 @@ from laws import check_laws
 from mark.domain.errors import BadInput, Infeasible
 from mark.simulation.bounding import bound
 from mark.simulation.decision import plan_once
+from mark.simulation.inputs import open_inputs
 from mark.simulation.many import compare
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
-from mark.simulation.run import simulate
+from mark.simulation.run import simulate, simulate_inputs
 
 HOUR = 3600.0
 MMPP = "synthetic:mmpp?rates=20,80&dwell_s=300"
@@ -194,3 +195,16 @@ def test_functions_of_the_first_plan_are_warm_at_the_start(tmp_path: Path) -> No
     cold = simulate(request(trace=str(trace), start_s=3600.0, duration_s=600.0, policy="mark", cold_start=True))
     assert warm.requests.functions == cold.requests.functions == 10
     assert (warm.requests.late, cold.requests.late) == (0, 1)
+
+
+def test_who_counts_instead_of_seeing_queues_serves_a_little_worse() -> None:
+    """The service file's routing reaches the kernel."""
+    inputs = open_inputs(request(trace="synthetic:poisson?rate=60", start_s=0.0, duration_s=600.0))
+
+    def p95(routing: str) -> float:
+        service = dataclasses.replace(inputs.deployment.service, routing=routing)
+        deployment = dataclasses.replace(inputs.deployment, service=service)
+        result = simulate_inputs(dataclasses.replace(inputs, deployment=deployment), "fixed:c5.xlarge=9", "auto")
+        return result.latency_ms.p95 or 0.0
+
+    assert p95("least-completion") < p95("fewest-in-flight")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.simulation.spot import SpotSeries, load_spot_series
+from mark.simulation.spot import SpotSeries, load_spot_series, steps_by_zone
 
 
 def write(folder: Path, text: str, name: str = "zone.csv") -> Path:
@@ -147,3 +147,15 @@ def test_every_real_series_is_read() -> None:
         assert series.period_s > 86400.0
         assert series.kind == ("price" if path.name.startswith("price") else "availability")
         assert series.shares[0] > 0.0
+
+
+def test_series_as_steps_belong_to_zones_in_turn_and_repeat_until_the_end() -> None:
+    """Fewer series than zones start again; a kind without series leaves its zones alone."""
+    series = SpotSeries("a", "price", (0.0, 10.0), (0.5, 0.25), 20.0)
+    steps = [(0.0, 0.5), (10.0, 0.25), (20.0, 0.5)]
+    assert steps_by_zone([series], ["x", "y"], 30.0) == {"availability": {}, "price": {"x": steps, "y": steps}}
+    steady = SpotSeries("b", "availability", (0.0,), (0.7,), 20.0)
+    assert steps_by_zone([steady, series], ["x"], 5.0) == {
+        "availability": {"x": [(0.0, 0.7)]},
+        "price": {"x": [(0.0, 0.5)]},
+    }

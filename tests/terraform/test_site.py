@@ -1,25 +1,34 @@
-"""A whole site on moto: planned, applied, unchanged by a second plan, worked on, destroyed.
+"""A whole site on the testbed's cloud: planned, applied, unchanged by a second plan, controlled, destroyed.
 
-Two to three minutes, mostly of waiting: the provider gives a load balancer a minute to appear, whoever answers. So it
+Three to four minutes, mostly of waiting: the provider gives a load balancer a minute to appear, whoever answers. So it
 is run by `make test-slow`, and not by `make test`.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.aws.gate import Gate
-from mark_infra.aws.inventory import Inventory
-from mark_infra.aws.site import load_site
+from mark_infra.aws.site import Site, load_site
 from mark_infra.deploy.artifacts import constraints, libraries_name
+from mark_infra.testbed.environment import of_aws
+from moto.core.config import default_user_config
 
+from mark.catalog.tables import load_catalog
 from mark.sdk.deploy import Shipment, Target, destroy, plan, shipment
-from tests.infra.conftest import REGION, MotoServer, serving
+from tests.infra.conftest import REGION, MotoServer
+from tests.infra.testbed.answering import Bouncers
+from tests.infra.testbed.conftest import Aws, serving
+from tests.infra.testbed.real_processes import get, wait_for
 from tests.terraform.conftest import Terraform
 
 SERVICE = """
@@ -36,19 +45,28 @@ instances = ["c5.*"]
 [overflow]
 function = "{function}"
 """
+PATIENCE_S = 120.0
 PROFILE = """model,instance,batch,latency_ms
 echo:Echo,c5.large,1,20
 echo:Echo,lambda:1024,1,40
 """
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[MotoServer]:
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+SCALE = 10.0  # of the cloud: what boots in a minute boots in six seconds
 
-    with serving(DomainDispatcherApplication(create_backend_app)) as server:
-        server.reset()
-        yield server
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
+    monkeypatch.setitem(default_user_config["lambda"], "use_docker", False)  # a warm-up answers, and runs nothing
+    machines = Bouncers(8080)  # as the site says
+    with serving(catalog=load_catalog("aws-2026"), machines=machines, now=time.time, time_scale=SCALE) as made:
+        yield made
+    machines.close()
+
+
+@pytest.fixture
+def moto(aws: Aws) -> MotoServer:
+    return MotoServer(aws.url)
 
 
 def shipments(folder: Path) -> list[Shipment]:
@@ -98,7 +116,7 @@ def test_a_site_comes_and_goes(
     assert set(site.service("echo").subnets) == {f"{REGION}{letter}" for letter in "abc"}
     assert site.key_file is not None
     keys = deployed.keys_file.read_text().splitlines()
-    assert site.key_file.read_text().strip() == keys[0].split(":")[1]
+    assert site.key_file.read_text().strip() == keys[0]
     assert deployed.keys_file.stat().st_mode & 0o077 == 0
     check_no_key_lies_about(target, keys)
     check_user_data(moto, site.service("echo").launch_template)
@@ -106,10 +124,18 @@ def test_a_site_comes_and_goes(
 
     assert planned.terraform.plan() == [], planned.terraform.text()
 
-    gate = Gate(site)
-    launch(gate, site.service("echo"))
-    (machine,) = Inventory(gate, site).snapshot().of("echo")
-    assert machine.offer == "c5.large/on-demand"
+    folders = [f"{name}/{name}.toml" for name in site.services]
+    with controlled(moto, folders, deployed.site_file, tmp_path) as page:
+        for name in site.services:
+            (instance,) = wait_for(partial(ready, page, name), f"an instance of {name}", PATIENCE_S)
+            check_instance(moto, site, name)
+            assert instance["offer"] in ("c5.large/on-demand", *(f"c5.large/spot/{zone}" for zone in "abc"))
+        wait_for(lambda: is_read(moto, site), "somebody who reads the queue", PATIENCE_S)
+        lease = item(moto, "lease#mark/controller", "lease")
+        assert lease["holder"]["S"]
+        assert float(lease["until_s"]["N"]) > time.time()
+        assert {"S": "service#echo"} in [key["pk"] for key in keys_of(moto)]
+    assert item(moto, "lease#mark/controller", "lease")["holder"]["S"] == "", "who ends lets another one lead"
 
     assert destroy(target, said.append) == []
     states = [
@@ -121,21 +147,72 @@ def test_a_site_comes_and_goes(
     assert not any(key.split(":")[1] in line for key in keys for line in said)
 
 
-def launch(gate: Gate, service: Any) -> None:
-    """As the controller does it."""
-    tags = {"mark:site": "mark", "mark:service": "echo", "mark:offer": "c5.large/on-demand", "mark:launch": "t"}
-    gate.call(
-        gate.client("ec2").create_fleet,
-        Type="instant",
-        LaunchTemplateConfigs=[
-            {
-                "LaunchTemplateSpecification": {"LaunchTemplateId": service.launch_template, "Version": "$Latest"},
-                "Overrides": [{"InstanceType": "c5.large", "SubnetId": next(iter(service.subnets.values()))}],
-            }
-        ],
-        TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"},
-        TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}],
+@contextmanager
+def controlled(moto: MotoServer, services: list[str], site_file: Path, folder: Path) -> Iterator[str]:
+    """`mark controller` as Terraform's unit starts it; the address of its page. Ended as systemd does it."""
+    log = folder / "controller.log"
+    command = [sys.executable, "-m", "mark.cli.main", "controller", *services, "--site", str(site_file), "--port", "0"]
+    variables = of_aws(os.environ, REGION) | {"AWS_ENDPOINT_URL": moto.url}
+    with log.open("w") as said:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stderr=said)
+    try:
+        yield wait_for(
+            lambda: next((line.split()[-1] for line in log.read_text().splitlines() if "is ready on" in line), ""),
+            "its page",
+            PATIENCE_S,
+        )
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ready(page: str, name: str) -> list[dict[str, Any]]:
+    fleet = get(f"{page}/api/v1/services/{name}/fleet")[1]
+    return [one for one in fleet["instances"] if one["phase"] == "ready"]
+
+
+def check_instance(moto: MotoServer, site: Site, name: str) -> None:
+    """Launched from Terraform's template, with all that it says, and among the targets of Terraform's balancer."""
+    there = site.service(name)
+    ec2 = moto.client("ec2")
+    (instance,) = (
+        i
+        for r in ec2.describe_instances(Filters=[{"Name": "tag:mark:service", "Values": [name]}])["Reservations"]
+        for i in r["Instances"]
+        if "mark:launch" in {tag["Key"] for tag in i["Tags"]}
     )
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    (version,) = ec2.describe_launch_template_versions(LaunchTemplateId=there.launch_template)["LaunchTemplateVersions"]
+    data = version["LaunchTemplateData"]
+    assert tags["aws:ec2launchtemplate:id"] == there.launch_template
+    assert (tags["mark:site"], tags["mark:service"]) == ("mark", name)
+    assert tags["Name"].startswith("mark-echo")
+    assert instance["SubnetId"] in there.subnets.values()
+    assert [group["GroupId"] for group in instance["SecurityGroups"]] == data["SecurityGroupIds"]
+    assert instance["IamInstanceProfile"]["Arn"].endswith(f"/{data['IamInstanceProfile']['Name']}")
+    (group,) = there.target_groups
+    health = moto.client("elbv2").describe_target_health(TargetGroupArn=group)["TargetHealthDescriptions"]
+    assert [target["Target"]["Id"] for target in health] == [instance["InstanceId"]]
+
+
+def is_read(moto: MotoServer, site: Site) -> bool:
+    """Nothing waits in the queue, and something was taken a moment ago."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = moto.client("sqs").get_queue_attributes(QueueUrl=site.queue_url, AttributeNames=names)["Attributes"]
+    return bool(found[names[0]] == "0" and found[names[1]] != "0")
+
+
+def item(moto: MotoServer, pk: str, sk: str) -> dict[str, Any]:
+    key = {"pk": {"S": pk}, "sk": {"S": sk}}
+    found: dict[str, Any] = moto.client("dynamodb").get_item(TableName="mark-state", Key=key)["Item"]
+    return found
+
+
+def keys_of(moto: MotoServer) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = moto.client("dynamodb").scan(TableName="mark-state")["Items"]
+    return found
 
 
 def check_no_key_lies_about(target: Target, keys: list[str]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
+from mark.control import silence
 from mark.control.ports import Clock, Cloud
 from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
@@ -232,6 +233,10 @@ class Ec2Cloud:
             ready_s = launched_s + (offer.boot if machine.resumed_unix_s is None else offer.resume or offer.boot).mean_s
         elif machine.ready_unix_s is not None and phase is not Phase.STOPPED:
             ready_s = at_s(machine.ready_unix_s)
+        silent_s = None
+        if phase is Phase.READY and (since_unix_s := self._bouncers.silent_unix_s(machine)) is not None:
+            # Where control time runs faster bouncers do not: so much of it must pass for as long a silence.
+            silent_s = at_s(since_unix_s) + (self._site.time_scale - 1.0) * silence.SILENT_S
         return Instance(
             number=number,
             offer=machine.offer,
@@ -241,6 +246,7 @@ class Ec2Cloud:
             doomed_s=None if gone_unix_s is None else at_s(gone_unix_s),
             standby=machine.standby,
             idle=phase is Phase.DRAINING and self._is_idle(machine),
+            silent_s=silent_s,
         )
 
     def _is_idle(self, machine: Machine) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,30 +17,37 @@ from mark.control.member import Member, Parts
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.room import ControlRoom
+from mark.control.tariff import Repriced
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.service import Deployment
 from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
+from mark.forecasting.turns import taking_turns
 from mark.planning.port import Policy
-from mark.serving.auth import METRICS, read_keys
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.cloudwatch import PERIOD_S, CloudWatchMetrics
-from mark_infra.aws.gate import Gate
+from mark_infra.aws.gate import Gate, within
 from mark_infra.aws.inventory import Inventory
 from mark_infra.aws.keeper import Keeper
-from mark_infra.aws.notices import Change, Interruption, Notices
+from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.notices import WAIT_S, Change, Interruption, Notices
 from mark_infra.aws.orphans import Reconciler
-from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.prices import Refreshed
+from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.clock import WallClock
+from mark_infra.counters import Counts, GatewayCounts
 from mark_infra.scraper import Scraper
 from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.telemetry import ScrapedTelemetry, Target
 
+T = TypeVar("T")
+STORE_READ_S = 2.0  # DynamoDB answers within milliseconds, and a tick asks it often
+LOOK_S = 40.0  # a look begins no call after it; the last one takes 18 s at most, and a tick is due every 60
 _THREADS = 4  # looks at a time: they wait for AWS more than they compute
 _PATIENCE_S = 120.0  # for an instance to show that the cloud told of
 _REMEMBERED = 1000  # instances that are gone
@@ -50,13 +57,15 @@ _REMEMBERED = 1000  # instances that are gone
 class Charge:
     """One service to run. `policy` plans for a deployment (the same, in other limits), `predictor` makes a fresh one.
 
-    `history` is load from before the service's first second, in steps of a minute that end there.
+    `history` is load from before the service's first second, in steps of a minute that end there. `prices` are asked
+    for while it runs; without them those of the deployment hold.
     """
 
     deployment: Deployment
     policy: Callable[[Deployment], Policy]
     predictor: Callable[[], Predictor]
     history: Load
+    prices: PriceKeeper | None = None
 
 
 class SiteControl:
@@ -69,16 +78,18 @@ class SiteControl:
     def __init__(
         self, site: Site, charges: Sequence[Charge], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> None:
-        self._site, self._dry_run = site, dry_run
+        self._site, self._dry_run, self.services = site, dry_run, len(charges)
+        # Gates of their own: what fails or is silent in one place must not use up the time that another may cost. Above
+        # all the lease, which whoever acts must be able to renew.
         gate = Gate(site, options=options)
-        self._table = open_table(site.store, gate)
-        self._lease = FencedLease(MemoryTerms() if dry_run else self._table, f"{site.name}/controller")
-        # Gates of their own: looking and acting must not slow each other when they are throttled, and a silent queue
-        # must not use up the time that the fleet may cost.
+        self._table, self._terms = (
+            open_table(site.store, Gate(site, options=options, read_s=STORE_READ_S)) for _ in range(2)
+        )
+        self._lease = FencedLease(MemoryTerms() if dry_run else self._terms, f"{site.name}/controller")
         self._inventory = Inventory(Gate(site, options=options), site)
-        bouncers = AskedBouncers(site)
+        self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
-            Notices(Gate(site, options=options), site, leads=lambda: self.room.leads())
+            Notices(Gate(site, options=options, read_s=WAIT_S + 2.0), site, leads=lambda: self.room.leads())
             if site.queue_url and not dry_run
             else None
         )
@@ -96,12 +107,13 @@ class SiteControl:
                 Balancer(gate, there.target_groups, {o.name: c.capacity_rps for o, c in capacity}), announced,
             )  # fmt: skip
             services.append(_Service(charge, clock, cloud, self))
-        self._scraper = Scraper(_headers(site))
-        self._pool = ThreadPoolExecutor(_THREADS, "look")
+        self._scraper = Scraper(headers(site))
+        self._pool = _Looks(_THREADS, "look")
         members = [Member(s.name, s.charge.deployment, s.start, dry_run=dry_run) for s in services]
         self.room = ControlRoom(members, self._lease, self._pool)
         self._metrics = None if dry_run else CloudWatchMetrics(Gate(site, options=options), site.name)
         self._metrics_unix_s = 0.0
+        self._prices = [charge.prices for charge in charges if charge.prices is not None]
         clouds = [service.cloud for service in services]
         self._keeper = Keeper(
             self._inventory,
@@ -118,6 +130,8 @@ class SiteControl:
         self._keeper.start()
         if self._metrics is not None:
             self._metrics.start()
+        for prices in self._prices:
+            prices.start()
 
     def step(self, now_unix_s: float) -> None:
         """A step of the room; once a minute, what it shows goes to CloudWatch."""
@@ -129,6 +143,8 @@ class SiteControl:
 
     def close(self) -> None:
         """End everything in order: nobody acts any more when the lease is released."""
+        for prices in self._prices:
+            prices.close()
         self._keeper.close()
         self.room.close()
         self._pool.shutdown()
@@ -138,6 +154,7 @@ class SiteControl:
         if self._metrics is not None:
             self._metrics.close()
         self._table.close()
+        self._terms.close()
 
     # -- for its services ----------------------------------------------------------------------------------------------
 
@@ -164,6 +181,17 @@ class SiteControl:
     def store(self, service: str) -> ServiceStore:
         """What the service keeps, written under the lease."""
         return ServiceStore(self._table, service, self._lease)
+
+
+class _Looks(ThreadPoolExecutor):
+    """Runs looks, of which none may wait for AWS until the next tick is due."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        def look() -> T:
+            with within(LOOK_S):
+                return fn(*args, **kwargs)
+
+        return super().submit(look)
 
 
 class _Service:
@@ -194,18 +222,22 @@ class _Service:
             scale=clock.scale,
             gateway=gateway is not None,
             function=None if function is None else function.offer,
+            before_rps=last_rps(history),
             keep_load=(lambda _: None) if control.dry_run else kept.append_load,
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
         )
-        predictor = Supervised(charge.predictor(), clock=time.monotonic)
+        predictor = Supervised(taking_turns(charge.predictor(), control.services), clock=time.monotonic)
         predictor.fit(history)
         cloud: Cloud = self.cloud
         functions: Functions | None = warming
         if control.dry_run:
             cloud, functions = DryRunCloud(cloud, charge.deployment.offers, clock), DryRunFunctions()
 
+        live = None if charge.prices is None else _Market(charge.prices, charge.deployment, clock)
+
         def policy(limits: Limits) -> Policy:
-            own = charge.deployment
+            new = None if live is None else live.repriced()
+            own = charge.deployment if new is None else new.deployment
             limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
             return charge.policy(replace(own, service=limited))
 
@@ -214,14 +246,21 @@ class _Service:
             seed=int(clock.origin_unix_s), floor=1,
         )  # fmt: skip
         changes: Changes = _Told(control.notices, kept, control.inventory, clock, store)
-        stop = control.scraper.watch(clock, self._targets, gateway, telemetry.close_window)
+
+        def heard(
+            window: int, asked: Sequence[Target], answered: Mapping[str, Counts], gateway: GatewayCounts | None
+        ) -> None:
+            control.bouncers.scraped([target.id for target in asked], answered)
+            telemetry.close_window(window, asked, answered, gateway)
+
+        stop = control.scraper.watch(clock, self._targets, gateway, heard)
 
         def close() -> None:
             stop()
             if warming is not None:
                 warming.close()
 
-        return Parts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close)
+        return Parts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
     def _targets(self) -> list[Target]:
         port, at_s = self._control.site.bouncer_port, self.clock.at_s
@@ -230,6 +269,31 @@ class _Service:
             for m in self._control.inventory.snapshot().of(self.name)
             if m.state == "running" and m.ready_unix_s is not None
         ]
+
+
+class _Market:
+    """The port `LivePrices` for one service. Used by one thread."""
+
+    def __init__(self, keeper: PriceKeeper, deployment: Deployment, clock: WallClock) -> None:
+        self._keeper, self._deployment, self._clock = keeper, deployment, clock
+        self._of: Refreshed | None = None
+        self._repriced: Repriced | None = None
+
+    def repriced(self) -> Repriced | None:
+        latest = self._keeper.latest
+        if latest is not self._of:
+            at_s, prices = self._clock.at_s, latest.prices
+            offers = tuple(
+                replace(o, usd_per_hour=prices[o.name].usd_per_hour) if o.name in prices else o
+                for o in self._deployment.offers
+            )
+            since_s = {o.name: at_s(prices[o.name].since_unix_s) for o in offers if o.name in prices}
+            self._repriced = Repriced(replace(self._deployment, catalog=latest.catalog, offers=offers), since_s)
+            self._of = latest
+        return self._repriced
+
+    def trouble(self) -> str:
+        return self._keeper.trouble()
 
 
 class _NoNotices:
@@ -280,6 +344,12 @@ class _Told:
             self._store.put("told", self._known)
 
 
+def last_rps(history: Load) -> float | None:
+    """Of its last minute; None where nothing is known of that."""
+    last = history.mean_rps[-1:]
+    return float(last[0]) if np.isfinite(last).all() and len(last) else None
+
+
 def joined(before: Load, seen: Load) -> Load:
     """History up to second 0, and what was seen since, which begins later; NaN between the two."""
     if len(seen) == 0:
@@ -291,14 +361,6 @@ def joined(before: Load, seen: Load) -> Load:
         np.concatenate([before.mean_rps, between, seen.mean_rps]),
         np.concatenate([before.peak_rps, between, seen.peak_rps]),
     )
-
-
-def _headers(site: Site) -> dict[str, str]:
-    """What a bouncer asks of who reads its metrics."""
-    if site.key_file is None:
-        return {}
-    keys = [key for key, grant in read_keys(site.key_file).items() if METRICS in grant.scopes]
-    return {"authorization": f"Bearer {keys[0]}"}  # AskedBouncers has seen that there is one
 
 
 def open_control(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import botocore.session  # type: ignore[import-untyped]
@@ -26,6 +29,7 @@ _ATTEMPTS = 3
 # Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
 # cloud that hangs costs whoever asks it a known share of their time.
 _BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
+_until_s: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
 _CAPACITY = frozenset((
     *("InsufficientCapacity", "InsufficientHostCapacity", "InsufficientInstanceCapacity"),
@@ -69,12 +73,23 @@ def reaction(code: str, message: str) -> CloudError:
     return CloudError(text)
 
 
+@contextmanager
+def within(seconds: float, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """In the block, as far as it is run by this thread, no gate begins a call when so many seconds are over."""
+    token = _until_s.set(monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _until_s.reset(token)
+
+
 class Gate:
     """Makes the clients of a site and calls them. Thread-safe.
 
     `options` go to botocore's `create_client`; without them endpoint and credentials are found as AWS's SDKs find them.
-    Every call is tried three times, slower after throttling (the SDK's adaptive mode). A call whose answer is lost is
-    repeated, too: what must not happen twice carries a token.
+    Every call is tried three times, with pauses of up to 1 and 2 s (the SDK's standard mode; its adaptive one, once
+    throttled, holds up every later call of the client, by far more than a tick has). A call whose answer is lost is
+    repeated, too: what must not happen twice carries a token. An answer may take `read_s`, or READ_S.
     """
 
     def __init__(
@@ -82,9 +97,11 @@ class Gate:
         site: Site,
         *,
         options: Mapping[str, Any] | None = None,
+        read_s: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._region, self._options, self._monotonic = site.region, dict(options or {}), monotonic
+        self._read_s = READ_S if read_s is None else read_s
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
@@ -96,8 +113,8 @@ class Gate:
             if service not in self._clients:
                 config = Config(
                     connect_timeout=CONNECT_S,
-                    read_timeout=READ_S,
-                    retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
+                    read_timeout=self._read_s,
+                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                     max_pool_connections=32,
                 )
                 try:
@@ -114,9 +131,11 @@ class Gate:
     def call(self, method: Callable[..., Any], **arguments: Any) -> Any:
         """`method(**arguments)` of a client of this gate. Raises a CloudError by reaction, never anything else of AWS.
 
-        Raises ThrottledError at once while the time for failing calls is used up.
+        Raises ThrottledError at once while the time for failing calls is used up, and when that of `within` is over.
         """
         began_s = self._monotonic()
+        if began_s > _until_s.get():
+            raise ThrottledError("AWS answers so slowly that the rest has to wait for the next round")
         with self._lock:
             self._left_s = min(_BUDGET_S, self._left_s + (began_s - self._at_s) * _BUDGET_PER_S)
             self._at_s = began_s

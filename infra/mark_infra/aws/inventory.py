@@ -1,7 +1,8 @@
 """All instances of a site as EC2 last described them, shared by all its services.
 
 EC2 is asked once a second at most, whoever looks. What was just done here shows at once, though EC2's own answers may
-lag behind a write by some seconds: a change is held against them until they show it, or for SETTLE_S.
+lag behind a write by some seconds: a change is held against them until they show it, or for SETTLE_S. An instance that
+EC2 says has ended is gone at once, whatever was just done to it.
 """
 
 from __future__ import annotations
@@ -111,10 +112,12 @@ class Inventory:
             if self._asked_s is not None and now_s - self._asked_s < period_s:
                 return
             began_s = time.thread_time()
-            described = self._describe()
+            described, over = self._describe()
             self._took_s = time.thread_time() - began_s
             with self._lock:
                 self._described, self._asked_s = described, now_s
+                for id in over & self._changes.keys():  # no answer can be older than an end
+                    del self._changes[id]
                 self._merge()
 
     def born(self, machines: Iterable[Machine]) -> None:
@@ -138,20 +141,21 @@ class Inventory:
                 self._changes.setdefault(id, []).append(change)
             self._merge()
 
-    def _describe(self) -> dict[str, Machine]:
+    def _describe(self) -> tuple[dict[str, Machine], set[str]]:
+        """(what there is, ids of what has ended), as far as EC2 still shows those: about an hour."""
         ec2 = self._gate.client("ec2")
-        filters = [
-            {"Name": f"tag:{SITE}", "Values": [self._site.name]},
-            {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
-        ]
+        filters = [{"Name": f"tag:{SITE}", "Values": [self._site.name]}]
         found: dict[str, Machine] = {}
+        over: set[str] = set()
         for page in self._gate.pages(ec2.describe_instances, Filters=filters, MaxResults=1000):
             for reservation in page["Reservations"]:
                 for instance in reservation["Instances"]:
-                    machine = machine_of(instance)
-                    if machine.state not in _ENDED:
+                    if instance["State"]["Name"] in _ENDED:
+                        over.add(instance["InstanceId"])
+                    else:
+                        machine = machine_of(instance)
                         found[machine.id] = machine
-        return found
+        return found, over
 
     def _merge(self) -> None:
         merged = dict(self._described)

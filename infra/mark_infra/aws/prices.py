@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,11 @@ _TYPES_PER_CALL = 50
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of one offer, in dollars per hour, and when AWS said so (Unix seconds)."""
+    """Of one offer, in dollars per hour, when AWS said so, and since when it has held as far as known; Unix seconds."""
 
     usd_per_hour: float
     at_unix_s: float
+    since_unix_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Refreshed:
     catalog: Catalog
     prices: Mapping[str, Price]
     notes: tuple[str, ...]  # what could not be refreshed, and how old the prices are, in plain sentences
+    failed: str = ""  # why AWS could not be asked; "" where it answered
 
 
 class Prices:
@@ -72,12 +74,14 @@ class Prices:
         self.pricing_gate = Gate(Site(name="", region=PRICING_REGION, store=""), options=options)
         self._good = _read(cache, region)
         self._notes: list[str] = []
+        self._failed = ""
 
-    def refresh(self) -> Refreshed:
+    def refresh(self, *, spot_only: bool = False) -> Refreshed:
         """Ask AWS. Never raises for what AWS or the cache's file do: what was last good stays, and a note says so."""
-        self._notes = []
+        self._notes, self._failed = [], ""
         offers = [offer for offer in self._catalog.offers if not offer.retired]
-        self._take("on-demand prices", (o for o in offers if o.market in _ON_DEMAND), self._on_demand)
+        if not spot_only:
+            self._take("on-demand prices", (o for o in offers if o.market in _ON_DEMAND), self._on_demand)
         self._take("spot prices", (o for o in offers if o.market is Market.SPOT), self._spot)
         if self._cache is not None and self._good:
             try:
@@ -92,10 +96,10 @@ class Prices:
         offers = tuple(
             replace(o, usd_per_hour=good[o.name].usd_per_hour) if o.name in good else o for o in self._catalog.offers
         )
-        return Refreshed(replace(self._catalog, offers=offers), good, (*self._notes, *self._ages(good)))
+        return Refreshed(replace(self._catalog, offers=offers), good, (*self._notes, *self._ages(good)), self._failed)
 
     def _take(
-        self, what: str, offers: Iterable[Offer], ask: Callable[[list[Offer]], Iterable[tuple[str, float]]]
+        self, what: str, offers: Iterable[Offer], ask: Callable[[list[Offer]], Iterable[tuple[str, float, float]]]
     ) -> None:
         wanted = {offer.name: offer for offer in offers}
         if not wanted:
@@ -104,18 +108,19 @@ class Prices:
         found: set[str] = set()
         absurd: dict[str, float] = {}
         try:
-            for name, usd in ask(list(wanted.values())):
+            for name, usd, since_unix_s in ask(list(wanted.values())):
                 if name not in wanted:
                     continue
                 low, high = self._range(wanted[name])
                 if low <= usd <= high:
-                    self._good[name] = Price(usd, now_unix_s)
+                    self._good[name] = Price(usd, now_unix_s, since_unix_s)
                     found.add(name)
                     absurd.pop(name, None)
                 elif name not in found:
                     absurd[name] = usd
         except CloudError as error:
-            self._notes.append(f"{what} cannot be refreshed: {error}")
+            self._failed = f"{what} cannot be refreshed: {error}"
+            self._notes.append(self._failed)
             return
         for name, usd in sorted(absurd.items())[:3]:
             low, high = self._range(wanted[name])
@@ -140,7 +145,7 @@ class Prices:
         )
         return _SPOT_RANGE[0] * full, _SPOT_RANGE[1] * full
 
-    def _on_demand(self, offers: list[Offer]) -> Iterator[tuple[str, float]]:
+    def _on_demand(self, offers: list[Offer]) -> Iterator[tuple[str, float, float]]:
         names = {offer.instance: offer.name for offer in offers}
         pricing = self.pricing_gate.client("pricing")
         wanted = {
@@ -158,9 +163,9 @@ class Prices:
             for text in page["PriceList"]:
                 instance, usd = product(text)
                 if instance in names and usd is not None:
-                    yield names[instance], usd
+                    yield names[instance], usd, self._now_unix_s()
 
-    def _spot(self, offers: list[Offer]) -> Iterator[tuple[str, float]]:
+    def _spot(self, offers: list[Offer]) -> Iterator[tuple[str, float, float]]:
         names = {(offer.instance, offer.zone): offer.name for offer in offers}
         types = sorted({offer.instance for offer in offers})
         ec2 = self.ec2_gate.client("ec2")
@@ -179,7 +184,7 @@ class Prices:
                     name = names.get((entry["InstanceType"], entry["AvailabilityZone"]))
                     if name is not None and (name not in latest or latest[name][0] < entry["Timestamp"]):
                         latest[name] = entry["Timestamp"], _number(entry["SpotPrice"])
-            yield from ((name, usd) for name, (_, usd) in latest.items())
+            yield from ((name, usd, since.timestamp()) for name, (since, usd) in latest.items())
 
     def _ages(self, good: Mapping[str, Price]) -> Iterator[str]:
         for what, markets in (("on-demand", _ON_DEMAND), ("spot", {Market.SPOT})):

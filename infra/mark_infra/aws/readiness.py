@@ -1,4 +1,4 @@
-"""What the bouncers on the instances say: is one ready, and has a drained one finished?
+"""What the bouncers on the instances say: is one ready, does it answer still, and has a drained one finished?
 
 Asked from a thread of its own; who wants to know reads the last answers and never waits.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from threading import Lock
 from typing import Protocol
 
 import aiohttp
 
 from mark.domain.errors import BadInput
-from mark.serving.auth import METRICS, read_keys
+from mark.serving.auth import ADMIN, METRICS, read_keys
 from mark_infra.aws.inventory import Machine
 from mark_infra.aws.site import Site
 
@@ -34,24 +35,25 @@ class Bouncers(Protocol):
     def idle(self, machine: Machine) -> bool:
         """Has a drained instance nothing queued or running, or no bouncer any more?"""
 
+    def silent_unix_s(self, machine: Machine) -> float | None:
+        """Since when a bouncer that was ready does not answer any more; None when it does."""
+
 
 class AskedBouncers:
-    """Asks `/v2/health/ready` of instances that boot and `/metrics` of those that are drained.
+    """Asks `/v2/health/ready` of instances that boot, `/metrics` of those that are drained, and `/v2/health/live` of
+    those that gave no metrics when they were scraped (`scraped`): whoever answers at all is not silent.
 
-    `poll` blocks for little more than a second however many there are. A key that may read metrics is taken from the
-    site's key file. Raises BadInput for a key file without one.
+    `poll` blocks for little more than a second however many there are. Raises BadInput as `headers`.
     """
 
     def __init__(self, site: Site, *, unix_s: Callable[[], float] = time.time) -> None:
         self._port, self._unix_s = site.bouncer_port, unix_s
-        self._headers: dict[str, str] = {}
-        if site.key_file is not None:
-            allowed = [key for key, grant in read_keys(site.key_file).items() if METRICS in grant.scopes]
-            if not allowed:
-                raise BadInput("no key in it may read metrics", str(site.key_file))
-            self._headers = {"authorization": f"Bearer {allowed[0]}"}
+        self._headers = headers(site)
         self._ready: frozenset[str] = frozenset()
         self._quiet_unix_s: dict[str, float] = {}  # drained instances that had nothing left when last asked: when
+        self._missed: frozenset[str] = frozenset()  # when last scraped
+        self._silent_unix_s: dict[str, float] = {}
+        self._lock = Lock()
 
     def ready(self, machine: Machine) -> bool:
         return machine.id in self._ready
@@ -60,30 +62,45 @@ class AskedBouncers:
         since_s, quiet_s = machine.draining_unix_s, self._quiet_unix_s.get(machine.id)
         return since_s is not None and quiet_s is not None and quiet_s > since_s + _LINGER_S
 
+    def silent_unix_s(self, machine: Machine) -> float | None:
+        return self._silent_unix_s.get(machine.id)
+
+    def scraped(self, asked: Collection[str], answered: Collection[str]) -> None:
+        """These instances were asked for their metrics, and these gave them. Any thread may say so."""
+        with self._lock:
+            self._missed = (self._missed - frozenset(asked)) | (frozenset(asked) - frozenset(answered))
+
     def poll(self, machines: Iterable[Machine]) -> None:
         """Ask those of the instances whose answer matters now."""
         running = [m for m in machines if m.state == "running"]
         booting = [m for m in running if m.ready_unix_s is None and m.draining_unix_s is None]
         drained = [m for m in running if m.draining_unix_s is not None]
-        self._ready, quiet = asyncio.run(self._ask(booting, drained)) if booting or drained else (frozenset(), {})
-        self._quiet_unix_s = quiet
+        with self._lock:
+            self._missed &= {m.id for m in running}
+            missed = [m for m in running if m.id in self._missed and m not in booting and m not in drained]
+        if booting or drained or missed:
+            asyncio.run(self._ask(booting, drained, missed))
+        else:
+            self._ready, self._quiet_unix_s, self._silent_unix_s = frozenset(), {}, {}
 
-    async def _ask(self, booting: list[Machine], drained: list[Machine]) -> tuple[frozenset[str], dict[str, float]]:
+    async def _ask(self, booting: list[Machine], drained: list[Machine], missed: list[Machine]) -> None:
         now_s = self._unix_s()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         connector = aiohttp.TCPConnector(limit=_AT_ONCE)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
-            answers = await asyncio.gather(
-                *(self._get(session, m, "/v2/health/ready") for m in booting),
-                *(self._get(session, m, "/metrics") for m in drained),
+
+            async def ask(machines: list[Machine], path: str) -> list[tuple[Machine, int, str]]:
+                answers = await asyncio.gather(*(self._get(session, m, path) for m in machines))
+                return [(m, *answer) for m, answer in zip(machines, answers, strict=True)]
+
+            ready, finished, live = await asyncio.gather(
+                ask(booting, "/v2/health/ready"), ask(drained, "/metrics"), ask(missed, "/v2/health/live")
             )
-        ready = frozenset(m.id for m, (status, _) in zip(booting, answers, strict=False) if status == 200)
-        finished = {
-            m.id: now_s
-            for m, (status, page) in zip(drained, answers[len(booting) :], strict=True)
-            if status == 0 or (status == 200 and _left(page) == 0.0)
+        self._ready = frozenset(m.id for m, status, _ in ready if status == 200)
+        self._quiet_unix_s = {
+            m.id: now_s for m, status, page in finished if status == 0 or (status == 200 and _left(page) == 0.0)
         }
-        return ready, finished
+        self._silent_unix_s = {m.id: self._silent_unix_s.get(m.id, now_s) for m, status, _ in live if status == 0}
 
     async def _get(self, session: aiohttp.ClientSession, machine: Machine, path: str) -> tuple[int, str]:
         """(status, body); status 0 where nobody answers."""
@@ -92,6 +109,16 @@ class AskedBouncers:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return 0, ""
+
+
+def headers(site: Site) -> dict[str, str]:
+    """What a bouncer wants to see of who reads its metrics. Raises BadInput for a key file without a key that may."""
+    if site.key_file is None:
+        return {}
+    for key, grant in read_keys(site.key_file).items():
+        if not grant.scopes.isdisjoint((METRICS, ADMIN)):
+            return {"authorization": f"Bearer {key}"}
+    raise BadInput("no key in it may read metrics", str(site.key_file))
 
 
 def _left(page: str) -> float:

@@ -259,7 +259,7 @@ class DynamoTable:
         try:
             return self._gate.call(getattr(self._client, method), **arguments)
         except CloudError as error:
-            response = getattr(error.__cause__, "response", {})
+            response = getattr(error.__cause__, "response", None) or {}  # None where no answer came
             code = response.get("Error", {}).get("Code", "")
             if code == "TransactionCanceledException":
                 raise _Refused([reason.get("Code", "") for reason in response["CancellationReasons"]]) from error

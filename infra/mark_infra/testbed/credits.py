@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections import deque
 
 from mark.domain.offer import BurstCredits
+from mark_infra.counters import read_bouncer
 
 STEP_S = 5.0
 LAUNCH_CREDITS_PER_DAY = 100  # starts with launch credits in any 24 h: AWS's account limit for t2
@@ -70,3 +72,14 @@ class LaunchCredits:
         if amount > 0.0 and len(self._at_s) < LAUNCH_CREDITS_PER_DAY:
             self._at_s.append(now_s)
             account.launch = amount
+
+
+def busy_s(address: str, port: int) -> float:
+    """Seconds that the workers of the bouncer there have computed, on average. Raises OSError where none answers."""
+    with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=1.0) as answer:
+        page = answer.read()
+    try:
+        counts = read_bouncer(page)
+    except ValueError as error:
+        raise OSError(f"{address} is no bouncer") from error
+    return counts.service_s / max(1.0, counts.workers)

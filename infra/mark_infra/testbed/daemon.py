@@ -35,6 +35,7 @@ from mark.serving import logs
 from mark_infra.aws.site import Site, dump_site
 from mark_infra.counters import read_gateway
 from mark_infra.testbed.cloud import LocalCloud
+from mark_infra.testbed.credits import busy_s
 from mark_infra.testbed.door import ControlDoor
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.functions import Config as FunctionsConfig
@@ -46,6 +47,7 @@ from mark_infra.testbed.provision import Wish, provision
 from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, Settings
 
 CONTROLLER_RESTART_S = 1.0
+BOUNCER_PORT = 8080
 _START_S = 60.0
 _STOP_S = 60.0
 
@@ -100,6 +102,9 @@ class Daemon:
             time_scale=settings.time_scale,
             region=region,
             capacity=settings.capacity,
+            spot_shares=settings.spot_shares,
+            spot_prices=settings.spot_prices,
+            busy_s=lambda address: busy_s(address, BOUNCER_PORT),
             gateways=ProcessGateways(folder / LOGS, region=region),
             functions_usd=self._functions.usd,
             services=services,
@@ -126,6 +131,7 @@ class Daemon:
             region=region,
             zones=_zones(self._catalog),
             store=f"sqlite:{folder / 'state.db'}",
+            bouncer_port=BOUNCER_PORT,
             time_scale=settings.time_scale,
         )
         gateways = _until(lambda: self._gateways(site), "its gateways do not answer")

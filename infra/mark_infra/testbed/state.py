@@ -13,7 +13,10 @@ LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `mark testbed up` was told. Files are absolute paths; `capacity` is by offer."""
+    """What `mark testbed up` was told. Files are absolute paths; `capacity` is by offer.
+
+    `spot_shares` and `spot_prices`: steps (control second, share) by zone, as `LocalCloud` has them.
+    """
 
     services: Sequence[str]
     seed: int = 0
@@ -23,3 +26,5 @@ class Settings:
     options: Sequence[str] = ()  # of `mark controller`
     bouncer_options: Sequence[str] = ()  # of `mark serve`
     capacity: Mapping[str, int] | None = None
+    spot_shares: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    spot_prices: Mapping[str, Sequence[tuple[float, float]]] | None = None

@@ -62,12 +62,16 @@ class FakeBouncers:
     def __init__(self) -> None:
         self.serving: set[str] = set()
         self.busy: set[str] = set()
+        self.silent_unix: dict[str, float] = {}
 
     def ready(self, machine: Machine) -> bool:
         return machine.id in self.serving
 
     def idle(self, machine: Machine) -> bool:
         return machine.id not in self.busy
+
+    def silent_unix_s(self, machine: Machine) -> float | None:
+        return self.silent_unix.get(machine.id)
 
 
 class FakeNotices:

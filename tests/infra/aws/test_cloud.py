@@ -10,6 +10,7 @@ from mark_infra.aws.cloud import LONGEST_DRAIN_S
 from mark_infra.aws.inventory import OLDEST_S, Machine
 from mark_infra.aws.readiness import Bouncers
 
+from mark.control.silence import SILENT_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError
 from mark.domain.fleet import Notice, Phase
 from mark.domain.offer import Market
@@ -219,6 +220,19 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
     bench.cloud.terminate(first)
     bench.cloud.terminate(second)
     assert bench.cloud.notices() == ()
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_a_silence_is_shown_and_lasts_as_long_whatever_control_time_does(bench: Bench, scale: float) -> None:
+    bench.begin_again(time_scale=scale)
+    (number,) = bench.cloud.launch(OD, 1, f"silent/{scale}")
+    since_s = bench.time.t_s + 5.0
+    bench.bouncers.silent_unix = {bench.id_of(number): since_s}
+    assert bench.cloud.fleet().instances[0].silent_s is None, "it boots"
+    bench.boot()
+    (instance,) = bench.cloud.fleet().instances
+    assert instance.silent_s == bench.time.at_s(since_s) + (scale - 1.0) * SILENT_S
+    assert bench.cloud.fleet() is bench.cloud.fleet()
 
 
 def test_what_aws_ended_is_gone(bench: Bench) -> None:

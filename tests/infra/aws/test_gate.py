@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
-from mark_infra.aws.gate import Gate, reaction
+from mark_infra.aws.gate import Gate, reaction, within
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
@@ -106,6 +107,21 @@ def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
     hung.t_s += 60.0
     for _ in range(10):
         assert gate.call(hung) == {}
+
+
+def test_a_round_that_took_too_long_begins_no_call() -> None:
+    """However well all of them ended; another thread's, and the next one, are not concerned."""
+    slow = Service(6.0)
+    gate = Gate(SITE, monotonic=slow.monotonic)
+    with within(10.0, slow.monotonic):
+        for _ in range(2):
+            assert gate.call(slow) == {}
+        with pytest.raises(ThrottledError, match="wait for the next round"):
+            gate.call(slow)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(gate.call, slow).result() == {}
+    assert gate.call(slow) == {}
+    assert slow.calls == 4
 
 
 @pytest.mark.parametrize("error", [refused("InternalError", 500), refused("Throttling"), SILENCE])

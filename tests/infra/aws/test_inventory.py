@@ -170,6 +170,21 @@ def test_a_launch_shows_though_ec2_does_not_know_it_yet(inventory: Inventory, ec
     assert states(inventory) == {}
 
 
+def test_what_ec2_says_has_ended_is_believed_at_once(inventory: Inventory, ec2: Ec2, time: Time) -> None:
+    """Also right after its launch; what it does not show at all may show later."""
+    inventory.refresh()
+    inventory.born([replace(SEEN, state="pending"), replace(SEEN, id="i-2", state="pending")])
+    inventory.changed(["i-1"], ready_unix_s=1.0)
+    ec2.instances = [described("i-1", "shutting-down")]
+    time.t_s += PERIOD_S
+    inventory.refresh()
+    assert states(inventory) == {"i-2": "pending"}
+    ec2.instances = [described("i-1", "terminated")]
+    time.t_s += PERIOD_S
+    inventory.refresh()
+    assert states(inventory) == {"i-2": "pending"}
+
+
 def test_what_is_done_while_ec2_answers_is_not_lost(inventory: Inventory, ec2: Ec2, time: Time) -> None:
     """The answer is older than the change."""
     ec2.instances = [described("i-1"), described("i-2")]

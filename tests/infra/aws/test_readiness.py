@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from mark_infra.aws.inventory import Machine
-from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import BadInput
@@ -145,6 +145,31 @@ def test_a_silent_bouncer_holds_nobody_up(two: tuple[Bouncer, Bouncer, int]) -> 
     assert bouncers.ready(machine(3))
 
 
+def test_who_gives_no_metrics_and_no_sign_of_life_is_silent_until_it_answers(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """Whoever answers anything at all is not; and a scrape that it answered ends it, too."""
+    first, _, port = two
+    time = Time()
+    bouncers = asking(port, time)
+    live, gone = machine(2, ready_s=1.0), machine(9, ready_s=1.0)
+
+    def poll() -> list[float | None]:
+        time.t_s += 1.0
+        bouncers.poll([live, gone])
+        return [bouncers.silent_unix_s(one) for one in (live, gone)]
+
+    assert poll() == [None, None]
+    bouncers.scraped(["i-2", "i-9"], [])
+    since_s = time.t_s + 1.0
+    assert poll() == [None, since_s]
+    assert poll() == [None, since_s]
+    assert {path for path, _ in first.asked} == {"/v2/health/live"}
+    bouncers.scraped(["i-2", "i-9"], ["i-9"])
+    assert poll() == [None, None]
+    bouncers.scraped(["i-9"], [])
+    bouncers.poll([live])
+    assert poll() == [None, None], "who stopped running is forgotten"
+
+
 def test_a_key_that_may_read_metrics_is_shown(two: tuple[Bouncer, Bouncer, int], tmp_path: Path) -> None:
     first, _, port = two
     keys = tmp_path / "keys"
@@ -152,6 +177,8 @@ def test_a_key_that_may_read_metrics_is_shown(two: tuple[Bouncer, Bouncer, int],
     bouncers = asking(port, Time(), keys)
     bouncers.poll([machine(2, drained_s=1.0)])
     assert first.asked == [("/metrics", f"Bearer {KEY}")]
+    keys.write_text(f"controller:{KEY}:admin\n")
+    assert headers(Site("mark", "us-east-1", "sqlite:none", key_file=keys)) == {"authorization": f"Bearer {KEY}"}
     keys.write_text("ada:fedcba9876543210\n")
     with pytest.raises(BadInput, match="no key in it may read metrics"):
         asking(port, Time(), keys)

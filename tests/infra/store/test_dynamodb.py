@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
 from mark_infra.store.dynamodb import EXPIRES, MOST_BYTES, TRIES, DynamoTable, create_table
@@ -219,6 +219,7 @@ def test_a_lost_answer_does_no_harm(table: DynamoTable, gate: FaultyGate) -> Non
         (error("ProvisionedThroughputExceededException"), ThrottledError),
         (error("InternalServerError"), CloudError),
         (EndpointConnectionError(endpoint_url="http://lost"), CloudError),
+        (ReadTimeoutError(endpoint_url="http://lost"), CloudError),
     ],
 )
 def test_other_errors_are_the_gates(

@@ -15,14 +15,14 @@ import psutil
 PATIENCE_S = 30.0
 
 
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
     """The first true value of the condition; fails where it has none in time."""
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + patience_s
     while time.monotonic() < until_s:
         if value := condition():
             return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {PATIENCE_S:g} s in vain: {what}")
+    raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
 
 
 def free_port(address: str = "127.0.0.1") -> int:

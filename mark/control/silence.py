@@ -1,0 +1,46 @@
+"""Bouncers that do not answer any more though the cloud says that their instance runs: who is given up, and when.
+
+Pure. Whoever is silent for long is replaced first, and leaves the balancer only when somebody else answers: where
+nobody does, it is more likely our network, and what serves is left alone. Few are given up at a time, whatever it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mark.domain.fleet import Fleet, Instance, Phase
+
+SILENT_S = 30.0  # six times asked for its metrics
+SHARE = 0.1  # of those that serve (one at least) may be given up within PAUSE_S
+PAUSE_S = 300.0
+
+
+def suspects(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
+    """Who has been silent for too long: those that fell silent first, no more than may be given up."""
+    ready = [i for i in fleet.instances if i.phase is Phase.READY]
+    silent = [i for i in ready if i.silent_s is not None and now_s - i.silent_s >= SILENT_S]
+    silent.sort(key=lambda i: (i.silent_s, i.number))
+    return tuple(silent[: _most(ready)])
+
+
+def judged(fleet: Fleet, now_s: float) -> Fleet:
+    """The fleet with its suspects as doomed, at no known time: they serve on, if they do, and are replaced."""
+    found = {i.number for i in suspects(fleet, now_s) if i.doomed_s is None}
+    if not found:
+        return fleet
+    return Fleet(tuple(replace(i, doomed_s=math.inf) if i.number in found else i for i in fleet.instances))
+
+
+def given_up(fleet: Fleet, now_s: float, before_s: Sequence[float]) -> tuple[Instance, ...]:
+    """Who leaves now; `before_s`: when others had to."""
+    ready = [i for i in fleet.instances if i.phase is Phase.READY]
+    if all(i.silent_s is not None for i in ready):
+        return ()
+    left = _most(ready) - sum(now_s - at_s < PAUSE_S for at_s in before_s)
+    return suspects(fleet, now_s)[: max(0, left)]
+
+
+def _most(ready: Sequence[Instance]) -> int:
+    return max(1, math.floor(SHARE * len(ready)))

@@ -1,0 +1,103 @@
+"""Bouncers that do not answer: replaced first, given up few at a time, and never because of our own network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from control_fakes import ON_DEMAND, Bench
+
+from mark.control.silence import PAUSE_S, SILENT_S, given_up, judged, suspects
+from mark.domain.fleet import Fleet, Instance, Phase
+
+OD = ON_DEMAND.name
+
+
+def fleet(*silent_s: float | None) -> Fleet:
+    """Ready instances 1, 2, ..."""
+    return Fleet(tuple(Instance(n, OD, Phase.READY, 0.0, silent_s=s) for n, s in enumerate(silent_s, 1)))
+
+
+def numbers(instances: tuple[Instance, ...]) -> list[int]:
+    return [i.number for i in instances]
+
+
+def test_who_is_silent_for_long_is_a_suspect_and_counts_no_more() -> None:
+    seen = fleet(None, 10.0, None)
+    assert judged(seen, 10.0 + SILENT_S - 1.0) is seen
+    now_s = 10.0 + SILENT_S
+    assert numbers(suspects(seen, now_s)) == [2]
+    assert judged(seen, now_s).live() == {OD: 2}
+    assert judged(seen, now_s).instances[1].doomed_s == math.inf
+
+
+def test_no_more_than_a_tenth_are_suspects_and_who_fell_silent_first_before_others() -> None:
+    many = fleet(*[30.0, 20.0, 10.0], *[None] * 17)
+    assert numbers(suspects(many, 100.0)) == [3, 2]
+    assert numbers(suspects(fleet(30.0, 20.0, None), 100.0)) == [2]
+
+
+def test_where_nobody_answers_one_is_replaced_and_nobody_leaves() -> None:
+    """Our network, most likely. When a replacement answers, it was theirs."""
+    seen = fleet(10.0, 10.0)
+    assert len(judged(seen, 100.0).live()) == 1
+    assert judged(seen, 100.0).live()[OD] == 1
+    assert given_up(seen, 100.0, ()) == ()
+    assert numbers(given_up(fleet(10.0, 10.0, None), 100.0, ())) == [1]
+
+
+def test_who_boots_or_leaves_is_no_suspect() -> None:
+    seen = fleet(10.0, None)
+    others = tuple(replace(seen.instances[0], number=9, phase=phase) for phase in (Phase.PENDING, Phase.DRAINING))
+    assert suspects(Fleet(others), 100.0) == ()
+    doomed = Fleet((replace(seen.instances[0], doomed_s=150.0), seen.instances[1]))
+    assert judged(doomed, 100.0) is doomed
+
+
+def test_few_are_given_up_in_five_minutes() -> None:
+    seen = fleet(10.0, 10.0, None, None)
+    assert numbers(given_up(seen, 100.0, ())) == [1]
+    assert given_up(seen, 100.0 + PAUSE_S - 1.0, (100.0,)) == ()
+    assert numbers(given_up(seen, 100.0 + PAUSE_S, (100.0,))) == [1]
+
+
+def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:
+    """With a sentence that says why; the one that stays is not touched."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    bench.cloud.boot()
+    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    for _ in range(round(SILENT_S / 5.0)):
+        bench.fast()
+    assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready"}
+    (line,) = [str(command) for _, command, _ in bench.store.journal if command.verb == "drain"]
+    assert "its bouncer has not answered for 30 s, though the cloud says that it runs" in line
+    bench.tick()
+    bench.fast()
+    assert bench.phases() == {2: f"{OD} ready", 3: f"{OD} pending"}
+
+
+def test_the_only_one_serves_on_until_its_replacement_answers() -> None:
+    bench = Bench()
+    bench.tick({OD: 1})
+    bench.cloud.boot()
+    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    bench.tick()
+    bench.fast()
+    assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} pending"}
+    bench.tick()
+    assert len(bench.cloud.instances) == 2, "it is replaced once"
+    bench.cloud.boot()
+    bench.fast()
+    assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready"}
+
+
+def test_who_answers_again_is_kept_and_its_replacement_ended() -> None:
+    bench = Bench()
+    bench.tick({OD: 1})
+    bench.cloud.boot()
+    bench.cloud._change(1, silent_s=bench.clock.t_s)
+    bench.tick()
+    bench.cloud._change(1, silent_s=None)
+    bench.tick()
+    assert bench.phases() == {1: f"{OD} ready"}

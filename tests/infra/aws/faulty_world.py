@@ -1,0 +1,286 @@
+"""Whole controllers at the testbed's cloud, each behind a proxy of its own that fails; nobody really waits.
+
+What a thread would wait in production, for an answer that does not come or between two tries, is counted (`Waits`): so
+a run takes the time of its ticks, and how long a look is held up does not depend on the computer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.endpoint
+import numpy as np
+import pytest
+from botocore.exceptions import ReadTimeoutError
+from botocore.httpsession import URLLib3Session
+from control_fakes import deployment, offer
+from mark_infra import controlling
+from mark_infra.aws import control as controls
+from mark_infra.aws import gate, inventory, keeper, readiness
+from mark_infra.aws.control import Charge, SiteControl
+from mark_infra.aws.site import Site
+from mark_infra.store.codec import decode
+from mark_infra.testbed.provision import Wish, provision
+
+from mark.control import lease, member
+from mark.control.buying import Intent
+from mark.domain.errors import CloudError
+from mark.domain.load import Load
+from mark.domain.offer import Catalog, Delay, Market
+from mark.domain.plan import Plan, Target
+from mark.domain.service import Deployment
+from mark.forecasting.registry import make_predictor
+from mark.planning.port import Policy, Situation
+from tests.infra.fault_proxy import SILENCE, FaultProxy, fault_proxy
+from tests.infra.testbed.answering import Bouncers
+from tests.infra.testbed.conftest import Aws, serving
+from tests.infra.testbed.real_processes import free_port
+
+SERVICE = "inception"
+BOOT = Delay(30.0, 30.0)
+OD = offer(boot=BOOT)
+SPOT_A, SPOT_B = (offer(market=Market.SPOT, usd_per_hour=0.03, zone=f"us-east-1{z}", boot=BOOT) for z in "ab")
+SOLD = (OD, SPOT_A, SPOT_B)
+TICK_S = 60.0
+
+Wanted = dict[str, int]
+
+
+class Script:
+    """The planner: wants what the test says now."""
+
+    name = "scripted"
+    needs_forecast = monitors_slo = replans = False
+
+    def __init__(self) -> None:
+        self._wanted: tuple[Wanted, ...] = ({},)
+        self.ticks = 0
+
+    def want(self, wanted: Wanted) -> None:
+        self._wanted = (self._wanted[-1], wanted)
+
+    @property
+    def wanted(self) -> Wanted:
+        return self._wanted[-1]
+
+    def most(self, offer: str) -> int:
+        """Of what is wanted, and was just before."""
+        return max(wanted.get(offer, 0) for wanted in self._wanted)
+
+    def begin(self) -> int:
+        return 0
+
+    def plan(self, situation: Situation, memory: int) -> tuple[Plan, int]:
+        self.ticks += 1
+        return Plan(situation.now_s, tuple(Target(o, n, "the script says so") for o, n in self.wanted.items())), 0
+
+
+class Notebook:
+    """A table that remembers which launches were intended, by token."""
+
+    def __init__(self, table: Any, intents: dict[str, Intent]) -> None:
+        self._table, self._intents = table, intents
+
+    def put(self, service: str, key: str, value: str, fence: Any) -> None:
+        if key == "intents":
+            for intent in decode(value):
+                self._intents.setdefault(intent.token, intent)
+        self._table.put(service, key, value, fence)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+class Waits(threading.local):
+    """Seconds that each thread would have waited."""
+
+    total_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.total_s
+
+
+WAITS = Waits()
+
+
+class TimedPool(Executor):
+    """Notes how long each look was held up."""
+
+    def __init__(self, pool: Executor, looks_s: list[float]) -> None:
+        self._pool, self._looks_s = pool, looks_s
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        def look() -> Any:
+            began_s = WAITS.total_s
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self._looks_s.append(WAITS.total_s - began_s)
+
+        return self._pool.submit(look)
+
+
+class Running:
+    """One controller, as `mark controller` runs it, and its proxy."""
+
+    def __init__(self, world: World, proxy: FaultProxy) -> None:
+        self.proxy, self._ends = proxy, threading.Event()
+        options = {
+            "endpoint_url": proxy.url, "region_name": "us-east-1",
+            "aws_access_key_id": "test", "aws_secret_access_key": "test",
+        }  # fmt: skip
+        self.control = begun(world.site, world.charge, options)
+        self.control._table = Notebook(self.control._table, world.intents)
+        self.control.room._pool = TimedPool(self.control.room._pool, world.looks_s)
+        self.control.start()
+        self._thread = threading.Thread(target=controlling._look, args=(self.control, self._ends), name="room")
+        self._thread.start()
+
+    def view(self) -> Any:
+        return self.control.room.view(SERVICE)
+
+    def close(self) -> None:
+        self._ends.set()
+        self._thread.join()
+        self.control.close()
+
+    def kill(self) -> None:
+        """As the cloud sees a death: from now on no call arrives, and no answer of those under way."""
+        self.proxy.cut()
+        self.close()
+
+
+def begun(site: Site, charge: Charge, options: dict[str, Any]) -> SiteControl:
+    """As often as it takes."""
+    for _ in range(20):
+        with suppress(CloudError):
+            return SiteControl(site, [charge], options=options)
+    pytest.fail("the controller cannot begin")
+
+
+class World:
+    """A site at a cloud that never fails; what fails lies between. `intents` of all its controllers, by token."""
+
+    def __init__(self, aws: Aws, machines: Bouncers, port: int, scale: float) -> None:
+        self.aws, self.machines, self.script, self.scale = aws, machines, Script(), scale
+        self.intents: dict[str, Intent] = {}
+        self.looks_s: list[float] = []
+        self.site = provision(
+            aws.client, [Wish(SERVICE)], region="us-east-1", zones=["us-east-1a", "us-east-1b"],
+            store="dynamodb:mark-state", bouncer_port=port, time_scale=scale,
+        )  # fmt: skip
+        nothing = Load(0.0, 60.0, np.empty(0), np.empty(0))
+        self.charge = Charge(
+            deployment(*SOLD), self._policy, lambda: make_predictor("seasonal-naive", 0, 60.0), nothing
+        )
+
+    def _policy(self, within: Deployment) -> Policy:
+        return Policy(self.script, within, bouncers=True)
+
+    @contextmanager
+    def controller(self, seed: int, share: float) -> Iterator[Running]:
+        """Begun through all faults, as often as it takes; ended in order unless it was killed."""
+        with fault_proxy(self.aws.url, seed=seed, share=share, hurries=True) as proxy:
+            running = Running(self, proxy)
+            try:
+                yield running
+            finally:
+                running.close()
+
+    def now_s(self) -> float:
+        """Control seconds since the cloud's beginning."""
+        return self.aws.cloud.lives.control_s(time.time())
+
+    # -- the truth -----------------------------------------------------------------------------------------------------
+
+    def lives(self) -> list[tuple[str, str, str, bool]]:
+        """(id, offer, token, is it given up?) of what is paid or will be, by the cloud itself."""
+        cloud = self.aws.cloud
+        with cloud._lock:
+            cloud.lives.advance(cloud.now())
+            found = []
+            for life in cloud.lives.alive.values():
+                if life.state in ("pending", "running"):
+                    tags = {tag["key"]: tag["value"] for tag in cloud._shown[life.instance_id].get_tags()}
+                    given_up = bool(tags.get(inventory.DRAINING)) or life.doomed_s is not None
+                    found.append((life.instance_id, tags[inventory.OFFER], tags[inventory.LAUNCH], given_up))
+            return found
+
+    def counts(self) -> Wanted:
+        """What carries, by offer."""
+        return dict(Counter(offer for _, offer, _, given_up in self.lives() if not given_up))
+
+    def check(self) -> None:
+        """Never more of an offer than is wanted, or was just before."""
+        for name, count in self.counts().items():
+            most = self.script.most(name)
+            assert count <= most, f"{count} of {name}, and {most} at most are wanted"
+
+    def numbered(self) -> set[str]:
+        """Instances that the store knows."""
+        answer = self.aws.client("dynamodb").query(
+            TableName="mark-state", KeyConditionExpression="pk = :pk AND begins_with(sk, :number)",
+            ExpressionAttributeValues={":pk": {"S": f"service#{SERVICE}"}, ":number": {"S": "number#"}},
+        )  # fmt: skip
+        return {item["sk"]["S"].partition("#")[2] for item in answer["Items"]}
+
+    def launched(self) -> dict[str, list[str]]:
+        """All instances ever, by launch token."""
+        found: dict[str, list[str]] = {}
+        cloud = self.aws.cloud
+        with cloud._lock:
+            for id, instance in cloud._shown.items():
+                tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+                found.setdefault(tags[inventory.LAUNCH], []).append(id)
+        return found
+
+
+@contextmanager
+def world(scale: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+    _hurry(scale, monkeypatch)
+    port = free_port()
+    with ExitStack() as stack:
+        machines = Bouncers(port)
+        stack.callback(machines.close)
+        aws = stack.enter_context(
+            serving(catalog=Catalog("test", SOLD, ()), machines=machines, now=time.time, time_scale=scale)
+        )
+        yield World(aws, machines, port, scale)
+
+
+def _hurry(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, seconds in (
+        (inventory, "PERIOD_S", 0.2),
+        (keeper, "PERIOD_S", 0.2),
+        (gate, "_BUDGET_PER_S", gate._BUDGET_PER_S * scale),
+        (readiness, "_LINGER_S", readiness._LINGER_S / scale),
+        (member, "AGAIN_S", member.AGAIN_S / scale),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+    monkeypatch.setattr(controls, "FencedLease", partial(lease.FencedLease, ttl_s=1.5))
+    monkeypatch.setattr(controls, "Gate", partial(gate.Gate, monotonic=WAITS.monotonic))
+    monkeypatch.setattr(controls, "within", partial(gate.within, monotonic=WAITS.monotonic))
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=_wait))
+    send = URLLib3Session.send
+
+    def answered(self: Any, request: Any) -> Any:
+        answer = send(self, request)
+        if SILENCE in answer.headers:
+            _wait(self._timeout.read_timeout)
+            raise ReadTimeoutError(endpoint_url=request.url)
+        return answer
+
+    monkeypatch.setattr(URLLib3Session, "send", answered)
+
+
+def _wait(seconds: float) -> None:
+    WAITS.total_s += seconds

@@ -1,0 +1,106 @@
+"""A whole controller while a share of all calls to AWS fails: no leak, no double launch, and no look that takes long.
+
+Throttled, refused, answered by nonsense or not at all, or done and the answer lost; and the controller dies in the
+middle of a launch. Everything is real but the machines behind the instances; what waits is compressed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.infra.aws.faulty_world import OD, SPOT_A, SPOT_B, TICK_S, Running, Wanted, World, world
+from tests.infra.fault_proxy import Fault
+
+LEAK = 8  # ticks, and minutes, for which a drained instance may be paid while calls fail (who fails ticks more often)
+PATIENCE_S = 90.0
+
+
+class Watch:
+    """Looks at the cloud itself all the time, and compares it with what is wanted."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._given_up: dict[str, tuple[int, float]] = {}  # by instance id, since which tick and control second
+
+    def until(self, done: Callable[[], bool]) -> int:
+        """Until it is done; returns in how many ticks."""
+        world, began, until_s = self._world, self._world.script.ticks, time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < until_s, f"{world.counts()}, and {world.script.wanted} are wanted"
+            world.check()
+            for id, _, _, given_up in world.lives():
+                if given_up:
+                    now = world.script.ticks, world.now_s()
+                    tick, at_s = self._given_up.setdefault(id, now)
+                    assert now[0] - tick < LEAK or now[1] - at_s < LEAK * TICK_S, f"{id} is paid on"
+            time.sleep(0.05)
+        return world.script.ticks - began
+
+    def reached(self, wanted: Wanted) -> int:
+        """Until this is what carries."""
+        self._world.script.want(wanted)
+        return self.until(lambda: self._world.counts() == wanted)
+
+
+def settled(world: World) -> bool:
+    """Exactly what is wanted, known to the store, and nothing else is paid."""
+    lives = world.lives()
+    return (
+        world.counts() == world.script.wanted
+        and not any(given_up for *_, given_up in lives)
+        and {id for id, *_ in lives} <= world.numbered()
+    )
+
+
+def live_through(world: World, seed: int, share: float, ups_and_downs: int) -> Counter[Fault | None]:
+    """Up, down and up again, by controllers the first of which dies in a launch; returns what was injected."""
+    watch = Watch(world)
+    world.script.want({OD.name: 1})
+    with world.controller(seed, share) as first:
+        watch.reached({OD.name: 1})
+        first.proxy.cut_after("CreateFleet")
+        world.script.want({OD.name: 2, SPOT_A.name: 3})
+        watch.until(lambda: first.proxy.is_cut)
+        first.kill()
+    with world.controller(seed + 1000, share) as second:
+        watch.until(lambda: world.counts() == world.script.wanted)
+        for n in range(ups_and_downs):
+            watch.reached({OD.name: 1})
+            watch.reached({OD.name: 1, SPOT_A.name: 2, SPOT_B.name: n + 1})
+            world.aws.cloud.interrupt(0.5, seed)
+        second.proxy.share = 0.0
+        assert watch.until(lambda: settled(world)) < 5
+        check(world, second)
+        return first.proxy.counts() + second.proxy.counts()
+
+
+def check(world: World, controller: Running) -> None:
+    """What was launched is what was intended, once."""
+    launched = world.launched()
+    assert launched.keys() <= world.intents.keys()
+    for token, ids in launched.items():
+        assert len(ids) == world.intents[token].count, token
+        assert {life[1] for life in world.lives() if life[0] in ids} <= {world.intents[token].offer}
+    assert world.aws.cloud.problems() == []
+    assert controller.view().mode == "acting"
+
+
+def test_faults_leave_no_leak_and_no_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(60.0, monkeypatch) as made:
+        live_through(made, 1, 0.1, 1)
+        assert max(made.looks_s) < TICK_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "share"), [(2, 0.1), (3, 0.1), (4, 0.1), (5, 0.3), (6, 0.3)])
+def test_many_faults_for_long(seed: int, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind was among them, and none held up a look for as long as a tick."""
+    with world(30.0, monkeypatch) as made:
+        injected = live_through(made, seed, share, 6)
+        assert set(Fault) < set(injected)
+        assert max(made.looks_s) < TICK_S
+        print(f"{made.script.ticks} ticks, {injected.total()} calls, {injected}, held up {max(made.looks_s):.0f} s")

@@ -1,0 +1,80 @@
+"""Prices that move while a controller runs: what is asked when, and what stays when nobody answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mark_infra.aws.live_prices import ON_DEMAND_S, SPOT_S, PriceKeeper
+
+from mark.catalog.tables import load_catalog
+from tests.infra.aws.test_prices import (
+    GOOD_LIST,
+    GOOD_SPOT,
+    HEADER,
+    NOW_UNIX_S,
+    ON_DEMAND,
+    ROWS,
+    SPOT_A,
+    Aws,
+    listed,
+    spot,
+    usd,
+)
+
+
+class Bench:
+    """A keeper over stubs, which fail where more is asked than was told; `now_s` is its clock."""
+
+    def __init__(self, folder: Path, scale: float = 1.0) -> None:
+        path = folder / "catalog.csv"
+        path.write_text(HEADER + ROWS)
+        self.now_s = NOW_UNIX_S
+        self.aws = Aws(load_catalog(str(path)))
+        self.keeper = PriceKeeper(self.aws.prices, scale=scale, now_unix_s=lambda: self.now_s)
+
+    def step(self, after_s: float) -> dict[str, float]:
+        self.now_s += after_s
+        self.keeper.step()
+        return usd(self.keeper.latest.catalog)
+
+
+def test_spot_is_asked_for_every_time_and_on_demand_once_a_day(tmp_path: Path) -> None:
+    """Stubs answer in order: one list too many would be an error."""
+    bench = Bench(tmp_path)
+    moved = spot("us-east-1a", "0.05", NOW_UNIX_S + 100.0)
+    bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
+    assert bench.step(0.0)[ON_DEMAND] == 0.086
+    bench.aws.spot([moved])
+    prices = bench.step(SPOT_S)
+    assert (prices[SPOT_A], prices[ON_DEMAND]) == (0.05, 0.086)
+    assert bench.keeper.latest.prices[SPOT_A].since_unix_s == NOW_UNIX_S + 100.0
+    bench.aws.on_demand([listed("c5.large", "0.09")]).spot(GOOD_SPOT)
+    assert bench.step(ON_DEMAND_S)[ON_DEMAND] == 0.09
+    assert bench.keeper.trouble() == ""
+
+
+def test_when_nobody_answers_the_old_prices_stay_and_their_age_is_said(tmp_path: Path) -> None:
+    """Not at the first failure: three times without an answer are a trouble, and the next answer ends it."""
+    bench = Bench(tmp_path)
+    bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
+    before = bench.step(0.0)
+    for _ in range(2):
+        bench.aws.spot("UnauthorizedOperation")
+        assert bench.step(SPOT_S) == before
+        assert bench.keeper.trouble() == ""
+    bench.aws.spot("UnauthorizedOperation")
+    assert bench.step(SPOT_S) == before
+    assert bench.keeper.trouble().startswith("prices are 15 minutes old: spot prices cannot be refreshed")
+    bench.aws.spot(GOOD_SPOT)
+    bench.step(SPOT_S)
+    assert bench.keeper.trouble() == ""
+
+
+def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """At once, and also where it never began."""
+    for begins in (False, True):
+        keeper = Bench(tmp_path).keeper
+        if begins:
+            keeper.start()
+        keeper.close()
+        keeper.close()

@@ -1,0 +1,59 @@
+"""A bouncer that does not answer any more though its instance runs is replaced, leaves the balancer, and is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from mark.control import silence
+from tests.infra.aws.faulty_world import OD, SERVICE, world
+from tests.infra.testbed.real_processes import get, processes_with, wait_for
+from tests.infra.testbed.test_daemon import folder, mark, told  # noqa: F401
+
+LONG_S = 150.0
+
+
+@pytest.mark.slow
+def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over HTTP, in its own words; the others are left alone, and so is who boots."""
+    monkeypatch.setattr(silence, "SILENT_S", 2.0)
+    with world(30.0, monkeypatch) as made:
+        made.script.want({OD.name: 2})
+        with made.controller(0, 0.0) as running:
+            wait_for(lambda: running.view().capacity_rps > 0.0 and len(running.view().instances) == 2, "the fleet")
+            wait_for(lambda: [i.phase for i in running.view().instances] == ["ready"] * 2, "their boot")
+            (dead, _, _, _), (alive, _, _, _) = made.lives()
+            made.machines.die(dead)
+            wait_for(lambda: dead not in {id for id, *_ in made.lives()}, "its end", LONG_S)
+            wait_for(lambda: made.counts() == {OD.name: 2}, "its replacement", LONG_S)
+            assert alive in {id for id, *_ in made.lives()}
+            said = [one.text for one in running.control.room.decisions(SERVICE, None, 99) if one.verb == "drain"]
+            assert len(said) == 1
+            assert "its bouncer has not answered for " in said[0]
+        assert len(made.launched()) == 2
+
+
+@pytest.mark.slow
+def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noqa: F811
+    """Its port is open, and nothing comes out of it. A minute and more: silence is not compressed."""
+    up = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
+    assert up.returncode == 0, up.stderr
+
+    def running() -> list[dict[str, str]]:
+        return [one for one in told(folder, "status")["fleet"] if one["state"] == "running"]
+
+    (first,) = wait_for(running, "an instance", LONG_S)
+    daemon = int(json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"])
+    page = wait_for(lambda: told(folder, "status")["controllers"][0]["url"], "the controller's page", LONG_S)
+    fleet = f"{page}/api/v1/services/quick/fleet"
+    wait_for(lambda: get(fleet)[1]["instances"][0]["phase"] == "ready", "its boot, as the controller sees it", LONG_S)
+    (bouncer, *_) = wait_for(lambda: processes_with(first["address"], child_of=daemon), "its process")
+    os.kill(bouncer.pid, signal.SIGSTOP)
+    wait_for(lambda: len(get(fleet)[1]["instances"]) == 2, "its replacement", LONG_S)
+    wait_for(lambda: [one["number"] for one in get(fleet)[1]["instances"]] == [2], "its end", LONG_S)
+    assert [one["id"] for one in running()] != [first["id"]]
+    assert told(folder, "status")["problems"] == []
