@@ -54,12 +54,7 @@ bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real
 bench-serving: $(VENV)/.dev .compiled/.done .venv-serving-peers/.done  ## the data plane beside mosec and others; half an hour, two quiet cores
 	$(BIN)/python benchmarks/serving.py --peers .venv-serving-peers
 
-bench-# Compiled objects cannot be copied, which the one test left out does.
-test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
-	PYTHONPATH=$(CURDIR)/.compiled:$(CURDIR) $(BIN)/pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/test_bouncer.py::test_life tests/models \
-		$(addprefix tests/serving/test_,$(addsuffix .py,arena bouncer compiled conformance http metrics replica serve tuning))
-
-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
+bench-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
 	$(BIN)/python benchmarks/fidelity_bouncer.py
 
 reproduce: $(VENV)/.base
@@ -85,7 +80,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@ $(VENV)/.base
 
 # The data plane as a C extension (compiled.py), beside the sources so that these stay what is edited and run.
-.compiled/.done: compiled.py pyproject.toml $(wildcard mark/models/*.py mark/serving/*.py mark/rules/*.py) | $(VENV)/.dev
+.compiled/.done: compiled.py pyproject.toml $(shell find mark infra predictors lambda_handlers -name '*.py') | $(VENV)/.dev
 	@echo "compiling the data plane (a minute or two)"
 	@rm -rf .compiled
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .

@@ -140,6 +140,8 @@ def service_file(folder: Path, workload: str) -> Path:
 @contextmanager
 def started(server: Server, workload: str, peers: Path) -> Iterator[tuple[psutil.Process, load.Target, float]]:
     """The running server, what to ask it with the right answer in it, and the seconds until it gave that."""
+    if server.compiled and not COMPILED.is_dir():
+        raise SystemExit("the data plane is not compiled here: make .compiled/.done")
     ports = free_ports(3)
     with tempfile.TemporaryDirectory() as folder:
         file = service_file(Path(folder), workload)

@@ -7,6 +7,7 @@ An entry point names something callable as `factory(seed=...)` that returns a `P
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -26,8 +27,12 @@ def predictor_names() -> tuple[str, ...]:
     return tuple(sorted({Artefact.name, *_entry_points().names}))
 
 
-@cache
 def _entry_points() -> EntryPoints:
+    return _entry_points_of(tuple(sys.path))
+
+
+@cache
+def _entry_points_of(path: tuple[str, ...]) -> EntryPoints:
     """Read once: it takes 20 ms, and a controller makes two predictors for each of its services."""
     from importlib.metadata import entry_points  # not at the top: reading metadata costs start-up time
 

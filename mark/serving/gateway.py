@@ -377,8 +377,8 @@ class Gateway(Generic[P]):
         for ticket in (passage.first, passage.second):
             if ticket is not None and ticket.open:
                 slow, took_s = ticket.replica, now_s - ticket.sent_s
-                slow.avoid_until_s = now_s + self.policy.avoid_s
                 if took_s > slow.response_s:
+                    slow.avoid_until_s = now_s + self.policy.avoid_s
                     self._learn(slow, took_s, now_s)
 
     def _fault(self, replica: ReplicaState, now_s: float, *, answered: bool = False) -> None:

@@ -155,6 +155,7 @@ async def serve_gateway(
         forwarder.draining = True
         if forwarding.linger_s > 0.0:
             await asyncio.sleep(forwarding.linger_s)
+        await http.let_in()
         http.stop_listening()
         until_s = time.monotonic() + forwarding.drain_s
         # Kept connections end with their next answer, or idle: a client may be about to use one.

@@ -162,10 +162,12 @@ class GrpcDoor:
         return message if message is not grpc.aio.EOF else b""
 
     def _is_slow(self, task: asyncio.Task[Any]) -> None:
-        if len(self._slow) < self._most_slow:
-            self._slow[task] = asyncio.get_running_loop().call_later(self._patience_s - _SLOW_S, self._cut, task)
-        else:
-            self._cut(task)
+        """Those that have been slow for longest make room: a few bytes must not keep places from honest uploads."""
+        if len(self._slow) >= self._most_slow:
+            longest = next(iter(self._slow))
+            self._slow.pop(longest).cancel()
+            self._cut(longest)
+        self._slow[task] = asyncio.get_running_loop().call_later(self._patience_s - _SLOW_S, self._cut, task)
 
     def _cut(self, task: asyncio.Task[Any]) -> None:
         self._cut_off.add(task)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -237,6 +238,20 @@ class HttpServer:
         if self._tick is None:
             self._sweep_again()
 
+    async def let_in(self) -> None:
+        """Accept who has connected already: a door that closes resets whoever stands before it."""
+        standing = select.poll()
+        doors: list[Any] = self._doors
+        for door in doors:
+            for one in door.sockets:
+                standing.register(one.fileno(), select.POLLIN)
+        for _ in range(self.limits.connections):  # uvloop accepts one in a turn; a flood never ends
+            await asyncio.sleep(0)
+            if not standing.poll(0):
+                break
+        for _ in range(3):  # a plain loop makes a connection some turns after it has accepted it
+            await asyncio.sleep(0)
+
     def stop_listening(self) -> None:
         """Begin the drain: accept no connection, end each with its next answer, or once idle for `drain_idle_s`."""
         self.draining = True
@@ -266,11 +281,15 @@ class HttpServer:
 
     def make_room(self) -> None:
         """End the oldest connection without a request under way of the peer that has most, if there is one."""
-        for connection in max(self.of_peer.values(), key=len):
-            if not connection.waiting and not connection.parked and connection.phase != _ENDED:
-                self.counts.cut += 1
-                connection.cut()
-                return
+        full = len(self.connections) == self.limits.connections  # beyond it are those that were refused a place
+        free = [
+            one
+            for one in max(self.of_peer.values(), key=len)
+            if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
+        ]
+        if free:  # in the midst of a head or a body only where there is no other
+            self.counts.cut += 1
+            min(free, key=lambda one: one.phase in (_HEAD, _BODY)).cut()
 
     def settle(self) -> None:
         """A connection ended: wakes `close` when it was the last."""
@@ -401,7 +420,7 @@ class _Connection:
         self.phase = _ENDED
         self.parked.clear()
         self._forget_body()
-        self.server.counts.dropped_answers += sum(exchange._answer is not None for exchange in self.waiting)
+        self.server.counts.dropped_answers += sum(bool(exchange._answer) for exchange in self.waiting)
         self._make_place()
         self.server.settle()
 
@@ -621,6 +640,7 @@ class _Connection:
                 self._at_once += 1
         else:
             self._hand(exchange)
+            self._at_once += 1
 
     def _forget_body(self) -> None:
         if self.more is not None:
@@ -728,7 +748,8 @@ class _Connection:
             self._resume_reading()
 
     def _leave_turn(self) -> None:
-        """Whoever pipelines a thousand requests must not keep the loop from the others until all are answered."""
+        """Whoever pipelines a thousand requests must not keep the loop from others until all are answered; they are
+        parsed and parked at once, as many as one read brings."""
         if not self._left:
             self._left = True
             asyncio.get_running_loop().call_soon(self._next_turn)

@@ -57,6 +57,8 @@ class Aside(logging.Handler):
             self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.lost += 1
+        except Exception:  # as every handler does: who logs must not suffer from what it says
+            self.handleError(record)
 
     def flush(self) -> None:
         with self._lines.all_tasks_done:

@@ -259,7 +259,7 @@ class Bay:
         self.server.draining = True
         if serving.linger_s > 0.0 and self._failure is None:
             await asyncio.sleep(serving.linger_s)
-        await asyncio.sleep(0)  # who has connected is let in: a door that closes resets whoever stands before it
+        await self.http.let_in()
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
         await asyncio.gather(*(one.replica.drain(until_s) for one in self.server.hosted))
@@ -353,7 +353,7 @@ def run(main: Callable[[], Coroutine[None, None, None]]) -> None:
 def _allow_descriptors() -> None:
     """As many as a full house needs: clients, their handshakes, functions, replicas. The usual 1024 do not.
 
-    No more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection yet, has
+    Raised to no more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection yet, has
     some 50 kB.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -278,6 +278,7 @@ class Workers:
             # It is there already, or nearly; what was held for it is lost with the rest.
             self._processes[worker], self._heir, self._heir_of = heir, None, -1
             self._held.clear()
+            _log.warning("worker %d is lost (%s); its successor takes over", worker, reason)
             waits_s = 0.0 if heir.ready else max(0.0, process.load_s - (self._loop.time() - heir.since_s))
             self._on_lost(worker, reason, waits_s)
             if heir.ready:
@@ -313,10 +314,12 @@ class Workers:
     def _succeed(self) -> None:
         """The successor takes over, if it is ready and the other one has no batch."""
         worker, heir, process = self._heir_of, self._heir, self._processes.get(self._heir_of)
-        if heir is None or not heir.ready or process is None or process.batches:
+        if heir is None or not heir.ready or heir.silent or process is None or process.batches:
             return
         self._processes[worker], self._heir, self._heir_of = heir, None, -1
         self._on_replaced()
+        # A model that needs so much for its batches has it again at once: one start after another would help nobody.
+        self._look_in(_NO_SUCCESSOR_S)
         self._leaving.add(process)
         process.timer.cancel()
         process.timer = self._loop.call_later(LEAVING_S, process.kill, "did not end in time")

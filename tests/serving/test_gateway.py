@@ -267,6 +267,19 @@ def test_who_is_outrun_is_known_to_be_slow_though_it_never_answers() -> None:
         assert begun(gateway, now_s).replica.url == B
 
 
+def test_who_loses_by_a_moment_is_not_thought_slow() -> None:
+    """The first answers just after the hedge: the other one had no time to."""
+    gateway = a_gateway()
+    for url in (A, B):
+        teach(gateway, url, 0.01)
+    first = begun(gateway)
+    second = again(gateway.hedge(first.passage, 0.5))
+    before_s = second.replica.response_s
+    assert gateway.answered(first, 200, 0.501) is PASS_ON
+    assert second.replica.response_s == before_s
+    assert begun(gateway, 0.502).replica is second.replica
+
+
 @pytest.mark.parametrize("status", [429, 503, None])
 def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(status: int | None) -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})

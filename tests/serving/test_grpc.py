@@ -449,7 +449,7 @@ def test_who_may_not_come_in_is_told_before_the_message_is_read(run: Run) -> Non
 
 
 def test_messages_that_take_too_long_are_cut_off_and_only_some_may_take_long(run: Run) -> None:
-    """Of two slow ones there is room for one, and for that not for ever; who is quick notices nothing."""
+    """Of two slow ones there is room for one, the later, and for that not for ever; who is quick notices nothing."""
 
     async def main() -> None:
         async with Place(body_bytes=1 << 20, gathered_bytes=1 << 20, body_timeout_s=0.5) as place:

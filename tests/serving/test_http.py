@@ -750,6 +750,46 @@ def test_a_header_repeated_again_and_again_is_refused() -> None:
     assert only(door.ask(head.replace(b"a:\r\n", b"a:\r\n" * 2))).status == 431
 
 
+def test_what_lingers_or_does_not_read_makes_room_and_what_is_coming_only_after_what_is_idle() -> None:
+    door = Door(connections=3, unread_bytes=1, pipelined=1)
+    refused, garbage = from_peer(door, "greedy")
+    garbage.data_received(b"\0\0\0\0\r\n\r\n")
+    assert refused.eof  # told so, and read for nothing until it closes
+    unread, blocked = from_peer(door, "greedy")
+    blocked.pause_writing()
+    blocked.data_received(request() * 3)
+    coming, half = from_peer(door, "greedy")
+    half.data_received(request(body=b"x" * 100)[:-50])
+    for cut in (refused, unread):
+        assert not cut.aborted
+        honest, connection = from_peer(door, "honest")
+        connection.data_received(request())
+        assert only(honest).status == 200
+        assert cut.aborted
+        connection.connection_lost(None)
+        from_peer(door, "greedy")  # idle
+    for _ in range(2):  # idle
+        door.server.make_room()
+        assert not coming.aborted
+    door.server.make_room()
+    assert coming.aborted
+    assert not door.server.connections
+    assert not door.server.of_peer
+
+
+def test_refusals_of_pipelined_requests_leave_the_loop_to_others_too() -> None:
+    async def main() -> None:
+        door = Door(pipelined=10, admit=lambda *_: (401, b"{}", b""))
+        wire, connection = door.connect()
+        connection.data_received(request() * 100)
+        assert len(answers(wire.out)) == 10
+        while len(answers(wire.out)) < 100:
+            await asyncio.sleep(0)
+        assert wire.reading
+
+    asyncio.run(main())
+
+
 def test_limits_are_checked() -> None:
     with pytest.raises(BadInput, match=r"limits\.body_bytes"):
         Limits(body_bytes=0)
@@ -1037,6 +1077,24 @@ def test_requests_over_a_socket(run: Run) -> None:
             assert [(await client.answer()).body, (await client.answer()).body] == [b"1", b"2"]
             client.close()
             await until(lambda: not door.server.connections)
+
+    run(main())
+
+
+def test_who_stands_before_a_door_that_closes_is_let_in(run: Run) -> None:
+    """Connected while the loop was busy, and sent already."""
+
+    async def main() -> None:
+        async with live() as door:
+            waiting = [socket.create_connection(("127.0.0.1", door.port), 10) for _ in range(20)]
+            for one in waiting:
+                one.sendall(request("/", b"body"))
+            await door.server.let_in()
+            door.server.stop_listening()
+            for one in waiting:
+                with one:
+                    said = await asyncio.to_thread(one.recv, 65536)
+                    assert [answer.body for answer in answers(said)] == [b"body"]
 
     run(main())
 

@@ -34,6 +34,16 @@ def test_who_logs_does_not_wait_for_a_reader_and_what_is_lost_is_said() -> None:
         assert lost == handler.lost
 
 
+def test_a_call_that_cannot_be_formatted_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with open(os.devnull, "w") as into:
+        handler = Aside(into)
+        logger = logging.Logger("test")
+        logger.addHandler(handler)
+        logger.warning("%d items", "many")
+        handler.flush()
+    assert "Logging error" in capsys.readouterr().err
+
+
 def test_a_line_says_all_that_was_given(capfd: pytest.CaptureFixture[str]) -> None:
     """Level, logger, message, extras, and what went wrong."""
     record = logging.LogRecord("mark.x", logging.ERROR, "f", 1, "%s failed", ("it",), None)

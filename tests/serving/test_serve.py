@@ -313,7 +313,6 @@ def test_a_model_that_closes_what_is_not_its_own_costs_only_its_own_requests(fol
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_worker_that_grows_is_replaced_under_load_without_a_miss(folder: Path) -> None:
     """8 MiB a batch, and 100 MiB are allowed: all requests are answered by the instance, memory stays bounded."""
     write_service(folder, "Growing", slo_ms=5000)
