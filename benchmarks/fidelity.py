@@ -2,114 +2,67 @@
 
     python benchmarks/fidelity.py [--trace FILE] [--start S] [--scale X] [--calm 600] [--faulty 600] [--out FILE]
 
-Both worlds begin with nothing (cold start) and without history. The first `--settle` seconds are not looked at; of the
-`--calm` seconds that follow, the dollars of instances and functions, latency quantiles and the share of overflow are
-compared. It measures queueing and control: prices come from one catalogue, service times are the profile's in both, and
-no invoice is involved. Then, for `--faulty` seconds, a worker is killed (SIGKILL), the cloud takes 40 % of the spot
-instances, and a controller is killed; it is checked that every request was answered exactly once, by the client's log
-and the servers', that nothing was launched twice or left behind, that the controller's bill is the meter's to the cent,
-and that the SLO was kept outside `--recovery` seconds after each fault. OUT.md, OUT.html and OUT.json have the results;
-exits 1 where something is not as asked.
+The trace is cut: `--history` days before, a gap of `--lead` seconds, then the load. Both worlds begin with nothing but
+that history, buy what it says, and have it ready when the first request comes. The first `--settle` seconds of the
+load are not looked at; of the `--calm` seconds that follow, the dollars of instances and functions, latency quantiles
+and the share of overflow are compared: the same seconds and requests in both worlds, all of them. It measures queueing
+and control: prices come from one catalogue, service times are the profile's in both, and no invoice is involved. Then,
+for `--faulty` seconds, a worker is killed (SIGKILL), the cloud takes 40 % of the spot instances, and a controller is
+killed; `fidelity_faults` checks what became of that. OUT.md, OUT.html and OUT.json have the results; exits 1 where
+something is not as asked.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-import urllib.request
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fidelity_faults as faults
 import numpy as np
-import psutil
+from fidelity_testbed import DAY_S, MINUTE_S, REPOSITORY, SERVICES, Cut, Looks, Testbed, cut
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-SERVICES = {name: REPOSITORY / "examples" / "testbed" / f"{name}.toml" for name in ("words", "image")}
-MARK = [sys.executable, "-m", "mark.cli.main"]
-DAY_7_18H_S = 604_800 + 18 * 3600
 TRACE = REPOSITORY / "traces" / "diurnal_day_5s.csv.gz"
-# (what, asked): relative differences of bill and quantiles, the difference of the shares of overflow.
 MARKETS = ("on_demand", "spot", "burstable", "functions")
+# What is asked: relative differences of bill and quantiles, the difference of the shares of overflow.
 ASKED = {"bill": 0.03, "p50": 0.10, "p99": 0.10, "overflow": 0.02}
-
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Requests in order of arrival, in one of the worlds. `usd` is of the calm part."""
+    """Requests in order of arrival, in one of the worlds. Seconds from the beginning of the load."""
 
     arrived_s: np.ndarray
     latency_s: np.ndarray
     by_function: np.ndarray
-    usd: float
 
     def between(self, start_s: float, end_s: float) -> Part:
         inside = (self.arrived_s >= start_s) & (self.arrived_s < end_s)
-        return Part(self.arrived_s[inside], self.latency_s[inside], self.by_function[inside], self.usd)
+        return Part(self.arrived_s[inside], self.latency_s[inside], self.by_function[inside])
 
 
-def mark(*arguments: str, folder: Path) -> str:
-    """The output of a command; its error is ours."""
-    done = subprocess.run([*MARK, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"mark {' '.join(arguments)}: {done.returncode}: {done.stderr.strip()[-500:]}")
-    return done.stdout
+@dataclass(frozen=True)
+class World:
+    """Of one service in the simulator: its requests, dollars up to a time, ready instances by the minute."""
+
+    part: Part
+    t_s: np.ndarray
+    usd: np.ndarray
+    ready: np.ndarray
+    decisions: list[tuple[float, str, str]]
+
+    def usd_between(self, start_s: float, end_s: float) -> float:
+        return float(np.diff(np.interp([start_s, end_s], self.t_s, self.usd))[0])
 
 
-class Testbed:
-    """One run of all services; a context."""
-
-    def __init__(self, folder: Path, args: argparse.Namespace, controllers: int) -> None:
-        self.folder, self.args, self.controllers = folder, args, controllers
-        self.seconds = args.settle + args.calm + args.faulty
-
-    def __enter__(self) -> Testbed:
-        files = [str(file) for file in SERVICES.values()]
-        mark("testbed", "up", *files, "--seed", "1", "--log-requests", "--controllers", str(self.controllers),
-             "--predictor", self.args.predictor, folder=self.folder)  # fmt: skip
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        mark("testbed", "down", "--keep-logs", folder=self.folder)
-
-    def status(self) -> dict[str, Any]:
-        return dict(json.loads(mark("testbed", "status", "--json", "-", folder=self.folder)))
-
-    def load(self) -> dict[str, dict[str, Any]]:
-        """All services at once: what each load printed."""
-        part = ["--start", str(self.args.start), "--duration", str(self.seconds), "--scale", str(self.args.scale)]
-        running = {
-            name: subprocess.Popen(
-                [*MARK, "testbed", "load", str(self.args.trace), "--service", name, *part, "--seed", str(seed),
-                 "--cold-start", "--json", "-", "--log", f"{name}.csv"],
-                cwd=self.folder, stdout=subprocess.PIPE, text=True,
-            )
-            for seed, name in enumerate(SERVICES)
-        }  # fmt: skip
-        told = {}
-        for name, process in running.items():
-            out, _ = process.communicate(timeout=self.seconds + 300)
-            if process.returncode:
-                raise SystemExit(f"the load of {name} failed")
-            told[name] = json.loads(out)
-        return told
-
-
-def simulated(args: argparse.Namespace) -> dict[str, Part]:
-    """The same part in world 1."""
+def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
+    """The same part in world 1, seconds from the beginning of the load."""
     from mark.simulation.inputs import open_inputs
     from mark.simulation.request import RunRequest
     from mark.simulation.run import Simulation
@@ -117,36 +70,48 @@ def simulated(args: argparse.Namespace) -> dict[str, Part]:
     told = {}
     for seed, (name, file) in enumerate(SERVICES.items()):
         request = RunRequest(
-            trace=str(args.trace), service=str(file), predictor=args.predictor, scale=args.scale, start_s=args.start,
-            duration_s=args.settle + args.calm, train_s=0.0, seed=seed, cold_start=True, with_bound=False,
+            trace=str(part.file), service=str(file), predictor=args.predictor, start_s=part.begin_s - args.lead,
+            duration_s=args.lead + args.settle + args.calm, seed=seed, cold_start=True, with_bound=False,
         )  # fmt: skip
         inputs = open_inputs(request)
         chunks = inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed)
         arrived_s = np.concatenate([times for times, _ in chunks])
         simulation = Simulation(inputs, "mark", args.predictor, record=len(arrived_s))
-        timeline = simulation.run().timeline
-        kept = simulation.recording
-        usd = sum(timeline.spent_usd[market] for market in MARKETS)
-        told[name] = Part(
-            arrived_s,
-            kept.finish_s - arrived_s,
-            kept.slot == -1,
-            float(np.interp(args.settle + args.calm, timeline.t_s, usd) - np.interp(args.settle, timeline.t_s, usd)),
+        result = simulation.run()
+        timeline, kept = result.timeline, simulation.recording
+        # Dollars of a row are those at its end.
+        ends_s = np.append(timeline.t_s[1:], inputs.duration_s)
+        told[name] = World(
+            Part(arrived_s - args.lead, kept.finish_s - arrived_s, kept.slot == -1),
+            ends_s - args.lead,
+            np.sum([timeline.spent_usd[market] for market in MARKETS], axis=0),
+            np.sum([*timeline.instances.values(), np.zeros(len(timeline.t_s))], axis=0),
+            [(one.at_s - args.lead, one.text, one.outcome) for one in result.decisions],
         )
     return told
 
 
 def measured(rows: list[dict[str, str]]) -> Part:
-    """What a load's log says; nothing of dollars."""
+    """What a load's log says."""
     due_s, answered_s = (np.array([float(r[name]) for r in rows]) for name in ("due_s", "answered_s"))
-    return Part(due_s, answered_s - due_s, np.array([r["answered_by"] == "function" for r in rows]), 0.0)
+    return Part(due_s, answered_s - due_s, np.array([r["answered_by"] == "function" for r in rows]))
 
 
-def compared(testbed: dict[str, Part], simulation: dict[str, Part], usd: float, args: argparse.Namespace) -> list[Row]:
+def compared(
+    testbed: dict[str, Part], worlds: dict[str, World], looks: Looks, begin_unix_s: dict[str, float],
+    args: argparse.Namespace,
+) -> list[Row]:  # fmt: skip
     """What is asked about, in both worlds, over the calm part."""
-    rows = [row("all", "bill", sum(one.usd for one in simulation.values()), usd)]
+    first = min(begin_unix_s.values())
+    ends = [first + args.settle, first + args.settle + args.calm]
+    (from_unix_s, before), (to_unix_s, after) = (nearest(looks, end) for end in ends)
+    usd = sum(after["bill_usd"][market] - before["bill_usd"][market] for market in MARKETS)
+    simulated_usd = sum(
+        worlds[name].usd_between(from_unix_s - begin_s, to_unix_s - begin_s) for name, begin_s in begin_unix_s.items()
+    )
+    rows = [row("all", "bill", simulated_usd, usd)]
     for name in testbed:
-        parts = [one.between(args.settle, args.settle + args.calm) for one in (simulation[name], testbed[name])]
+        parts = [one.between(args.settle, args.settle + args.calm) for one in (worlds[name].part, testbed[name])]
         for what, q in (("p50", 0.5), ("p99", 0.99)):
             rows.append(row(name, what, *(1e3 * float(np.nanquantile(part.latency_s, q)) for part in parts)))
         shares = [float(part.by_function.mean()) for part in parts]
@@ -154,130 +119,14 @@ def compared(testbed: dict[str, Part], simulation: dict[str, Part], usd: float, 
     return rows
 
 
+def nearest(looks: Looks, at_unix_s: float) -> tuple[float, dict[str, Any]]:
+    return min(looks, key=lambda look: abs(look[0] - at_unix_s))
+
+
 def row(service: str, what: str, simulation: float, testbed: float, *, absolute: bool = False) -> Row:
     off = testbed - simulation if absolute else testbed / simulation - 1.0
     return {"service": service, "what": what, "simulated": simulation, "testbed": testbed, "off": off,
             "asked": ASKED[what], "kept": abs(off) <= ASKED[what]}  # fmt: skip
-
-
-def loaded(testbed: Testbed, args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[float, str]], list[Any]]:
-    """Load, at last with faults: what loads printed, (Unix time, what) of faults, the status around the calm part."""
-    faults: list[tuple[float, str]] = []
-    looks: list[Any] = []
-
-    def fault(what: str, act: Callable[[], object]) -> None:
-        faults.append((time.time(), what))
-        print(what, flush=True)
-        act()
-
-    def kill_controller() -> None:
-        os.kill(next(c["pid"] for c in testbed.status()["controllers"] if c["pid"]), signal.SIGKILL)
-
-    def interrupt() -> None:
-        mark("testbed", "interrupt", "--share", "0.4", "--seed", "1", folder=testbed.folder)
-
-    calm_s = args.settle + args.calm
-    plan: list[tuple[float, Callable[[], object]]] = [
-        (args.settle, lambda: looks.append(testbed.status())),
-        (calm_s, lambda: looks.append(testbed.status())),
-    ]
-    if args.faulty:
-        plan += [
-            (calm_s + 0.15 * args.faulty, lambda: fault("a worker is killed", lambda: kill_worker(testbed))),
-            (calm_s + 0.35 * args.faulty, lambda: fault("40 % of spot is interrupted", interrupt)),
-            (calm_s + 0.7 * args.faulty, lambda: fault("a controller is killed", kill_controller)),
-        ]
-    timers = [threading.Timer(at_s, act) for at_s, act in plan]
-    for timer in timers:
-        timer.start()
-    told = testbed.load()
-    for timer in timers:
-        timer.join()
-    return told, faults, looks
-
-
-def kill_worker(testbed: Testbed) -> None:
-    """The first worker of the first bouncer."""
-    daemon = json.loads((testbed.folder / ".mark-testbed" / "daemon.json").read_text())["pid"]
-    workers = [p for p in psutil.Process(daemon).children(recursive=True) if "mark.serving.worker" in p.cmdline()]
-    workers[0].kill()
-
-
-def check(
-    testbed: Testbed, told: dict[str, dict[str, Any]], faults: list[tuple[float, str]], args: argparse.Namespace
-) -> list[str]:
-    """What should not be, in sentences."""
-    wrong = []
-    for name, data in told.items():
-        rows = list(csv.DictReader((testbed.folder / f"{name}.csv").open()))
-        unanswered = [r["request_id"] for r in rows if int(r["status"]) == 0]
-        if unanswered:
-            wrong.append(f"{name}: {len(unanswered)} of {len(rows)} requests without an answer, {unanswered[:3]}")
-        if data["answered_twice"]:
-            wrong.append(f"{name}: {data['answered_twice']} answered twice")
-        served = answered_in_logs(testbed.folder, name)
-        lost = [r["request_id"] for r in rows if r["status"] == "200" and served[r["request_id"]] < 1]
-        if lost:
-            wrong.append(f"{name}: {len(lost)} answers that no bouncer says it gave, {lost[:3]}")
-        twice = [i for i, count in served.items() if count > 1]
-        if twice:
-            wrong.append(f"{name}: {len(twice)} requests answered well by two bouncers, {twice[:3]}")
-        outside, kept = outside_faults(rows, data, faults, args)
-        print(f"{name}: {kept:.4f} in time outside {args.recovery:g} s after each fault ({outside} requests); "
-              f"{data['slo']['attainment']:.4f} in all; {data['requests']}")  # fmt: skip
-        if kept < data["slo"]["target"]:
-            wrong.append(f"{name}: {kept:.4f} in time outside the recovery, {data['slo']['target']} asked")
-    status = testbed.status()
-    wrong += status["problems"]
-    wrong += bills(status)
-    return wrong
-
-
-def answered_in_logs(folder: Path, service: str) -> Counter[str]:
-    """Good answers by request id, as all bouncers of a service logged them."""
-    counts: Counter[str] = Counter()
-    for file in (folder / ".mark-testbed" / "logs").glob("i-*.log"):
-        for line in file.open(errors="replace"):
-            if '"request_id"' in line and '"status": 200' in line:
-                said = json.loads(line)
-                counts[said["request_id"]] += 1
-    return counts
-
-
-def outside_faults(
-    rows: list[dict[str, str]], data: dict[str, Any], faults: list[tuple[float, str]], args: argparse.Namespace
-) -> tuple[int, float]:
-    """Requests due outside the recovery from the cold start and the faults: how many, and the share in time."""
-    due_s = np.array([float(r["due_s"]) for r in rows])
-    good = np.array([r["status"] == "200" for r in rows])
-    latency_s = np.array([float(r["answered_s"]) for r in rows]) - due_s
-    calm = due_s >= args.settle
-    for at_unix_s, _ in faults:
-        at_s = at_unix_s - data["began_unix_s"]
-        calm &= (due_s < at_s) | (due_s >= at_s + args.recovery)
-    in_time = good & (latency_s <= data["slo"]["rt_max_ms"] / 1e3 + 1e-6)
-    return int(calm.sum()), float(in_time[calm].mean())
-
-
-def bills(status: dict[str, Any]) -> list[str]:
-    """The controllers' bills beside the meter's, by market, in cents."""
-    urls = [c["url"] for c in status["controllers"] if c["url"]]
-    url = next(url for url in urls if got(f"{url}/readyz")["ready"] == "leads")
-    theirs: Counter[str] = Counter()
-    for name in SERVICES:
-        said = got(f"{url}/api/v1/services/{name}/bill")
-        theirs.update({market: said[market] for market in status["bill_usd"]})
-    print(f"bill: the controller says ${theirs['total']:.4f}, the meter ${status['bill_usd']['total']:.4f}")
-    return [
-        f"bill, {market}: the controller says ${theirs[market]:.4f}, the meter ${usd:.4f}"
-        for market, usd in status["bill_usd"].items()
-        if abs(theirs[market] - usd) >= 0.01
-    ]
-
-
-def got(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=10.0) as answer:
-        return dict(json.load(answer))
 
 
 def table(rows: list[Row]) -> str:
@@ -290,47 +139,89 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def minutes(
+    testbed: dict[str, Part], worlds: dict[str, World], looks: Looks, begin_unix_s: dict[str, float],
+    args: argparse.Namespace,
+) -> str:  # fmt: skip
+    """Minute by minute, simulated / testbed: instances that are there, p50, and the share of functions in percent."""
+    lines = ["| minute | " + " | ".join(f"{n}: instances | p50 ms | functions %" for n in testbed) + " |"]
+    lines.append("|--:|" + "--:|--:|--:|" * len(testbed))
+    for minute in range(round((args.settle + args.calm) / MINUTE_S)):
+        cells = []
+        for name, part in testbed.items():
+            world, begin_s = worlds[name], minute * MINUTE_S
+            _, look = nearest(looks, begin_unix_s[name] + begin_s)
+            there = sum(i["service"] == name and i["state"] == "running" for i in look["fleet"])
+            row_of = int(np.argmin(np.abs(world.t_s - begin_s - MINUTE_S)))
+            cells.append(f"{world.ready[row_of]:.0f} / {there}")
+            both = [one.between(begin_s, begin_s + MINUTE_S) for one in (world.part, part)]
+            cells.append(" / ".join(f"{1e3 * np.nanmedian(one.latency_s):.0f}" for one in both))
+            cells.append(" / ".join(f"{100 * one.by_function.mean():.1f}" for one in both))
+        lines.append(f"| {minute + 1} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def run(args: argparse.Namespace, folder: Path) -> int:
+    part = cut(args, folder)
+    worlds = simulated(args, part)
+    with Testbed(folder, args, part) as testbed:
+        begin_unix_s = {name: origin + args.lead for name, origin in testbed.origins().items()}
+        first = min(begin_unix_s.values())
+        touching = testbed.touch(first)
+        watching = testbed.watch(first)
+        done = faults.plan(testbed, first + args.settle + args.calm, args.faulty)
+        told = testbed.load(begin_unix_s)
+        for thread in (touching, watching, *done.timers):
+            thread.join()
+        logs = {name: faults.log_of(folder, name) for name in SERVICES}
+        decisions = {name: testbed.asked(f"/api/v1/services/{name}/decisions?count=500") for name in SERVICES}
+        wrong = faults.check(testbed, told, logs, done.faults, args)
+    parts = {name: measured(log) for name, log in logs.items()}
+    rows = compared(parts, worlds, testbed.looks, begin_unix_s, args)
+    text = table(rows) + "\n\n" + minutes(parts, worlds, testbed.looks, begin_unix_s, args)
+    print(text, *(wrong or ["everything else as it should be"]), sep="\n")
+    args.out.with_suffix(".md").write_text("\n".join([text, "", *wrong]) + "\n")
+    data = {
+        "rows": rows, "wrong": wrong, "loads": told, "faults": done.faults, "begin_unix_s": begin_unix_s,
+        "looks": testbed.looks, "busy": testbed.busy, "decisions": decisions,
+        "simulated": {name: world.decisions for name, world in worlds.items()},
+    }  # fmt: skip
+    args.out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+    plot(parts, worlds, args)
+    return 0 if all(r["kept"] for r in rows) and not wrong else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=lambda text: Path(text).resolve(), default=TRACE)
-    parser.add_argument("--start", type=float, default=0.0)
-    parser.add_argument("--scale", type=float, default=0.2)
-    parser.add_argument("--settle", type=float, default=180.0)
+    parser.add_argument("--start", type=float, default=0.75 * DAY_S, help="where in the trace the load begins")
+    parser.add_argument("--scale", type=float, default=0.16)
+    parser.add_argument("--history", type=float, default=2.0, metavar="DAYS")
+    parser.add_argument("--lead", type=float, default=300.0, help="seconds to make the first fleet ready")
+    parser.add_argument("--settle", type=float, default=480.0)
     parser.add_argument("--calm", type=float, default=600.0)
     parser.add_argument("--faulty", type=float, default=600.0, help="0: no faults")
     parser.add_argument("--predictor", default="auto")
     parser.add_argument("--recovery", type=float, default=60.0, help="seconds after a fault that do not count")
     parser.add_argument("--out", type=Path, default=Path("out/fidelity"))
+    parser.add_argument("--keep", type=Path, help="a folder for all logs")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
+    if args.keep is not None:
+        args.keep.mkdir(parents=True)
+        return run(args, args.keep)
     with tempfile.TemporaryDirectory(prefix="mark-fidelity-") as name:
-        folder = Path(name)
-        with Testbed(folder, args, controllers=2 if args.faulty else 1) as testbed:
-            told, faults, (first, last) = loaded(testbed, args)
-            logs = {name: list(csv.DictReader((folder / f"{name}.csv").open())) for name in SERVICES}
-            simulation = simulated(args)
-            usd = sum(last["bill_usd"][market] - first["bill_usd"][market] for market in MARKETS)
-            rows = compared({name: measured(log) for name, log in logs.items()}, simulation, usd, args)
-            text = table(rows)
-            print(text, flush=True)
-            wrong = check(testbed, told, faults, args)
-    print(*(wrong or ["everything else as it should be"]), sep="\n")
-    args.out.with_suffix(".md").write_text("\n".join([text, "", *wrong]) + "\n")
-    looks = [{k: v for k, v in look.items() if k != "fleet"} for look in (first, last)]
-    args.out.with_suffix(".json").write_text(
-        json.dumps({"rows": rows, "wrong": wrong, "loads": told, "faults": faults, "looks": looks}, indent=2) + "\n"
-    )
-    plot({name: measured(log) for name, log in logs.items()}, simulation, args)
-    return 0 if all(r["kept"] for r in rows) and not wrong else 1
+        return run(args, Path(name))
 
 
-def plot(testbed: dict[str, Part], simulation: dict[str, Part], args: argparse.Namespace) -> None:
+def plot(testbed: dict[str, Part], worlds: dict[str, World], args: argparse.Namespace) -> None:
     """Latency by quantile in both worlds."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
     quantiles = np.arange(1, 100) / 100
     figure = make_subplots(rows=1, cols=len(testbed), subplot_titles=list(testbed), shared_yaxes=True)
+    simulation = {name: world.part for name, world in worlds.items()}
     for column, name in enumerate(testbed, start=1):
         for world, parts, colour in (("simulated", simulation, "#1f77b4"), ("testbed", testbed, "#d62728")):
             part = parts[name].between(args.settle, args.settle + args.calm)

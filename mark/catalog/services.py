@@ -118,7 +118,7 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> Service:
         max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
         function=None if function == "none" else function,
         batching=service.one_of("batching", ("work-conserving", "paper")),
-        routing=service.one_of("routing", ("least-completion", "power-of-two-choices")),
+        routing=service.one_of("routing", ("least-completion", "power-of-two-choices", "fewest-in-flight")),
         request_kb=service.number("request_kb", 0.0),
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,

@@ -60,7 +60,7 @@ class Service:
     max_usd_per_hour: float
     function: str | None
     batching: str = "work-conserving"  # or "paper"
-    routing: str = "least-completion"  # or "power-of-two-choices"
+    routing: str = "least-completion"  # or "power-of-two-choices", "fewest-in-flight"
     request_kb: float = 0.0
     response_kb: float = 0.0
     profile_file: str | None = None

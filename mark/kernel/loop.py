@@ -14,6 +14,7 @@ from mark.kernel.compiled import compiled
 from mark.kernel.random import next_bits, service_factor
 from mark.kernel.state import (
     ACTIVE,
+    FEWEST_IN_FLIGHT,
     FUNCTIONS,
     HISTOGRAM_FIRST,
     HISTOGRAM_SHIFT,
@@ -30,6 +31,7 @@ from mark.kernel.state import (
     RING_GOOD,
     RING_POS,
     THROTTLED,
+    TWO_CHOICES,
     WARM_S,
     Floats,
     Ints,
@@ -47,6 +49,7 @@ _reserve_s = compiled(batching.reserve_s)
 _better = compiled(routing.better)
 _FUNCTION = admission.FUNCTION
 _INSTANCE = admission.INSTANCE
+TOLERANCE_S = admission.TOLERANCE_S
 
 
 @compiled
@@ -88,6 +91,16 @@ def _record(st: Stage, request: int, slot: int, start_s: float, finish_s: float)
 
 
 @compiled
+def _in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
+    """A request that went to the replica is in flight until then. Beyond F nobody counts."""
+    count = st.flight_count[slot]
+    if count < st.flight_s.shape[1]:
+        st.flight_s[slot, count] = answer_s
+        st.flight_count[slot] = count + 1
+        st.flight_next_s[slot] = min(st.flight_next_s[slot], answer_s)
+
+
+@compiled
 def _earliest(st: Stage, slot: int, workers: int) -> int:
     best = 0
     for worker in range(1, workers):
@@ -117,6 +130,7 @@ def start_open(st: Stage, slot: int, ready_s: float, rt_max_s: float) -> None:
     answer = finish + st.overhead_s[kind]
     for i in range(size):
         _answered(st, st.member_s[slot, i], answer - st.member_s[slot, i], rt_max_s)
+        _in_flight_until(st, slot, answer)
     if st.recorded_slot.shape[0] > 0:
         for i in range(size):
             _record(st, st.member_id[slot, i], slot, start, answer)
@@ -165,6 +179,7 @@ def _place(st: Stage, slot: int, now_s: float, request: int, rt_max_s: float) ->
             st.busy_s[slot] += service
             answer = start + service + st.overhead_s[kind]
             _answered(st, now_s, answer - now_s, rt_max_s)
+            _in_flight_until(st, slot, answer)
             _record(st, request, slot, start, answer)
             _show_free(st, slot, kind)
             return
@@ -227,6 +242,41 @@ def _two_choices(st: Stage, now_s: float, rt_max_s: float) -> int:
 
 
 @compiled
+def _in_flight(st: Stage, slot: int, now_s: float, rt_max_s: float) -> int:
+    """Requests that went to the replica and are not answered; those that it passed on to a function count, too."""
+    if st.open_size[slot] > 0 and st.open_start_s[slot] <= now_s:
+        start_open(st, slot, st.open_start_s[slot], rt_max_s)
+    if st.flight_next_s[slot] <= now_s + TOLERANCE_S:
+        kept = 0
+        first_s = INF
+        for i in range(st.flight_count[slot]):
+            answer_s = st.flight_s[slot, i]
+            if answer_s > now_s + TOLERANCE_S:
+                st.flight_s[slot, kept] = answer_s
+                first_s = min(first_s, answer_s)
+                kept += 1
+        st.flight_count[slot] = kept
+        st.flight_next_s[slot] = first_s
+    return int(st.open_size[slot] + st.flight_count[slot])
+
+
+@compiled
+def _fewest_in_flight(st: Stage, now_s: float, rt_max_s: float) -> int:
+    """As somebody chooses who counts, and sees no queue: the fewest in flight for what the replica can do."""
+    best = -1
+    best_s = INF
+    for a in range(st.counter[READY]):
+        slot = st.ready[a]
+        kind = st.kind[slot]
+        full = st.n_batch[kind]
+        each_s = st.service_s[kind, full] / (full * st.workers[kind])
+        work_s = each_s * (_in_flight(st, slot, now_s, rt_max_s) + 1)
+        if _better(work_s, False, slot, best_s, False, best):
+            best, best_s = slot, work_s
+    return best
+
+
+@compiled
 def _least_completion(st: Stage, now_s: float, rt_max_s: float) -> int:
     best = -1
     best_finish = INF
@@ -279,7 +329,7 @@ def advance(
     until_s: float,
     rt_max_s: float,
     fine_s: float,
-    two_choices: bool,
+    routing: int,
     bouncers: bool,
 ) -> int:
     """Simulate the arrivals [first, ...) that come before `until_s`; returns the position of the next one."""
@@ -295,7 +345,12 @@ def advance(
         st.counter[REQUEST] = request + 1
         st.minute_total[int(now * (1.0 / 60.0))] += 1
         st.fine_count[int(now * per_fine)] += 1
-        slot = _two_choices(st, now, rt_max_s) if two_choices else _least_completion(st, now, rt_max_s)
+        if routing == TWO_CHOICES:
+            slot = _two_choices(st, now, rt_max_s)
+        elif routing == FEWEST_IN_FLIGHT:
+            slot = _fewest_in_flight(st, now, rt_max_s)
+        else:
+            slot = _least_completion(st, now, rt_max_s)
         if slot >= 0:
             kind = st.kind[slot]
             latency = _expected(st, slot, now) + st.overhead_s[kind] - now
@@ -323,6 +378,8 @@ def advance(
             st.minute_function[int(now * (1.0 / 60.0))] += 1
             _answered(st, now, function, rt_max_s)
             _record(st, request, -1, now, now + function)
+            if slot >= 0:
+                _in_flight_until(st, slot, now + function)
         else:
             pool.number[THROTTLED] += 1
             st.counter[REJECTED] += 1

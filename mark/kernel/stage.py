@@ -19,6 +19,7 @@ from mark.kernel.state import (
     COLD_CALLS,
     COLD_S,
     CONCURRENCY,
+    FEWEST_IN_FLIGHT,
     FUNCTIONS,
     HISTOGRAM_FIRST,
     HISTOGRAM_SHIFT,
@@ -30,6 +31,7 @@ from mark.kernel.state import (
     LATE,
     LATENCY_MAX,
     LATENCY_SUM,
+    LEAST_COMPLETION,
     PINGS,
     RANDOM,
     READY,
@@ -40,6 +42,7 @@ from mark.kernel.state import (
     TOKENS,
     TOKENS_MAX,
     TOKENS_PER_S,
+    TWO_CHOICES,
     WARM_CALLS,
     WARM_S,
     Floats,
@@ -54,6 +57,13 @@ T = TypeVar("T", np.float64, np.int64)
 
 # A spot instance is gone 120 s after its notice, so its bouncer promises no more than that.
 SPOT_NOTICE_S = 120.0
+ROUTING = {
+    "least-completion": LEAST_COMPLETION,
+    "power-of-two-choices": TWO_CHOICES,
+    "fewest-in-flight": FEWEST_IN_FLIGHT,
+}
+# Of one replica, where that is counted: a gateway sends no more there either.
+MOST_IN_FLIGHT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,7 @@ class StageSimulation:
         end_s: float,
         function: FunctionUse | None,
         bouncers: bool,
-        two_choices: bool = False,
+        routing: str = "least-completion",
         fine_s: float = 1.0,
         recent: int = 1000,
         seed: int = 0,
@@ -90,7 +100,7 @@ class StageSimulation:
     ) -> None:
         self._candidates = tuple(candidates)
         self._rt_max_s, self._end_s = rt_max_s, end_s
-        self._bouncers, self._two_choices, self._fine_s = bouncers, two_choices, fine_s
+        self._bouncers, self._routing, self._fine_s = bouncers, ROUTING[routing], fine_s
         self._function = function
         promised = [rt_max_s] * len(self._candidates) if horizons_s is None else list(horizons_s)
         self._horizons_s = [min(h, rt_max_s) if bouncers else INF for h in promised]
@@ -117,6 +127,9 @@ class StageSimulation:
             member_s=np.zeros((0, width - 1)),
             member_id=np.zeros((0, width - 1), dtype=np.int64),
             ready=np.zeros(0, dtype=np.int64),
+            flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing == FEWEST_IN_FLIGHT else 0)),
+            flight_count=np.zeros(0, dtype=np.int64),
+            flight_next_s=np.zeros(0),
             open_tree=np.full(WIDTH, INF),
             free_tree=np.full(WIDTH, INF),
             due_tree=np.full(WIDTH, INF),
@@ -202,7 +215,7 @@ class StageSimulation:
                 until_s,
                 self._rt_max_s,
                 self._fine_s,
-                self._two_choices,
+                self._routing,
                 self._bouncers,
             )
         )
@@ -343,6 +356,9 @@ class StageSimulation:
             member_s=_padded(st.member_s, more),
             member_id=_padded(st.member_id, more),
             ready=_padded(st.ready, more),
+            flight_s=_padded(st.flight_s, more),
+            flight_count=_padded(st.flight_count, more),
+            flight_next_s=np.concatenate([st.flight_next_s, np.full(more, INF)]),
         )
 
     def _settle(self, number: int) -> None:

@@ -24,6 +24,8 @@ HISTOGRAM_SHIFT = 42
 HISTOGRAM_FIRST = int(np.float64(2.0**-30).view(np.int64)) >> HISTOGRAM_SHIFT
 HISTOGRAM_SIZE = (int(np.float64(2.0**34).view(np.int64)) >> HISTOGRAM_SHIFT) - HISTOGRAM_FIRST + 1
 
+# Who routes how: values of `routing`
+LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT = range(3)
 # Positions in Stage.counter
 ACTIVE, READY, RANDOM, INSTANCES, FUNCTIONS, REJECTED, LATE, REQUEST, RING_POS, RING_COUNT, RING_GOOD = range(11)
 # Positions in Stage.total
@@ -58,6 +60,9 @@ class Stage(NamedTuple):
     member_s: Floats  # [S, N]
     member_id: Ints  # [S, N]
     ready: Ints  # [S] ready slots, the first counter[READY] entries
+    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing asks who is in flight
+    flight_count: Ints  # [S] how many those are,
+    flight_next_s: Floats  # [S] and when the first of them comes
     open_tree: Floats  # [L]
     free_tree: Floats  # [L]
     due_tree: Floats  # [L]

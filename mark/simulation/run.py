@@ -116,7 +116,7 @@ class Simulation:
             end_s=self._end_s,
             function=deployment.function if self._policy.bouncers else None,
             bouncers=self._policy.bouncers,
-            two_choices=deployment.service.routing == "power-of-two-choices",
+            routing=deployment.service.routing,
             fine_s=self._fine_s,
             seed=request.seed,
             horizons_s=[

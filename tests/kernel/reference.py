@@ -83,7 +83,7 @@ class Case:
     rt_max_s: float
     function: FunctionUse | None = None
     bouncers: bool = True
-    two_choices: bool = False
+    routing: str = "least-completion"
     seed: int = 0
 
 
@@ -112,9 +112,17 @@ class Replica:
         self.running: list[float] = []  # when each busy worker will be free
         self.closed: deque[Batch] = deque()
         self.open: Batch | None = None
+        self.asked: list[int] = []  # requests that came here
 
     def service_s(self, size: int) -> float:
         return float(self.kind.service_s[size]) / self.speed
+
+    def work_s(self) -> float:
+        """What it would have in flight, in the time that a full batch takes for each."""
+        seen, most = self.world.outcome, self.kind.policy.n_batch
+        still_s = self.world.env.now + admission.TOLERANCE_S
+        flying = sum(seen.finish_s[n] > still_s and seen.slot[n] != REFUSED for n in self.asked)
+        return float(flying + 1) * (self.service_s(most) / (most * self.kind.workers))
 
     @property
     def window_s(self) -> float:
@@ -305,6 +313,8 @@ class World:
         horizon = case.rt_max_s if case.bouncers else admission.NEVER_S
         promised_s = admission.promised_s(horizon, case.function.warm_s if case.function else admission.NEVER_S)
         best = self.choose()
+        if best is not None:
+            best.asked.append(request)
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
         if best is not None and admission.in_time(latency, horizon):
             self.outcome.promised.append(request)
@@ -324,7 +334,9 @@ class World:
 
     def choose(self) -> Replica | None:
         numbers = sorted(self.replicas)
-        if self.case.two_choices and numbers:
+        if self.case.routing == "fewest-in-flight":
+            return min((self.replicas[n] for n in numbers), key=Replica.work_s, default=None)
+        if self.case.routing == "power-of-two-choices" and numbers:
             numbers = [numbers[self.bits() % len(numbers)], numbers[self.bits() % len(numbers)]]
         best: Replica | None = None
         for replica in (self.replicas[n] for n in numbers):

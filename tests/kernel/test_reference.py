@@ -27,7 +27,7 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         end_s=END_S,
         function=case.function,
         bouncers=case.bouncers,
-        two_choices=case.two_choices,
+        routing=case.routing,
         seed=case.seed,
         record=len(case.arrivals_s),
     )
@@ -61,7 +61,7 @@ def check(case: Case) -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, windows: bool, two_choices: bool = False) -> Case:
+def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion") -> Case:
     # `unit` ticks make one step of the coarse grid: 1 makes nearly everything tie, 1009 nearly nothing
     unit = draw(st.sampled_from([1, 4, 1009]))
     tick = draw(st.sampled_from([2.0**-3, 2.0**-6])) / (1 if unit < 1009 else 1024)
@@ -106,7 +106,7 @@ def cases(draw: st.DrawFn, *, windows: bool, two_choices: bool = False) -> Case:
         ticks(2, 40),
         overflow,
         draw(st.booleans()),
-        two_choices,
+        routing,
         draw(st.integers(0, 2**40)),
     )
 
@@ -151,7 +151,14 @@ def test_batch_windows_agree_with_the_reference(case: Case) -> None:
 
 
 @settings(RELAXED, max_examples=60)
-@given(cases(windows=True, two_choices=True))
+@given(cases(windows=True, routing="power-of-two-choices"))
 def test_two_choices_agree_with_the_reference(case: Case) -> None:
     """Routing by two random choices draws the same replicas and settles the same ones."""
+    check(case)
+
+
+@settings(RELAXED, max_examples=120)
+@given(cases(windows=True, routing="fewest-in-flight"))
+def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
+    """The same requests are counted, those that went on to functions among them."""
     check(case)

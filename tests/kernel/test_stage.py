@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, World, candidate, function
 from tests.kernel.test_reference import RELAXED, by_kernel, cases
 
@@ -35,7 +35,7 @@ def stage_of(
     sigma: float = 0.0,
     overflow: bool = True,
     bouncers: bool = True,
-    two_choices: bool = False,
+    routing: str = "least-completion",
     seed: int = 0,
     recent: int = 1000,
 ) -> StageSimulation:
@@ -46,7 +46,7 @@ def stage_of(
         end_s=MINUTES_S,
         function=function(0.38, 2.86, concurrency=50, ramp_per_10s=20.0) if overflow else None,
         bouncers=bouncers,
-        two_choices=two_choices,
+        routing=routing,
         seed=seed,
         recent=recent,
         record=len(arrivals),
@@ -71,7 +71,7 @@ def seen(stage: StageSimulation) -> tuple[object, ...]:
 
 
 @settings(RELAXED, max_examples=80)
-@given(st.one_of(cases(windows=True), cases(windows=True, two_choices=True)))
+@given(st.one_of(*(cases(windows=True, routing=routing) for routing in ROUTING)))
 def test_requests_are_conserved(case: Case) -> None:
     """Arrived = instances + functions + refused, in total, by minute and in the histogram; each is answered once."""
     stage, _ = by_kernel(case)
@@ -141,13 +141,13 @@ def test_without_answers_numbers_are_undefined() -> None:
     assert stage.rejected == 1
 
 
-@pytest.mark.parametrize("two_choices", [False, True])
-def test_one_seed_same_bytes(two_choices: bool) -> None:
+@pytest.mark.parametrize("routing", ROUTING)
+def test_one_seed_same_bytes(routing: str) -> None:
     """Everything a stage tells is a function of arrivals, fleet and seed; another seed differs."""
     arrivals = poisson(150.0)
 
     def run(seed: int) -> tuple[object, ...]:
-        stage = stage_of([0, 0, 1, 1], arrivals, sigma=0.3, two_choices=two_choices, seed=seed)
+        stage = stage_of([0, 0, 1, 1], arrivals, sigma=0.3, routing=routing, seed=seed)
         stage.advance(arrivals, 0, np.inf)
         stage.finish()
         return seen(stage)
@@ -270,14 +270,15 @@ def test_a_shorter_horizon_is_a_shorter_promise() -> None:
     assert 0.25 < latencies[np.isfinite(latencies)].max() <= 0.3 + 1e-6
 
 
-def test_two_choices_lie_between_chance_and_the_best() -> None:
-    """Mean wait at load 0.9 on 20 replicas: more than by asking all, far less than M/D/1's of a random choice."""
+def test_who_knows_less_of_the_queues_waits_longer() -> None:
+    """Mean wait at load 0.9 on 20 replicas: least by completion, then by counting, then by asking two; and far less
+    than M/D/1's of a random choice."""
     service_s, replicas, load = 0.1, 20, 0.9
     arrivals = poisson(load * replicas / service_s, 2000.0)
 
-    def mean_wait(two_choices: bool) -> tuple[float, Floats]:
+    def mean_wait(routing: str) -> tuple[float, Floats]:
         stage = StageSimulation(
-            [candidate([service_s])], rt_max_s=9.0, end_s=2000.0, function=None, bouncers=False, two_choices=two_choices
+            [candidate([service_s])], rt_max_s=9.0, end_s=2000.0, function=None, bouncers=False, routing=routing
         )
         for number in range(replicas):
             stage.add(number, 0, 0.0)
@@ -285,8 +286,9 @@ def test_two_choices_lie_between_chance_and_the_best() -> None:
         stage.finish()
         return (stage.latency_mean_s() or 0.0) - service_s, np.array([stage.busy_s(n) for n in range(replicas)])
 
-    best, _ = mean_wait(False)
-    two, busy = mean_wait(True)
+    best, _ = mean_wait("least-completion")
+    counted, _ = mean_wait("fewest-in-flight")
+    two, busy = mean_wait("power-of-two-choices")
     chance = load * service_s / (2.0 * (1.0 - load))
-    assert best < two < 0.3 * chance
+    assert best < counted < two < 0.3 * chance
     np.testing.assert_allclose(busy, busy.mean(), rtol=0.02)

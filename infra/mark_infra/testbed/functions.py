@@ -37,6 +37,7 @@ _MOST_BYTES = 6 * 1024 * 1024
 # Every bouncer may keep a thousand connections.
 _LIMITS = Limits(connections=20_000, header_bytes=64 * 1024)
 _INIT_LIMIT_S = 10.0  # AWS's, of the init; what lasts longer eats into the time-out
+_REFILL_S = 30.0  # a burst must not be made worse by what is started for the next one
 _ACCOUNT = "123456789012"
 
 log = logging.getLogger("mark.testbed")
@@ -44,7 +45,11 @@ log = logging.getLogger("mark.testbed")
 
 @dataclass(frozen=True, slots=True)
 class FunctionConfig:
-    """One function. `variables` are its handler's environment; `concurrency` the most at once, None: the account's."""
+    """One function. `variables` are its handler's environment; `concurrency` the most at once, None: the account's.
+
+    So many environments are kept `spare`, started before anybody asks: here all functions share a few processors, and
+    a dozen that load a model at once would starve what serves. A cold start of a spare one takes `cold_s`.
+    """
 
     name: str
     memory_mb: int
@@ -53,6 +58,8 @@ class FunctionConfig:
     folder: str = "."
     timeout_s: float = 30.0
     concurrency: int | None = None
+    spare: int = 0
+    cold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class Config:
     seed: int = 0
 
 
-def overflow_function(service: Service, name: str, concurrency: int = 32) -> FunctionConfig:
+def overflow_function(service: Service, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
     """The function behind a service's bouncers. Raises ValueError where the service file names none.
 
     The account would allow a thousand environments at once; as processes of one computer they must be fewer.
@@ -89,7 +96,9 @@ def overflow_function(service: Service, name: str, concurrency: int = 32) -> Fun
     if ":" not in model:
         kind = "Replay"
         del options["search"]
+    cold_ms = None
     if service.function in profiled:
+        cold_ms = profiled[service.function].rows[0].cold_ms
         model = f"mark.profiling.replay:{kind}?{urlencode(options)}"
     return FunctionConfig(
         name=name,
@@ -98,6 +107,8 @@ def overflow_function(service: Service, name: str, concurrency: int = 32) -> Fun
         variables={"MARK_MODEL": model, "MARK_MODEL_PATH": search, "MARK_NAME": service.name, "OMP_NUM_THREADS": "1"},
         folder=search,
         concurrency=concurrency,
+        spare=0 if cold_ms is None else spare,
+        cold_s=(cold_ms or 0.0) / 1e3,
     )
 
 
@@ -123,6 +134,8 @@ class LocalFunction:
         self._starting: dict[Environment, _Invocation] = {}
         self._lives: dict[Environment, asyncio.Task[None]] = {}
         self._expiry: asyncio.TimerHandle | None = None  # of the environment that is idle longest
+        self._spare: list[Environment] = []
+        self._coming: Environment | None = None  # the next spare one
         self._variables = of_aws(os.environ, of.region) | {
             "AWS_LAMBDA_FUNCTION_NAME": config.name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
@@ -132,6 +145,8 @@ class LocalFunction:
             "LAMBDA_TASK_ROOT": config.folder,
             **config.variables,
         }
+        self._made = 0
+        self._keep_spare()
 
     def invoke(self, exchange: Exchange) -> None:
         """Answer it, now or when its environment has."""
@@ -151,7 +166,12 @@ class LocalFunction:
         """Counts, dollars, and the processes there are."""
         counts = {key: value for key, value in asdict(self.account).items() if key != "offer"}
         pids = sorted(pid for environment in self._lives if (pid := environment.pid) is not None)
-        return counts | {"environments": len(self._lives), "busy": len(self._pool.at_work), "pids": pids}
+        return counts | {
+            "environments": len(self._lives),
+            "busy": len(self._pool.at_work),
+            "spare": len(self._spare),
+            "pids": pids,
+        }
 
     def described(self) -> dict[str, object]:
         """As GetFunctionConfiguration has it."""
@@ -182,21 +202,42 @@ class LocalFunction:
     def _start(self, invocation: _Invocation) -> None:
         self.account.cold_starts += 1
         invocation.cold = True
+        if self._spare:
+            environment = self._spare.pop()
+            self._loop.call_later(self._config.cold_s, self._use_spare, environment)
+        else:
+            environment = self._make(self._sandbox.at(self._random.gauss(0.0, 1.0)))
+        self._pool.begin(environment)
+        self._starting[environment] = invocation
+        self._loop.call_later(_REFILL_S, self._keep_spare)
+
+    def _make(self, sandbox_s: float) -> Environment:
         config = self._config
+        self._made += 1
         environment = Environment(
             config.handler,
             Path(config.folder),
             self._variables,
-            Path(self._of.logs) / f"{config.name}-{self.account.cold_starts}.log",
+            Path(self._of.logs) / f"{config.name}-{self._made}.log",
             on_idle=self._idle,
             on_gone=self._gone,
         )
-        self._pool.begin(environment)
-        self._starting[environment] = invocation
-        self._lives[environment] = self._loop.create_task(self._live(environment))
+        self._lives[environment] = self._loop.create_task(self._live(environment, sandbox_s))
+        return environment
 
-    async def _live(self, environment: Environment) -> None:
-        await asyncio.sleep(self._sandbox.at(self._random.gauss(0.0, 1.0)))
+    def _keep_spare(self) -> None:
+        """One after the other."""
+        if self._coming is None and len(self._spare) < self._config.spare:
+            self._coming = self._make(0.0)
+
+    def _use_spare(self, environment: Environment) -> None:
+        invocation = self._starting.pop(environment, None)
+        if invocation is not None:  # it has not died meanwhile
+            environment.init_s = self._config.cold_s
+            self._hand(invocation, environment)
+
+    async def _live(self, environment: Environment, sandbox_s: float) -> None:
+        await asyncio.sleep(sandbox_s)
         late = self._loop.call_later(_INIT_LIMIT_S + self._config.timeout_s, self._init_late, environment)
         try:
             await environment.run()
@@ -207,10 +248,15 @@ class LocalFunction:
             del self._lives[environment]
 
     def _init_late(self, environment: Environment) -> None:
-        if environment in self._starting:
+        if environment in self._starting and environment.init_s is None:
             environment.kill()
 
     def _idle(self, environment: Environment) -> None:
+        if environment is self._coming:
+            self._coming = None
+            self._spare.append(environment)
+            self._keep_spare()
+            return
         starting = self._starting.pop(environment, None)
         if starting is not None:
             self._hand(starting, environment)
@@ -229,6 +275,10 @@ class LocalFunction:
             self._expiry = self._loop.call_later(oldest_s + self._pool.offer.keep_alive_s - now_s, self._end_expired)
 
     def _gone(self, environment: Environment) -> None:
+        if environment is self._coming:
+            self._coming = None  # the next cold start tries again
+        elif environment in self._spare:
+            self._spare.remove(environment)
         starting = self._starting.pop(environment, None)
         if starting is not None:
             self._answer(starting, environment.init_s or 0.0, Outcome(environment.fault, 0.0, failed=True))

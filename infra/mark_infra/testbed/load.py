@@ -36,15 +36,18 @@ class Sent:
     answered_s: float = math.nan
     status: int = 0
     answered_by: str = ""
-    answers: int = 0  # that came; more than one must never be
 
 
 @dataclass(slots=True)
 class Replay:
-    """All that was sent, in order of when it was due. `began_unix_s` is second 0."""
+    """All that was sent, in order of when it was due. `began_unix_s` is second 0.
+
+    `unasked` counts answers beyond the one of each request: there must be none.
+    """
 
     began_unix_s: float
     sent: list[Sent] = field(default_factory=list)
+    unasked: int = 0
 
     def column(self, name: str) -> FloatArray:
         """One field of all requests."""
@@ -54,10 +57,9 @@ class Replay:
         """A line for each request, named as the servers' logs name it."""
         with path.open("w", newline="") as file:
             rows = csv.writer(file)
-            rows.writerow(["request_id", "due_s", "sent_s", "answered_s", "status", "answered_by", "answers"])
+            rows.writerow(["request_id", "due_s", "sent_s", "answered_s", "status", "answered_by"])
             rows.writerows(
-                (f"{prefix}{s.number}", s.due_s, s.sent_s, s.answered_s, s.status, s.answered_by, s.answers)
-                for s in self.sent
+                (f"{prefix}{s.number}", s.due_s, s.sent_s, s.answered_s, s.status, s.answered_by) for s in self.sent
             )
 
 
@@ -70,7 +72,6 @@ class _Client:
         self.all_back = asyncio.Event()
 
     def answered(self, tag: Sent, answer: Answer) -> None:
-        tag.answers += 1
         tag.answered_s, tag.status = time.monotonic() - self._start_s, answer.status
         _, found, rest = answer.headers.partition(_BY)
         tag.answered_by = rest.partition(b"\r\n")[0].decode() if found else "nobody"
@@ -94,15 +95,18 @@ async def replay(
     *,
     prefix: str = "load-",
     patience_s: float = 60.0,
+    begin_unix_s: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Replay:
     """Send `call` to the model at `url` at each of the ascending times `due_s`, with ids prefix0, prefix1, ...
 
-    Waits for what is under way at the end, `patience_s` at most.
+    Second 0 is now, or `begin_unix_s`: several loads can begin together. Waits for what is under way at the end,
+    `patience_s` at most.
     """
     loop, address = asyncio.get_running_loop(), Address.of(url)
-    start_s = time.monotonic()
-    made = Replay(time.time())
+    now_s, now_unix_s = time.monotonic(), time.time()
+    made = Replay(now_unix_s if begin_unix_s is None else begin_unix_s)
+    start_s = now_s + made.began_unix_s - now_unix_s
     client = _Client(start_s)
     upstream: Upstream[Sent] = Upstream(address, client, Reach(connect_timeout_s=5.0), loop)
     head, body = _request(address, model, call, prefix)
@@ -127,9 +131,10 @@ async def replay(
                 await client.all_back.wait()
         except TimeoutError:
             for one in made.sent:
-                if not one.answers:
+                if not one.status:
                     upstream.cancel(lines[one.number], one)
     upstream.close()
+    made.unasked = upstream.unasked
     return made
 
 

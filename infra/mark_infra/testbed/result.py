@@ -79,7 +79,7 @@ def result(
             "peak_rss_mb": 0.0,
         },
         "began_unix_s": replay.began_unix_s,
-        "answered_twice": int((replay.column("answers") > 1).sum()),
+        "answered_twice": replay.unasked,
         "unanswered": int((status == 0).sum()),
         "client_lag_ms": _quantiles_ms(replay.column("sent_s") - due_s),
     }

@@ -144,6 +144,32 @@ def test_one_at_a_time_in_an_environment_so_several_need_several(there: LocalLam
         pids = {call.result()[0]["pid"] for call in calls}
     assert len(pids) == 3
     assert pids <= set(there.status("plain")["pids"])
+    # A cold start must not take the processor from what serves.
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {min(19, own + 10)}
+
+
+def test_a_spare_environment_is_there_before_anybody_asks_and_starts_as_cold_as_it_should(
+    folder: Path, tmp_path: Path
+) -> None:
+    kept = FunctionConfig("kept", 1024, handler="handlers.handler", folder=str(folder), spare=1, cold_s=0.4)
+    broken = FunctionConfig("broken", 1024, handler="broken.handler", folder=str(folder), spare=1)
+    with local_lambda(tmp_path, [kept, broken]) as there:
+        wait_for(lambda: there.status("kept")["spare"] == 1, "it is there")
+        spare = there.status("kept")["pids"]
+        assert (there.status("kept")["cold_starts"], there.status("kept")["invocations"]) == (0, 0)
+        first, cold = invoke(there, "kept")
+        assert [first["pid"]] == spare
+        assert report(cold)["Init Duration"] == pytest.approx(400.0)
+        assert report(cold)["Billed Duration"] >= 400.0 + report(cold)["Duration"]
+        again, warm = invoke(there, "kept")
+        assert again["pid"] == first["pid"]
+        assert "Init Duration" not in report(warm)
+        assert there.status("kept")["cold_starts"] == 1
+        assert there.status("kept")["pids"] == spare  # the next one comes when the burst is over
+        # One that cannot be started is tried again when somebody asks, and not before.
+        wait_for(lambda: there.status("broken")["environments"] == 0, "it has ended")
+        assert "no weights here" in str(invoke(there, "broken")[0])
 
 
 def test_a_handler_s_error_is_told_and_its_environment_goes_on(there: LocalLambda) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import math
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from mark_infra.testbed.load import replay
 
 from mark.models.call import Call
@@ -29,7 +31,7 @@ def test_each_request_is_sent_when_it_is_due_and_named() -> None:
         assert (lag_s >= 0.0).all()
         assert np.median(lag_s) < 0.05
         assert made.column("status").tolist() == [200] * 4
-        assert made.column("answers").tolist() == [1] * 4
+        assert made.unasked == 0
         assert (made.column("answered_s") >= made.column("sent_s")).all()
         assert {one.answered_by for one in made.sent} == {"instance"}
 
@@ -42,7 +44,7 @@ def test_each_request_is_sent_when_it_is_due_and_named() -> None:
 
 
 def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
-    """The second is sent though the first hangs, which is given up at last; nobody is answered twice."""
+    """The second is sent though the first hangs, which is given up at last."""
 
     def then(asked: Asked) -> bytes:
         number = int(asked.headers["x-request-id"].rpartition("-")[2])
@@ -64,12 +66,51 @@ def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
     assert [row["status"] for row in rows] == ["0", "200", "0", "503"]
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_who_answers_twice_is_found_out(together: bool) -> None:
+    """In one piece with the first answer, or later, when nobody waits any more."""
+
+    def then(asked: Asked) -> bytes:
+        twice = together and asked.headers["x-request-id"] == "load-0"
+        return said() * (2 if twice else 1)
+
+    async def main() -> None:
+        replica = await FakeReplica(then=then).start()
+        running = asyncio.create_task(replay(replica.url, "m", CALL, [0.0, 0.3]))
+        await asyncio.wait_for(replica.came.wait(), 5.0)
+        if not together:
+            replica.say(said())
+        made = await running
+        await replica.stop()
+        assert made.column("status").tolist() == [200] * 2
+        assert made.unasked == 1
+
+    asyncio.run(main())
+
+
+def test_loads_begin_together() -> None:
+    """Second 0 is a time of the wall."""
+
+    async def main() -> None:
+        replica = await FakeReplica().start()
+        begin_unix_s = time.time() + 0.2
+        made = await replay(replica.url, "m", CALL, [0.0, 0.01], begin_unix_s=begin_unix_s)
+        ended_unix_s = time.time()
+        await replica.stop()
+        assert made.began_unix_s == begin_unix_s
+        assert ended_unix_s >= begin_unix_s + 0.01
+        assert (made.column("sent_s") >= made.column("due_s")).all()
+        assert made.column("answered_s")[-1] <= ended_unix_s - begin_unix_s
+
+    asyncio.run(main())
+
+
 def test_nobody_listens() -> None:
     async def main() -> None:
         replica = await FakeReplica().start()
         await replica.stop()
         made = await replay(replica.url, "m", CALL, [0.0, 0.01])
         assert made.column("status").tolist() == [0, 0]
-        assert made.column("answers").tolist() == [0, 0]
+        assert made.unasked == 0
 
     asyncio.run(main())
