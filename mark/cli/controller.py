@@ -105,8 +105,7 @@ def _charge(
     if args.live_prices:
         if service.catalog not in keepers:
             keeper = keepers[service.catalog] = PriceKeeper(Prices(catalog, site.region), scale=site.time_scale)
-            keeper.step()
-            for note in keeper.latest.notes:
+            for note in keeper.step():
                 print(f"mark: {service.name}: {note}", file=sys.stderr)
         prices = keepers[service.catalog]
         catalog = prices.latest.catalog

@@ -67,14 +67,15 @@ class Ledger:
             for name, state in kept.get("tariffs", {}).items():
                 if name in self._index:
                     self._tariffs[self._index[name]].restore(state)
+            # What was kept without its tariff (or with one that knew less) was summed at prices that are known no more.
+            opened = self._opened()
+            for name, index in self._index.items():
+                self._meter.repriced(index, opened.get(name, []))
         self._changed = False
 
     def reprice(self, deployment: Deployment, since_s: Mapping[str, float], now_s: float) -> None:
         """These are the prices now, each since that time where it is told, else from now on."""
-        opened: dict[str, list[float]] = {}
-        for span in self._spans.values():
-            if span.from_s is not None:
-                opened.setdefault(span.offer, []).append(span.from_s)
+        opened = self._opened()
         for offer in deployment.offers:
             index = self._index.get(offer.name)
             if index is not None and self._tariffs[index].change(
@@ -131,6 +132,14 @@ class Ledger:
             spent["other"] += extras_usd(now_s, hours, requests, service.request_kb, service.response_kb)
         return Bill(**spent, functions=functions_usd)
 
+    def _opened(self) -> dict[str, list[float]]:
+        """When what runs was opened in the meter, by offer."""
+        opened: dict[str, list[float]] = {}
+        for span in self._spans.values():
+            if span.from_s is not None:
+                opened.setdefault(span.offer, []).append(span.from_s)
+        return opened
+
     def _told(self, one: Ran) -> None:
         span = self._spans.get(one.number)
         if span is None:
@@ -175,8 +184,8 @@ class Ledger:
 
     def _keep(self) -> None:
         spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s, s.settled_s) for n, s in self._spans.items()}
-        moved = {name: self._tariffs[i].state() for name, i in self._index.items()}
-        tariffs = {name: state for name, state in moved.items() if len(state) > 1}
+        # All of them: the next one to read this may be given other prices.
+        tariffs = {name: self._tariffs[i].state() for name, i in self._index.items()}
         self._store.put(
             "ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state(), "tariffs": tariffs}
         )

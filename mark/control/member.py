@@ -181,6 +181,9 @@ class Member:
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
             fleet = parts.cloud.fleet()
             self._ledger.look(parts.clock.now_s(), fleet, parts.changes.ran())
+            if parts.prices is None:
+                # Whoever led before may have had other prices.
+                self._ledger.reprice(self._deployment, {}, parts.clock.now_s())
             if parts.controller.last_plan is None and not fleet.live() and not self._paused:
                 parts.controller.begin()
             self._decisions = self._shown(parts, store.recorded(None, NEWEST))
@@ -193,24 +196,23 @@ class Member:
     def _round(self, parts: Parts, troubles: list[str]) -> None:
         window, minute = self._window_of(parts), math.floor((parts.clock.now_s() - LAG_S) / MINUTE_S)
         self._window = window
-        self._reprice(parts, troubles)
+        if parts.prices is not None:
+            prices = parts.prices
+            if trouble := prices.trouble():
+                troubles.append(trouble)
+            self._guard(troubles, lambda: self._reprice(parts, prices.repriced()))
         if not self._guard(troubles, lambda: self._control(parts, minute > self._minute)):
             self._guard(troubles, lambda: self._observe(parts, self._minute, troubles))
         elif self._guard(troubles, lambda: self._observe(parts, minute, troubles)):
             self._minute = minute
 
-    def _reprice(self, parts: Parts, troubles: list[str]) -> None:
-        if parts.prices is None:
-            return
-        if trouble := parts.prices.trouble():
-            troubles.append(trouble)
-        new = parts.prices.repriced()
+    def _reprice(self, parts: Parts, new: Repriced | None) -> None:
         if new is None or new is self._repriced:
             return
-        self._repriced = new
         self._prices = {offer.name: offer.usd_per_hour for offer in new.deployment.offers}
         self._ledger.reprice(new.deployment, new.since_s, parts.clock.now_s())
         parts.controller.use(parts.policy(self._limits))
+        self._repriced = new  # last: what failed is done again
 
     def _control(self, parts: Parts, full: bool) -> None:
         if (limits := self._changed_limits) is not None:

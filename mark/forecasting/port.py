@@ -59,7 +59,7 @@ class Deferrable(Predictor, Protocol):
     """A predictor whose learning takes long and can wait, so that many in one process learn one after the other."""
 
     def fitting(self, history: Load) -> Iterator[None]:
-        """As `fit`, a piece at a time: pieces are cut by work, none takes much more than a second.
+        """As `fit`, a piece at a time: pieces are cut by work, into about a second each where the work can be cut.
 
         Afterwards `update` only follows the load; what is learned from it waits for `learn`.
         """

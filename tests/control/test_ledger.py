@@ -207,6 +207,27 @@ def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() ->
     assert bench.usd(2000.0) == pytest.approx(expected)
 
 
+def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
+    """Neither where the price never moved before: what runs goes on at the old price until the new one is told."""
+    bench = Bench()
+    day_s = 86400.0
+    bench.ledger.look(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
+    again = Ledger(repriced(7.2), bench.store)
+    again.look(day_s + 60.0, fleet(Phase.READY, launched_s=day_s), ())
+    again.reprice(repriced(7.2), {}, day_s + 60.0)
+    assert again.bill(day_s + 160.0, 0.0, 0).total == pytest.approx(60 * USD + 100 * 0.002)
+
+
+def test_state_without_the_tariffs_of_offers_whose_price_stayed_is_billed_by_todays() -> None:
+    """As it was once kept: the seconds that ran, at the only price that is known."""
+    bench = Bench()
+    bench.ledger.look(86400.0, fleet(Phase.READY), [Ran(1, OD, True, 86400.0)])
+    kept = bench.store.get("ledger")
+    assert kept is not None
+    bench.store.put("ledger", {**kept, "tariffs": {}})
+    assert Ledger(repriced(7.2), bench.store).bill(86500.0, 0.0, 0).total == pytest.approx(100 * 0.002)
+
+
 def test_an_instance_that_began_after_an_unknown_change_costs_the_new_price_only() -> None:
     bench = Bench()
     bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0)])

@@ -15,6 +15,7 @@ from mark.control.tariff import Repriced
 from mark.control.views import Limits
 from mark.domain.errors import BadInput, CloudError
 from mark.domain.fleet import Instance, Phase
+from mark.planning.port import Policy
 
 OD = ON_DEMAND.name
 
@@ -376,3 +377,58 @@ def test_new_prices_are_planned_with_shown_and_billed() -> None:
     prices.old = "prices are 20 minutes old: throttled"
     process.run(6)
     assert process.room.view("inception").troubles == (prices.old,)
+
+
+def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
+    """From then on; what ran until then stays billed by what it cost."""
+    world = World()
+    world.planner.wanted = {OD: 1}
+    world.prices = FakePrices()
+    offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.deployment.offers)
+    world.prices.new = Repriced(replace(world.deployment, offers=offers), {})
+    process = Process(world)
+    process.run(2)
+    world.cloud.boot()
+    world.changes.told = [Ran(1, OD, True, 2.0)]
+    process.run(60)
+    process.room.close()
+    world.prices = None
+    before = world.clock.t_s
+    again = Process(world)
+    again.run(61)
+    view = again.room.view("inception")
+    expected = (2.0 * (before + 1.0 - 2.0) + (view.at_s - before - 1.0)) * ON_DEMAND.usd_per_s
+    assert view.bill.on_demand == pytest.approx(expected)
+
+
+def test_new_prices_that_nobody_can_plan_with_yet_are_a_trouble_and_tried_again() -> None:
+    """The look goes on with the old policy; the bill has the new prices at once."""
+    world = World()
+    world.planner.wanted = {OD: 1}
+    world.prices = prices = FakePrices()
+    process = Process(world)
+    process.run(2)
+    world.cloud.boot()
+    world.changes.told = [Ran(1, OD, True, 1.0)]
+    process.run(60)
+    assert world.controller is not None
+    offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.deployment.offers)
+    prices.new = Repriced(replace(world.deployment, offers=offers), {})
+    use, refusals = world.controller.use, [CloudError("no"), CloudError("no")]
+
+    def fails(policy: Policy) -> None:
+        if refusals:
+            raise refusals.pop()
+        use(policy)
+
+    world.controller.use = fails  # type: ignore[method-assign]
+    ticks = len(world.planner.situations)
+    process.run(6)
+    view = process.room.view("inception")
+    assert view.troubles == ("no",)
+    assert view.usd_per_hour == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
+    process.run(70)
+    assert refusals == []
+    assert process.room.view("inception").troubles == ()
+    assert len(world.planner.situations) > ticks
+    assert world.planner.situations[-1].deployment.offers == offers

@@ -37,6 +37,10 @@ NOT_RUN = {
     ("results.md", "mark forecast backtest $D/traces/TRACE.c"): "takes minutes, and data that is not in the repository",
     ("results.md", "make bench-forecasts"): "an hour",
     ("sdk.md", "# try_it.py"): "tests/sdk/test_service.py runs it, and reads what it prints",
+    (
+        "serving.md",
+        "env HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip",
+    ): "compiles for minutes; make test-compiled does it, and CI",
     ("serving-benchmark.md", "python benchmarks/overload.py"): "a benchmark of minutes",
     ("simulate-your-alb-logs.md", "aws s3 sync s3://BUCKET/AWSLogs/ACCOUNT/"): "needs an AWS account",
     ("traces.md", "mark trace info 'cloudwatch:AWS/Applicat"): "needs an AWS account",

@@ -29,7 +29,7 @@ from mark.planning.port import Policy
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.cloudwatch import PERIOD_S, CloudWatchMetrics
-from mark_infra.aws.gate import Gate, within
+from mark_infra.aws.gate import Gate, computing, within
 from mark_infra.aws.inventory import Inventory
 from mark_infra.aws.keeper import Keeper
 from mark_infra.aws.live_prices import PriceKeeper
@@ -47,7 +47,7 @@ from mark_infra.telemetry import ScrapedTelemetry, Target
 
 T = TypeVar("T")
 STORE_READ_S = 2.0  # DynamoDB answers within milliseconds, and a tick asks it often
-LOOK_S = 40.0  # a look begins no call after it; the last one takes 18 s at most, and a tick is due every 60
+LOOK_S = 35.0  # a look begins no call after it; the last one takes 24 s at most, and a tick is due every 60
 _THREADS = 4  # looks at a time: they wait for AWS more than they compute
 _PATIENCE_S = 120.0  # for an instance to show that the cloud told of
 _REMEMBERED = 1000  # instances that are gone
@@ -143,8 +143,6 @@ class SiteControl:
 
     def close(self) -> None:
         """End everything in order: nobody acts any more when the lease is released."""
-        for prices in self._prices:
-            prices.close()
         self._keeper.close()
         self.room.close()
         self._pool.shutdown()
@@ -155,6 +153,9 @@ class SiteControl:
             self._metrics.close()
         self._table.close()
         self._terms.close()
+        # After the lease: a call that hangs may take a while.
+        for prices in self._prices:
+            prices.close()
 
     # -- for its services ----------------------------------------------------------------------------------------------
 
@@ -227,7 +228,8 @@ class _Service:
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
         )
         predictor = Supervised(taking_turns(charge.predictor(), control.services), clock=time.monotonic)
-        predictor.fit(history)
+        with computing():
+            predictor.fit(history)
         cloud: Cloud = self.cloud
         functions: Functions | None = warming
         if control.dry_run:

@@ -3,32 +3,53 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from mark_infra.aws.prices import Prices, Refreshed
 
 SPOT_S = 300.0
 ON_DEMAND_S = 86400.0
 _LEAST_S = 2.0  # of the wall, where time is compressed
-_STALE = 3.0  # periods
+_FAILURES = 3  # in a row, until it is a trouble
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Prices that are asked for together; Unix seconds."""
+
+    period_s: float
+    due_s: float
+    had_s: float | None = None
+    why: str = ""  # it failed the last time
+
+    def answered(self, why: str, now_s: float) -> None:
+        self.why = why
+        if not why:
+            self.had_s, self.due_s = now_s, now_s + self.period_s
+
+    def trouble(self, now_s: float, late_s: float) -> str:
+        why, late = self.why or "AWS does not answer", now_s - self.due_s >= late_s
+        if self.had_s is None:
+            return f"prices are the catalogue's: {why}" if self.why or late else ""
+        return f"prices are {(now_s - self.had_s) / 60.0:.0f} minutes old: {why}" if late else ""
 
 
 class PriceKeeper:
     """Keeps `latest` up to date. Periods are control seconds, `scale` of them to one of the wall.
 
-    `step` asks for what is due; where AWS does not answer, the last good prices stay, and `trouble` says how old.
+    `step` asks for what is due, which is what failed, too; where AWS does not answer, the last good prices stay, and
+    `trouble` says how old.
     """
 
     def __init__(self, prices: Prices, *, scale: float = 1.0, now_unix_s: Callable[[], float] = time.time) -> None:
-        self._prices, self._scale, self._now_unix_s = prices, scale, now_unix_s
-        self._spot_s, self._on_demand_s = (max(_LEAST_S, period / scale) for period in (SPOT_S, ON_DEMAND_S))
-        self._asked_on_demand_s = -math.inf
-        self._good_s = now_unix_s()  # when spot prices were last had
-        self._why = ""
+        self._prices, self._now_unix_s = prices, now_unix_s
+        self._spot_s, on_demand_s = (max(_LEAST_S, period / scale) for period in (SPOT_S, ON_DEMAND_S))
+        self._spot = _Asked(self._spot_s, now_unix_s())
+        self._on_demand = _Asked(on_demand_s, now_unix_s())
         self.latest: Refreshed = prices.last()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prices", daemon=True)
@@ -44,27 +65,27 @@ class PriceKeeper:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def step(self) -> None:
-        """Ask for what is due. Raises nothing that AWS does."""
+    def step(self) -> tuple[str, ...]:
+        """Ask for what is due; what is to be said of the answer. Raises nothing that AWS does."""
         now_s = self._now_unix_s()
-        daily = now_s - self._asked_on_demand_s >= self._on_demand_s
-        if daily:
-            self._asked_on_demand_s = now_s
+        daily = now_s >= self._on_demand.due_s
         refreshed = self._prices.refresh(spot_only=not daily)
-        if refreshed.failed:
-            self._why = refreshed.failed
-            _log.warning("prices stay as they were: %s", refreshed.failed)
-        else:
-            self._good_s = now_s
-        if refreshed.prices != self.latest.prices or refreshed.catalog != self.latest.catalog:
+        self._spot.answered(refreshed.failed_spot, now_s)
+        if daily:
+            self._on_demand.answered(refreshed.failed_on_demand, now_s)
+        for failed in filter(None, (refreshed.failed_on_demand, refreshed.failed_spot)):
+            _log.warning("prices stay as they were: %s", failed)
+        if refreshed.catalog != self.latest.catalog:  # the same prices again are nothing new
             self.latest = refreshed
+        return refreshed.notes
 
     def trouble(self) -> str:
-        """How old prices are when they should be newer, with the reason; else ""."""
-        age_s = self._now_unix_s() - self._good_s
-        if age_s < _STALE * self._spot_s:
-            return ""
-        return f"prices are {age_s / 60.0:.0f} minutes old: {self._why or 'AWS does not answer'}"
+        """How old prices are when they should be newer, with the reason; else "".
+
+        Those that were never had are a trouble after the first failure, others after the third in a row.
+        """
+        now_s, late_s = self._now_unix_s(), (_FAILURES - 1) * self._spot_s
+        return "; ".join(filter(None, (asked.trouble(now_s, late_s) for asked in (self._on_demand, self._spot))))
 
     def _run(self) -> None:
         while not self._stopping.wait(self._spot_s):

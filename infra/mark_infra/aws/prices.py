@@ -51,7 +51,8 @@ class Refreshed:
     catalog: Catalog
     prices: Mapping[str, Price]
     notes: tuple[str, ...]  # what could not be refreshed, and how old the prices are, in plain sentences
-    failed: str = ""  # why AWS could not be asked; "" where it answered
+    failed_on_demand: str = ""  # why AWS could not be asked; "" where it answered, or was not asked
+    failed_spot: str = ""
 
 
 class Prices:
@@ -74,21 +75,22 @@ class Prices:
         self.pricing_gate = Gate(Site(name="", region=PRICING_REGION, store=""), options=options)
         self._good = _read(cache, region)
         self._notes: list[str] = []
-        self._failed = ""
 
     def refresh(self, *, spot_only: bool = False) -> Refreshed:
         """Ask AWS. Never raises for what AWS or the cache's file do: what was last good stays, and a note says so."""
-        self._notes, self._failed = [], ""
+        self._notes = []
         offers = [offer for offer in self._catalog.offers if not offer.retired]
+        failed_on_demand = ""
         if not spot_only:
-            self._take("on-demand prices", (o for o in offers if o.market in _ON_DEMAND), self._on_demand)
-        self._take("spot prices", (o for o in offers if o.market is Market.SPOT), self._spot)
+            listed = (o for o in offers if o.market in _ON_DEMAND)
+            failed_on_demand = self._take("on-demand prices", listed, self._on_demand)
+        failed_spot = self._take("spot prices", (o for o in offers if o.market is Market.SPOT), self._spot)
         if self._cache is not None and self._good:
             try:
                 _write(self._cache, self._region, self._good)
             except OSError as error:
                 self._notes.append(f"prices cannot be kept for later: {error}")
-        return self.last()
+        return replace(self.last(), failed_on_demand=failed_on_demand, failed_spot=failed_spot)
 
     def last(self) -> Refreshed:
         """What is known without asking."""
@@ -96,14 +98,15 @@ class Prices:
         offers = tuple(
             replace(o, usd_per_hour=good[o.name].usd_per_hour) if o.name in good else o for o in self._catalog.offers
         )
-        return Refreshed(replace(self._catalog, offers=offers), good, (*self._notes, *self._ages(good)), self._failed)
+        return Refreshed(replace(self._catalog, offers=offers), good, (*self._notes, *self._ages(good)))
 
     def _take(
         self, what: str, offers: Iterable[Offer], ask: Callable[[list[Offer]], Iterable[tuple[str, float, float]]]
-    ) -> None:
+    ) -> str:
+        """Why they could not be asked for, or ""."""
         wanted = {offer.name: offer for offer in offers}
         if not wanted:
-            return
+            return ""
         now_unix_s = self._now_unix_s()
         found: set[str] = set()
         absurd: dict[str, float] = {}
@@ -119,9 +122,9 @@ class Prices:
                 elif name not in found:
                     absurd[name] = usd
         except CloudError as error:
-            self._failed = f"{what} cannot be refreshed: {error}"
-            self._notes.append(self._failed)
-            return
+            failed = f"{what} cannot be refreshed: {error}"
+            self._notes.append(failed)
+            return failed
         for name, usd in sorted(absurd.items())[:3]:
             low, high = self._range(wanted[name])
             self._notes.append(f"{name} for {usd:g} $/h cannot be true ({low:.3g} to {high:.3g} were expected)")
@@ -129,6 +132,7 @@ class Prices:
             self._notes.append(f"{len(absurd) - 3} more {what} cannot be true")
         if missing := wanted.keys() - found - absurd.keys():
             self._notes.append(f"no {what} for {len(missing)} of {len(wanted)} offers, {min(missing)} among them")
+        return ""
 
     def _range(self, offer: Offer) -> tuple[float, float]:
         """What a price can be, in $/h: by the given catalogue, so that no series of small steps leads anywhere."""

@@ -25,6 +25,7 @@ class Time:
     """Unix time, a monotonic clock and control seconds in one; it begins at 1.8e9 s, control time at 0."""
 
     ORIGIN_S = 1.8e9
+    BOOT_S = ORIGIN_S - 5_000.0  # where the monotonic clock begins
 
     def __init__(self) -> None:
         self.t_s = self.ORIGIN_S
@@ -37,6 +38,12 @@ class Time:
 
     def at_s(self, unix_s: float) -> float:
         return unix_s - self.ORIGIN_S
+
+    def monotonic(self) -> float:
+        return self.t_s - self.BOOT_S
+
+    def at_monotonic_s(self, t_s: float) -> float:
+        return self.at_s(t_s + self.BOOT_S)
 
 
 class FakeNumbers:
@@ -62,7 +69,7 @@ class FakeBouncers:
     def __init__(self) -> None:
         self.serving: set[str] = set()
         self.busy: set[str] = set()
-        self.silent_unix: dict[str, float] = {}
+        self.silent: dict[str, float] = {}
 
     def ready(self, machine: Machine) -> bool:
         return machine.id in self.serving
@@ -70,8 +77,8 @@ class FakeBouncers:
     def idle(self, machine: Machine) -> bool:
         return machine.id not in self.busy
 
-    def silent_unix_s(self, machine: Machine) -> float | None:
-        return self.silent_unix.get(machine.id)
+    def silent_since_s(self, machine: Machine) -> float | None:
+        return self.silent.get(machine.id)
 
 
 class FakeNotices:

@@ -6,15 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 from control_fakes import ON_DEMAND, deployment
 from mark_infra.aws.control import Charge, SiteControl, joined, open_control
+from mark_infra.aws.gate import _until_s
+from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.prices import Prices
 from mark_infra.aws.site import Site
 
 from mark.domain.load import Load
 from mark.domain.service import Deployment
+from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.planning.policies import make_policy
 from mark.planning.port import Policy
@@ -96,6 +101,56 @@ def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, sit
     step(acting)
     assert acting.room.view("inception").mode == "acting"
     assert len(place.instances(site)) == 1
+
+
+def test_what_learning_takes_is_not_taken_from_the_time_for_calls(place: Place, site: Site) -> None:
+    """Else a long history would never be learned: every start would be cut off behind it, and begin again."""
+    until_s: list[float] = []
+
+    def predictor() -> Predictor:
+        learns = make_predictor("seasonal-naive", 0, 60.0)
+        fit = learns.fit
+
+        def slow(history: Load) -> None:
+            until_s.append(_until_s.get())
+            Event().wait(0.05)
+            fit(history)
+
+        learns.fit = slow  # type: ignore[method-assign]
+        return learns
+
+    def policy(within: Deployment) -> Policy:
+        until_s.append(_until_s.get())
+        return make_policy("greedy", within, NOTHING)
+
+    control = SiteControl(site, [replace(charge(), predictor=predictor, policy=policy)], options=place.server.options)
+    try:
+        control.start()
+        step(control)
+        assert until_s[1] >= until_s[0] + 0.05
+    finally:
+        control.close()
+
+
+def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin: Begin) -> None:
+    """The next one leads while the last one still waits for an answer."""
+    led: list[bool] = []
+
+    class Hanging(PriceKeeper):
+        def close(self) -> None:
+            super().close()
+            second = begin()
+            step(second)
+            led.append(second.room.leads())
+
+    catalog = deployment(ON_DEMAND).catalog
+    hanging = Hanging(Prices(catalog, site.region, options=place.server.options))
+    control = SiteControl(site, [replace(charge(), prices=hanging)], options=place.server.options)
+    control.start()
+    step(control)
+    assert control.room.leads()
+    control.close()
+    assert led == [True]
 
 
 def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
-from mark_infra.aws.gate import Gate, reaction, within
+from mark_infra.aws.gate import Gate, computing, reaction, within
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
@@ -122,6 +122,22 @@ def test_a_round_that_took_too_long_begins_no_call() -> None:
             assert pool.submit(gate.call, slow).result() == {}
     assert gate.call(slow) == {}
     assert slow.calls == 4
+
+
+def test_what_we_compute_ourselves_does_not_make_a_round_long() -> None:
+    """Nor does it make one where there was none."""
+    slow = Service(6.0)
+    gate = Gate(SITE, monotonic=slow.monotonic)
+    with within(10.0, slow.monotonic):
+        assert gate.call(slow) == {}
+        with computing(slow.monotonic):
+            slow.t_s += 1000.0
+        assert gate.call(slow) == {}
+        with pytest.raises(ThrottledError, match="wait for the next round"):
+            gate.call(slow)
+    with computing(slow.monotonic):
+        slow.t_s += 1000.0
+    assert gate.call(slow) == {}
 
 
 @pytest.mark.parametrize("error", [refused("InternalError", 500), refused("Throttling"), SILENCE])

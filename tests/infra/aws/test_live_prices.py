@@ -29,7 +29,7 @@ class Bench:
         path = folder / "catalog.csv"
         path.write_text(HEADER + ROWS)
         self.now_s = NOW_UNIX_S
-        self.aws = Aws(load_catalog(str(path)))
+        self.aws = Aws(load_catalog(str(path)), now_unix_s=lambda: self.now_s)
         self.keeper = PriceKeeper(self.aws.prices, scale=scale, now_unix_s=lambda: self.now_s)
 
     def step(self, after_s: float) -> dict[str, float]:
@@ -68,6 +68,39 @@ def test_when_nobody_answers_the_old_prices_stay_and_their_age_is_said(tmp_path:
     bench.aws.spot(GOOD_SPOT)
     bench.step(SPOT_S)
     assert bench.keeper.trouble() == ""
+
+
+def test_a_list_that_is_refused_is_asked_for_again_at_every_step(tmp_path: Path) -> None:
+    """And said at once where it was never had; that spot prices are answered does not hide it."""
+    bench = Bench(tmp_path)
+    for _ in range(2):
+        bench.aws.on_demand("AccessDeniedException").spot(GOOD_SPOT)
+        assert bench.step(SPOT_S)[ON_DEMAND] == 0.085
+        assert bench.keeper.trouble().startswith("prices are the catalogue's: on-demand prices cannot be refreshed: ")
+    bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
+    assert bench.step(SPOT_S)[ON_DEMAND] == 0.086
+    assert bench.keeper.trouble() == ""
+    for after_s in (ON_DEMAND_S, SPOT_S, SPOT_S):
+        assert bench.keeper.trouble() == ""
+        bench.aws.on_demand("AccessDeniedException").spot(GOOD_SPOT)
+        bench.step(after_s)
+    assert bench.keeper.trouble().startswith("prices are 1450 minutes old: on-demand prices cannot be refreshed: ")
+    bench.aws.on_demand("AccessDeniedException").spot("UnauthorizedOperation")
+    bench.step(3 * SPOT_S)
+    on_demand, spot_trouble = bench.keeper.trouble().split("; ")
+    assert "1465 minutes" in on_demand
+    assert spot_trouble.startswith("prices are 15 minutes old: spot prices cannot be refreshed: ")
+
+
+def test_the_same_prices_again_are_nothing_new(tmp_path: Path) -> None:
+    """However much later AWS said so: else every service would make its policy anew."""
+    bench = Bench(tmp_path)
+    bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
+    bench.step(0.0)
+    before = bench.keeper.latest
+    bench.aws.spot(GOOD_SPOT)
+    bench.step(SPOT_S)
+    assert bench.keeper.latest is before
 
 
 def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:

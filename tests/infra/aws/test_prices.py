@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,11 @@ def spot(zone: str, usd: str, at_unix_s: float = NOW_UNIX_S) -> dict[str, Any]:
 class Aws:
     """Prices whose AWS answers page by page as told; a text is an error's code."""
 
-    def __init__(self, catalog: Catalog, cache: Path | None = None, now_unix_s: float = NOW_UNIX_S) -> None:
+    def __init__(
+        self, catalog: Catalog, cache: Path | None = None, now_unix_s: Callable[[], float] = lambda: NOW_UNIX_S
+    ) -> None:
         options = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-        self.prices = Prices(catalog, REGION, cache, options=options, now_unix_s=lambda: now_unix_s)
+        self.prices = Prices(catalog, REGION, cache, options=options, now_unix_s=now_unix_s)
         self._pricing = Stubber(self.prices.pricing_gate.client("pricing"))
         self._ec2 = Stubber(self.prices.ec2_gate.client("ec2"))
 
@@ -132,13 +135,14 @@ def test_what_fails_falls_back_to_the_catalogue_and_is_said(file: Path) -> None:
         "on-demand prices cannot be refreshed",
         "spot prices cannot be refreshed",
     ]
+    assert refreshed.notes == (refreshed.failed_on_demand, refreshed.failed_spot)
 
 
 def test_a_failure_keeps_what_was_good_before_and_in_other_runs(file: Path, tmp_path: Path) -> None:
     """The last good value, with its age; half of an answer is better than none."""
     catalog, cache = load_catalog(str(file)), tmp_path / "there" / "prices.json"
     Aws(catalog, cache).on_demand(GOOD_LIST).spot(GOOD_SPOT).prices.refresh()
-    later = Aws(catalog, cache, NOW_UNIX_S + 7200.0)
+    later = Aws(catalog, cache, lambda: NOW_UNIX_S + 7200.0)
     assert usd(later.prices.last().catalog)[ON_DEMAND] == 0.086, "known before anybody asks"
     refreshed = (
         later.on_demand([listed("c5.large", "0.087")], "InternalErrorException").spot("Throttling").prices.refresh()
@@ -146,7 +150,7 @@ def test_a_failure_keeps_what_was_good_before_and_in_other_runs(file: Path, tmp_
     assert usd(refreshed.catalog) == SHIPPED | {ON_DEMAND: 0.087, SPOT_A: 0.035, SPOT_B: 0.036, MICRO: 0.0105}
     assert "2 of 2 on-demand prices are of AWS, up to 2 h old" in refreshed.notes
     assert "2 of 2 spot prices are of AWS, up to 2 h old" in refreshed.notes
-    assert Aws(catalog, cache, NOW_UNIX_S + 86400.0).prices.last().prices[ON_DEMAND] == Price(
+    assert Aws(catalog, cache, lambda: NOW_UNIX_S + 86400.0).prices.last().prices[ON_DEMAND] == Price(
         0.087, NOW_UNIX_S + 7200.0
     )
 
