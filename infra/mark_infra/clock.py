@@ -27,11 +27,15 @@ class WallClock:
         self._began_s, self._since_s = max(0.0, unix_s() - origin_unix_s), monotonic()
 
     def now_s(self) -> float:
-        return (self._began_s + self._monotonic() - self._since_s) * self.scale
+        return self.at_monotonic_s(self._monotonic())
 
     def at_s(self, unix_s: float) -> float:
         """Control seconds at a Unix time; below zero before the origin."""
         return (unix_s - self.origin_unix_s) * self.scale
+
+    def at_monotonic_s(self, t_s: float) -> float:
+        """Control seconds at a time of this process's monotonic clock: whatever the wall clock was set to meanwhile."""
+        return (self._began_s + t_s - self._since_s) * self.scale
 
     def unix_s(self, at_s: float) -> float:
         """The Unix time of a control second."""

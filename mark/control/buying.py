@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from mark.control.interruption import instead_of
 from mark.control.ports import Cloud, Store
+from mark.control.silence import judged
 from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError
@@ -171,14 +172,19 @@ class Buyer:
                 promised[intent.planned] += intent.count
         return promised
 
-    def room(self, offer: Offer, planned: Mapping[str, int] | None = None) -> tuple[int, str]:
+    def room(self, offer: Offer, now_s: float, planned: Mapping[str, int] | None = None) -> tuple[int, str]:
         """How many more of the offer the service's limits allow, and which limit that is.
 
-        Counted is all that is neither stopped nor gone; or `planned`, when nothing is there yet.
+        Counted is all that is neither stopped nor gone; or `planned`, when nothing is there yet. A suspect is not: at
+        the limit it could not be replaced. Suspects are few, so few exceed the limit, and only until those have left.
         """
         running = planned
         if running is None:
-            running = Counter(i.offer for i in self._cloud.fleet().instances if i.phase is not Phase.STOPPED)
+            running = Counter(
+                i.offer
+                for i in judged(self._cloud.fleet(), now_s).instances
+                if i.phase is not Phase.STOPPED and i.doomed_s != math.inf
+            )
             running.update({intent.offer: intent.count for intent in self._intents.values()})
         usd_per_hour = sum(self._offers[name].usd_per_hour * count for name, count in running.items())
         # 1e-9: a budget of exactly ten instances must hold ten.
@@ -204,7 +210,7 @@ class Buyer:
     def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> tuple[int, str]:
         """Launch of one offer: (how many are still missing, why the market fell short; "" when it did not)."""
         offer = self._offers[command.offer]
-        room, limit = self.room(offer)
+        room, limit = self.room(offer, now_s)
         count = min(command.count, room)
         numbers: tuple[int, ...] = ()
         outcome, why_not = limit, ""

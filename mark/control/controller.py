@@ -15,7 +15,7 @@ from mark.control.envelope import surprise_rps
 from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
-from mark.control.silence import PAUSE_S, given_up, judged
+from mark.control.silence import PAUSE_S, given_up, judged, nobody_answers
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.errors import CloudError, LimitError
@@ -32,6 +32,7 @@ from mark.planning.spot import without_spares
 HORIZON_STEPS = 60  # of a minute each
 STEP_S = 60.0
 LATEST = 4  # windows that are up to date
+LAUNCH_LATE_S = 5.0  # a cloud says that an instance was launched so much later than it was asked for, at most
 
 
 class Controller:
@@ -88,7 +89,9 @@ class Controller:
         self._surprised_s = -math.inf  # when more arrived than was believed
         self._seen: Fleet | None = None  # the snapshot that fast() has dealt with
         self._unheard: tuple[Notice, ...] = ()  # notices that could not be dealt with yet
+        self._counted: set[Notice] = set()  # those of them that the beliefs know of
         self._gave_up_s: list[float] = []  # when instances were that did not answer
+        self._heard_s = -math.inf  # since when anybody answers, infinity while nobody does
         self._leaving = False  # is anything in it that leaves by itself, later?
         self.last_plan: Plan | None = store.get("plan")
         self.predictors: Counter[str] = Counter()
@@ -120,7 +123,7 @@ class Controller:
         targets, notes = [], plan.notes
         counts: Counter[str] = Counter()
         for target in plan.targets:
-            room, limit = self._buyer.room(self._offers[target.offer], counts)
+            room, limit = self._buyer.room(self._offers[target.offer], now_s, counts)
             count = min(target.count, room)
             if count < target.count:
                 notes += (f"first fleet: {count} of {target.count} {target.offer}: {limit}",)
@@ -156,6 +159,7 @@ class Controller:
         if self._unheard:
             self._on_notices(now_s, self._unheard)
             self._unheard = ()
+            self._counted.clear()
         if self._monitor is not None:
             launches, state = self._monitor.check(now_s, self._telemetry.recent(), self._monitor_state)
             if state is not self._monitor_state:
@@ -191,7 +195,8 @@ class Controller:
         fleet = judged(self._cloud.fleet(), now_s)
         self._buyer.watch_market(now_s, fleet)
         left = Counter(i.offer for i in fleet.instances if carries(i))
-        for offer, lost in Counter(notice.offer for notice in notices).items():
+        for offer, lost in Counter(notice.offer for notice in notices if notice not in self._counted).items():
+            self._counted |= {notice for notice in notices if notice.offer == offer}
             self._buyer.interrupted(now_s, offer, lost / (lost + left[offer]))
         planned = self.last_plan.counts if self.last_plan is not None and not self._replans else {}
         live = Counter(self._buyer.counted_as(fleet, planned).values())
@@ -363,7 +368,7 @@ class Controller:
         return (
             self._monitor is not None
             and bought_s is not None
-            and instance.launched_s == bought_s
+            and -1.0 < instance.launched_s - bought_s < LAUNCH_LATE_S  # whole seconds, by its own clock
             and instance.offer == self._monitor.offer
             and now_s - bought_s < self._monitor.pause_s
         )
@@ -399,7 +404,12 @@ class Controller:
 
     def _give_up_silent(self, now_s: float, fleet: Fleet) -> None:
         self._gave_up_s = [at_s for at_s in self._gave_up_s if now_s - at_s < PAUSE_S]
-        for i in given_up(fleet, now_s, self._gave_up_s):
+        # A look may come late: it counts when one first saw that somebody answers.
+        self._heard_s = math.inf if nobody_answers(fleet) else min(self._heard_s, now_s)
+        found = given_up(fleet, now_s, self._gave_up_s, self._heard_s)
+        if found and self.last_plan is not None:
+            self._follow(now_s, self.last_plan, judged(self._cloud.fleet(), now_s))  # first what replaces them
+        for i in found:
             assert i.silent_s is not None
             reason = f"its bouncer has not answered for {now_s - i.silent_s:.0f} s, though the cloud says that it runs"
             if self._execute(now_s, Drain(reason, -self._offers[i.offer].usd_per_hour, i.offer, i.number)):
@@ -433,7 +443,7 @@ class Controller:
             elif isinstance(command, Terminate):
                 self._cloud.terminate(command.number)
             elif isinstance(command, Resume):
-                room, limit = self._buyer.room(self._offers[command.offer])
+                room, limit = self._buyer.room(self._offers[command.offer], now_s)
                 if room == 0:
                     raise LimitError(limit)
                 self._cloud.resume(command.number)

@@ -1,7 +1,8 @@
 """Bouncers that do not answer any more though the cloud says that their instance runs: who is given up, and when.
 
 Pure. Whoever is silent for long is replaced first, and leaves the balancer only when somebody else answers: where
-nobody does, it is more likely our network, and what serves is left alone. Few are given up at a time, whatever it is.
+nobody does, it is more likely our network, and what serves is left alone; also for a while afterwards, as not all are
+heard again at once. Few are given up at a time, whatever it is.
 """
 
 from __future__ import annotations
@@ -33,11 +34,17 @@ def judged(fleet: Fleet, now_s: float) -> Fleet:
     return Fleet(tuple(replace(i, doomed_s=math.inf) if i.number in found else i for i in fleet.instances))
 
 
-def given_up(fleet: Fleet, now_s: float, before_s: Sequence[float]) -> tuple[Instance, ...]:
-    """Who leaves now; `before_s`: when others had to."""
+def nobody_answers(fleet: Fleet) -> bool:
+    """Is there somebody who should, and does nobody?"""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
-    if all(i.silent_s is not None for i in ready):
+    return bool(ready) and all(i.silent_s is not None for i in ready)
+
+
+def given_up(fleet: Fleet, now_s: float, before_s: Sequence[float], heard_s: float) -> tuple[Instance, ...]:
+    """Who leaves now; `before_s`: when others had to, `heard_s`: since when anybody answers."""
+    if now_s - heard_s < SILENT_S:
         return ()
+    ready = [i for i in fleet.instances if i.phase is Phase.READY]
     left = _most(ready) - sum(now_s - at_s < PAUSE_S for at_s in before_s)
     return suspects(fleet, now_s)[: max(0, left)]
 

@@ -117,7 +117,7 @@ def test_an_unclear_answer_is_asked_for_again_until_it_is_clear(error: CloudErro
     buyer = shop.again()
     buyer.repeat(1.0)
     assert buyer.promised(standby=False) == {OD: 4}
-    assert buyer.room(ON_DEMAND)[0] == 6
+    assert buyer.room(ON_DEMAND, 1.0)[0] == 6
     shop.cloud.fail = {}
     buyer.repeat(2.0)
     assert not buyer.promised(standby=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from control_fakes import (
@@ -240,11 +242,17 @@ def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
     assert bench.cloud.calls == []
 
 
-def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever() -> None:
-    """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may."""
+@pytest.mark.parametrize("late_s", [0.0, -0.9, 3.2])
+def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever(late_s: float) -> None:
+    """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may.
+
+    A cloud has a clock of its own, of whole seconds, and takes its time to launch.
+    """
     bench = Bench(ScriptedPlanner(monitors_slo=True))
     bench.telemetry.latest = RecentAnswers(1000, 979)
     bench.fast()
+    ((number, bought),) = bench.cloud.instances.items()
+    bench.cloud.instances[number] = replace(bought, launched_s=bought.launched_s + late_s)
     bench.telemetry.latest = RecentAnswers(1000, 1000)
     bench.tick({})
     assert [i.phase for i in bench.cloud.fleet().instances] == [Phase.PENDING]
@@ -750,6 +758,35 @@ def test_a_notice_that_the_store_kept_from_being_dealt_with_is_dealt_with_later(
     bench.store.put = put  # type: ignore[method-assign]
     bench.fast()
     assert [offer for _, offer, count, _ in [c for c in bench.cloud.calls if c[0] == "launch"][1:]] == [SPOT_A.name]
+
+
+@pytest.mark.parametrize("fails", ["record", "put"])
+def test_a_notice_counts_once_however_often_it_is_dealt_with(fails: str) -> None:
+    """Or a full store would make the market look as if it had taken everything again and again."""
+    bench = Bench()
+    bench.tick({A: 2})
+    bench.cloud.boot()
+    bench.cloud.interrupt(1)
+    works = getattr(bench.store, fails)
+
+    def refuses(what: object, value: object, *_: object) -> None:
+        if fails == "record" or (what == "beliefs" and value[A].losses):  # type: ignore[index]
+            raise StoreError("full")
+        works(what, value)
+
+    setattr(bench.store, fails, refuses)
+    for _ in range(10):
+        with pytest.raises(StoreError):
+            bench.fast()
+    setattr(bench.store, fails, works)
+    bench.fast()
+    bench.tick()
+    assert bench.planner.situations[-1].beliefs[A].losses == pytest.approx(0.5, abs=0.01)
+    bench.cloud.boot()
+    bench.cloud.interrupt(2)  # of two
+    bench.fast()
+    bench.tick()
+    assert bench.planner.situations[-1].beliefs[A].losses == pytest.approx(1.0, abs=0.01)
 
 
 def _refuse(key: str, value: object) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from control_fakes import ON_DEMAND, Bench
+import pytest
+from control_fakes import ON_DEMAND, Bench, deployment
 
-from mark.control.silence import PAUSE_S, SILENT_S, given_up, judged, suspects
+from mark.control.silence import PAUSE_S, SILENT_S, given_up, judged, nobody_answers, suspects
 from mark.domain.fleet import Fleet, Instance, Phase
 
 OD = ON_DEMAND.name
+ALWAYS = -math.inf
 
 
 def fleet(*silent_s: float | None) -> Fleet:
@@ -42,8 +44,13 @@ def test_where_nobody_answers_one_is_replaced_and_nobody_leaves() -> None:
     seen = fleet(10.0, 10.0)
     assert len(judged(seen, 100.0).live()) == 1
     assert judged(seen, 100.0).live()[OD] == 1
-    assert given_up(seen, 100.0, ()) == ()
-    assert numbers(given_up(fleet(10.0, 10.0, None), 100.0, ())) == [1]
+    assert nobody_answers(seen)
+    assert given_up(seen, 100.0, (), math.inf) == ()
+    seen = fleet(10.0, 10.0, None)
+    assert not nobody_answers(seen)
+    assert not nobody_answers(Fleet(()))
+    assert given_up(seen, 100.0 + SILENT_S - 1.0, (), 100.0) == ()
+    assert numbers(given_up(seen, 100.0 + SILENT_S, (), 100.0)) == [1]
 
 
 def test_who_boots_or_leaves_is_no_suspect() -> None:
@@ -56,9 +63,9 @@ def test_who_boots_or_leaves_is_no_suspect() -> None:
 
 def test_few_are_given_up_in_five_minutes() -> None:
     seen = fleet(10.0, 10.0, None, None)
-    assert numbers(given_up(seen, 100.0, ())) == [1]
-    assert given_up(seen, 100.0 + PAUSE_S - 1.0, (100.0,)) == ()
-    assert numbers(given_up(seen, 100.0 + PAUSE_S, (100.0,))) == [1]
+    assert numbers(given_up(seen, 100.0, (), ALWAYS)) == [1]
+    assert given_up(seen, 100.0 + PAUSE_S - 1.0, (100.0,), ALWAYS) == ()
+    assert numbers(given_up(seen, 100.0 + PAUSE_S, (100.0,), ALWAYS)) == [1]
 
 
 def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:
@@ -69,8 +76,9 @@ def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:
     bench.cloud._change(1, silent_s=bench.clock.t_s)
     for _ in range(round(SILENT_S / 5.0)):
         bench.fast()
-    assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready"}
-    (line,) = [str(command) for _, command, _ in bench.store.journal if command.verb == "drain"]
+    assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready", 3: f"{OD} pending"}
+    assert [command.verb for _, command, _ in bench.store.journal] == ["launch", "launch", "drain"], "first replaced"
+    line = str(bench.store.journal[-1][1])
     assert "its bouncer has not answered for 30 s, though the cloud says that it runs" in line
     bench.tick()
     bench.fast()
@@ -89,7 +97,45 @@ def test_the_only_one_serves_on_until_its_replacement_answers() -> None:
     assert len(bench.cloud.instances) == 2, "it is replaced once"
     bench.cloud.boot()
     bench.fast()
+    assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} ready"}, "perhaps others are about to be heard again"
+    for _ in range(round(SILENT_S / 5.0)):
+        bench.fast()
     assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready"}
+
+
+def test_the_first_answer_after_an_outage_ends_nobody_else() -> None:
+    """Their silence is as old as the outage, and they have not been asked again yet."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    bench.cloud.boot()
+    for number in (1, 2):
+        bench.cloud._change(number, silent_s=bench.clock.t_s)
+    for _ in range(40):
+        bench.fast()
+    bench.cloud._change(1, silent_s=None)
+    bench.fast()
+    assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} ready"}
+    bench.cloud._change(2, silent_s=None)
+    for _ in range(40):
+        bench.fast()
+    assert bench.phases() == {1: f"{OD} ready", 2: f"{OD} ready"}
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_who_dies_at_the_limit_is_replaced(limit: int) -> None:
+    """One more than the limit, until the old one has gone; never two more."""
+    bench = Bench(where=deployment(max_instances=limit))
+    bench.tick({OD: limit})
+    bench.cloud.boot()
+    for number in range(1, limit + 1):
+        bench.cloud._change(number, silent_s=bench.clock.t_s)
+    for _ in range(8 * limit):
+        for _ in range(11):
+            bench.fast()
+            assert len(bench.cloud.instances) <= limit + 1
+        bench.tick()
+        bench.cloud.boot()
+    assert bench.phases() == dict.fromkeys(range(limit + 1, 2 * limit + 1), f"{OD} ready")
 
 
 def test_who_answers_again_is_kept_and_its_replacement_ended() -> None:

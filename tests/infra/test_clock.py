@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from mark_infra.clock import WallClock
 
 
@@ -34,6 +35,19 @@ def test_it_never_goes_back_when_the_wall_clock_is_set() -> None:
     wall.unix -= 3600.0
     wall.pass_s(1.0)
     assert clock.now_s() == 101.0
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_what_was_noted_lies_as_far_back_as_it_does_whatever_the_wall_clock_was_set_to(
+    step_s: float, scale: float
+) -> None:
+    wall = Wall()
+    clock = wall.clock(scale)
+    noted_s = wall.ticks
+    wall.unix += step_s
+    wall.pass_s(2.0)
+    assert clock.now_s() - clock.at_monotonic_s(noted_s) == 2.0 * scale
 
 
 def test_an_origin_in_the_future_is_now() -> None:

@@ -46,10 +46,13 @@ _RUNNING = frozenset(("pending", "running"))
 
 
 class UnixClock(Clock, Protocol):
-    """A clock that also places Unix times."""
+    """A clock that also places Unix times, and what this process noted."""
 
     def at_s(self, unix_s: float) -> float:
         """Control seconds at a Unix time."""
+
+    def at_monotonic_s(self, t_s: float) -> float:
+        """Control seconds at a time of the process's monotonic clock."""
 
 
 class Numbers(Protocol):
@@ -234,9 +237,9 @@ class Ec2Cloud:
         elif machine.ready_unix_s is not None and phase is not Phase.STOPPED:
             ready_s = at_s(machine.ready_unix_s)
         silent_s = None
-        if phase is Phase.READY and (since_unix_s := self._bouncers.silent_unix_s(machine)) is not None:
+        if phase is Phase.READY and (since_s := self._bouncers.silent_since_s(machine)) is not None:
             # Where control time runs faster bouncers do not: so much of it must pass for as long a silence.
-            silent_s = at_s(since_unix_s) + (self._site.time_scale - 1.0) * silence.SILENT_S
+            silent_s = self._clock.at_monotonic_s(since_s) + (self._site.time_scale - 1.0) * silence.SILENT_S
         return Instance(
             number=number,
             offer=machine.offer,

@@ -20,9 +20,10 @@ from mark_infra.aws.inventory import Machine
 from mark_infra.aws.site import Site
 
 TIMEOUT_S = 1.0
-_AT_ONCE = 100
+_AT_ONCE = 256
 # A balancer may send a little more after it was told to stop.
 _LINGER_S = 5.0
+_UNREACHED, _REFUSED = 0, -1  # instead of a status; refused: the machine answers, and nobody listens there
 _QUEUE = ("mark_queued_requests", "mark_running_requests")
 
 
@@ -33,26 +34,35 @@ class Bouncers(Protocol):
         """Does its bouncer serve?"""
 
     def idle(self, machine: Machine) -> bool:
-        """Has a drained instance nothing queued or running, or no bouncer any more?"""
+        """Has a drained instance nothing queued or running, or no bouncer any more?
 
-    def silent_unix_s(self, machine: Machine) -> float | None:
-        """Since when a bouncer that was ready does not answer any more; None when it does."""
+        Who cannot be reached may still have something: that is no proof.
+        """
+
+    def silent_since_s(self, machine: Machine) -> float | None:
+        """Since when, by the process's monotonic clock, a bouncer that was ready does not answer; None when it does."""
 
 
 class AskedBouncers:
     """Asks `/v2/health/ready` of instances that boot, `/metrics` of those that are drained, and `/v2/health/live` of
     those that gave no metrics when they were scraped (`scraped`): whoever answers at all is not silent.
 
-    `poll` blocks for little more than a second however many there are. Raises BadInput as `headers`.
+    `poll` blocks for little more than a second for every 256 that hang. Raises BadInput as `headers`.
     """
 
-    def __init__(self, site: Site, *, unix_s: Callable[[], float] = time.time) -> None:
-        self._port, self._unix_s = site.bouncer_port, unix_s
+    def __init__(
+        self,
+        site: Site,
+        *,
+        unix_s: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._port, self._unix_s, self._monotonic = site.bouncer_port, unix_s, monotonic
         self._headers = headers(site)
         self._ready: frozenset[str] = frozenset()
         self._quiet_unix_s: dict[str, float] = {}  # drained instances that had nothing left when last asked: when
         self._missed: frozenset[str] = frozenset()  # when last scraped
-        self._silent_unix_s: dict[str, float] = {}
+        self._silent_s: dict[str, float] = {}  # of those missed: since when, monotonic
         self._lock = Lock()
 
     def ready(self, machine: Machine) -> bool:
@@ -62,13 +72,15 @@ class AskedBouncers:
         since_s, quiet_s = machine.draining_unix_s, self._quiet_unix_s.get(machine.id)
         return since_s is not None and quiet_s is not None and quiet_s > since_s + _LINGER_S
 
-    def silent_unix_s(self, machine: Machine) -> float | None:
-        return self._silent_unix_s.get(machine.id)
+    def silent_since_s(self, machine: Machine) -> float | None:
+        return self._silent_s.get(machine.id)
 
     def scraped(self, asked: Collection[str], answered: Collection[str]) -> None:
         """These instances were asked for their metrics, and these gave them. Any thread may say so."""
         with self._lock:
             self._missed = (self._missed - frozenset(asked)) | (frozenset(asked) - frozenset(answered))
+            # At once: whoever polls may hang.
+            self._silent_s = {id: since_s for id, since_s in self._silent_s.items() if id in self._missed}
 
     def poll(self, machines: Iterable[Machine]) -> None:
         """Ask those of the instances whose answer matters now."""
@@ -81,34 +93,43 @@ class AskedBouncers:
         if booting or drained or missed:
             asyncio.run(self._ask(booting, drained, missed))
         else:
-            self._ready, self._quiet_unix_s, self._silent_unix_s = frozenset(), {}, {}
+            self._ready, self._quiet_unix_s, self._silent_s = frozenset(), {}, {}
 
     async def _ask(self, booting: list[Machine], drained: list[Machine], missed: list[Machine]) -> None:
         now_s = self._unix_s()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        connector = aiohttp.TCPConnector(limit=_AT_ONCE)
+        # Not the connector's limit: to wait for one's turn would count as to wait for an answer.
+        connector, turns = aiohttp.TCPConnector(limit=0), asyncio.Semaphore(_AT_ONCE)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
 
             async def ask(machines: list[Machine], path: str) -> list[tuple[Machine, int, str]]:
-                answers = await asyncio.gather(*(self._get(session, m, path) for m in machines))
+                answers = await asyncio.gather(*(self._get(session, turns, m, path) for m in machines))
                 return [(m, *answer) for m, answer in zip(machines, answers, strict=True)]
 
-            ready, finished, live = await asyncio.gather(
-                ask(booting, "/v2/health/ready"), ask(drained, "/metrics"), ask(missed, "/v2/health/live")
+            # Those that boot last: many of them hang.
+            live, finished, ready = await asyncio.gather(
+                ask(missed, "/v2/health/live"), ask(drained, "/metrics"), ask(booting, "/v2/health/ready")
             )
         self._ready = frozenset(m.id for m, status, _ in ready if status == 200)
         self._quiet_unix_s = {
-            m.id: now_s for m, status, page in finished if status == 0 or (status == 200 and _left(page) == 0.0)
+            m.id: now_s for m, status, page in finished if status == _REFUSED or (status == 200 and _left(page) == 0.0)
         }
-        self._silent_unix_s = {m.id: self._silent_unix_s.get(m.id, now_s) for m, status, _ in live if status == 0}
+        noted_s = self._monotonic()
+        with self._lock:  # who was scraped meanwhile, and answered, is not silent
+            silent = [m.id for m, status, _ in live if status in (_UNREACHED, _REFUSED) and m.id in self._missed]
+            self._silent_s = {id: self._silent_s.get(id, noted_s) for id in silent}
 
-    async def _get(self, session: aiohttp.ClientSession, machine: Machine, path: str) -> tuple[int, str]:
-        """(status, body); status 0 where nobody answers."""
+    async def _get(
+        self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, machine: Machine, path: str
+    ) -> tuple[int, str]:
+        """(status, body); `_UNREACHED` or `_REFUSED` where nobody answers."""
         try:
-            async with session.get(f"http://{machine.address}:{self._port}{path}") as answer:
+            async with turns, session.get(f"http://{machine.address}:{self._port}{path}") as answer:
                 return answer.status, await answer.text()
+        except aiohttp.ClientConnectorError as error:
+            return _REFUSED if isinstance(error.os_error, ConnectionRefusedError) else _UNREACHED, ""
         except (aiohttp.ClientError, TimeoutError, ValueError):
-            return 0, ""
+            return _UNREACHED, ""
 
 
 def headers(site: Site) -> dict[str, str]:

@@ -173,6 +173,7 @@ class World:
         self.aws, self.machines, self.script, self.scale = aws, machines, Script(), scale
         self.intents: dict[str, Intent] = {}
         self.looks_s: list[float] = []
+        self._keepers: list[keeper.Keeper] = []
         self.site = provision(
             aws.client, [Wish(SERVICE)], region="us-east-1", zones=["us-east-1a", "us-east-1b"],
             store="dynamodb:mark-state", bouncer_port=port, time_scale=scale,
@@ -190,14 +191,15 @@ class World:
         """Begun through all faults, as often as it takes; ended in order unless it was killed."""
         with fault_proxy(self.aws.url, seed=seed, share=share, hurries=True) as proxy:
             running = Running(self, proxy)
+            self._keepers.append(running.control._keeper)
             try:
                 yield running
             finally:
                 running.close()
 
-    def now_s(self) -> float:
-        """Control seconds since the cloud's beginning."""
-        return self.aws.cloud.lives.control_s(time.time())
+    def rounds(self) -> int:
+        """Of all its keepers, while they led: who has finished is seen once a round."""
+        return sum(one._rounds for one in self._keepers)
 
     # -- the truth -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
 from mark_infra.aws.cloud import LONGEST_DRAIN_S
 from mark_infra.aws.inventory import OLDEST_S, Machine
 from mark_infra.aws.readiness import Bouncers
+from mark_infra.clock import WallClock
 
 from mark.control.silence import SILENT_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError
@@ -226,13 +227,27 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
 def test_a_silence_is_shown_and_lasts_as_long_whatever_control_time_does(bench: Bench, scale: float) -> None:
     bench.begin_again(time_scale=scale)
     (number,) = bench.cloud.launch(OD, 1, f"silent/{scale}")
-    since_s = bench.time.t_s + 5.0
-    bench.bouncers.silent_unix = {bench.id_of(number): since_s}
+    since_s = bench.time.monotonic() + 5.0
+    bench.bouncers.silent = {bench.id_of(number): since_s}
     assert bench.cloud.fleet().instances[0].silent_s is None, "it boots"
     bench.boot()
     (instance,) = bench.cloud.fleet().instances
-    assert instance.silent_s == bench.time.at_s(since_s) + (scale - 1.0) * SILENT_S
+    assert instance.silent_s == bench.time.at_monotonic_s(since_s) + (scale - 1.0) * SILENT_S
     assert bench.cloud.fleet() is bench.cloud.fleet()
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_wall_clock_that_is_set_makes_nobody_silent_for_long(bench: Bench, step_s: float) -> None:
+    """Between the beginning of the process and a first ask that failed."""
+    wall, ticks = Time.ORIGIN_S + 100.0, 50.0
+    bench.cloud._clock = clock = WallClock(Time.ORIGIN_S, unix_s=lambda: wall, monotonic=lambda: ticks)
+    (number,) = bench.cloud.launch(OD, 1, f"stepped/{step_s}")
+    bench.boot()
+    wall, ticks = wall + step_s, ticks + 1.0
+    bench.bouncers.silent = {bench.id_of(number): ticks}
+    ticks += 1.0
+    (instance,) = bench.cloud.fleet().instances
+    assert instance.silent_s == clock.now_s() - 1.0
 
 
 def test_what_aws_ended_is_gone(bench: Bench) -> None:

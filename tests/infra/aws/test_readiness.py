@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from mark_infra.aws import readiness
 from mark_infra.aws.inventory import Machine
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.site import Site
@@ -69,7 +71,7 @@ def two() -> Iterator[tuple[Bouncer, Bouncer, int]]:
 
 def asking(port: int, time: Time, key_file: Path | None = None) -> AskedBouncers:
     site = Site("mark", "us-east-1", "sqlite:none", bouncer_port=port, key_file=key_file)
-    return AskedBouncers(site, unix_s=time.unix_s)
+    return AskedBouncers(site, unix_s=time.unix_s, monotonic=time.monotonic)
 
 
 def machine(n: int, *, state: str = "running", ready_s: float | None = None, drained_s: float | None = None) -> Machine:
@@ -115,12 +117,25 @@ def test_a_drained_bouncer_is_idle_when_it_has_finished_and_waited_a_little(two:
 
 
 def test_a_drained_bouncer_that_is_gone_is_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """The machine refuses: nobody listens there any more."""
     time = Time()
     bouncers = asking(two[2], time)
     drained = machine(9, ready_s=1.0, drained_s=time.t_s)
     time.t_s += 6.0
     bouncers.poll([drained])
     assert bouncers.idle(drained)
+
+
+def test_who_cannot_be_reached_is_not_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """What it has queued may still be answered; only we do not hear it."""
+    first, _, port = two
+    first.silent.clear()
+    time = Time()
+    bouncers = asking(port, time)
+    drained = machine(2, ready_s=1.0, drained_s=time.t_s)
+    time.t_s += 6.0
+    bouncers.poll([drained])
+    assert not bouncers.idle(drained)
 
 
 @pytest.mark.parametrize("page", ["", "mark_queued_requests many", "<html>"])
@@ -155,11 +170,11 @@ def test_who_gives_no_metrics_and_no_sign_of_life_is_silent_until_it_answers(two
     def poll() -> list[float | None]:
         time.t_s += 1.0
         bouncers.poll([live, gone])
-        return [bouncers.silent_unix_s(one) for one in (live, gone)]
+        return [bouncers.silent_since_s(one) for one in (live, gone)]
 
     assert poll() == [None, None]
     bouncers.scraped(["i-2", "i-9"], [])
-    since_s = time.t_s + 1.0
+    since_s = time.monotonic() + 1.0
     assert poll() == [None, since_s]
     assert poll() == [None, since_s]
     assert {path for path, _ in first.asked} == {"/v2/health/live"}
@@ -168,6 +183,43 @@ def test_who_gives_no_metrics_and_no_sign_of_life_is_silent_until_it_answers(two
     bouncers.scraped(["i-9"], [])
     bouncers.poll([live])
     assert poll() == [None, None], "who stopped running is forgotten"
+
+
+def test_a_scrape_that_was_answered_ends_a_silence_though_nobody_polls(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """Who polls may hang; and a next silence is a new one."""
+    time = Time()
+    bouncers = asking(two[2], time)
+    gone = machine(9, ready_s=1.0)
+    bouncers.scraped(["i-9"], [])
+    bouncers.poll([gone])
+    assert bouncers.silent_since_s(gone) == time.monotonic()
+    bouncers.scraped(["i-9"], ["i-9"])
+    assert bouncers.silent_since_s(gone) is None
+    bouncers.scraped(["i-9"], [])
+    assert bouncers.silent_since_s(gone) is None
+    time.t_s += 40.0
+    bouncers.poll([gone])
+    assert bouncers.silent_since_s(gone) == time.monotonic()
+
+
+def test_many_that_hang_keep_nobody_else_from_being_heard(
+    two: tuple[Bouncer, Bouncer, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are asked at a time, all of them before."""
+    monkeypatch.setattr(readiness, "_AT_ONCE", 1)
+    monkeypatch.setattr(readiness, "TIMEOUT_S", 0.5)
+    first, _, port = two
+    first.silent.clear()
+    time = Time()
+    bouncers = asking(port, time)
+    hang = [replace(machine(2, ready_s=1.0), id=f"i-hangs-{n}") for n in range(2)]
+    missed, drained = machine(3, ready_s=1.0), replace(machine(3, ready_s=1.0, drained_s=time.t_s), id="i-drained")
+    bouncers.scraped([one.id for one in (*hang, missed)], [])
+    time.t_s += 6.0
+    bouncers.poll([*hang, missed, drained])
+    assert all(bouncers.silent_since_s(one) is not None for one in hang)
+    assert bouncers.silent_since_s(missed) is None
+    assert bouncers.idle(drained), "it was heard"
 
 
 def test_a_key_that_may_read_metrics_is_shown(two: tuple[Bouncer, Bouncer, int], tmp_path: Path) -> None:

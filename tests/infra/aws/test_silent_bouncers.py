@@ -39,7 +39,10 @@ def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noqa: F811
-    """Its port is open, and nothing comes out of it. A minute and more: silence is not compressed."""
+    """Its port is open, and nothing comes out of it. A minute and more: silence is not compressed.
+
+    It leaves the balancer; as nobody knows what it still has queued, it is ended minutes later.
+    """
     up = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
     assert up.returncode == 0, up.stderr
 
@@ -54,6 +57,10 @@ def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noq
     (bouncer, *_) = wait_for(lambda: processes_with(first["address"], child_of=daemon), "its process")
     os.kill(bouncer.pid, signal.SIGSTOP)
     wait_for(lambda: len(get(fleet)[1]["instances"]) == 2, "its replacement", LONG_S)
-    wait_for(lambda: [one["number"] for one in get(fleet)[1]["instances"]] == [2], "its end", LONG_S)
-    assert [one["id"] for one in running()] != [first["id"]]
+    wait_for(
+        lambda: {one["number"]: one["phase"] for one in get(fleet)[1]["instances"]} == {1: "draining", 2: "ready"},
+        "that it leaves",
+        LONG_S,
+    )
+    assert first["id"] in [one["id"] for one in running()], "it may still answer what it has"
     assert told(folder, "status")["problems"] == []

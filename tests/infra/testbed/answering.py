@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import cast
+
+import uvloop
 
 from mark_infra.testbed.machines_port import Machine
 
@@ -15,7 +18,8 @@ class Bouncers(FakeMachines):
 
     def __init__(self, port: int) -> None:
         super().__init__()
-        self._port, self._loop = port, asyncio.new_event_loop()
+        # A plain loop leaves a socket open that it accepted in the moment in which its door closes.
+        self._port, self._loop = port, uvloop.new_event_loop()
         self._doors: dict[str, asyncio.Server] = {}
         self._connections: set[asyncio.Transport] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bouncers")
@@ -56,6 +60,8 @@ class Bouncers(FakeMachines):
             self._doors[machine.instance_id] = await self._loop.create_server(
                 lambda: _Connection(self._connections), machine.address, self._port
             )
+            if machine.instance_id not in self.there:
+                self._shut(machine.instance_id)
 
     def _shut(self, instance_id: str) -> None:
         if (door := self._doors.pop(instance_id, None)) is not None:
@@ -69,9 +75,8 @@ class _Connection(asyncio.Protocol):
         self._all = all_of_them
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._all.add(transport)
+        self._transport = cast(asyncio.Transport, transport)
+        self._all.add(self._transport)
 
     def data_received(self, data: bytes) -> None:
         page = b"mark_workers_ready 1\nmark_requests_total 0\nmark_queued_requests 0\nmark_running_requests 0\n"
