@@ -353,8 +353,8 @@ def run(main: Callable[[], Coroutine[None, None, None]]) -> None:
 def _allow_descriptors() -> None:
     """As many as a full house needs: clients, their handshakes, functions, replicas. The usual 1024 do not.
 
-    Raised to no more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection yet, has
-    some 50 kB.
+    Raised to no more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection
+    yet, has some 50 kB.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(_DESCRIPTORS, hard)), hard))

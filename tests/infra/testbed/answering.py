@@ -7,7 +7,6 @@ import threading
 from typing import cast
 
 import uvloop
-
 from mark_infra.testbed.machines_port import Machine
 
 from tests.infra.testbed.cloud_fakes import FakeMachines
