@@ -82,6 +82,7 @@ def process(site: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **DEAD})
 
 
+@pytest.mark.slow
 def test_it_serves_its_page_while_the_cloud_is_silent_and_ends_well_on_sigterm(site: Path) -> None:
     """Ready says where; the trouble is shown; the exit code is 0."""
     with process(site) as running:

@@ -12,6 +12,7 @@ from mark.simulation.table5 import run_table5
 from tests.simulation.laws import check_laws
 
 
+@pytest.mark.slow
 def test_one_model_on_a_generated_trace_adds_up() -> None:
     """Same requests for every column, at the paper's mean rate; the parts make SageMaker's bill; ours is cheaper."""
     table = run_table5(models=("lstm-ptb",), start_s=86400.0)

@@ -119,6 +119,7 @@ def restarted(folder: Path, old: int) -> dict[str, Any] | None:
     return status if controller["starts"] == 2 and controller["pid"] not in (None, old) and controller["url"] else None
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
     assert mark(folder, "up", "quick.toml").returncode == 0
     daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"]
