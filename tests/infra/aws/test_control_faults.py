@@ -101,8 +101,8 @@ def test_faults_leave_no_leak_and_no_double(monkeypatch: pytest.MonkeyPatch) -> 
 def test_many_faults_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kind was among them, and none held up a look for as long as a tick.
 
-    A tenth of all calls. Of three tenths the budget of retries leaves AWS alone for minutes at a time (gate.py): nothing
-    is launched twice then either, but what should end is paid for as long.
+    A tenth of all calls. Of three tenths the budget of retries leaves AWS alone for minutes at a time (gate.py):
+    nothing is launched twice then either, but what should end is paid for as long.
     """
     with world(30.0, monkeypatch) as made:
         injected = live_through(made, 4, 0.1, 6)
