@@ -279,13 +279,17 @@ class HttpServer:
         for connection in tuple(self.connections):
             connection.cut()
 
-    def make_room(self) -> None:
-        """End the oldest connection without a request under way of the peer that has most, if there is one."""
+    def make_room(self, newcomer: str) -> None:
+        """End the oldest connection without a request under way of the peer that has most, if that is another one.
+
+        Not its own: whoever keeps many (a load balancer) may be sending on the one that would be cut.
+        """
+        greedy, theirs = max(self.of_peer.items(), key=lambda item: len(item[1]))
+        if greedy == newcomer:
+            return
         full = len(self.connections) == self.limits.connections  # beyond it are those that were refused a place
         free = [
-            one
-            for one in max(self.of_peer.values(), key=len)
-            if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
+            one for one in theirs if (one.phase != _ENDED or full) and (one.blocked or not (one.waiting or one.parked))
         ]
         if free:  # in the midst of a head or a body only where there is no other
             self.counts.cut += 1
@@ -405,7 +409,7 @@ class _Connection:
         transport.set_write_buffer_limits(high=self.limits.unread_bytes)
         server = self.server
         if len(server.connections) >= self.limits.connections:
-            server.make_room()
+            server.make_room(self.peer)
         server.connections.add(self)
         server.of_peer.setdefault(self.peer, {})[self] = None
         excess = len(server.connections) - self.limits.connections

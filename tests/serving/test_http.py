@@ -750,6 +750,15 @@ def test_a_header_repeated_again_and_again_is_refused() -> None:
     assert only(door.ask(head.replace(b"a:\r\n", b"a:\r\n" * 2))).status == 431
 
 
+def test_nobody_makes_room_for_another_connection_of_its_own() -> None:
+    """A load balancer has them all, and may be sending on the one that would be cut."""
+    door = Door(connections=2)
+    held = [from_peer(door, "balancer") for _ in range(2)]
+    refused, _ = from_peer(door, "balancer")
+    assert only(refused).status == 503
+    assert not any(wire.ended for wire, _ in held)
+
+
 def test_what_lingers_or_does_not_read_makes_room_and_what_is_coming_only_after_what_is_idle() -> None:
     door = Door(connections=3, unread_bytes=1, pipelined=1)
     refused, garbage = from_peer(door, "greedy")
@@ -769,9 +778,9 @@ def test_what_lingers_or_does_not_read_makes_room_and_what_is_coming_only_after_
         connection.connection_lost(None)
         from_peer(door, "greedy")  # idle
     for _ in range(2):  # idle
-        door.server.make_room()
+        door.server.make_room("other")
         assert not coming.aborted
-    door.server.make_room()
+    door.server.make_room("other")
     assert coming.aborted
     assert not door.server.connections
     assert not door.server.of_peer
