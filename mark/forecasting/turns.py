@@ -57,7 +57,8 @@ class InTurns:
         self._fitting = None
         for observed in self._since:
             self._predictor.update(observed)
-            self._stand_in.fit(_newest(observed, 0))  # it need not remember any more
+        if self._since:
+            self._stand_in.fit(_newest(self._since[-1], 0))  # it need not remember any more
         self._since = []
 
 

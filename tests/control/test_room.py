@@ -355,16 +355,20 @@ def test_what_the_fleet_loses_is_replaced() -> None:
     assert sorted(i.phase for i in world.cloud.instances.values()) == [Phase.PENDING, Phase.READY]
 
 
-def test_new_prices_are_planned_with_shown_and_billed() -> None:
-    """From the look at which they are known; the same object again is nothing new."""
+def one_that_runs(prices: FakePrices) -> tuple[World, Process]:
     world = World()
-    world.planner.wanted = {OD: 1}
-    world.prices = prices = FakePrices()
+    world.planner.wanted, world.prices = {OD: 1}, prices
     process = Process(world)
     process.run(2)
     world.cloud.boot()
     world.changes.told = [Ran(1, OD, True, 1.0)]
     process.run(60)
+    return world, process
+
+
+def test_new_prices_are_planned_with_shown_and_billed() -> None:
+    """From the look at which they are known; the same object again is nothing new."""
+    world, process = one_that_runs(prices := FakePrices())
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.deployment.offers)
     prices.new = Repriced(replace(world.deployment, offers=offers), {})
     bill = process.room.view("inception").bill.on_demand
@@ -403,14 +407,7 @@ def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
 
 def test_new_prices_that_nobody_can_plan_with_yet_are_a_trouble_and_tried_again() -> None:
     """The look goes on with the old policy; the bill has the new prices at once."""
-    world = World()
-    world.planner.wanted = {OD: 1}
-    world.prices = prices = FakePrices()
-    process = Process(world)
-    process.run(2)
-    world.cloud.boot()
-    world.changes.told = [Ran(1, OD, True, 1.0)]
-    process.run(60)
+    world, process = one_that_runs(prices := FakePrices())
     assert world.controller is not None
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.deployment.offers)
     prices.new = Repriced(replace(world.deployment, offers=offers), {})

@@ -63,6 +63,10 @@ def test_a_worker_that_grows_is_replaced_between_batches_under_full_load() -> No
             await ended(first)
             await one.serves()
             assert one.replaced == 1
+            looking = one.workers._looking
+            assert looking is not None
+            # A model that needs so much for each batch would else be started again and again.
+            assert looking.when() - asyncio.get_running_loop().time() > 20.0
             assert one.said.empty()
 
     run(test)
