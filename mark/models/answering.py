@@ -19,39 +19,67 @@ _log = logging.getLogger(__name__)
 _PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker}
 
 
+class Opened:
+    """A batch that is decoded, and what the model made of it."""
+
+    __slots__ = ("batch", "replies", "results", "taken")
+
+    def __init__(self, count: int) -> None:
+        self.replies: list[Any] = [None] * count  # of those that are answered already
+        self.batch: list[Any] = []
+        self.taken: list[tuple[int, ModuleType, Any, int]] = []  # the others: which, and how many of the batch are its
+        self.results: Any = None
+
+
 def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
     """One reply for each call, in order; never raises for what a client sent or a model did.
 
     A bad call gets its own 400 and spoils nobody else's. A predict that raises, or returns the wrong number of
     results, is a 500 for all of the batch, and logged; results that cannot be encoded are one for their call.
+    The same in three steps: `decode`, `predict`, `encode`, of which only the second is of the model's own code.
     """
-    replies: list[Any] = [None] * len(calls)
-    batch: list[Any] = []
-    taken: list[tuple[int, ModuleType, Any, int]] = []
+    opened = decode(model, calls)
+    predict(model, opened)
+    return encode(model, opened)
+
+
+def decode(model: Model, calls: Sequence[Call]) -> Opened:
+    """The first step of `answer`."""
+    opened = Opened(len(calls))
     for index, call in enumerate(calls):
         try:
             protocol = _PROTOCOLS[call.protocol]
             items, asked = protocol.decode(call, model)
         except BadCall as bad:
-            replies[index] = refusal(bad.status, bad.text)
+            opened.replies[index] = refusal(bad.status, bad.text)
         except Exception:
             _log.exception("a call could not be decoded")
-            replies[index] = refusal(500, "the request could not be decoded")
+            opened.replies[index] = refusal(500, "the request could not be decoded")
         else:
-            taken.append((index, protocol, asked, len(items)))
-            batch += items
-    if not taken:
-        return replies
+            opened.taken.append((index, protocol, asked, len(items)))
+            opened.batch += items
+    return opened
+
+
+def predict(model: Model, opened: Opened) -> None:
+    """The second."""
+    if not opened.taken:
+        return
     try:
-        results = _predicted(model, batch)
+        opened.results = _predicted(model, opened.batch)
     except Exception as error:
-        _log.exception("model %s failed on a batch of %d", model.name, len(batch))
+        _log.exception("model %s failed on a batch of %d", model.name, len(opened.batch))
         failed = refusal(500, f"the model failed: {type(error).__name__}")
-        for index, *_ in taken:
-            replies[index] = failed
-        return replies
+        for index, *_ in opened.taken:
+            opened.replies[index] = failed
+        opened.taken = []
+
+
+def encode(model: Model, opened: Opened) -> list[Reply]:
+    """The third."""
+    replies, results = opened.replies, opened.results
     start = 0
-    for index, protocol, asked, count in taken:
+    for index, protocol, asked, count in opened.taken:
         stop = start + count
         try:
             replies[index] = protocol.encode(model, asked, results[start:stop])

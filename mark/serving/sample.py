@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mark.models.call import Call, Reply
-from mark.serving.worker import Loaded
+from mark.serving.worker_loop import Loaded
 
 # A call of this protocol is answered with a request of one item, in the shape of a reply.
 SAMPLE = "sample"

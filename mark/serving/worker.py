@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import itertools
 import os
 import pkgutil
 import select
@@ -19,25 +18,15 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
 
 from mark.domain.errors import MarkError
-from mark.models.call import Call, Reply
-from mark.serving.arena import BATCH, DONE, FAILED, LOADED, MESSAGE_BYTES, Arena
-
-Answer = Callable[[Sequence[Call]], list[Reply]]
-
-
-class Loaded(NamedTuple):
-    """What a LOADER makes: the function that answers, and what is said of the model, in JSON."""
-
-    answer: Answer
-    said: bytes = b"{}"
+from mark.models.call import Reply
+from mark.serving.arena import FAILED, LOADED, MESSAGE_BYTES, Arena
+from mark.serving.worker_loop import Loaded, Stages, serve
 
 
 def main() -> None:
@@ -65,43 +54,28 @@ def main() -> None:
         arenas = [Arena(fd) for fd in arena_fds]
         slots = list(zip(arenas[::2], arenas[1::2], strict=True))
         channel.send(LOADED.pack(b"R", slots[0][1].write_replies([Reply(200, "application/json", loaded.said)])))
-        _serve(channel, slots, loaded.answer)
+        serve(channel, slots, loaded)
 
 
 def load(reference: str, search: Path, name: str, version: str) -> Loaded:
     """The usual LOADER: the model answers under the service's name, says what it is, and what one warm-up took."""
     import orjson
 
-    from mark.models.answering import answer, warm_up
+    from mark.models import answering
     from mark.models.load import load as load_model
     from mark.models.metadata import metadata
 
     model = load_model(reference, search)
     model.name, model.version = name, version
     said = metadata(model)
-    if items := warm_up(model):
+    if items := answering.warm_up(model):
         began_s = perf_counter()
-        warm_up(model)  # the first time is of lazy beginnings
+        answering.warm_up(model)  # the first time is of lazy beginnings
         said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
-    return Loaded(lambda calls: answer(model, calls), orjson.dumps(said))
-
-
-def _serve(channel: socket.socket, slots: list[tuple[Arena, Arena]], answer: Answer) -> None:
-    turns = itertools.cycle(slots)
-    while message := channel.recv(MESSAGE_BYTES):
-        began_s = perf_counter()
-        calls_arena, replies_arena = next(turns)
-        calls = calls_arena.read_calls(*BATCH.unpack(message))
-        try:
-            replies = answer(calls)
-            if len(replies) != len(calls):
-                raise TypeError(f"{len(replies)} replies to {len(calls)} calls")
-            size = replies_arena.write_replies(replies)
-        except Exception as error:
-            traceback.print_exc()
-            text = f'{{"error": "the model failed: {type(error).__name__}"}}'
-            size = replies_arena.write_replies([Reply(500, "application/json", text.encode())] * len(calls))
-        channel.send(DONE.pack(b"D", size, perf_counter() - began_s))
+    stages = Stages(
+        partial(answering.decode, model), partial(answering.predict, model), partial(answering.encode, model)
+    )
+    return Loaded(partial(answering.answer, model), orjson.dumps(said), stages)
 
 
 def _hear_no_more(channel: socket.socket) -> None:

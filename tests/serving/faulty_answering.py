@@ -17,7 +17,9 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
 from mark.serving.arena import DONE, Arena
-from mark.serving.worker import Loaded
+from mark.serving.worker_loop import Loaded, Stages
+
+AHEAD = "FAULTY_AHEAD"  # from the environment: a second thread, from the first batch on
 
 
 def load(reference: str, search: Path, name: str, version: str) -> Loaded:
@@ -47,7 +49,21 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
             Path(where).rename(where + ".loaded")
         except FileNotFoundError:
             signal.pause()
+    if AHEAD in os.environ:
+        return Loaded(answer, stages=Stages(opened, predict, lambda opened: opened[1]), ahead_after=0)
     return Loaded(answer)
+
+
+def opened(calls: Sequence[Call]) -> list[Any]:
+    """The calls, and a place for their replies."""
+    if calls[0].body == b"undecodable":
+        raise ArithmeticError("undecodable")
+    return [calls, None]
+
+
+def predict(opened: list[Any]) -> None:
+    assert threading.current_thread() is threading.main_thread()
+    opened[1] = answer(opened[0])
 
 
 def tell(path: str) -> None:

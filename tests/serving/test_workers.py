@@ -24,6 +24,7 @@ from mark.models.call import Call, Reply
 from mark.serving.arena import KEEP_BYTES
 from mark.serving.workers import Workers, backoff_s
 from tests.children import children
+from tests.serving.faulty_answering import AHEAD
 
 HERE = Path(__file__).parent
 LONG_S = 30.0  # a test that waits so long has failed
@@ -145,6 +146,14 @@ class Told:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+@pytest.fixture(params=["alone", "ahead"], autouse=True)
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything holds for a worker that decodes ahead in a thread of its own, too."""
+    if request.param == "ahead":
+        monkeypatch.setenv(AHEAD, "1")
+    return str(request.param)
 
 
 @pytest.fixture

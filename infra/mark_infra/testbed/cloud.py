@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -127,21 +127,26 @@ class LocalCloud:
     def stop(self) -> None:
         """Answer no more, and end everything that runs here. What was billed stays readable."""
         self._stopped.set()
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
-        if self._thread is not None:
-            self._thread.join(10.0)
-        if self.balancer is not None:
-            self.balancer.stop()
-        with self._lock:
-            for life in list(self.lives.alive.values()):
-                self.lives.terminate(life.instance_id, self.now())
-            self._patches.undo()
+        with ExitStack() as ends:  # from the last to the first, and each whatever happens to another
+            ends.callback(self._forget)
+            if self.balancer is not None:
+                ends.callback(self.balancer.stop)
+            if self._thread is not None:
+                ends.callback(self._thread.join, 10.0)
+            if self._server is not None:
+                ends.callback(self._server.stop)
+                self._server = None
+
+    def _forget(self) -> None:
+        """moto is as it was, and another cloud may start."""
+        with self._lock, ExitStack() as ends:
             if self._addresses is not None:
-                self._addresses.close()
+                ends.callback(_one_at_a_time.release)
+                ends.callback(self._addresses.close)
                 self._addresses = None
-                _one_at_a_time.release()
+            ends.callback(self._patches.undo)
+            for life in list(self.lives.alive.values()):
+                ends.callback(self.lives.terminate, life.instance_id, self.now())
 
     def step(self) -> None:
         """What is due now happens. It also does without being told, within half a second or at the next request."""

@@ -89,8 +89,8 @@ class Server:
         """Take no more requests; those under way have a few seconds. Clients that keep connections lose them."""
         # First the threads: they wake the server when they have answered.
         self._server.task_dispatcher.shutdown(timeout=_LONGEST_END_S)
-        self._stopped.set()
-        self._server.pull_trigger()
+        # In the loop's own thread: once it knows, it closes the pipe by which it is woken.
+        self._server.trigger.pull_trigger(self._stopped.set)
         self._thread.join(_LONGEST_END_S)
 
     def _run(self) -> None:

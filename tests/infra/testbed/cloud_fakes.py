@@ -45,6 +45,7 @@ class FakeMachines:
     there: dict[str, Machine] = field(default_factory=dict)
     lingers: bool = False
     fails: bool = False
+    cannot_end: bool = False
 
     def boot(self, machine: Machine) -> None:
         if self.fails:
@@ -65,6 +66,8 @@ class FakeMachines:
         self.said.append(("speed", instance_id, speed))
 
     def end(self, instance_id: str) -> None:
+        if self.cannot_end:
+            raise OSError("a machine cannot be ended")
         if not self.lingers:
             self.there.pop(instance_id, None)
         self.said.append(("end", instance_id))

@@ -432,6 +432,20 @@ def test_at_the_end_nothing_runs(make_aws: Callable[..., Aws]) -> None:
     assert again.instances() == []
 
 
+def test_a_machine_that_cannot_be_ended_leaves_nothing_else_behind(make_aws: Callable[..., Aws]) -> None:
+    """moto is as it was, a new cloud starts, and who stops the old one again ends its machines."""
+    aws = make_aws()
+    launched(aws, 2)
+    aws.machines.cannot_end = True
+    with pytest.raises(OSError, match="cannot be ended"):
+        aws.cloud.stop()
+    assert len(aws.machines.there) == 2
+    assert make_aws().instances() == []
+    aws.machines.cannot_end = False
+    aws.cloud.stop()
+    assert aws.machines.there == {}
+
+
 def test_a_second_cloud_is_refused(make_aws: Callable[..., Aws]) -> None:
     """There is one at a time in a process; and an impossible time scale is named."""
     aws = make_aws()
