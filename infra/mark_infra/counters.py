@@ -31,16 +31,20 @@ class Counts(NamedTuple):
 
 
 class GatewayCounts(NamedTuple):
-    """Of a gateway: all requests of clients, and those that it answered itself because nobody else could."""
+    """Of a gateway: all requests of clients, and those for which there was no instance."""
 
     requests: float = 0.0
-    refused: float = 0.0
+    refused: float = 0.0  # by itself, because nobody else could answer
+    by_functions: float = 0.0
+    late: float = 0.0  # of those by functions: later than RT_max
+    function_calls: float = 0.0
+    function_billed_s: float = 0.0
 
     def since(self, before: GatewayCounts) -> GatewayCounts:
         """As `Counts.since`."""
-        if self.requests < before.requests or self.refused < before.refused:
+        if any(now < then for now, then in zip(self, before, strict=True)):
             return self
-        return GatewayCounts(self.requests - before.requests, self.refused - before.refused)
+        return GatewayCounts._make(now - then for now, then in zip(self, before, strict=True))
 
 
 def read_bouncer(page: bytes) -> Counts:
@@ -66,9 +70,8 @@ def read_gateway(page: bytes) -> GatewayCounts:
     page = b"\n" + page
     if not list(_lines(page, b"mark_gateway_in_flight_requests")):
         raise ValueError("no metrics of a gateway")
-    return GatewayCounts(
-        sum(_values(page, b"mark_gateway_requests_total")), sum(_values(page, b"mark_gateway_refused_total"))
-    )
+    names = ("requests", "refused", "by_functions", "late", "function_calls", "function_billed_seconds")
+    return GatewayCounts._make(sum(_values(page, b"mark_gateway_%b_total" % name.encode())) for name in names)
 
 
 def _values(page: bytes, name: bytes) -> Iterator[float]:

@@ -147,7 +147,8 @@ class ScrapedTelemetry:
         if before is None or not (now.requests or self._total[0]):
             return math.nan, 0.0, 0.0
         grown = now.since(GatewayCounts(*before[1]))
-        return grown.requests / max(1, window - before[0]), grown.requests, misses + grown.refused
+        self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
+        return grown.requests / max(1, window - before[0]), grown.requests, misses + grown.refused + grown.late
 
     def _add(
         self,

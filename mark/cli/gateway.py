@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mark.cli.doors import add_address, add_door, door_from, key_from
+from mark.cli.functions import add_functions, functions_from
 from mark.cli.numbers import above_zero, seconds, whole
 from mark.cli.options import Commands
 from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
     import ssl
+
+    from mark.serving.last_resort import ByFunctions
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -64,6 +67,12 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     how.add_argument(
         "--probe-s", type=above_zero, default=1.0, metavar="S", help="between questions for readiness (default: 1)"
     )
+    over = parser.add_argument_group("overflow, for what no replica can take")
+    add_functions(over)
+    over.add_argument("--model", metavar="NAME", help="the model that the function has, as clients name it")
+    over.add_argument(
+        "--slo-ms", type=above_zero, metavar="MS", help="what clients are promised: later answers are counted as late"
+    )
     add_door(parser)
     end = parser.add_argument_group("stopping, and what is told")
     end.add_argument("--drain-s", type=above_zero, default=30.0, metavar="S", help="for what is owed (default: 30)")
@@ -110,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
         drain_s=args.drain_s,
         linger_s=args.linger_s,
         log_requests=args.log_requests,
+        by_functions=_by_functions(args),
     )
     logs.to_stderr()
     scheme = "http" if tls is None else "https"
@@ -120,6 +130,19 @@ def run(args: argparse.Namespace) -> int:
     door = Door(host=args.host, port=args.port, tls=tls, auth=auth)
     run(lambda: serve_gateway(forwarding, door, weights, started))
     return 0
+
+
+def _by_functions(args: argparse.Namespace) -> ByFunctions | None:
+    from mark.serving.last_resort import ByFunctions
+
+    functions = functions_from(args)
+    of = {"--model": args.model, "--slo-ms": args.slo_ms}
+    for option, value in of.items():
+        if functions is not None and value is None:
+            raise BadInput("must be said with --function", option)
+        if functions is None and value is not None:
+            raise BadInput("is for a --function", option, value)
+    return None if functions is None else ByFunctions(functions, args.model, args.slo_ms / 1e3)
 
 
 def _replica(text: str) -> tuple[str, float]:

@@ -6,12 +6,12 @@ import argparse
 import math
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from mark.cli.doors import add_address, add_door, door_from, key_from
+from mark.cli.doors import add_address, add_door, door_from
+from mark.cli.functions import add_functions, functions_from
 from mark.cli.numbers import above_zero, count, port, seconds
 from mark.cli.options import Commands
 from mark.domain.errors import BadInput
@@ -19,7 +19,6 @@ from mark.domain.errors import BadInput
 if TYPE_CHECKING:
     from mark.domain.profile import Candidate, Profile
     from mark.domain.service import Service
-    from mark.serving.functions import Functions
     from mark.serving.serve import Serving
 
 
@@ -61,8 +60,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "--pace", action="store_true", help="answer as slowly as --instance: this machine stands in for one"
     )
     over = parser.add_argument_group("overflow")
-    over.add_argument("--function", metavar="NAME|URL", help="Lambda function, or another server of the same model")
-    over.add_argument("--function-key", type=Path, metavar="FILE", help="holds the key that a URL asks for")
+    add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
     add_door(parser)
     end = parser.add_argument_group("stopping, and what is told")
@@ -137,7 +135,7 @@ def _serving(args: argparse.Namespace, service: Service) -> Serving:
         print(f"mark: {service.name} has no code: it answers as slowly as on {instance}", file=sys.stderr)
     else:
         raise BadInput("neither module:Class nor a profile's model on an instance (--instance)", "model", service.model)
-    functions = _functions(args.function, args.function_key)
+    functions = functions_from(args)
     function_s = NEVER_S
     if functions is not None:
         function_s = _function_s(args, service, {n: p.latency_s(1) for n, p in of_model.items()})
@@ -186,23 +184,6 @@ def _candidate(service: Service, of_model: Mapping[str, Profile], asked: str | N
     if isinstance(made, str):
         raise BadInput(made, f"{service.model} on {instance}")
     return made, instance
-
-
-def _functions(name: str | None, key: Path | None) -> Functions | None:
-    at_url = name is not None and name.startswith(("http://", "https://"))
-    if key is not None and not at_url:
-        raise BadInput("is for a --function at a URL; AWS's keys are those of its environment", "--function-key")
-    if name is None:
-        return None
-    if at_url:
-        from mark.serving.elsewhere import HttpFunctions
-
-        return HttpFunctions(name, key=None if key is None else key_from(key))
-    from mark_infra.aws.functions import LambdaFunctions
-
-    if find_spec("aioboto3") is None:
-        raise BadInput("needs aioboto3: pip install 'mark-serving[aws]'", "--function", name)
-    return LambdaFunctions(name)
 
 
 def _function_s(args: argparse.Namespace, service: Service, measured_s: dict[str, float]) -> float:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mark.domain.errors import BadInput
-from mark.rules.admission import NEVER_S
+from mark.models.call import Reply
+from mark.rules.admission import NEVER_S, in_time
 from mark.serving.auth import INFER, is_loopback, scope_of
 from mark.serving.errors import error_reply, retry_after
 from mark.serving.gateway import (
@@ -28,6 +29,7 @@ from mark.serving.gateway import (
 )
 from mark.serving.gateway_metrics import GatewayMetrics
 from mark.serving.http import JSON, Exchange
+from mark.serving.last_resort import ByFunctions, LastResort
 from mark.serving.probing import Probing
 from mark.serving.upstream import HOP_BY_HOP, Address, Answer, Asker, Connection, Reach, Upstream
 
@@ -58,7 +60,8 @@ class Forwarding:
     A replica has `timeout_s` to answer, exact to a quarter of a second. A client's own deadline, where it is earlier,
     counts; the replica is given `grace_s` more, to say by itself that it was late. Without `in_clear`, replicas on
     other machines need https.
-    `keep_credentials` passes the client's key on: for a gateway that asks for none.
+    `keep_credentials` passes the client's key on: for a gateway that asks for none. What no replica can take goes to
+    functions, if there are any.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -71,13 +74,25 @@ class Forwarding:
     probe_timeout_s: float = 1.0
     drain_s: float = 30.0
     linger_s: float = 0.0
+    by_functions: ByFunctions | None = None
     log_requests: bool = False
 
 
 class _Forward(Passage):
     """A request that is passed on."""
 
-    __slots__ = ("client_s", "exchange", "id", "line", "lines", "other_line", "refusal", "timer", "until_s")
+    __slots__ = (
+        "by_function",
+        "client_s",
+        "exchange",
+        "id",
+        "line",
+        "lines",
+        "other_line",
+        "refusal",
+        "timer",
+        "until_s",
+    )
 
     def __init__(self, exchange: Exchange, identity: bytes, client_s: float | None, until_s: float) -> None:
         super().__init__(until_s if client_s is None else min(until_s, client_s), len(exchange.body))
@@ -88,6 +103,7 @@ class _Forward(Passage):
         self.other_line: Connection[Ticket[_Forward]] | None = None
         self.refusal: Answer | None = None  # for the client, should there be no better answer
         self.timer: asyncio.TimerHandle | None = None
+        self.by_function = False  # answered
 
 
 class Forwarder:
@@ -114,12 +130,15 @@ class Forwarder:
         if key is not None or not forwarding.keep_credentials:
             self._dropped |= _CREDENTIALS
         self._hedges = forwarding.policy.hedge_after_s < forwarding.timeout_s
+        by = forwarding.by_functions
+        self._last_resort = None if by is None else LastResort(by, loop, now)
+        self.metrics.spent = None if by is None else by.functions.spent
         self.probing = Probing(self.gateway, forwarding.reach, self._key, forwarding.probe_timeout_s, loop, now)
 
     @property
     def ready(self) -> bool:
-        """Would a request be passed on?"""
-        return self.gateway.ready and not self.draining
+        """Would a request be answered, by a replica or by a function?"""
+        return (self.gateway.ready or self._last_resort is not None) and not self.draining
 
     def put(self, weights: Mapping[str, float]) -> None:
         """These and no other replicas: weight by URL. Raises BadInput, and changes nothing, for what cannot be one."""
@@ -140,12 +159,15 @@ class Forwarder:
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for the answers that are owed; at the end of `timeout_s` the rest is refused."""
+        until_s = self._now() + timeout_s
         if self._under_way:
             self._settled = self._loop.create_future()
             await asyncio.wait([self._settled], timeout=timeout_s)
         for forward in tuple(self._under_way):
             self.gateway.abandoned(forward)
             self._refuse(forward, "draining")
+        if self._last_resort is not None:
+            await self._last_resort.drain(max(0.0, until_s - self._now()))
 
     def close(self) -> None:
         """Close every connection to replicas."""
@@ -189,7 +211,8 @@ class Forwarder:
             return
         ticket = self.gateway.begin(forward, now_s)
         if isinstance(ticket, str):
-            self._refuse(forward, ticket)
+            if ticket is not NOBODY_READY or not self._by_function(forward, ticket):
+                self._refuse(forward, ticket)
             return
         self._under_way.add(forward)
         if client_s is not None or self._hedges:
@@ -245,8 +268,12 @@ class Forwarder:
         elif what is not WAIT:
             if forward.refusal is not None:
                 self._pass_on(forward, forward.refusal)
+            elif began:
+                self._refuse(forward, "broken_off")
             else:
-                self._refuse(forward, "broken_off" if began else "lost")
+                self._leave(forward)
+                if not self._by_function(forward, "lost"):
+                    self._refuse(forward, "lost")
 
     def _again(self, forward: _Forward, ticket: Ticket[_Forward] | str, now_s: float) -> None:
         assert isinstance(ticket, Ticket)
@@ -278,6 +305,29 @@ class Forwarder:
             self._send(forward, ticket, now_s)
         self._wake(forward, now_s)
 
+    def _by_function(self, forward: _Forward, reason: str) -> bool:
+        """Let a function answer, or refuse for this reason; False where none can be asked."""
+        resort = self._last_resort
+        if resort is None:
+            return False
+
+        def done(reply: Reply | None) -> None:
+            if reply is None:
+                expired = forward.client_s is not None and self._now() >= forward.client_s
+                self._refuse(forward, "expired" if expired else reason)
+                return
+            headers = b"mark-answered-by: function\r\nx-request-id: %b\r\n" % forward.id
+            if reply.json_bytes is not None:
+                headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
+            forward.by_function = True
+            self.metrics.by_functions += 1
+            self.metrics.late += not in_time(self._now() - forward.exchange.arrived_s, resort.by.rt_max_s)
+            self._settle(forward, reply.status, "")
+            forward.exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
+
+        hurried = forward.client_s is not None and forward.client_s < forward.until_s
+        return resort.begin(forward.exchange, forward.deadline_s, done, hurried=hurried)
+
     # Answers
 
     def _pass_on(self, forward: _Forward, answer: Answer) -> None:
@@ -295,8 +345,8 @@ class Forwarder:
         self._settle(forward, status, reason)
         forward.exchange.answer(status, error_reply(status, what).body, JSON, headers)
 
-    def _settle(self, forward: _Forward, status: int, reason: str) -> None:
-        """The request is over: nothing of it stays."""
+    def _leave(self, forward: _Forward) -> None:
+        """No replica has anything to do with the request any more."""
         if forward.timer is not None:
             forward.timer.cancel()
             forward.timer = None  # it holds the request: a cycle waits for the garbage collector
@@ -306,6 +356,10 @@ class Forwarder:
         self._under_way.discard(forward)
         if self._settled is not None and not self._under_way and not self._settled.done():
             self._settled.set_result(None)
+
+    def _settle(self, forward: _Forward, status: int, reason: str) -> None:
+        """The request is over: nothing of it stays."""
+        self._leave(forward)
         latency_s = self._now() - forward.exchange.arrived_s
         metrics = self.metrics
         metrics.requests[status] += 1
@@ -322,6 +376,7 @@ class Forwarder:
                     "request_id": forward.id.decode("latin-1"),
                     "status": status,
                     "latency_ms": round(latency_s * 1e3, 3),
+                    "answered_by": "nobody" if reason else "function" if forward.by_function else "replica",
                     "sent_to": [line.upstream.address.url for line in lines if line is not None],
                 },
             )

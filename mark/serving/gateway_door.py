@@ -1,7 +1,7 @@
 """The gateway before clients: its own pages, and all else forwarded; put together, run, drained.
 
 /v2, /v2/models/..., /invocations     passed on (`mark.serving.forwarding`)
-/v2/health/live, /ready, /ping        the gateway's own: ready when a replica is
+/v2/health/live, /ready, /ping        the gateway's own: ready when a replica is, or where there are functions
 /metrics                              the gateway's own
 /admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}
 """
@@ -144,7 +144,10 @@ async def serve_gateway(
     http = HttpServer(
         GatewayDoor(forwarder).handle, door.limits, admit=door.auth.admit if door.auth is not None else None
     )
+    by = forwarding.by_functions
     try:
+        if by is not None:
+            await by.functions.open()
         bound = await http.start(door.host, door.port, door.tls.context() if door.tls is not None else None)
         forwarder.start()
         await forwarder.probing.probed.wait()
@@ -165,3 +168,5 @@ async def serve_gateway(
         await http.close(5.0)
     finally:
         forwarder.close()
+        if by is not None:
+            await by.functions.close()

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from mark.serving.functions import Spent
 from mark.serving.gateway import Gateway
 from mark.serving.metrics import SECONDS, Histogram
 
@@ -25,6 +26,8 @@ class GatewayMetrics(Collector):
         self.refused: defaultdict[str, int] = defaultdict(int)  # answered by the gateway itself: why
         self.latency_s = Histogram(SECONDS)
         self.clients_gone = 0
+        self.by_functions = self.late = 0  # answered by functions; of them later than promised
+        self.spent: Spent | None = None  # on functions, where there are any
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -50,8 +53,16 @@ class GatewayMetrics(Collector):
             ("hedges", "Second copies of requests that took long.", gateway.hedges),
             ("ejections", "Replicas put out after failures.", gateway.ejections),
             ("clients_gone", "Answers that no client was there to take.", self.clients_gone),
+            ("by_functions", "Requests that functions answered, since no replica could.", self.by_functions),
+            ("late", "Of those by functions: later than RT_max.", self.late),
         ):
             yield CounterMetricFamily(f"mark_gateway_{name}", what, value=total)
+        if self.spent is not None:
+            for name, what, total in (
+                ("calls", "Invocations of functions that ran, or may have.", self.spent.calls),
+                ("billed_seconds", "What these invocations are billed for.", self.spent.billed_s),
+            ):
+                yield CounterMetricFamily(f"mark_gateway_function_{name}", what, value=total)
         yield GaugeMetricFamily("mark_gateway_in_flight_requests", "Requests under way.", value=gateway.in_flight)
         for name, kind, what in (
             ("weight", GaugeMetricFamily, "As the controller set it."),

@@ -42,6 +42,9 @@ def test_a_gateways_page_counts_clients_and_refusals() -> None:
         b'mark_gateway_refused_total{reason="none"} 2.0\nmark_gateway_in_flight_requests 0.0\n'
     )
     assert read_gateway(text) == GatewayCounts(12.0, 2.0)
+    text += b"mark_gateway_by_functions_total 4.0\nmark_gateway_late_total 1.0\n"
+    text += b"mark_gateway_function_calls_total 5.0\nmark_gateway_function_billed_seconds_total 0.5\n"
+    assert read_gateway(text) == GatewayCounts(12.0, 2.0, 4.0, 1.0, 5.0, 0.5)
 
 
 def test_a_new_gateway_has_counted_nothing_and_says_so() -> None:
@@ -64,4 +67,5 @@ def test_counters_that_fell_began_anew() -> None:
     assert now.since(before) == Counts(10.0, 0.0, 0.0, 0.5, 0.0, 0.0, 1.0)
     assert before.since(now) == before
     assert GatewayCounts(5.0, 1.0).since(GatewayCounts(9.0, 1.0)) == GatewayCounts(5.0, 1.0)
-    assert GatewayCounts(9.0, 2.0).since(GatewayCounts(5.0, 1.0)) == GatewayCounts(4.0, 1.0)
+    grown = GatewayCounts(9.0, 2.0, 4.0, 1.0, 5.0, 0.5).since(GatewayCounts(5.0, 1.0))
+    assert grown == GatewayCounts(4.0, 1.0, 4.0, 1.0, 5.0, 0.5)

@@ -13,10 +13,12 @@ from mark_infra.counters import Counts, GatewayCounts
 from mark_infra.telemetry import ScrapedTelemetry, Target
 
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import RecentAnswers
+from mark.control.ports import Overflow, RecentAnswers
 from mark.domain.errors import StoreError
 from mark.domain.load import Load
 from mark.domain.offer import FunctionOffer
+
+FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0)
 
 
 class Bench:
@@ -220,6 +222,19 @@ def test_the_gateway_sees_also_who_found_no_instance() -> None:
     assert math.isnan(bench.telemetry.windows_rps()[-1])
 
 
+def test_what_the_gateway_had_functions_answer_is_paid_and_late_where_it_was() -> None:
+    """Besides what bouncers sent there."""
+    bench = Bench("a", gateway=True, function=FUNCTION)
+    bench.gateway = GatewayCounts(1000.0, 0.0)
+    bench.serve(0.0)
+    assert bench.telemetry.overflow() == Overflow(0, 0.0)
+    bench.gateway = GatewayCounts(1050.0, 10.0, by_functions=20.0, late=5.0, function_calls=21.0, function_billed_s=4.0)
+    bench.serve(10.0, misses=1.0)
+    assert bench.telemetry.answers() == RecentAnswers(50, 34)
+    usd = 4.0 * FUNCTION.usd_per_s + 21 * FUNCTION.usd_per_million_requests / 1e6
+    assert bench.telemetry.overflow() == Overflow(20, pytest.approx(usd))
+
+
 def test_who_was_never_asked_has_no_load_of_zero() -> None:
     """Until the first request its windows are missing; from then on, also after a restart, silence is silence."""
     bench = Bench("a", gateway=True)
@@ -259,7 +274,7 @@ def test_busy_is_the_share_of_the_workers_time() -> None:
 
 def test_functions_cost_what_they_are_billed_for() -> None:
     """Seconds and calls, at the catalogue's price."""
-    bench = Bench("a", function=FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0))
+    bench = Bench("a", function=FUNCTION)
     bench.counts["a"] = Counts(100.0, 0.0, 40.0, 0.0, 50.0, 20.0, 1.0)
     bench.close()
     overflow = bench.telemetry.overflow()

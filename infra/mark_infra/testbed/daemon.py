@@ -43,7 +43,7 @@ from mark_infra.testbed.functions import overflow_function
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.launch import command
 from mark_infra.testbed.machines import Processes, Program
-from mark_infra.testbed.provision import Wish, provision
+from mark_infra.testbed.provision import Wish, provision, target_group_name
 from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, Settings
 
 CONTROLLER_RESTART_S = 1.0
@@ -105,7 +105,13 @@ class Daemon:
             spot_shares=settings.spot_shares,
             spot_prices=settings.spot_prices,
             busy_s=lambda address: busy_s(address, BOUNCER_PORT),
-            gateways=ProcessGateways(folder / LOGS, region=region),
+            gateways=ProcessGateways(
+                folder / LOGS,
+                options=[option for option in settings.bouncer_options if option == "--log-requests"],
+                of={target_group_name(s.name): _overflow(s, functions) for s in services},
+                variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
+                region=region,
+            ),
             functions_usd=self._functions.usd,
             services=services,
             requests=self._requests,
@@ -319,6 +325,14 @@ class LambdaProcess:
 def _options(service: Service, functions: Mapping[str, str], settings: Settings) -> list[str]:
     function = functions.get(service.name)
     return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
+
+
+def _overflow(service: Service, functions: Mapping[str, str]) -> list[str]:
+    """Of its gateway, for what no instance can take."""
+    if service.name not in functions:
+        return []
+    slo_ms = f"{service.slo.rt_max_s * 1e3:g}"
+    return ["--function", functions[service.name], "--model", service.name, "--slo-ms", slo_ms]
 
 
 def _one_catalog(services: Sequence[Service]) -> Catalog:

@@ -25,13 +25,13 @@ _READY = re.compile(r"the gateway is ready on (http://\S+)")
 class GatewayProcess:
     """One `mark gateway`. Raises MarkError where it does not start."""
 
-    def __init__(self, port: int, log: Path, options: Sequence[str], region: str) -> None:
+    def __init__(self, port: int, log: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
         arguments = ["gateway", "--host", "127.0.0.1", "--port", str(port), *options]
         began = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 command(sys.executable, "-m", "mark.cli.main", *arguments),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=of_aws(os.environ, region),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment),
             )  # fmt: skip
         self.url = self._await(log, began)
         self._admin = GatewayAdmin(self.url)
@@ -69,17 +69,31 @@ class GatewayProcess:
 
 
 class ProcessGateways:
-    """The port `Gateways`. Logs go to `folder`, `options` to each `mark gateway`; a group keeps its port."""
+    """The port `Gateways`. Logs go to `folder`, a group keeps its port.
 
-    def __init__(self, folder: Path, *, options: Sequence[str] = (), region: str = "us-east-1") -> None:
-        self._folder, self._options, self._region = folder, options, region
+    `options` to each `mark gateway`, `of` those of one by the name of its target group; `variables` for the
+    environment of each.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        options: Sequence[str] = (),
+        of: Mapping[str, Sequence[str]] | None = None,
+        variables: Mapping[str, str] | None = None,
+        region: str = "us-east-1",
+    ) -> None:
+        self._folder, self._options, self._of = folder, options, dict(of or {})
+        self._environment = of_aws(os.environ, region) | dict(variables or {})
         self._ports: dict[str, int] = {}
 
     def start(self, target_group: str) -> GatewayProcess:
         """Its name is a part of the ARN: .../targetgroup/NAME/ID."""
         name = target_group.split("/")[-2]
         port = self._ports.setdefault(target_group, _free_port())
-        return GatewayProcess(port, self._folder / f"gateway-{name}.log", self._options, self._region)
+        log = self._folder / f"gateway-{name}.log"
+        return GatewayProcess(port, log, [*self._options, *self._of.get(name, ())], self._environment)
 
 
 def _free_port() -> int:

@@ -115,10 +115,14 @@ def _launch_template(ec2: Any, name: str, service: str, group: str) -> str:
     return template
 
 
+def target_group_name(service: str, site: str = "mark") -> str:
+    """Of 32 letters, digits and hyphens at most."""
+    return "".join(c if c.isalnum() else "-" for c in f"{site}-{service}")[:32].strip("-")
+
+
 def _target_group(elbv2: Any, name: str, service: str, vpc: str, port: int) -> str:
     made = elbv2.create_target_group(
-        # Names of target groups have 32 letters, digits and hyphens at most.
-        Name="".join(c if c.isalnum() else "-" for c in f"{name}-{service}")[:32].strip("-"),
+        Name=target_group_name(service, name),
         Protocol="HTTP", Port=port, VpcId=vpc, TargetType="instance",
         HealthCheckPath="/v2/health/ready",
         Tags=[{"Key": "mark:site", "Value": name}, {"Key": "mark:service", "Value": service}],

@@ -1,0 +1,140 @@
+"""The gateway's way to functions: for a request that no replica can take.
+
+A fleet that is being bought, or was taken away as a whole, has nobody who would send requests on to functions; so
+the gateway does. It knows no service times and promises nothing: whatever a function answers is an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mark.models.call import Call, Reply
+from mark.serving.breaker import Breaker
+from mark.serving.compression import Refused, inflated
+from mark.serving.functions import Functions, FunctionsFailed, Throttled, Unsuitable
+from mark.serving.http import Exchange
+
+log = logging.getLogger("mark.serving")
+
+MOST_CALLS, MOST_BYTES = 1000, 512 << 20  # at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ByFunctions:
+    """Functions that have the model too, under the name by which clients ask for it.
+
+    `rt_max_s` is what clients are promised: what is answered later counts as late.
+    """
+
+    functions: Functions
+    model: str
+    rt_max_s: float
+
+    def call_of(self, exchange: Exchange, most_bytes: int) -> Call | None:
+        """The request as a function takes it; None: it takes no such request (another model, a named version)."""
+        if exchange.method != b"POST":
+            return None
+        if exchange.path == b"/invocations":
+            protocol = "sagemaker"
+        elif exchange.path == b"/v2/models/%b/infer" % self.model.encode():
+            protocol = "oip"
+        else:
+            return None
+        headers, body = exchange.headers, exchange.body
+        coding, length = headers.get(b"content-encoding"), headers.get(b"inference-header-content-length")
+        if coding is not None:
+            try:
+                body = inflated(body, coding, most_bytes)
+            except Refused:
+                return None
+        if length is not None and (protocol != "oip" or not length.isdigit() or int(length) > len(body)):
+            return None
+        return Call(
+            protocol,
+            headers.get(b"content-type", b"").decode("latin-1"),
+            body,
+            None if length is None else int(length),
+            headers.get(b"accept", b"").decode("latin-1") if protocol == "sagemaker" else "",
+        )
+
+
+# Told how a call ended, once: the reply, or None.
+Done = Callable[[Reply | None], None]
+
+
+class LastResort:
+    """Calls of functions that are under way. Everything runs on one event loop."""
+
+    def __init__(
+        self, by: ByFunctions, loop: asyncio.AbstractEventLoop, now: Callable[[], float], most_bytes: int = MOST_BYTES
+    ) -> None:
+        self.by = by
+        self._loop, self._now, self._most_bytes = loop, now, most_bytes
+        self._breaker = Breaker()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._bytes = 0
+
+    @property
+    def calls(self) -> int:
+        """How many are under way."""
+        return len(self._calls)
+
+    def begin(self, exchange: Exchange, deadline_s: float, done: Done, *, hurried: bool) -> bool:
+        """Send it to a function; False where that cannot be: `done` is not told then.
+
+        `hurried`: the deadline is the client's own, so that missing it says nothing of functions.
+        """
+        now_s = self._now()
+        if len(self._calls) >= MOST_CALLS or not self._breaker.admits(now_s):
+            return False
+        call = self.by.call_of(exchange, self._most_bytes)
+        if call is None or self._bytes + len(call.body) > self._most_bytes:
+            return False
+        self._bytes += len(call.body)
+        period = self._breaker.begin(now_s)
+        task = self._loop.create_task(self._call(call, deadline_s, period, done, hurried))
+        self._calls.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._calls.discard(task)
+            self._bytes -= len(call.body)
+            if task.cancelled():
+                self._breaker.undecided(period)
+                done(None)
+
+        task.add_done_callback(ended)
+        return True
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for what is under way; at the end of `timeout_s` the rest is given up."""
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=timeout_s)
+        for task in self._calls:
+            task.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    async def _call(self, call: Call, deadline_s: float, period: int, done: Done, hurried: bool) -> None:
+        asked_s, blameless = 0.0, False
+        try:
+            # Loops count in milliseconds, and may be early by one.
+            (reply,) = await self.by.functions.call([call], max(deadline_s - self._now(), 0.0) + 2e-3)
+        except Throttled as error:
+            asked_s = error.retry_after_s
+        except FunctionsFailed as error:
+            log.warning("function: %s", error)
+            blameless = isinstance(error, Unsuitable) or (hurried and self._now() >= deadline_s)
+        except Exception:
+            log.exception("the adapter of functions failed")
+        else:
+            self._breaker.succeeded()
+            done(reply)
+            return
+        if blameless:
+            self._breaker.undecided(period)
+        elif left_alone_s := self._breaker.failed(period, self._now(), asked_s):
+            log.warning("functions fail, and are left alone for %.1f s", left_alone_s)
+        done(None)
