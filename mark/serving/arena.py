@@ -38,6 +38,7 @@ MESSAGE_BYTES = 65536
 Kind: TypeAlias = tuple[Any, ...]  # a call's protocol, content type, accept; a reply's status, content type
 
 _HEAD = struct.Struct("<QQ")
+_MARK, _PROMISED = struct.Struct("<Q"), 2**64 - 1  # in the place of n
 
 
 class Malformed(Exception):
@@ -69,6 +70,19 @@ class Arena:
         """Give back what a large batch took beyond `KEEP_BYTES`; its content is lost."""
         if len(self._map) > KEEP_BYTES:
             self._map.madvise(mmap.MADV_REMOVE, KEEP_BYTES, len(self._map) - KEEP_BYTES)
+
+    def begin(self) -> None:
+        """What lies here is no batch any more, and none is there yet."""
+        self._map[: _MARK.size] = _MARK.pack(0)
+
+    def promise(self) -> None:
+        """There will be replies: the model's part is done."""
+        self._map[: _MARK.size] = _MARK.pack(_PROMISED)
+
+    @property
+    def promised(self) -> bool:
+        """Are there replies since `begin`, or will there be?"""
+        return _MARK.unpack_from(self._map) != (0,)
 
     def write_calls(self, calls: Sequence[Call]) -> int:
         """Bytes in use from then on."""

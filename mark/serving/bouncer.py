@@ -329,7 +329,9 @@ class Bouncer:
         if self._times.observe(batch.items, now_s - batch.started_s):
             self._read_times()
 
-    def worker_down(self, now_s: float, back_s: float = NEVER_S, batch: Batch | None = None) -> Stranded:
+    def worker_down(
+        self, now_s: float, back_s: float = NEVER_S, batch: Batch | None = None, *, at_next: bool = False
+    ) -> Stranded:
         """A worker is gone, with the batch it had or (None) idle; `back_s` is when it should be up again.
 
         Until then it counts as busy, later than that as gone: with no worker left, what is admitted is what a restart
@@ -337,7 +339,8 @@ class Bouncer:
         workers, so each goes alone where there is time for that, else few share a batch. What can no longer be
         answered in time, of them and of the queue, is handed back by the rule of admission: to functions where they are
         quicker; else a lost request fails, and one that has not been tried yet stays, however late, if any worker is
-        expected.
+        expected. `at_next`: the worker was done with that batch but for saying so, and at the one behind it: that one's
+        requests are under suspicion, then.
         Raises IllegalTransition where the batch isn't running, or no worker is idle.
         """
         if batch is not None:
@@ -349,14 +352,17 @@ class Bouncer:
             self._settled_s = -NEVER_S
         self.workers -= 1
         self._back_s.append(back_s)
-        lost = [] if batch is None else batch.requests
-        for request in lost:
-            request.tries += 1
+        lost: Sequence[Request] = [] if batch is None else batch.requests
         stranded = Stranded([], [])
         queued = self._empty_queue()
         if batch is not None and batch.behind is not None:
             self.in_flight -= len(batch.behind.requests)
-            queued = batch.behind.requests + queued
+            ahead = batch.behind.requests
+            if at_next:
+                lost, ahead = ahead, batch.requests
+            queued = ahead + queued
+        for request in lost:
+            request.tries += 1
         self._together = self._most_together(lost, now_s)
         for request in lost:
             self._requeue(request, now_s, stranded, may_fail=True)

@@ -58,11 +58,11 @@ class GatewayMetrics(Collector):
         ):
             yield CounterMetricFamily(f"mark_gateway_{name}", what, value=total)
         if self.spent is not None:
-            for name, what, total in (
+            for name, what, used in (
                 ("calls", "Invocations of functions that ran, or may have.", self.spent.calls),
                 ("billed_seconds", "What these invocations are billed for.", self.spent.billed_s),
             ):
-                yield CounterMetricFamily(f"mark_gateway_function_{name}", what, value=total)
+                yield CounterMetricFamily(f"mark_gateway_function_{name}", what, value=used)
         yield GaugeMetricFamily("mark_gateway_in_flight_requests", "Requests under way.", value=gateway.in_flight)
         for name, kind, what in (
             ("weight", GaugeMetricFamily, "As the controller set it."),

@@ -257,7 +257,7 @@ class _Pool:
         if not self._done[worker].done():  # cancelled: somebody is tired of waiting
             self._done[worker].set_result((perf_counter(), replies, service_s))
 
-    def _on_lost(self, worker: int, reason: str, back_in_s: float) -> None:
+    def _on_lost(self, worker: int, reason: str, back_in_s: float, at_next: bool) -> None:
         self._ready[worker] = self._loop.create_future()
         if worker < len(self._done) and not self._done[worker].done():
             self._done[worker].set_exception(_BatchFailed(f"the worker was lost: {reason}"))

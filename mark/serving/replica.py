@@ -158,8 +158,11 @@ class Replica:
         if self._settled is not None:
             self._settle()
 
-    def worker_lost(self, worker_id: int, reason: str, back_in_s: float) -> None:
-        """A worker that was ready crashed or hung; it should be back after so many seconds (infinite: never)."""
+    def worker_lost(self, worker_id: int, reason: str, back_in_s: float, at_next: bool = False) -> None:
+        """A worker that was ready crashed or hung; it should be back after so many seconds (infinite: never).
+
+        `at_next`: by what it had ahead, with the results of its batch in hand.
+        """
         self.metrics.workers_ready -= 1
         self.metrics.worker_losses += 1
         batches = self._batches.pop(worker_id, None)
@@ -171,7 +174,7 @@ class Replica:
         else:  # a drain gave its batch up
             return
         now_s = self._now()
-        stranded = self.bouncer.worker_down(now_s, now_s + back_in_s, batch)
+        stranded = self.bouncer.worker_down(now_s, now_s + back_in_s, batch, at_next=at_next)
         for request in stranded.overflow:
             self._overflow(request, "crash")
         for request in stranded.failed:

@@ -122,6 +122,7 @@ class _Ahead:
             batch = self._next(wait=False)
             if batch is not None:
                 self._encoding.acquire()
+                this.arena.promise()  # should the model crash from now on, it is by the next one
                 self._predicted.put(this)
             else:
                 with self._encoding:

@@ -46,6 +46,7 @@ class WorkerProcess:
         self.bounded = True  # its memory: not where the model alone takes more than it may
         self.since_s = now_s  # when it began what it does now
         self.reason = ""
+        self.at_next = False  # when it ended: it had the results of its batch, and was at the one behind it
         with ExitStack() as held:
             self.slots = [
                 Slot(*(held.enter_context(closing(Arena.create(name))) for name in ("mark-calls", "mark-replies")))
@@ -75,6 +76,7 @@ class WorkerProcess:
         slot = self.slots[self.sent % SLOTS]
         self.sent += 1
         self.batches.append((len(calls), slot))
+        slot.replies.begin()
         size = slot.calls.write_calls(calls)
         slot.large = size > KEEP_BYTES
         with suppress(ConnectionError):  # it has just died
@@ -103,6 +105,7 @@ class WorkerProcess:
 
     def reap(self) -> str:
         """Of a process that has ended: end what it has started, let go of everything; why it ended."""
+        self.at_next = len(self.batches) > 1 and self.batches[0][1].replies.promised
         self._held.close()
         code = self.popen.returncode
         if self.reason:

@@ -42,7 +42,8 @@ class Workers:
     on_ready(worker, load_s, said): from the start of the process until it had loaded the model and warmed up; what it
     says of the model, in JSON.
     on_done(worker, replies, service_s): one reply for each call, in order; time within the worker. May send at once.
-    on_lost(worker, reason, back_in_s): the process is gone, and with it its batch if it had one. It is started again by
+    on_lost(worker, reason, back_in_s, at_next): the process is gone, and with it its batches if it had any; `at_next`:
+    it was at the second one, and had the results of the first, which are lost, too. It is started again by
     itself: at once, then after growing waits while it finishes no batch. Ready in `back_in_s` if it loads as before.
     on_failed(reason): once at most: the very first load failed, or `tries` in a row while no worker was ready.
     on_replaced(): a worker that had grown too large has been succeeded.
@@ -62,7 +63,7 @@ class Workers:
         *,
         on_ready: Callable[[int, float, bytes], None],
         on_done: Callable[[int, list[Reply], float], None],
-        on_lost: Callable[[int, str, float], None],
+        on_lost: Callable[[int, str, float, bool], None],
         on_failed: Callable[[str], None],
         on_replaced: Callable[[], None] = lambda: None,
         threads: int | None = None,
@@ -280,14 +281,14 @@ class Workers:
             self._held.clear()
             _log.warning("worker %d is lost (%s); its successor takes over", worker, reason)
             waits_s = 0.0 if heir.ready else max(0.0, process.load_s - (self._loop.time() - heir.since_s))
-            self._on_lost(worker, reason, waits_s)
+            self._on_lost(worker, reason, waits_s, process.at_next)
             if heir.ready:
                 self._on_ready(worker, heir.load_s, heir.said)
         elif not process.ready:
             self._not_loaded(worker, reason)
         elif process.batches or not self._stopping:
             wait_s = self._start_later(worker, reason)
-            self._on_lost(worker, reason, wait_s + process.load_s)
+            self._on_lost(worker, reason, wait_s + process.load_s, process.at_next)
 
     # Replacing what has grown too large
 

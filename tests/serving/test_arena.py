@@ -74,6 +74,20 @@ def test_texts_are_written_once_for_a_batch(sides: Sides) -> None:
     assert sides.writer.write_calls([one_call(b"x" * 100)] * 64) == 16 + 64 * (24 + 100) + len(texts)
 
 
+def test_replies_are_promised_before_they_are_there(sides: Sides) -> None:
+    """Both sides see it; what is written keeps the promise, and the next batch has none yet."""
+    ours, theirs = sides.reader, sides.writer
+    ours.begin()
+    assert not ours.promised
+    theirs.promise()
+    assert ours.promised
+    size = theirs.write_replies([Reply(200, "a/b", b"x")])
+    assert ours.promised
+    assert [bytes(reply.body) for reply in ours.read_replies(size)] == [b"x"]
+    ours.begin()
+    assert not theirs.promised
+
+
 def test_a_batch_larger_than_the_arena_fits(sides: Sides) -> None:
     """The arena grows, on both sides; views of the smaller map stay valid."""
     small = sides.reader.read_calls(sides.writer.write_calls([one_call(b"small")]))

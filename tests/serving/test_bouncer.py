@@ -707,22 +707,28 @@ class Life(RuleBasedStateMachine):
     def leave(self, batch: Batch) -> None:
         self.in_flight = [r for r in self.in_flight if r not in batch.requests]
 
-    @rule(batch=consumes(batches), back_in_s=st.sampled_from([0.5, 5.0, NEVER_S]))
-    def crash(self, batch: Batch, back_in_s: float) -> None:
+    @rule(batch=consumes(batches), back_in_s=st.sampled_from([0.5, 5.0, NEVER_S]), at_next=st.booleans())
+    def crash(self, batch: Batch, back_in_s: float, at_next: bool) -> None:
         self.leave(batch)
-        if batch.behind is not None:  # was only handed over, not tried
+        lost, other = batch.requests, list[Request]()
+        if batch.behind is not None:  # one of the two was only handed over, or is done but for its answer
             self.leave(batch.behind)
-            self.queue = batch.behind.requests + self.queue
-        self.go_down(batch, back_in_s, batch.requests)
+            other = batch.behind.requests
+            if at_next:
+                lost, other = other, lost
+        elif at_next:
+            at_next = False
+        self.queue = other + self.queue
+        self.go_down(batch, back_in_s, lost, at_next)
 
     @precondition(lambda self: self.bouncer.workers > len(self.bouncer.running))
     @rule(back_in_s=st.sampled_from([0.5, 5.0, NEVER_S]))
     def idle_worker_ends(self, back_in_s: float) -> None:
         self.go_down(None, back_in_s, [])
 
-    def go_down(self, batch: Batch | None, back_in_s: float, lost: list[Request]) -> None:
+    def go_down(self, batch: Batch | None, back_in_s: float, lost: list[Request], at_next: bool = False) -> None:
         tries = [r.tries for r in lost]
-        overflow, failed = self.bouncer.worker_down(self.now_s, self.now_s + back_in_s, batch)
+        overflow, failed = self.bouncer.worker_down(self.now_s, self.now_s + back_in_s, batch, at_next=at_next)
         self.backs_s.append(self.now_s + back_in_s)
         assert [r.tries for r in lost] == [t + 1 for t in tries]
         assert not overflow or self.bouncer.function_s < NEVER_S

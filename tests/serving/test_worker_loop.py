@@ -220,6 +220,27 @@ def test_the_time_of_a_batch_is_that_of_its_steps(ahead_after: int) -> None:
         assert one.hear()[1] < 0.2
 
 
+def test_results_are_promised_before_the_next_batch_is_begun() -> None:
+    """So that the bouncer knows by which batch a model crashed."""
+    model, decoded, seen = Model(), Gate(), list[tuple[bytes, bool, bool]]()
+    with bouncer(model.loaded(0)) as one:
+        for _, replies in one.slots:
+            replies.begin()
+
+        def work(first: bytes) -> None:
+            if first == b"1":
+                decoded.wait()
+            seen.append((first, one.slots[0][1].promised, one.slots[1][1].promised))
+
+        model.on["predict"] = work
+        model.on["decode"] = lambda first: decoded.open() if first == b"2" else None
+        one.send(b"1")
+        one.send(b"2")
+        one.hear()
+        one.hear()
+    assert seen == [(b"1", False, False), (b"2", True, False)]
+
+
 @THREADS
 def test_what_is_there_at_the_end_is_answered(ahead_after: int) -> None:
     model = Model()

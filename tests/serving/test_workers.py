@@ -38,6 +38,7 @@ class Pool:
         self.ready: set[int] = set()
         self.sent: dict[int, list[int]] = {}  # calls of each batch that a worker has
         self.back_in_s: list[float] = []
+        self.at_next: list[bool] = []
         self.last_said = b""
         self.replaced = 0
         self.workers = Workers(
@@ -62,9 +63,10 @@ class Pool:
         assert 0 <= service_s < LONG_S
         self.said.put_nowait(("done", worker, replies))
 
-    def on_lost(self, worker: int, reason: str, back_in_s: float) -> None:
+    def on_lost(self, worker: int, reason: str, back_in_s: float, at_next: bool) -> None:
         self.ready.remove(worker)
         self.back_in_s.append(back_in_s)
+        self.at_next.append(at_next)
         self.said.put_nowait(("lost", worker, reason, sum(self.sent.pop(worker, []))))
 
     def send(self, worker: int, *bodies: str | bytes) -> None:
@@ -216,6 +218,30 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
                 {"half": [0.5, 1.0], "batch": ["[1, 1, 3]"] * 2},
                 {"half": [1.5], "batch": ["[1, 1, 3]"]},
             ]
+
+    run(test)
+
+
+def test_a_model_that_ends_its_worker_is_not_held_against_the_batch_before(fifo: Any, threads: str) -> None:
+    """Which may still be unanswered then, its results being encoded by the other thread."""
+    stuck, decoded, go = fifo("stuck"), fifo("decoded"), fifo("stuck.go")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"told {stuck.path}")
+            await stuck.told()
+            one.send(0, f"decoded {decoded.path}")
+            if threads == "ahead":
+                await decoded.told()
+            go.tell()
+            if threads == "alone":
+                assert (await one.next())[0] == "done"
+            assert await one.next() == ("lost", 0, "exit code 3", 2 if threads == "ahead" else 1)
+            assert one.at_next == [threads == "ahead"]
+            assert await one.next() == ("ready", 0)
+            one.send(0, "exit")
+            assert (await one.next())[0] == "lost"
+            assert one.at_next[1:] == [False]
 
     run(test)
 
