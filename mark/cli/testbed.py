@@ -275,9 +275,10 @@ def _until_ready(url: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     end_s = time.monotonic() + 600.0
     while True:
-        try:
-            opener.open(f"{url}/v2/health/ready", timeout=2.0).close()
-            return
+        try:  # not whether it is ready itself: it also is where only functions would answer
+            with opener.open(f"{url}/admin/replicas", timeout=2.0) as answer:
+                if any(replica["ready"] for replica in json.load(answer)["replicas"].values()):
+                    return
         except urllib.error.HTTPError as error:
             error.close()
         except OSError:

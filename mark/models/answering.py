@@ -16,6 +16,7 @@ from mark.models.model import Model, TensorSpec
 from mark.models.tensors import DTYPES, BadCall
 
 _log = logging.getLogger(__name__)
+_PLAIN = frozenset((bool, int, float, str, bytes))
 _PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker}
 
 
@@ -36,7 +37,8 @@ def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
 
     A bad call gets its own 400 and spoils nobody else's. A predict that raises, or returns the wrong number of
     results, is a 500 for all of the batch, and logged; results that cannot be encoded are one for their call.
-    The same in three steps: `decode`, `predict`, `encode`, of which only the second is of the model's own code.
+    The same in three steps: `decode`, `predict`, `encode`, of which only the second is of the model's own code; to
+    encode while the model is at its next batch, `hold` the results.
     """
     opened = decode(model, calls)
     predict(model, opened)
@@ -73,6 +75,35 @@ def predict(model: Model, opened: Opened) -> None:
         for index, *_ in opened.taken:
             opened.replies[index] = failed
         opened.taken = []
+
+
+def hold(opened: Opened) -> bool:
+    """Between the two: take the results out of memory that the model's next batch may overwrite (a buffer that it
+    keeps for its outputs). False where that is not known how: then encode before.
+    """
+    try:
+        opened.results = _held(opened.results)
+    except TypeError:
+        return False
+    return True
+
+
+def _held(value: Any) -> Any:
+    if value is None or type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError
+        return value.copy()
+    if isinstance(value, np.generic):
+        return value
+    if type(value) is list or type(value) is tuple:
+        return [_held(each) for each in value]
+    if type(value) is dict:
+        return {name: _held(each) for name, each in value.items()}
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError
 
 
 def encode(model: Model, opened: Opened) -> list[Reply]:

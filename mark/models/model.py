@@ -60,7 +60,7 @@ class Model:
         """One result for each item, in their order: a list, or an array with a row for each.
 
         A result is an array, a number, text, bytes, or {output name: any of these}. Items may lie in memory that the
-        next batch overwrites: copy what you keep.
+        next batch overwrites: copy what you keep. Results may, too.
         """
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 

@@ -323,7 +323,8 @@ class Forwarder:
             self.metrics.by_functions += 1
             self.metrics.late += not in_time(self._now() - forward.exchange.arrived_s, resort.by.rt_max_s)
             self._settle(forward, reply.status, "")
-            forward.exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
+            kind = reply.content_type.encode("latin-1", "replace")  # from a function's JSON: it may hold anything
+            forward.exchange.answer(reply.status, reply.body, kind, headers)
 
         hurried = forward.client_s is not None and forward.client_s < forward.until_s
         return resort.begin(forward.exchange, forward.deadline_s, done, hurried=hurried)

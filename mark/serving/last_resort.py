@@ -15,11 +15,14 @@ from mark.models.call import Call, Reply
 from mark.serving.breaker import Breaker
 from mark.serving.compression import Refused, inflated
 from mark.serving.functions import Functions, FunctionsFailed, Throttled, Unsuitable
-from mark.serving.http import Exchange
+from mark.serving.http import Exchange, Limits
 
 log = logging.getLogger("mark.serving")
 
 MOST_CALLS, MOST_BYTES = 1000, 512 << 20  # at a time
+MOST_BODY_BYTES = Limits().body_bytes  # of one, however small it came
+_SOON_S = 1.0  # who had less time than that is not to blame
+_LONGEST_NUMBER = 18  # digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class ByFunctions:
     model: str
     rt_max_s: float
 
-    def call_of(self, exchange: Exchange, most_bytes: int) -> Call | None:
+    def call_of(self, exchange: Exchange) -> Call | None:
         """The request as a function takes it; None: it takes no such request (another model, a named version)."""
         if exchange.method != b"POST":
             return None
@@ -47,10 +50,12 @@ class ByFunctions:
         coding, length = headers.get(b"content-encoding"), headers.get(b"inference-header-content-length")
         if coding is not None:
             try:
-                body = inflated(body, coding, most_bytes)
+                body = inflated(body, coding, MOST_BODY_BYTES)
             except Refused:
                 return None
-        if length is not None and (protocol != "oip" or not length.isdigit() or int(length) > len(body)):
+        if length is not None and (
+            protocol != "oip" or not length.isdigit() or len(length) > _LONGEST_NUMBER or int(length) > len(body)
+        ):
             return None
         return Call(
             protocol,
@@ -88,13 +93,14 @@ class LastResort:
         `hurried`: the deadline is the client's own, so that missing it says nothing of functions.
         """
         now_s = self._now()
-        if len(self._calls) >= MOST_CALLS or not self._breaker.admits(now_s):
+        if exchange.gone or deadline_s <= now_s or len(self._calls) >= MOST_CALLS or not self._breaker.admits(now_s):
             return False
-        call = self.by.call_of(exchange, self._most_bytes)
+        call = self.by.call_of(exchange)
         if call is None or self._bytes + len(call.body) > self._most_bytes:
             return False
         self._bytes += len(call.body)
         period = self._breaker.begin(now_s)
+        hurried = hurried or deadline_s < now_s + _SOON_S
         task = self._loop.create_task(self._call(call, deadline_s, period, done, hurried))
         self._calls.add(task)
 

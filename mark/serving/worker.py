@@ -73,7 +73,10 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
         answering.warm_up(model)  # the first time is of lazy beginnings
         said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
     stages = Stages(
-        partial(answering.decode, model), partial(answering.predict, model), partial(answering.encode, model)
+        partial(answering.decode, model),
+        partial(answering.predict, model),
+        answering.hold,
+        partial(answering.encode, model),
     )
     return Loaded(partial(answering.answer, model), orjson.dumps(said), stages)
 

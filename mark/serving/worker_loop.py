@@ -28,10 +28,15 @@ Slot = tuple[Arena, Arena]  # of calls, and of replies
 
 
 class Stages(NamedTuple):
-    """What answers a batch of calls, in three steps; the second is the model's own."""
+    """What answers a batch of calls, in three steps; the second is the model's own.
+
+    `hold` says after the second whether the third may be done while the model is at the next batch, having taken care
+    of it: a model may return what its next batch overwrites.
+    """
 
     decode: Callable[[Sequence[Call]], Any]
     predict: Callable[[Any], None]
+    hold: Callable[[Any], bool]
     encode: Callable[[Any], list[Reply]]
 
 
@@ -120,7 +125,7 @@ class _Ahead:
             this = batch
             this.step(partial(self._stages.predict, this.opened))
             batch = self._next(wait=False)
-            if batch is not None:
+            if batch is not None and this.step(partial(self._stages.hold, this.opened)):
                 self._encoding.acquire()
                 this.arena.promise()  # should the model crash from now on, it is by the next one
                 self._predicted.put(this)
@@ -128,7 +133,8 @@ class _Ahead:
                 with self._encoding:
                     self._answer(this)
                 self._predicted.put(None)
-                batch = self._next(wait=True)
+                if batch is None:
+                    batch = self._next(wait=True)
 
     def _next(self, *, wait: bool) -> _Batch | None:
         try:

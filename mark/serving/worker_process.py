@@ -46,6 +46,7 @@ class WorkerProcess:
         self.bounded = True  # its memory: not where the model alone takes more than it may
         self.since_s = now_s  # when it began what it does now
         self.reason = ""
+        self.lied = False  # what it said of its first batch is no answer
         self.at_next = False  # when it ended: it had the results of its batch, and was at the one behind it
         with ExitStack() as held:
             self.slots = [
@@ -105,7 +106,7 @@ class WorkerProcess:
 
     def reap(self) -> str:
         """Of a process that has ended: end what it has started, let go of everything; why it ended."""
-        self.at_next = len(self.batches) > 1 and self.batches[0][1].replies.promised
+        self.at_next = not self.lied and len(self.batches) > 1 and self.batches[0][1].replies.promised
         self._held.close()
         code = self.popen.returncode
         if self.reason:

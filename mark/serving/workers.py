@@ -184,6 +184,7 @@ class Workers:
         elif message.startswith(FAILED):
             process.reason = message[1:].decode(errors="replace")
         elif message:
+            process.lied = True
             self._condemn(process, "sent what is no answer")
         else:
             self._hear_no_more(process)
@@ -197,9 +198,11 @@ class Workers:
         try:
             replies = slot.replies.read_replies(size)
         except Malformed as error:
+            process.lied = True
             self._condemn(process, f"sent what is no answer: {error}")
             return
         if len(replies) != calls:
+            process.lied = True
             self._condemn(process, f"sent {len(replies)} replies to {calls} calls")
             return
         if slot.large or size > KEEP_BYTES:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mark
-from mark.models.answering import answer, warm_up
+from mark.models.answering import Opened, answer, hold, warm_up
 from mark.models.call import Call
 from mark.models.model import DATATYPES
 from tests.models.calls import Echo, error, oip, one, outputs, sagemaker, tensor
@@ -134,3 +134,20 @@ def test_a_model_that_cannot_warm_up_says_so() -> None:
     model = mark.model(warmup=[1, 2])(lambda batch: [1])
     with pytest.raises(ValueError, match="1 results for 2 items"):
         warm_up(model)
+
+
+def test_results_are_held_whatever_becomes_of_the_models_memory() -> None:
+    """Arrays, bytes and containers are copied; what nobody knows how to copy is said."""
+    buffer, raw, rows = np.arange(3.0), bytearray(b"ab"), [1, "x", None, True]
+    opened = Opened(1)
+    opened.results = [buffer, {"a": buffer[:1], "b": (memoryview(raw), raw)}, rows, np.float32(2.0)]
+    assert hold(opened)
+    buffer[:], raw[:], rows[:] = 9.0, b"zz", []
+    first, second, third, fourth = opened.results
+    assert first.tolist() == [0.0, 1.0, 2.0]
+    assert (second["a"].tolist(), second["b"]) == ([0.0], [b"ab", b"ab"])
+    assert (third, fourth) == ([1, "x", None, True], 2.0)
+    for strange in (object(), [object()], np.array([object()])):
+        opened.results = strange
+        assert not hold(opened)
+        assert opened.results is strange

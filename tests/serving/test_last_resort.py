@@ -15,7 +15,7 @@ import pytest
 from mark.models.call import Call, Reply
 from mark.serving.breaker import MOST_FAILURES
 from mark.serving.functions import FunctionsFailed, Throttled, Unsuitable
-from mark.serving.last_resort import ByFunctions
+from mark.serving.last_resort import MOST_BODY_BYTES, ByFunctions
 from tests.serving.fake_replicas import CLOSE, FakeReplica, said
 from tests.serving.fakes import FakeFunctions
 from tests.serving.front import INFER, Front, always, run
@@ -102,6 +102,8 @@ def test_what_a_function_cannot_know_is_not_asked_of_it() -> None:
                 await none.client.get(INFER),
                 await none.post(inference_header_content_length="9"),
                 await none.post(inference_header_content_length="x"),
+                await none.post(inference_header_content_length="1" * 5000),
+                await none.post(gzip.compress(bytes(MOST_BODY_BYTES + 1)), content_encoding="gzip"),
                 await none.post(b"no gzip", content_encoding="gzip"),
             ]
             assert [(r.status_code, r.json()["error"], r.headers["retry-after"]) for r in refused] == [
@@ -126,6 +128,9 @@ def test_replicas_come_first() -> None:
             assert (await two.post()).status_code == 502
             assert functions.calls == []
             a.then = b.then = always(CLOSE)
+            wrong = await two.post(inference_header_content_length="1" * 5000)
+            assert wrong.json() == {"error": "no replica answered"}
+            assert functions.calls == []
             assert (await two.post()).content == b"f:hi"
             assert functions.calls == [b"hi"]
 

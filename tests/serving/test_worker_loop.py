@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import gc
+import json
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
+import mark.models.model as mark
+from mark.models import answering
 from mark.models.call import Call, Reply
 from mark.serving.arena import BATCH, DONE, MESSAGE_BYTES, SLOTS, Arena
 from mark.serving.worker_loop import LONG_S, Loaded, Stages, serve
@@ -28,6 +33,7 @@ class Model:
         self.steps: list[tuple[str, bytes]] = []
         self.threads: dict[str, set[int]] = {"decode": set(), "predict": set(), "encode": set()}
         self.on: dict[str, Callable[[bytes], None]] = {}
+        self.holds = True
 
     def step(self, name: str, first: bytes) -> None:
         self.steps.append((name, first))
@@ -52,7 +58,11 @@ class Model:
         return self.encode(bodies)
 
     def loaded(self, ahead_after: int) -> Loaded:
-        return Loaded(self.answer, stages=Stages(self.decode, self.predict, self.encode), ahead_after=ahead_after)
+        return Loaded(
+            self.answer,
+            stages=Stages(self.decode, self.predict, lambda bodies: self.holds, self.encode),
+            ahead_after=ahead_after,
+        )
 
 
 class Bouncer:
@@ -104,9 +114,12 @@ def bouncer(loaded: Loaded) -> Iterator[Bouncer]:
         one.channel.close()
         one.thread.join(PATIENCE_S)
         one.theirs.close()
+        if one.raised is not None:
+            one.raised = one.raised.with_traceback(None)  # its frames have views of the arenas
+        gc.collect()
         for slot in one.slots:
             for arena in slot:
-                os.close(arena.fd)  # its memory goes with the last view of it
+                arena.close()
 
 
 class Gate:
@@ -126,8 +139,13 @@ def test_the_next_is_decoded_and_the_last_encoded_while_the_model_works() -> Non
     """And only one thread ever is in the model."""
     model = Model()
     decoded, encoded = Gate(), Gate()
+
     # The first batch is not over before the second is decoded, the second not before the first is encoded.
-    model.on["predict"] = lambda first: (decoded if first == b"1" else encoded).wait()
+    def work(first: bytes) -> None:
+        (decoded if first == b"1" else encoded).wait()
+        threading.Event().wait(0.2 if first == b"1" else 0.0)  # for the other thread, from the gate to the queue
+
+    model.on["predict"] = work
     model.on["decode"] = lambda first: decoded.open() if first == b"2" else None
     model.on["encode"] = lambda first: encoded.open() if first == b"1" else None
     with bouncer(model.loaded(0)) as one:
@@ -137,6 +155,53 @@ def test_the_next_is_decoded_and_the_last_encoded_while_the_model_works() -> Non
         assert one.hear()[0] == [(200, b"2")]
     assert model.threads["predict"] == {one.thread.ident}
     assert not model.threads["decode"] & model.threads["predict"]
+    assert (
+        model.steps.index(("predict", b"2")) < model.steps.index(("encode", b"1")) or len(model.threads["encode"]) == 2
+    )
+
+
+def test_results_that_cannot_be_held_are_encoded_before_the_next_batch() -> None:
+    model, decoded = Model(), Gate()
+    model.holds = False
+
+    def work(first: bytes) -> None:
+        decoded.wait()
+        threading.Event().wait(0.1)
+
+    model.on["predict"] = work
+    model.on["decode"] = lambda first: decoded.open() if first == b"2" else None
+    with bouncer(model.loaded(0)) as one:
+        one.send(b"1")
+        one.send(b"2")
+        assert [one.hear()[0] for _ in range(2)] == [[(200, b"1")], [(200, b"2")]]
+    assert model.steps[-3:] == [("encode", b"1"), ("predict", b"2"), ("encode", b"2")]
+    assert model.threads["encode"] == {one.thread.ident}
+
+
+def test_a_model_may_keep_a_buffer_for_its_results() -> None:
+    """By the usual steps: each batch is answered with its own numbers, though the next one overwrites them."""
+
+    class Doubles(mark.Model):
+        inputs = (mark.TensorSpec("x", "FP64"),)
+        out = np.zeros(8)
+
+        def predict(self, batch: list[Any]) -> Any:
+            np.multiply(batch, 2.0, out=self.out[: len(batch)])
+            threading.Event().wait(2.0 * LONG_S)
+            return self.out[: len(batch)]
+
+    one_model = Doubles()
+    stages = Stages(
+        partial(answering.decode, one_model), partial(answering.predict, one_model), answering.hold,
+        partial(answering.encode, one_model),
+    )  # fmt: skip
+    with bouncer(Loaded(partial(answering.answer, one_model), stages=stages, ahead_after=0)) as one:
+        for number in range(40):
+            one.send(b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1],"data":[%d]}]}' % number)
+            if one.sent - one.heard == SLOTS:
+                ((status, body),), _ = one.hear()
+                assert (status, json.loads(body)["outputs"][0]["data"]) == (200, [2.0 * (one.heard - 1)])
+        one.hear()
 
 
 @THREADS
@@ -230,6 +295,7 @@ def test_results_are_promised_before_the_next_batch_is_begun() -> None:
         def work(first: bytes) -> None:
             if first == b"1":
                 decoded.wait()
+                threading.Event().wait(0.2)  # for the other thread, from the gate to the queue
             seen.append((first, one.slots[0][1].promised, one.slots[1][1].promised))
 
         model.on["predict"] = work
