@@ -150,7 +150,7 @@ class Told:
         os.close(self.fd)
 
 
-@pytest.fixture(params=["alone", "ahead"], autouse=True)
+@pytest.fixture(params=["alone", pytest.param("ahead", marks=pytest.mark.slow)], autouse=True)
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Everything holds for a worker that decodes ahead in a thread of its own, too."""
     if request.param == "ahead":
