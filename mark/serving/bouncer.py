@@ -315,9 +315,11 @@ class Bouncer:
 
     # Workers
 
-    def finished(self, batch: Batch, now_s: float) -> None:
+    def finished(self, batch: Batch, now_s: float, took_s: float = 0.0) -> None:
         """A worker answered its batch, and is idle or begins the one it has already.
 
+        `took_s` is what the worker says that it took: longer than from the answer before to this one where a part of
+        the work is hidden behind the model's. A batch that finds its worker idle will take that long.
         Raises IllegalTransition where the batch isn't running.
         """
         self._leave(batch)
@@ -326,7 +328,8 @@ class Bouncer:
         else:
             batch.behind.runs(now_s)
             self._running.append(batch.behind)
-        if self._times.observe(batch.items, now_s - batch.started_s):
+        seconds = now_s - batch.started_s
+        if self._times.observe(batch.items, took_s if took_s > seconds else seconds):
             self._read_times()
 
     def worker_down(

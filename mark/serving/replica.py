@@ -126,7 +126,7 @@ class Replica:
         if batches is None:  # a drain gave it up
             return
         now_s, batch = self._now(), batches.popleft()
-        self.bouncer.finished(batch, now_s)
+        self.bouncer.finished(batch, now_s, service_s)
         if not batches:
             del self._batches[worker_id]
             self._idle.append(worker_id)

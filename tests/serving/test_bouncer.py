@@ -544,7 +544,12 @@ def test_times_that_learn_take_effect_at_the_next_decision() -> None:
     bouncer.offer(request(), 0.0)
     bouncer.finished(started(bouncer, 0.0), 2.0)
     assert [bouncer.offer(request(2.0), 2.0) for _ in range(3)] == [INSTANCE, INSTANCE, REJECT]
-    assert started(bouncer, 2.0).items == 2
+    again = started(bouncer, 2.0)
+    assert again.items == 2
+    bouncer.finished(again, 3.0, took_s=3.4)  # so the worker says, whatever it did beside
+    assert [bouncer.offer(request(4.0), 4.0) for _ in range(2)] == [INSTANCE, INSTANCE]
+    bouncer.finished(started(bouncer, 4.0), 5.0, took_s=3.6)
+    assert bouncer.offer(request(5.0), 5.0) == REJECT
 
 
 # Whatever workers and clients do
