@@ -354,7 +354,7 @@ def test_of_two_bouncers_one_is_killed_and_one_drained_under_load_and_no_request
             with httpx.Client(base_url=url, trust_env=False) as client:
                 state = client.get(ADMIN).json()
                 assert state["in_flight"] == sum(one["in_flight"] for one in state["replicas"].values()) == 0
-                assert all(one["answers"] > 5 for one in state["replicas"].values())
+                assert all(one["answers"] > 0 for one in state["replicas"].values())
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
         finally:

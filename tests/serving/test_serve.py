@@ -372,7 +372,7 @@ def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Pat
         page = httpx.get(url + "/metrics", trust_env=False).text
         misses = next(line for line in page.splitlines() if line.startswith("mark_deadline_misses_total"))
         # A refusal is a miss; of what was admitted hardly any, on a busy machine.
-        assert float(misses.split()[-1]) <= statuses[429] + 0.1 * statuses[200] + 2
+        assert float(misses.split()[-1]) <= statuses[429] + 0.1 * statuses[200] + 3
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
 
