@@ -73,19 +73,11 @@ Done = Callable[[Reply | None], None]
 class LastResort:
     """Calls of functions that are under way. Everything runs on one event loop."""
 
-    def __init__(
-        self, by: ByFunctions, loop: asyncio.AbstractEventLoop, now: Callable[[], float], most_bytes: int = MOST_BYTES
-    ) -> None:
-        self.by = by
-        self._loop, self._now, self._most_bytes = loop, now, most_bytes
+    def __init__(self, by: ByFunctions, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
+        self.by, self._loop, self._now = by, loop, now
         self._breaker = Breaker()
         self._calls: set[asyncio.Task[None]] = set()
         self._bytes = 0
-
-    @property
-    def calls(self) -> int:
-        """How many are under way."""
-        return len(self._calls)
 
     def begin(self, exchange: Exchange, deadline_s: float, done: Done, *, hurried: bool) -> bool:
         """Send it to a function; False where that cannot be: `done` is not told then.
@@ -96,7 +88,7 @@ class LastResort:
         if exchange.gone or deadline_s <= now_s or len(self._calls) >= MOST_CALLS or not self._breaker.admits(now_s):
             return False
         call = self.by.call_of(exchange)
-        if call is None or self._bytes + len(call.body) > self._most_bytes:
+        if call is None or self._bytes + len(call.body) > MOST_BYTES:
             return False
         self._bytes += len(call.body)
         period = self._breaker.begin(now_s)

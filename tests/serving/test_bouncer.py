@@ -447,6 +447,26 @@ def test_a_batch_that_was_handed_over_ahead_begins_at_once_and_is_not_lost_with_
     assert bouncer.next_ahead(6.0) is None  # its client may give up first
 
 
+def test_a_worker_lost_at_the_batch_ahead_has_that_one_under_suspicion() -> None:
+    """The one before it had its results: its requests are served again as if nobody had tried them."""
+    bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
+    for name in "abcd":
+        bouncer.offer(request(id=name), 0.0)
+    first = started(bouncer, 0.0)
+    ahead = bouncer.next_ahead(0.0)
+    assert ahead is not None
+    assert bouncer.worker_down(3.0, 4.0, first, at_next=True) == ([], [])
+    assert [(r.id, r.tries) for r in (*first.requests, *ahead[1].requests)] == [("a", 0), ("b", 0), ("c", 1), ("d", 1)]
+    assert (bouncer.queued, bouncer.in_flight) == (4, 0)
+    bouncer.worker_up(4.0)
+    served = []
+    for at_s in (4.0, 7.0, 10.0):
+        batch = started(bouncer, at_s)
+        served.append(ids(batch.requests))
+        bouncer.finished(batch, at_s + 3.0)
+    assert served == [["c"], ["d"], ["a", "b"]]
+
+
 def test_a_batch_ahead_is_taken_back_from_a_worker_that_takes_too_long_while_another_can_be_in_time() -> None:
     bouncer = a_bouncer(n_batch=1, workers=2)
     for name in "abc":

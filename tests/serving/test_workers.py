@@ -246,6 +246,20 @@ def test_a_model_that_ends_its_worker_is_not_held_against_the_batch_before(fifo:
     run(test)
 
 
+def test_who_answers_nonsense_was_not_at_the_next_batch() -> None:
+    """Though replies are there, to the wrong number of calls."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, "wrong-count")
+            one.send(0, "next")
+            assert (await one.next())[::3] == ("lost", 2)
+            assert one.at_next == [False]
+            assert await one.next() == ("ready", 0)
+
+    run(test)
+
+
 def test_a_batch_larger_than_the_arena_is_answered() -> None:
     """Both halves grow as needed: there is no largest batch, and small ones go on as before."""
 
