@@ -100,6 +100,8 @@ class Gate:
     Every call is tried three times, with pauses of up to 1 and 2 s (the SDK's standard mode; its adaptive one, once
     throttled, holds up every later call of the client, by far more than a tick has). A call whose answer is lost is
     repeated, too: what must not happen twice carries a token. An answer may take `read_s`, or READ_S.
+    `monotonic` may run differently in each thread; by `recovery_clock`, the same for all, the time for failing calls
+    comes back.
     """
 
     def __init__(
@@ -109,13 +111,15 @@ class Gate:
         options: Mapping[str, Any] | None = None,
         read_s: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        recovery_clock: Callable[[], float] | None = None,
     ) -> None:
         self._region, self._options, self._monotonic = site.region, dict(options or {}), monotonic
+        self._recovery_clock = recovery_clock or monotonic
         self._read_s = READ_S if read_s is None else read_s
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
-        self._left_s, self._at_s = _BUDGET_S, monotonic()
+        self._left_s, self._at_s = _BUDGET_S, self._recovery_clock()
 
     def client(self, service: str) -> Any:
         """The SDK's client of an AWS service, always the same one. Raises CloudError."""
@@ -147,8 +151,9 @@ class Gate:
         if began_s > _until_s.get():
             raise ThrottledError("AWS answers so slowly that the rest has to wait for the next round")
         with self._lock:
-            self._left_s = min(_BUDGET_S, self._left_s + (began_s - self._at_s) * _BUDGET_PER_S)
-            self._at_s = began_s
+            now_s = self._recovery_clock()
+            self._left_s = min(_BUDGET_S, self._left_s + (now_s - self._at_s) * _BUDGET_PER_S)
+            self._at_s = now_s
             if self._left_s <= 0.0:
                 raise ThrottledError("AWS has failed for too long and is left alone for a while")
         try:
@@ -178,9 +183,10 @@ class Gate:
             yield answer
 
     def _failed(self, began_s: float) -> None:
+        took_s = self._monotonic() - began_s
         with self._lock:
-            self._at_s = self._monotonic()
-            self._left_s -= self._at_s - began_s
+            self._at_s = self._recovery_clock()  # what failed brings nothing back
+            self._left_s -= took_s
 
 
 def _shorten(session: Any) -> None:

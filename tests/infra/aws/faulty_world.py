@@ -269,7 +269,7 @@ def _hurry(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(module, name, seconds)
     monkeypatch.setattr(controls, "FencedLease", partial(lease.FencedLease, ttl_s=1.5))
-    monkeypatch.setattr(controls, "Gate", partial(gate.Gate, monotonic=WAITS.monotonic))
+    monkeypatch.setattr(controls, "Gate", partial(gate.Gate, monotonic=WAITS.monotonic, recovery_clock=time.monotonic))
     monkeypatch.setattr(controls, "within", partial(gate.within, monotonic=WAITS.monotonic))
     monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=_wait))
     send = URLLib3Session.send
