@@ -78,7 +78,7 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
         answering.hold,
         partial(answering.encode, model),
     )
-    return Loaded(partial(answering.answer, model), orjson.dumps(said), stages)
+    return Loaded(stages, orjson.dumps(said))
 
 
 def _hear_no_more(channel: socket.socket) -> None:

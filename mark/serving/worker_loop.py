@@ -41,33 +41,48 @@ class Stages(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a LOADER makes: the function that answers, and what is said of the model, in JSON.
+    """What a LOADER makes: what answers a batch, as a whole or in stages, and what is said of the model, in JSON.
 
-    Where there are `stages`, the second thread begins after so many batches in a row that took longer than `LONG_S`.
+    With stages, the second thread begins after so many batches in a row in which the model's own one took longer than
+    `LONG_S`. So many, because a core that is shared can make any of them long.
     """
 
-    answer: Callable[[Sequence[Call]], list[Reply]]
+    answer: Callable[[Sequence[Call]], list[Reply]] | Stages
     said: bytes = b"{}"
-    stages: Stages | None = None
-    ahead_after: int = 3
+    ahead_after: int = 10
 
 
 def serve(channel: socket.socket, slots: Sequence[Slot], loaded: Loaded) -> None:
     """Answer until the channel ends; batches lie in the slots in turns. Raises what the channel or a slot does."""
     turns = itertools.cycle(slots)
+    answer = _InTurn(loaded.answer) if isinstance(loaded.answer, Stages) else loaded.answer
+    staged = answer if isinstance(answer, _InTurn) else None
     long = 0
-    while loaded.stages is None or long < loaded.ahead_after:
+    while staged is None or long < loaded.ahead_after:
         message = channel.recv(MESSAGE_BYTES)
         if not message:
             return
         began_s = perf_counter()
         calls_arena, replies_arena = next(turns)
         calls = calls_arena.read_calls(*BATCH.unpack(message))
-        size = _written(replies_arena, len(calls), partial(loaded.answer, calls))
-        service_s = perf_counter() - began_s
-        channel.send(DONE.pack(b"D", size, service_s))
-        long = long + 1 if service_s > LONG_S else 0
-    _Ahead(channel, turns, loaded.stages).serve()
+        size = _written(replies_arena, len(calls), partial(answer, calls))
+        channel.send(DONE.pack(b"D", size, perf_counter() - began_s))
+        long = long + 1 if staged is not None and staged.predict_s > LONG_S else 0
+    _Ahead(channel, turns, staged.stages).serve()
+
+
+class _InTurn:
+    """The stages, one after the other; `predict_s` is what the model's own one last took."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages, self.predict_s = stages, 0.0
+
+    def __call__(self, calls: Sequence[Call]) -> list[Reply]:
+        opened = self.stages.decode(calls)
+        began_s = perf_counter()
+        self.stages.predict(opened)
+        self.predict_s = perf_counter() - began_s
+        return self.stages.encode(opened)
 
 
 def _written(arena: Arena, count: int, replies_of: Callable[[], list[Reply]]) -> int:

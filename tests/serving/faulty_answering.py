@@ -50,7 +50,7 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
         except FileNotFoundError:
             signal.pause()
     if AHEAD in os.environ:
-        return Loaded(answer, stages=Stages(opened, predict, hold, encode), ahead_after=0)
+        return Loaded(Stages(opened, predict, hold, encode), ahead_after=0)
     return Loaded(answer)
 
 
