@@ -14,6 +14,7 @@ from mark.profiling.policy import candidate
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fidelity_bouncer as fidelity
+import load
 
 
 @pytest.fixture
@@ -44,6 +45,44 @@ def test_what_is_too_much_is_refused(kind: Candidate) -> None:
     seen = fidelity.simulated(kind, np.arange(20_000) / (2.0 * kind.capacity_rps))
     assert seen["refused"] == pytest.approx(0.5, abs=0.02)
     assert seen["p99"] <= fidelity.RT_MAX_MS
+
+
+def answered(arrivals_s: load.FloatArray, full_s: float) -> load.Answers:
+    """By one worker that takes 6 ms + 0.5 ms x b for a batch that is not full, and stalls for 50 ms in one of 200; the
+    answers of a batch are 0.05 ms apart."""
+    answers = np.zeros(len(arrivals_s), load.ANSWERS)
+    answers["scheduled_s"] = answers["sent_s"] = arrivals_s
+    answers["status"] = 200
+    free_s, served, batches = 0.0, 0, 0
+    while served < len(arrivals_s):
+        start_s = max(free_s, arrivals_s[served])
+        here = min(served + fidelity.LARGEST, int(np.searchsorted(arrivals_s, start_s, "right")))
+        items = here - served
+        batches += 1
+        free_s = start_s + (full_s if items == fidelity.LARGEST else 6e-3 + 0.5e-3 * items)
+        free_s += 0.05 * (batches % 200 == 0)
+        answers["answered_s"][served:here] = free_s + 5e-5 * np.arange(items)
+        served = here
+    return answers
+
+
+def test_batches_are_told_apart_by_their_answers() -> None:
+    """Only those whose worker had no rest before, for others began later than the last one ended."""
+    arrivals_s = np.array([0.0, 0.001, 0.002, 0.1, 0.101, 0.104, 0.2])
+    items, taken_s = fidelity.batches(answered(arrivals_s, 0.01))
+    assert items.tolist() == [2.0, 2.0]
+    np.testing.assert_allclose(taken_s, [7e-3, 7e-3], atol=1e-9)
+
+
+def test_the_profile_of_batches_that_are_not_full_is_that_of_their_worker() -> None:
+    parts = [answered(load.poisson(rate_rps, 20.0, seed=1), 0.011) for rate_rps in (400.0, 700.0, 900.0)]
+    for batch in fidelity.SIZES[:-1]:
+        assert fidelity.part_ms(parts, batch) == pytest.approx(6.0 + 0.5 * batch, rel=0.01)
+
+
+def test_the_calmest_rounds_count() -> None:
+    rounds = [(row(10.0) | {"lag_p99": lag}, row(10.0)) for lag in (0.3, 9.0, 0.1, 0.2)]
+    assert [seen["lag_p99"] for seen, _ in fidelity.calmest(rounds, 2)] == [0.1, 0.2]
 
 
 def row(p50: float, refused: float = 0.0) -> fidelity.Row:
