@@ -24,6 +24,7 @@ MODULES = (
     "mark/models/tensors.py",
     "mark/serving/arena.py",
     "mark/serving/bouncer.py",
+    "mark/serving/calls.py",
     "mark/serving/http.py",
     "mark/serving/metrics.py",
     "mark/serving/replica.py",

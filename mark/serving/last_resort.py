@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from mark.models.call import Call, Reply
 from mark.serving.breaker import Breaker
-from mark.serving.compression import Refused, inflated
+from mark.serving.calls import oip_call, sagemaker_call
+from mark.serving.compression import Refused
 from mark.serving.functions import Functions, FunctionsFailed, Throttled, Unsuitable
 from mark.serving.http import Exchange, Limits
 
@@ -22,7 +23,6 @@ log = logging.getLogger("mark.serving")
 MOST_CALLS, MOST_BYTES = 1000, 512 << 20  # at a time
 MOST_BODY_BYTES = Limits().body_bytes  # of one, however small it came
 _SOON_S = 1.0  # who had less time than that is not to blame
-_LONGEST_NUMBER = 18  # digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +40,14 @@ class ByFunctions:
         """The request as a function takes it; None: it takes no such request (another model, a named version)."""
         if exchange.method != b"POST":
             return None
-        if exchange.path == b"/invocations":
-            protocol = "sagemaker"
-        elif exchange.path == b"/v2/models/%b/infer" % self.model.encode():
-            protocol = "oip"
-        else:
-            return None
-        headers, body = exchange.headers, exchange.body
-        coding, length = headers.get(b"content-encoding"), headers.get(b"inference-header-content-length")
-        if coding is not None:
-            try:
-                body = inflated(body, coding, MOST_BODY_BYTES)
-            except Refused:
-                return None
-        if length is not None and (
-            protocol != "oip" or not length.isdigit() or len(length) > _LONGEST_NUMBER or int(length) > len(body)
-        ):
-            return None
-        return Call(
-            protocol,
-            headers.get(b"content-type", b"").decode("latin-1"),
-            body,
-            None if length is None else int(length),
-            headers.get(b"accept", b"").decode("latin-1") if protocol == "sagemaker" else "",
-        )
+        try:
+            if exchange.path == b"/invocations":
+                return sagemaker_call(exchange, MOST_BODY_BYTES)
+            if exchange.path == b"/v2/models/%b/infer" % self.model.encode():
+                return oip_call(exchange, MOST_BODY_BYTES)
+        except Refused:
+            pass
+        return None
 
 
 # Told how a call ended, once: the reply, or None.

@@ -19,7 +19,8 @@ from mark.models.items import items_in
 from mark.models.metadata import server_metadata
 from mark.models.versions import Versions
 from mark.serving import metrics as numbers
-from mark.serving.compression import CODINGS, Refused, inflated
+from mark.serving.calls import oip_call, sagemaker_call
+from mark.serving.compression import CODINGS, Refused
 from mark.serving.errors import error_reply, retry_after
 from mark.serving.http import Exchange, Limits
 from mark.serving.replica import Replica
@@ -71,7 +72,6 @@ class Server:
         self.hosted, self.answered = hosted, answered
         self._hosted = {one.version: one for one in hosted}
         self._only = hosted[0] if len(hosted) == 1 else None
-        self._content_types: dict[bytes, str] = {}
         self._described = b"", b""  # the metadata that /openapi.json was made of, and the page
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._routes: dict[bytes, Callable[[Exchange], None]] = {}
@@ -176,45 +176,20 @@ class Server:
         return checked
 
     def _infer(self, version: str | None, exchange: Exchange) -> None:
-        headers, body = exchange.headers, exchange.body
-        if b"content-encoding" in headers:
-            inflated_ = self._inflated(exchange)
-            if inflated_ is None:
-                return
-            body = inflated_
-        json_bytes = None
-        length = headers.get(b"inference-header-content-length")
-        if length is not None:
-            if not length.isdigit() or int(length) > len(body):
-                self._refuse(exchange, 400, "inference-header-content-length is not within the body")
-                return
-            json_bytes = int(length)
-        call = Call("oip", self._text(headers.get(b"content-type")), body, json_bytes)
-        self.infer(call, headers, exchange.arrived_s, version, partial(self._answer, exchange))
+        try:
+            call = oip_call(exchange, self._most_bytes)
+        except Refused as error:
+            self._refuse_call(exchange, error)
+        else:
+            self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
 
     def _invoke(self, exchange: Exchange) -> None:
-        headers, body = exchange.headers, self._inflated(exchange)
-        if body is None:
-            return
-        call = Call(
-            "sagemaker",
-            self._text(headers.get(b"content-type")),
-            body,
-            accept=self._text(headers.get(b"accept")),
-        )
-        self.infer(call, headers, exchange.arrived_s, None, partial(self._answer, exchange))
-
-    def _inflated(self, exchange: Exchange) -> bytes | None:
-        """The body as it was before a client compressed it; None: refused."""
-        coding = exchange.headers.get(b"content-encoding")
-        if coding is None:
-            return exchange.body
         try:
-            return inflated(exchange.body, coding, self._most_bytes)
+            call = sagemaker_call(exchange, self._most_bytes)
         except Refused as error:
-            more = b"accept-encoding: %b\r\n" % CODINGS if error.status == 415 else b""
-            self._refuse(exchange, error.status, str(error), more)
-            return None
+            self._refuse_call(exchange, error)
+        else:
+            self.infer(call, exchange.headers, exchange.arrived_s, None, partial(self._answer, exchange))
 
     def _answer(self, exchange: Exchange, request: Request, reply: Reply, who: str) -> None:
         headers = b"%bx-request-id: %b\r\n" % (_BY[who], request.id.encode("latin-1"))
@@ -270,16 +245,10 @@ class Server:
         path = exchange.path[:200].decode("latin-1")
         self._refuse(exchange, 404, f"nothing at {path}; the model here is {self.name}")
 
+    def _refuse_call(self, exchange: Exchange, error: Refused) -> None:
+        more = b"accept-encoding: %b\r\n" % CODINGS if error.status == 415 else b""
+        self._refuse(exchange, error.status, str(error), more)
+
     def _refuse(self, exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
         reply = error_reply(status, what)
         exchange.answer(reply.status, reply.body, JSON, headers)
-
-    def _text(self, value: bytes | None) -> str:
-        if value is None:
-            return ""
-        text = self._content_types.get(value)
-        if text is None:
-            text = value.decode("latin-1")
-            if len(self._content_types) < 64:  # clients choose them
-                self._content_types[value] = text
-        return text
