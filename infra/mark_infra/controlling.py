@@ -24,6 +24,7 @@ from mark_infra.aws.site import Site
 
 _LOG = logging.getLogger("mark.control")
 _CLOSE_S = 5.0  # for answers under way, when it ends
+_HANGS_S = 60.0  # a step of the loop that takes longer
 
 
 def serve(
@@ -48,12 +49,13 @@ def serve(
         control = open_control(site, charges, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
         if control is None:
             return 0
-        looking = threading.Thread(target=_look, args=(control, ends), name="room")
+        pulse = _Pulse()
+        looking = threading.Thread(target=_look, args=(control, ends, pulse.beat), name="room")
         looking.start()
         try:
             server = _Server(
                 uvicorn.Config(
-                    app(control.room, auth, looking.is_alive),
+                    app(control.room, auth, pulse.is_felt),
                     log_config=None,
                     access_log=False,
                     server_header=False,
@@ -76,13 +78,27 @@ def serve(
     return 0
 
 
-def _look(control: SiteControl, ends: threading.Event) -> None:
+class _Pulse:
+    """Of the room's loop. A step may wait for the lease's store, and longer than that it hangs."""
+
+    def __init__(self) -> None:
+        self.beat()
+
+    def beat(self) -> None:
+        self._beat_s = time.monotonic()
+
+    def is_felt(self) -> bool:
+        return time.monotonic() - self._beat_s < _HANGS_S
+
+
+def _look(control: SiteControl, ends: threading.Event, beat: Callable[[], None] = lambda: None) -> None:
     period_s = max(0.05, min(1.0, 1.0 / control.site.time_scale))
     while not ends.wait(period_s):
         try:
             control.step(time.time())
         except Exception:  # the room must go on
             _LOG.exception("a step of the control room failed")
+        beat()
 
 
 class _Server(uvicorn.Server):

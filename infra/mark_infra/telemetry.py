@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 
 import numpy as np
@@ -23,6 +24,7 @@ STEP_S = 60.0
 _PER_STEP = round(STEP_S / WINDOW_S)
 _RECENT = 1000  # requests that the SLO monitor looks back at
 _KEPT = 30 * 24 * 3600  # windows, where nobody takes the load away
+_MISSED = round(3600.0 / WINDOW_S)  # windows: so long the last counters are kept of who is not asked
 _GATEWAY = "gateway"
 
 
@@ -95,7 +97,9 @@ class ScrapedTelemetry:
             rate = requests = misses = 0.0
             counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
             busy: dict[str, tuple[float, float]] = {}
-            last: dict[str, tuple[int, tuple[float, ...]]] = {}
+            # Also of who is not asked: where the cloud could not say who runs, or left somebody out, all that they ever
+            # counted would be news the next time.
+            last = {id: seen for id, seen in self._last.items() if id != _GATEWAY and window - seen[0] <= _MISSED}
             for target in asked:
                 now, before = answered.get(target.id), self._last.get(target.id)
                 if now is None:
@@ -104,9 +108,9 @@ class ScrapedTelemetry:
                         last[target.id] = before
                     continue
                 last[target.id] = window, tuple(now)
-                if before is not None:
+                if before is not None and target.ready_s <= (before[0] + 1) * WINDOW_S:
                     passed, grown = max(1, window - before[0]), now.since(Counts(*before[1]))
-                elif target.ready_s >= self._began_s:
+                elif target.ready_s >= self._began_s:  # it is new, or a standby that was resumed
                     passed, grown = max(1, window - math.floor(target.ready_s / WINDOW_S)), now
                 else:
                     continue  # it served before anybody looked
@@ -203,7 +207,8 @@ class ScrapedTelemetry:
 
     def windows_rps(self) -> FloatArray:
         with self._lock:
-            return np.array(list(self._counts)[-_PER_STEP:], dtype=np.float64) / self._window_s
+            newest = list(islice(reversed(self._counts), _PER_STEP))  # there are many while nobody takes the load
+        return np.array(newest[::-1], dtype=np.float64) / self._window_s
 
     def recent(self) -> RecentAnswers:
         requests = misses = 0.0

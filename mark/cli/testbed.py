@@ -296,7 +296,10 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _alive(file: Path) -> bool:
-    pid = int(json.loads(file.read_text())["pid"])
+    try:
+        pid = int(json.loads(file.read_text())["pid"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput("is not what a testbed has written there", str(file), error) from None
     pidfd = _pidfd(pid)
     if pidfd is None:
         return False

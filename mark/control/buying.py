@@ -185,7 +185,8 @@ class Buyer:
                 for i in judged(self._cloud.fleet(), now_s).instances
                 if i.phase is not Phase.STOPPED and i.doomed_s != math.inf
             )
-            running.update({intent.offer: intent.count for intent in self._intents.values()})
+            for intent in self._intents.values():
+                running[intent.offer] += intent.count
         usd_per_hour = sum(self._offers[name].usd_per_hour * count for name, count in running.items())
         # 1e-9: a budget of exactly ten instances must hold ten.
         by_price = max(0, math.floor((self.limits.max_usd_per_hour - usd_per_hour) / offer.usd_per_hour + 1e-9))

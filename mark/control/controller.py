@@ -15,7 +15,7 @@ from mark.control.envelope import surprise_rps
 from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
-from mark.control.silence import PAUSE_S, given_up, judged, nobody_answers
+from mark.control.silence import PAUSE_S, given_up, judged, nobody_answers, overdue
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.errors import CloudError, LimitError
@@ -169,6 +169,8 @@ class Controller:
                 self._execute(now_s, launch)
         self._watch_envelope(now_s)
         seen = self._cloud.fleet()
+        for i in overdue(seen, now_s):
+            self._end(now_s, i, f"not ready {now_s - i.launched_s:.0f} s after its start: it never will be")
         if seen is not self._seen or self._leaving:
             self._seen, fleet = None, judged(seen, now_s)
             self._end_spares(now_s, fleet)
@@ -184,6 +186,12 @@ class Controller:
             )
             # Whatever raised or was refused is tried again: an instance that was not ended is paid on.
             self._seen = seen if finished else None
+
+    def watch(self) -> None:
+        """Instead of a tick: take in the load, and leave everything as it is."""
+        load = self._telemetry.load()
+        if self._predictor is not None:
+            self._predictor.update(load)
 
     def learn(self) -> None:
         """It is this service's turn among many: a predictor that learns in turns does a piece."""

@@ -51,7 +51,8 @@ class Terms(Protocol):
 class FencedLease:
     """One holder's view of the lease `name`. `fence` is the number of its last term, None before the first.
 
-    Used by one thread; `fence` may be read by others. Every holder has a name of its own, also after a restart.
+    Used by one thread; `fence` may be read, and `lasts` asked, by others. Every holder has a name of its own, also
+    after a restart.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class FencedLease:
         self._terms, self._monotonic_s = terms, monotonic_s
         self._term: Term | None = None
         self._asked_s, self._ask_again_s = math.inf, -math.inf
+        self._lasts_until_s = -math.inf  # by the monotonic clock
 
     def hold(self, now_s: float) -> int | None:
         # A clock that was set back proves nothing: ask.
@@ -80,15 +82,18 @@ class FencedLease:
             return None
         return term.fence
 
+    def lasts(self) -> bool:
+        return self._monotonic_s() < self._lasts_until_s
+
     def release(self) -> None:
-        self._term, self._ask_again_s = None, -math.inf
+        self._term, self._ask_again_s, self._lasts_until_s = None, -math.inf, -math.inf
         try:
             self._terms.resign(self.name, self.holder)
         except CloudError as error:
             _log.warning("lease %s not released, it ends by itself: %s", self.name, error)
 
     def _ask(self, now_s: float) -> None:
-        self._asked_s = now_s
+        self._asked_s, began_s = now_s, self._monotonic_s()
         try:
             self._term = term = self._terms.claim(self.name, self.holder, now_s, now_s + self.ttl_s)
         except CloudError as error:
@@ -96,7 +101,9 @@ class FencedLease:
             self._ask_again_s = now_s + self.ttl_s / 10.0  # two thirds of the term are left for that
             return
         self._ask_again_s = min(now_s + self.ttl_s / 3.0, term.until_s)
-        if term.holder == self.holder:
+        mine = term.holder == self.holder
+        self._lasts_until_s = began_s + (1.0 - _MARGIN) * self.ttl_s if mine else -math.inf
+        if mine:
             self.fence = term.fence
 
 

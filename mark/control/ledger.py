@@ -22,6 +22,7 @@ from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.service import Deployment
 
+_TOLD_S = 86400.0  # nobody tells of what happened longer ago
 GRACE_S = 90.0  # of the wall, that the cloud's word may come later than what the fleet shows
 
 
@@ -72,6 +73,7 @@ class Ledger:
             for name, index in self._index.items():
                 self._meter.repriced(index, opened.get(name, []))
         self._changed = False
+        self._looked_s = 0.0
 
     def reprice(self, deployment: Deployment, since_s: Mapping[str, float], now_s: float) -> None:
         """These are the prices now, each since that time where it is told, else from now on."""
@@ -86,6 +88,7 @@ class Ledger:
 
     def look(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
         """Take in what the cloud told since the last look, and what the fleet shows."""
+        self._looked_s = now_s
         first = self._began_s is None
         if self._began_s is None:
             self._began_s, self._changed = now_s, True
@@ -184,8 +187,10 @@ class Ledger:
 
     def _keep(self) -> None:
         spans = {n: (s.offer, s.from_s, s.to_s, s.seen_s, s.missed_s, s.settled_s) for n, s in self._spans.items()}
-        # All of them: the next one to read this may be given other prices.
-        tariffs = {name: self._tariffs[i].state() for name, i in self._index.items()}
+        # Of all offers: the next one to read this may be given other prices. As far back as anything is open or may be
+        # told of: hundreds of offers with all their changes would be more than one item of a store can hold.
+        opened, told_s = self._opened(), self._looked_s - _TOLD_S
+        tariffs = {n: self._tariffs[i].state(min([told_s, *opened.get(n, ())])) for n, i in self._index.items()}
         self._store.put(
             "ledger", {"began_s": self._began_s, "spans": spans, "meter": self._meter.state(), "tariffs": tariffs}
         )

@@ -161,6 +161,8 @@ class Member:
         """Let go of everything; the next look begins anew."""
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
+            # What is not in the store by now is void: whoever leads from here on may be told otherwise.
+            self._changed_pause, self._changed_limits = False, None
             parts.close()
 
     def _begin(self, fence: int, now_unix_s: float) -> None:
@@ -221,9 +223,12 @@ class Member:
             if self._changed_limits is limits:
                 self._changed_limits = None
         if self._changed_pause:
-            self._changed_pause = False
-            parts.store.put("paused", self._paused)
+            paused = self._paused
+            parts.store.put("paused", paused)
+            self._changed_pause = self._paused is not paused
         if self._paused:
+            if full:
+                parts.controller.watch()
             return
         if parts.controller.last_plan is None and not full:
             return  # there is nothing to follow yet

@@ -151,5 +151,11 @@ class Lease(Protocol):
         store that does not answer is no error: this holder leads on until others may take over.
         """
 
+    def lasts(self) -> bool:
+        """Does the term last that `hold` last knew of, by a clock that nobody sets?
+
+        From any thread: whoever is about to act asks this, for `hold` itself may be waiting for a store.
+        """
+
     def release(self) -> None:
         """Let another one lead at once. Repeatable."""

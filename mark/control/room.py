@@ -8,13 +8,15 @@ turns: one more is given its turn every window.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
 
 from mark.control.member import Member
 from mark.control.ports import WINDOW_S, Lease
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
+
+RENEWED_S = 1.0  # so often the lease is held while the room ends
 
 
 class ControlRoom:
@@ -45,6 +47,11 @@ class ControlRoom:
         if window != self._window and self._members:
             self._window = window
             list(self._members.values())[window % len(self._members)].turn = True
+
+    def end(self, unix_s: Callable[[], float]) -> None:
+        """Begin nothing more, and hold the lease until nothing is under way: before `close`, which lets it go."""
+        while wait([look for _, look in self._looks.values()], timeout=RENEWED_S).not_done:
+            self._fence = self._lease.hold(unix_s())
 
     def wait(self) -> None:
         """Until no look is under way."""
@@ -80,7 +87,7 @@ class ControlRoom:
         self._leading(service).set_limits(limits)
 
     def leads(self) -> bool:
-        return self._fence is not None
+        return self._fence is not None and self._lease.lasts()
 
     def _leading(self, service: str) -> Member:
         member = self._members[service]

@@ -1,8 +1,8 @@
-"""Bouncers that do not answer any more though the cloud says that their instance runs: who is given up, and when.
+"""Bouncers that do not answer though the cloud says that their instance runs: who is given up, and when.
 
-Pure. Whoever is silent for long is replaced first, and leaves the balancer only when somebody else answers: where
-nobody does, it is more likely our network, and what serves is left alone; also for a while afterwards, as not all are
-heard again at once. Few are given up at a time, whatever it is.
+Pure. Whoever boots for far too long is ended. Whoever is silent for long is replaced first, and leaves the balancer
+only when somebody else answers: where nobody does, it is more likely our network, and what serves is left alone; also
+for a while afterwards, as not all are heard again at once. Few are given up at a time, whatever it is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from mark.domain.fleet import Fleet, Instance, Phase
 SILENT_S = 30.0  # six times asked for its metrics
 SHARE = 0.1  # of those that serve (one at least) may be given up within PAUSE_S
 PAUSE_S = 300.0
+# Who is not ready by then never will be: its software could not be fetched, or its model does not load.
+BOOT_S, BOOTS = 600.0, 4.0  # the longer one of the two; the second as so many times what a boot takes on average
 
 
 def suspects(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
@@ -26,9 +28,22 @@ def suspects(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
     return tuple(silent[: _most(ready)])
 
 
+def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
+    """Who boots, and should have been ready long ago."""
+    return tuple(
+        i
+        for i in fleet.instances
+        if i.phase is Phase.PENDING
+        and i.ready_s is not None
+        and now_s - i.launched_s >= max(BOOT_S, BOOTS * (i.ready_s - i.launched_s))
+    )
+
+
 def judged(fleet: Fleet, now_s: float) -> Fleet:
-    """The fleet with its suspects as doomed, at no known time: they serve on, if they do, and are replaced."""
-    found = {i.number for i in suspects(fleet, now_s) if i.doomed_s is None}
+    """The fleet with its suspects, and who is overdue, as doomed at no known time: they serve on, if they do, and are
+    replaced."""
+    given_up = (*suspects(fleet, now_s), *overdue(fleet, now_s))
+    found = {i.number for i in given_up if i.doomed_s is None}
     if not found:
         return fleet
     return Fleet(tuple(replace(i, doomed_s=math.inf) if i.number in found else i for i in fleet.instances))

@@ -54,9 +54,9 @@ class Tariff:
         del self._steps[:-_KEPT]
         return True
 
-    def state(self) -> list[tuple[float, float, float]]:
-        """Plain numbers, for `restore`."""
-        return list(self._steps)
+    def state(self, from_s: float = 0.0) -> list[tuple[float, float, float]]:
+        """Plain numbers, for `restore`: enough for dollars from that second on."""
+        return self._steps[max(0, bisect_right(self._steps, from_s, key=lambda step: step[0]) - 1) :]
 
     def restore(self, state: Sequence[Sequence[float]]) -> None:
         self._steps = [(step[0], step[1], step[2]) for step in state]

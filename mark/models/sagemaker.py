@@ -15,7 +15,7 @@ import orjson
 from mark.models.call import Call, Reply
 from mark.models.items import NPY, csv_lines, items_in, many_in, media_type, npy_shape
 from mark.models.model import Model
-from mark.models.tensors import MAX_DIMENSIONS, NAMES, Array, BadCall, fitted, stacked
+from mark.models.tensors import LARGEST, MAX_DIMENSIONS, NAMES, Array, BadCall, fitted, stacked
 
 _TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+", re.ASCII)
 
@@ -131,7 +131,9 @@ def _npy(body: bytes | memoryview) -> Array:
     start = 10 + int.from_bytes(found["v1"], "little") if found["v1"] else 12 + int.from_bytes(found["v2"], "little")
     shape = npy_shape(found)
     data = memoryview(body)[start:]
-    if start < found.end() or len(shape) > MAX_DIMENSIONS or len(data) != math.prod(shape) * dtype.itemsize:
+    if len(shape) > MAX_DIMENSIONS or math.prod(length or 1 for length in shape) > LARGEST:
+        raise BadCall("npy has no such shape")
+    if start < found.end() or len(data) != math.prod(shape) * dtype.itemsize:
         raise BadCall("npy is not what its header says")
     if dtype.kind == "b" and len(data) and np.frombuffer(data, dtype=np.uint8).max() > 1:
         raise BadCall("a boolean of npy is a byte of 0 or 1")

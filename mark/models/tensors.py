@@ -59,17 +59,21 @@ _CODES = {
 }
 MAX_DIMENSIONS = 32
 _LENGTH = struct.Struct("<I")
+LARGEST = 2**59  # elements, of 8 bytes: beyond that numpy cannot count, also where a length of 0 leaves none
 
 
 def size_of(shape: Any, name: str) -> int:
     """How many elements a tensor of this shape has. BadCall where it is no shape, or holds no item."""
     if type(shape) is not list or not 0 < len(shape) <= MAX_DIMENSIONS:
         raise BadCall(f"input '{name}': shape must be a list of 1 to {MAX_DIMENSIONS} lengths, the batch's first")
-    size = 1
+    size = without_zeros = 1
     for length in shape:
         if type(length) is not int or length < 0:
             raise BadCall(f"input '{name}': every length in shape must be a whole number, 0 or more")
         size *= length
+        without_zeros *= length or 1
+    if without_zeros > LARGEST:
+        raise BadCall(f"input '{name}': no tensor has so large a shape")
     if shape[0] == 0:
         raise BadCall(f"input '{name}': shape holds no item")
     return size

@@ -417,16 +417,6 @@ class Bouncer:
         """The batches that workers work on."""
         return self._running
 
-    @property
-    def queued_items(self) -> int:
-        waiting = sum(batch.items for batch in self._closed)
-        return waiting + (self._open.items if self._open is not None else 0)
-
-    def oldest_wait_s(self, now_s: float) -> float:
-        """How long the request at the head of the queue has waited; 0 where nobody does."""
-        head = self._closed[0] if self._closed else self._open
-        return 0.0 if head is None else now_s - head.oldest_s
-
     # Decisions
 
     def _decide(self, request: Request, size: int, now_s: float, deadline_s: float, hard: bool, reserves: bool) -> int:

@@ -15,11 +15,11 @@ _EITHER_HEADER = zlib.MAX_WBITS + 32  # gzip's or zlib's, whichever is there
 
 
 class Refused(Exception):
-    """The body cannot be taken; `status` says how that is answered."""
+    """The body cannot be taken; `status` and `headers` say how that is answered."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, headers: bytes = b"") -> None:
         super().__init__(text)
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 def inflated(body: bytes, coding: bytes, most_bytes: int) -> bytes:
@@ -28,7 +28,8 @@ def inflated(body: bytes, coding: bytes, most_bytes: int) -> bytes:
     if coding in (b"", b"identity"):
         return body
     if coding not in (b"gzip", b"x-gzip", b"deflate"):
-        raise Refused(415, f"content-encoding must be one of {CODINGS.decode()}")
+        more = b"accept-encoding: %b\r\n" % CODINGS
+        raise Refused(415, f"content-encoding must be one of {CODINGS.decode()}", more)
     limit = min(most_bytes, max(_ALWAYS_BYTES, _GROWTH * len(body)))
     stream = zlib.decompressobj(_EITHER_HEADER)
     try:

@@ -16,6 +16,7 @@ from mark.domain.errors import BadInput
 from mark.models.call import Reply
 from mark.rules.admission import NEVER_S, in_time
 from mark.serving.auth import INFER, is_loopback, scope_of
+from mark.serving.compression import Refused
 from mark.serving.errors import error_reply, retry_after
 from mark.serving.gateway import (
     FULL,
@@ -190,7 +191,7 @@ class Forwarder:
             say(exchange, 405, "only GET and POST here", b"allow: GET, POST\r\n")
             return
         identity = headers.get(b"x-request-id")
-        if identity is None or len(identity) > _LONGEST_ID:
+        if not identity or len(identity) > _LONGEST_ID:
             self._ids += 1
             identity = f"{self._id_prefix}-{self._ids:x}".encode()
         client_s = None
@@ -327,7 +328,12 @@ class Forwarder:
             forward.exchange.answer(reply.status, reply.body, kind, headers)
 
         hurried = forward.client_s is not None and forward.client_s < forward.until_s
-        return resort.begin(forward.exchange, forward.deadline_s, done, hurried=hurried)
+        try:
+            return resort.begin(forward.exchange, forward.deadline_s, done, hurried=hurried)
+        except Refused as error:  # as any replica would
+            self._settle(forward, error.status, "")
+            say(forward.exchange, error.status, str(error), error.headers)
+            return True
 
     # Answers
 

@@ -426,6 +426,7 @@ class _Connection:
         self.parked.clear()
         self._forget_body()
         self.server.counts.dropped_answers += sum(bool(exchange._answer) for exchange in self.waiting)
+        self.waiting.clear()  # they hold this connection: no body waits for the garbage collector
         self._make_place()
         self.server.settle()
 
@@ -489,7 +490,8 @@ class _Connection:
             self.parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _Stop):
-                raise
+                _LOG.exception("a request could not be read")
+                self.refuse(500, "internal error")
         except httptools.HttpParserUpgrade:
             pass  # the request was handed over as any other; its answer is the last
         except httptools.HttpParserError as error:
@@ -563,7 +565,8 @@ class _Connection:
         ):
             self._check_unusual(exchange)
         self.room = room = limits.body_bytes
-        if b"content-length" in headers and int(headers[b"content-length"]) > room:
+        # The parser has seen that it is a number below 2^64, but for zeros before it, of which int() takes some only.
+        if b"content-length" in headers and int(headers[b"content-length"].lstrip(b"0") or b"0") > room:
             self._stop(413, f"the body is larger than {room} bytes")
         if server.admit is not None:
             refusal = server.admit(method, path, headers)

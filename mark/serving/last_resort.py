@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from mark.models.call import Call, Reply
 from mark.serving.breaker import Breaker
 from mark.serving.calls import oip_call, sagemaker_call
-from mark.serving.compression import Refused
 from mark.serving.functions import Functions, FunctionsFailed, Throttled, Unsuitable
 from mark.serving.http import Exchange, Limits
 
@@ -37,16 +36,16 @@ class ByFunctions:
     rt_max_s: float
 
     def call_of(self, exchange: Exchange) -> Call | None:
-        """The request as a function takes it; None: it takes no such request (another model, a named version)."""
+        """The request as a function takes it; None: it takes no such request (another model, a named version).
+
+        Raises Refused for one that nobody takes.
+        """
         if exchange.method != b"POST":
             return None
-        try:
-            if exchange.path == b"/invocations":
-                return sagemaker_call(exchange, MOST_BODY_BYTES)
-            if exchange.path == b"/v2/models/%b/infer" % self.model.encode():
-                return oip_call(exchange, MOST_BODY_BYTES)
-        except Refused:
-            pass
+        if exchange.path == b"/invocations":
+            return sagemaker_call(exchange, MOST_BODY_BYTES)
+        if exchange.path == b"/v2/models/%b/infer" % self.model.encode():
+            return oip_call(exchange, MOST_BODY_BYTES)
         return None
 
 
@@ -64,7 +63,7 @@ class LastResort:
         self._bytes = 0
 
     def begin(self, exchange: Exchange, deadline_s: float, done: Done, *, hurried: bool) -> bool:
-        """Send it to a function; False where that cannot be: `done` is not told then.
+        """Send it to a function; False where that cannot be: `done` is not told then. Raises Refused.
 
         `hurried`: the deadline is the client's own, so that missing it says nothing of functions.
         """

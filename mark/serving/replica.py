@@ -92,6 +92,8 @@ class Replica:
             # Functions were left alone for long enough: this request finds out.
             self.bouncer.function_s = self._function_s
             where = self.bouncer.offer(request, self._now())
+            if where != TO_FUNCTION:  # it will not find out
+                self.bouncer.function_s = NEVER_S
         if where == HERE:
             if not self._pumping:
                 # What else arrives in this turn of the loop may share the batch.

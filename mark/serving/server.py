@@ -20,7 +20,7 @@ from mark.models.metadata import server_metadata
 from mark.models.versions import Versions
 from mark.serving import metrics as numbers
 from mark.serving.calls import oip_call, sagemaker_call
-from mark.serving.compression import CODINGS, Refused
+from mark.serving.compression import Refused
 from mark.serving.errors import error_reply, retry_after
 from mark.serving.http import Exchange, Limits
 from mark.serving.replica import Replica
@@ -179,7 +179,7 @@ class Server:
         try:
             call = oip_call(exchange, self._most_bytes)
         except Refused as error:
-            self._refuse_call(exchange, error)
+            self._refuse(exchange, error.status, str(error), error.headers)
         else:
             self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
 
@@ -187,7 +187,7 @@ class Server:
         try:
             call = sagemaker_call(exchange, self._most_bytes)
         except Refused as error:
-            self._refuse_call(exchange, error)
+            self._refuse(exchange, error.status, str(error), error.headers)
         else:
             self.infer(call, exchange.headers, exchange.arrived_s, None, partial(self._answer, exchange))
 
@@ -244,10 +244,6 @@ class Server:
     def _not_found(self, exchange: Exchange) -> None:
         path = exchange.path[:200].decode("latin-1")
         self._refuse(exchange, 404, f"nothing at {path}; the model here is {self.name}")
-
-    def _refuse_call(self, exchange: Exchange, error: Refused) -> None:
-        more = b"accept-encoding: %b\r\n" % CODINGS if error.status == 415 else b""
-        self._refuse(exchange, error.status, str(error), more)
 
     def _refuse(self, exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
         reply = error_reply(status, what)

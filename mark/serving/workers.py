@@ -177,11 +177,12 @@ class Workers:
             return False
         except ConnectionError:
             message = b""
-        if len(message) == DONE.size and process.batches:
+        kind = message[:1]
+        if kind == b"D" and len(message) == DONE.size and process.batches:
             self._done(worker, process, message)
-        elif len(message) == LOADED.size and not process.ready:
+        elif kind == b"R" and len(message) == LOADED.size and not process.ready:
             self._ready(worker, process, message)
-        elif message.startswith(FAILED):
+        elif kind == FAILED:
             process.reason = message[1:].decode(errors="replace")
         elif message:
             process.lied = True

@@ -126,6 +126,16 @@ def test_an_unclear_answer_is_asked_for_again_until_it_is_clear(error: CloudErro
     assert [outcome for *_, outcome in shop.store.journal] == [str(error), "done"]
 
 
+def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
+    """Also two of one offer."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("no answer in time")}
+    shop.buy(OD, 4)
+    shop.buy(OD, 3, 60.0)
+    assert shop.buyer.promised(standby=False) == {OD: 7}
+    assert shop.buyer.room(ON_DEMAND, 61.0)[0] == 3
+
+
 def test_what_stays_unclear_is_given_up() -> None:
     """By then the fleet shows what was launched."""
     shop = Shop()

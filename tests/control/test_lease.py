@@ -97,6 +97,23 @@ def test_time_spent_asking_counts(terms: CountingTerms) -> None:
     assert one.hold(107.5) is None  # it is 114.5 when the answer comes
 
 
+def test_who_asks_hears_whether_the_term_lasts_also_while_the_store_hangs(terms: CountingTerms) -> None:
+    """By a clock of its own, and from when it was asked for."""
+    one = lease(terms)
+    assert not one.lasts()
+    terms.takes_s = 3.0
+    one.hold(100.0)
+    assert one.lasts()
+    terms.monotonic_s += 10.5
+    assert one.lasts()
+    terms.monotonic_s += 0.6
+    assert not one.lasts()
+    one.hold(115.0)
+    assert one.lasts()
+    one.release()
+    assert not one.lasts()
+
+
 def test_a_clock_that_was_set_back_proves_nothing(terms: CountingTerms) -> None:
     """It asks at once, and learns that another one leads."""
     one, other = lease(terms), lease(terms)

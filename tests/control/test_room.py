@@ -13,7 +13,7 @@ from mark.control.lease import MemoryTerms
 from mark.control.ports import Overflow, Ran, RecentAnswers
 from mark.control.tariff import Repriced
 from mark.control.views import Limits
-from mark.domain.errors import BadInput, CloudError
+from mark.domain.errors import BadInput, CloudError, StoreError
 from mark.domain.fleet import Instance, Phase
 from mark.planning.port import Policy
 
@@ -240,6 +240,35 @@ def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
     process.room.pause("inception", False)
     process.run(70)
     assert len(world.cloud.instances) == 5
+
+
+def test_a_pause_that_the_store_did_not_take_is_kept_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile it holds; and whoever lost the lease before it was kept does not bring it back."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+
+    def fails(key: str, value: object) -> None:
+        raise StoreError("a hiccup")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "put", fails)
+        process.room.pause("inception", True)
+        world.planner.wanted = {OD: 5}
+        process.run(130)
+        assert len(world.cloud.instances) == 1
+    process.run(10)
+    process.room.close()
+    process = Process(world)
+    process.run(10)
+    assert process.room.view("inception").mode == "paused"
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "put", fails)
+        process.room.pause("inception", False)
+        process.run(10)
+        process.room._members["inception"].look(None, ORIGIN + world.clock.t_s)
+    process.run(130)
+    assert process.room.view("inception").mode == "paused"
 
 
 def test_limits_change_while_it_runs_and_survive_a_restart() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from control_fakes import ON_DEMAND, Bench, deployment
 
-from mark.control.silence import PAUSE_S, SILENT_S, given_up, judged, nobody_answers, suspects
+from mark.control.silence import BOOT_S, BOOTS, PAUSE_S, SILENT_S, given_up, judged, nobody_answers, overdue, suspects
 from mark.domain.fleet import Fleet, Instance, Phase
 
 OD = ON_DEMAND.name
@@ -59,6 +59,41 @@ def test_who_boots_or_leaves_is_no_suspect() -> None:
     assert suspects(Fleet(others), 100.0) == ()
     doomed = Fleet((replace(seen.instances[0], doomed_s=150.0), seen.instances[1]))
     assert judged(doomed, 100.0) is doomed
+
+
+def test_who_boots_for_far_too_long_is_overdue() -> None:
+    """Ten minutes, or four times what is usual; whoever is ready or stopped is not, nor who may take any time."""
+    boots = Instance(1, OD, Phase.PENDING, 100.0, ready_s=200.0)
+    slow = Instance(2, OD, Phase.PENDING, 100.0, ready_s=500.0)
+    others = [replace(boots, number=3, phase=phase) for phase in (Phase.READY, Phase.DRAINING, Phase.STOPPED)]
+    seen = Fleet((boots, slow, *others, replace(boots, number=9, ready_s=None)))
+    assert overdue(seen, 100.0 + BOOT_S - 1.0) == ()
+    assert numbers(overdue(seen, 100.0 + BOOT_S)) == [1]
+    assert numbers(overdue(seen, 100.0 + BOOTS * 400.0)) == [1, 2]
+    assert judged(seen, 100.0 + BOOT_S).instances[0].doomed_s == math.inf
+
+
+@pytest.mark.parametrize("limit", [2, 5])
+def test_who_never_gets_ready_is_replaced_and_ended(limit: int) -> None:
+    """Also at the limit, and one after the other while nothing boots."""
+    bench = Bench(where=deployment(max_instances=limit))
+    bench.tick({OD: 2})
+    bench.cloud._change(1, phase=Phase.READY)
+
+    def expected() -> None:
+        for number, i in bench.cloud.instances.items():
+            bench.cloud._change(number, ready_s=i.launched_s + 100.0)
+
+    for minute in range(round(2 * BOOT_S / 60.0) + 4):
+        expected()
+        for _ in range(12):
+            bench.fast()
+        bench.controller.tick()  # a look is both, in this order
+        assert len(bench.cloud.instances) <= 2, minute
+    assert bench.phases() == {1: f"{OD} ready", 4: f"{OD} pending"}
+    ended = [command for _, command, _ in bench.store.journal if command.verb == "terminate"]
+    assert len(ended) == 2
+    assert "not ready" in str(ended[0])
 
 
 def test_few_are_given_up_in_five_minutes() -> None:

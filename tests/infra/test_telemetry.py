@@ -126,13 +126,44 @@ def test_a_bouncer_that_restarts_counts_anew() -> None:
     assert bench.telemetry.answers().count == 107
 
 
-def test_who_vanishes_leaves_no_hole_and_comes_back_as_new() -> None:
+def test_who_vanishes_leaves_no_hole() -> None:
     """The others are all there is."""
     bench = Bench("a", "b")
     bench.serve(10.0, 10.0)
     del bench.targets["b"]
     bench.serve(10.0)
     assert list(bench.telemetry.windows_rps()) == [4.0, 2.0]
+
+
+@pytest.mark.parametrize("missing", [{"a", "b"}, {"b"}], ids=["all", "one"])
+def test_who_is_not_asked_for_a_while_is_not_counted_again(missing: set[str]) -> None:
+    """The cloud could not say for a minute who runs, or left one out: nobody's whole life is news then."""
+    bench = Bench("a", "b")
+    for _ in range(30):
+        bench.serve(10.0, 10.0)
+    there = dict(bench.targets)
+    for id in missing:
+        del bench.targets[id]
+    for _ in range(12):
+        bench.close()
+    bench.telemetry.load()
+    bench.again()  # nor after a restart
+    bench.targets = there
+    bench.serve(10.0, 10.0)
+    assert bench.telemetry.answers().count == 620
+    rates = [10.0 / 13.0 / 5.0 if id in missing else 10.0 / 5.0 for id in "ab"]  # as if spread over the whole time
+    assert bench.telemetry.windows_rps()[-1] == pytest.approx(sum(rates))
+
+
+def test_a_standby_that_was_resumed_is_counted_from_then_on() -> None:
+    """Also where it has counted more by now than when it was stopped."""
+    bench = Bench("a")
+    bench.serve(5.0)
+    del bench.targets["a"]
+    bench.close()
+    bench.begin("a")
+    bench.serve(100.0)
+    assert bench.telemetry.answers().count == 105
 
 
 def test_a_silent_bouncer_is_taken_for_an_average_one_and_made_up_for_later() -> None:

@@ -208,6 +208,13 @@ _BAD: dict[str, Call] = {
     "shape beyond 64 bits": Call("oip", "", b'{"inputs":[{"name":"x","shape":[1e30],"datatype":"FP32","data":[1]}]}'),
     "shape huge in product": oip(tensor(shape=[1] + [2**62] * 31, data=[1])),
     "shape huge, BYTES": oip(tensor(shape=[2**40], datatype="BYTES", data=["a"])),
+    "shape huge behind a zero": oip(tensor(shape=[1, 0, 2**64 - 1], data=[])),
+    "shape huge in product behind a zero": oip(tensor(shape=[1, 0, 2**62, 4], data=[])),
+    "shape huge behind a zero, BYTES": oip(tensor(shape=[1, 0, 2**63], datatype="BYTES", data=[])),
+    "shape huge behind a zero, binary": Call(
+        "oip", "", (_BODY := b'{"inputs":[{"name":"x","shape":[1,0,18446744073709551615],"datatype":"FP32",'
+        b'"parameters":{"binary_data_size":0}}]}'), len(_BODY)
+    ),
     "shape of many dimensions": oip(tensor(shape=[1] * 33, data=[1])),
     "too few elements": oip(tensor(data=[1])),
     "too many elements": oip(tensor(data=[1, 2, 3])),

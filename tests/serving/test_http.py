@@ -7,6 +7,7 @@ import itertools
 import random
 import socket
 import struct
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -224,6 +225,12 @@ def test_an_answer_is_one_write() -> None:
     assert wire.writes == len(answers(wire.out)) == 10
 
 
+def test_a_length_may_begin_with_zeros() -> None:
+    """More of them than int() takes."""
+    wire = Door().ask(b"POST / HTTP/1.1\r\nhost: m\r\ncontent-length: %b2\r\n\r\nok" % (b"0" * 4400))
+    assert only(wire).status == 200
+
+
 def test_answering_twice_raises_and_writes_nothing() -> None:
     door = Door()
     wire = door.ask(request())
@@ -231,6 +238,18 @@ def test_answering_twice_raises_and_writes_nothing() -> None:
     with pytest.raises(RuntimeError, match="answered already"):
         door.seen[0].answer(200, b"again")
     assert wire.out == before
+
+
+def test_a_client_that_goes_leaves_no_body_for_the_garbage_collector() -> None:
+    """Many may go at once, each with a large body, and the collector comes rarely."""
+    door = Door(answer_now=False)
+    _, connection = door.connect()
+    connection.data_received(request("/1"))
+    kept = sys.getrefcount(exchange := door.seen.pop())
+    connection.connection_lost(None)
+    assert sys.getrefcount(exchange) == kept - 1
+    exchange.answer(200, b"too late")
+    assert door.server.counts.dropped_answers == 1
 
 
 def test_an_answer_to_a_client_that_has_gone_is_dropped_and_counted() -> None:
@@ -566,6 +585,7 @@ MALFORMED = {
     "negative length": POST + b"content-length: -3\r\n\r\nabc",
     "hexadecimal length": POST + b"content-length: 0x3\r\n\r\nabc",
     "empty length": POST + b"content-length:\r\n\r\nabc",
+    "length beyond 64 bits, behind zeros": POST + b"content-length: %b36893488147419103235\r\n\r\nabc" % (b"0" * 4400),
     "length beyond 64 bits": POST + b"content-length: 36893488147419103235\r\n\r\nabc",
     "chunked twice": POST + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunked not last": POST + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",

@@ -129,6 +129,7 @@ def test_a_site_comes_and_goes(
         for name in site.services:
             (instance,) = wait_for(partial(ready, page, name), f"an instance of {name}", PATIENCE_S)
             check_instance(moto, site, name)
+            wait_for(partial(seen_rps, page, name), f"what arrives at {name}, as its bouncers count it", PATIENCE_S)
             assert instance["offer"] in ("c5.large/on-demand", *(f"c5.large/spot/{zone}" for zone in "abc"))
         moto.client("sqs").send_message(QueueUrl=site.queue_url, MessageBody="{}")  # what came before may be done with
         wait_for(lambda: is_read(moto, site), "somebody who reads the queue", PATIENCE_S)
@@ -172,6 +173,10 @@ def controlled(moto: MotoServer, services: list[str], site_file: Path, folder: P
 def ready(page: str, name: str) -> list[dict[str, Any]]:
     fleet = get(f"{page}/api/v1/services/{name}/fleet")[1]
     return [one for one in fleet["instances"] if one["phase"] == "ready"]
+
+
+def seen_rps(page: str, name: str) -> bool:
+    return get(f"{page}/api/v1/services/{name}")[1]["rps"] is not None
 
 
 def check_instance(moto: MotoServer, site: Site, name: str) -> None:

@@ -144,6 +144,7 @@ class SiteControl:
     def close(self) -> None:
         """End everything in order: nobody acts any more when the lease is released."""
         self._keeper.close()
+        self.room.end(time.time)
         self.room.close()
         self._pool.shutdown()
         self._scraper.close()

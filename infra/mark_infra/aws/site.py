@@ -13,7 +13,7 @@ launch_template = "lt-0abc"
 subnets = { "us-east-1a" = "subnet-0abc" }
 target_groups = ["arn:aws:elasticloadbalancing:..."]
 function = "mark-inception-overflow"
-gateway = "http://127.0.0.1:9000"   # where clients send requests; informational
+gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass through it: its counts are the load
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SiteService:
     subnets: Mapping[str, str]  # zone -> subnet id, in order of preference
     target_groups: tuple[str, ...] = ()  # ARNs
     function: str | None = None  # name of its Lambda function
-    gateway: str | None = None  # where clients send requests
+    gateway: str | None = None  # a mark gateway that counts what comes; behind a load balancer bouncers do
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,16 +47,18 @@ class ControlDoor:
 
             def _answer(self, doors: dict[str, Any]) -> None:
                 said = self.headers.get("authorization", "")
-                length = int(self.headers.get("content-length") or 0)
+                length = self.headers.get("content-length") or "0"
                 if not hmac.compare_digest(said.encode(), f"Bearer {token}".encode()):
                     self._say(401, {"error": "needs the testbed's token"})
                 elif self.path not in doors:
                     self._say(404, {"error": f"no such door: {self.path}"})
-                elif length > _MOST_BYTES:
+                elif not length.isdecimal() or len(length) > 9:
+                    self._say(400, {"error": "content-length is no number of bytes"})
+                elif int(length) > _MOST_BYTES:
                     self._say(413, {"error": "too large"})
                 else:
                     try:
-                        self._say(200, doors[self.path](json.loads(self.rfile.read(length) or b"{}")))
+                        self._say(200, doors[self.path](json.loads(self.rfile.read(int(length)) or b"{}")))
                     except BadInput as error:
                         self._say(400, {"error": str(error)})
                     except (KeyError, TypeError, ValueError) as error:

@@ -136,7 +136,6 @@ module "controller" {
   table                     = module.state.table
   queue                     = module.events.queue
   keys                      = module.state.keys
-  address                   = module.network.address
   dry_run                   = var.dry_run
   services = { for name in local.names : name => {
     launch_template_id  = module.fleet[name].launch_template.id

@@ -21,7 +21,6 @@ locals {
       subnets         = var.subnets
       target_groups   = [service.target_group_arn]
       function        = try(service.function.name, "")
-      gateway         = var.address
     } }
   })
 
@@ -63,8 +62,8 @@ resource "aws_iam_role_policy" "this" {
     Statement = concat(
       [
         {
-          # Inventory: what there is, once a second. Balancer: whether a target is healthy.
-          # Prices: what it costs. History: what CloudWatch counted.
+          # Inventory: what there is, once a second. Balancer: whether a target is healthy. LivePrices: what it costs.
+          # History (--history cloudwatch:...): what CloudWatch counted.
           Sid    = "Look"
           Effect = "Allow"
           Action = [

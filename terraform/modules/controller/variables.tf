@@ -104,11 +104,6 @@ variable "keys" {
   })
 }
 
-variable "address" {
-  description = "Where clients send requests; informational."
-  type        = string
-}
-
 variable "dry_run" {
   description = "Decide and explain, and buy nothing."
   type        = bool

@@ -17,7 +17,6 @@ variables {
   bouncer_security_group_id = "sg-1"
   security_group_id         = "sg-2"
   image_id                  = "ami-2"
-  address                   = "https://mark.example.org"
   artifacts = {
     wheel       = { bucket = "b", key = "artifacts/1/mark_serving-1.0-py3-none-any.whl", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/1/mark_serving-1.0-py3-none-any.whl" }
     constraints = { bucket = "b", key = "artifacts/2/constraints.txt", sha256 = "22", arn = "arn:aws:s3:::b/artifacts/2/constraints.txt" }
@@ -96,9 +95,13 @@ run "one_instance_that_gives_nothing_away" {
   }
   assert {
     condition = alltrue([for text in [
-      "mark controller inception/service.toml", "--site /etc/mark/site.toml", "--host 127.0.0.1", "sha256sum --check",
+      "mark controller inception/service.toml", "--site /etc/mark/site.toml", "--host 127.0.0.1", "--live-prices", "sha256sum --check",
     ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
     error_message = "It runs the controller, on loopback."
+  }
+  assert {
+    condition     = !strcontains(output.site_toml, "gateway")
+    error_message = "A load balancer counts nothing for us: a controller that asks it is blind."
   }
   assert {
     condition     = !strcontains(base64decode(aws_launch_template.this.user_data), "--dry-run")
