@@ -71,7 +71,7 @@ class Testbed:
         from mark_infra.testbed.door import Remote
 
         files = [str(file) for file in SERVICES.values()]
-        self.mark("up", *files, "--seed", "1", "--log-requests", "--controllers", "2" if self._args.faulty else "1",
+        self.mark("up", *files, "--seed", "0", "--log-requests", "--controllers", "2" if self._args.faulty else "1",
                   "--predictor", self._args.predictor, "--history", str(self._cut.history))  # fmt: skip
         self._remote = Remote(self.folder / ".mark-testbed" / "daemon.json")
         return self

@@ -74,6 +74,7 @@ class LocalCloud:
         self.supply = Supply(
             catalog.offers,
             seed=seed,
+            services=[service.name for service in services],
             capacity=capacity,
             shares={zone: Steps(f"spot shares {zone}", steps) for zone, steps in (spot_shares or {}).items()},
             prices={zone: Steps(f"spot prices {zone}", steps) for zone, steps in (spot_prices or {}).items()},

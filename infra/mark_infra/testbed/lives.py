@@ -104,6 +104,7 @@ class Life:
 
     instance_id: str
     number: int
+    of_service: int  # its number among the launches of its service
     index: int  # of its offer
     offer: Offer
     zone: str
@@ -140,6 +141,7 @@ class Lives:
         self.billed: list[tuple[str, int, int]] = []
         self.ended_s: dict[str, int] = {}  # Unix seconds of shutting-down
         self.launched = self.interrupted = 0
+        self._launched_of: Counter[str] = Counter()  # by service
         self.peak = 0  # the most at a time, neither stopped nor gone
         self.busy: Callable[[str], float] = lambda instance_id: 0.0
         self._launch_credits = LaunchCredits()
@@ -189,7 +191,9 @@ class Lives:
         """It is there, pending. `unlimited`: how its CPU credits work; None: as the catalogue has it."""
         offer = self.supply.offers[index]
         self.launched += 1
-        life = Life(instance_id, self.launched, index, offer, zone, address, service, persistent, now_s)
+        self._launched_of[service] += 1
+        of_service = self._launched_of[service]
+        life = Life(instance_id, self.launched, of_service, index, offer, zone, address, service, persistent, now_s)
         if offer.credits is not None:
             if unlimited is None:
                 unlimited = offer.credits.surplus_usd_per_vcpu_hour is not None
@@ -328,11 +332,11 @@ class Lives:
     def _boot(self, life: Life, now_s: float) -> None:
         self._go(life, PENDING, now_s)
         self.peak = max(self.peak, sum(one.active for one in self.alive.values()))
-        boot_s = self.supply.boot_s(life.index, life.number, life.start)
+        boot_s = self.supply.boot_s(life.index, life.service, life.of_service, life.start)
         if life.credits is not None:
             self._launch_credits.grant(life.credits, self.control_s(now_s))
         self._push(now_s + min(UNBILLED_PENDING_S, boot_s) / self.scale, _Event.RUNNING, life.instance_id, life.start)
-        life_s = self.supply.life_s(life.index, life.number, life.start)
+        life_s = self.supply.life_s(life.index, life.service, life.of_service, life.start)
         self._push(now_s + life_s / self.scale, _Event.NOTICE, life.instance_id, life.start)
         if life.service:
             machine = Machine(

@@ -58,7 +58,9 @@ class Supply:
     """The offers, and how many of each can be had.
 
     `capacity`: instances of an offer at a time (not named: any number). `shares` and `prices` by zone: of the spot
-    capacity that can be held, and of spot prices. Raises BadInput where a price series lacks its on-demand price.
+    capacity that can be held, and of spot prices. Boots and interruptions of each of `services` are what the simulator
+    draws for it by the same seed, or one more for each service before it. Raises BadInput where a price series lacks
+    its on-demand price.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Supply:
         capacity: Mapping[str, int] | None = None,
         shares: Mapping[str, Steps] | None = None,
         prices: Mapping[str, Steps] | None = None,
+        services: Sequence[str] = (),
     ) -> None:
         # SageMaker's endpoints are another service.
         self.offers = tuple(offer for offer in offers if offer.market is not Market.SAGEMAKER)
@@ -76,7 +79,7 @@ class Supply:
         self._places: dict[tuple[str, bool], dict[str, int]] = {}
         for i, offer in enumerate(self.offers):
             self._places.setdefault((offer.instance, offer.market is Market.SPOT), {})[offer.zone] = i
-        self._seed = seed % 2**64
+        self._seed, self._nth_service = seed, {name: i for i, name in enumerate(services)}
         self.capacity: dict[str, int] = {}
         for name, count in (capacity or {}).items():
             self.set_capacity(name, count)
@@ -156,20 +159,25 @@ class Supply:
         on_demand_usd_per_s = self._on_demand[offer.instance] / 3600.0
         return lambda t_s: on_demand_usd_per_s * steps.integral(t_s)
 
-    def boot_s(self, index: int, number: int, start: int) -> float:
-        """The boot of the `number`-th launch of this seed, or (start 1, 2, ...) of its resumes."""
+    def boot_s(self, index: int, service: str, number: int, start: int) -> float:
+        """The boot of the service's `number`-th launch, or (start 1, 2, ...) of its resumes."""
         offer = self.offers[index]
         delay = offer.boot if start == 0 else offer.resume or offer.boot
-        return delay.at(float(self._generator(number, start, Draw.BOOT).standard_normal()))
+        return delay.at(float(self._generator(service, number, start, Draw.BOOT).standard_normal()))
 
-    def life_s(self, index: int, number: int, start: int) -> float:
+    def life_s(self, index: int, service: str, number: int, start: int) -> float:
         """From its start to the notice of its interruption; inf where its zone has a series, or it is no spot."""
         offer = self.offers[index]
         if offer.interruptions_per_hour <= 0.0 or offer.zone in self.shares:
             return math.inf
-        hours = float(self._generator(number, start, Draw.LIFE).standard_exponential()) / offer.interruptions_per_hour
+        hours = (
+            float(self._generator(service, number, start, Draw.LIFE).standard_exponential())
+            / offer.interruptions_per_hour
+        )
         return hours * 3600.0
 
-    def _generator(self, number: int, start: int, draw: Draw) -> np.random.Generator:
-        key = np.array([self._seed, number], dtype=np.uint64)
+    def _generator(self, service: str, number: int, start: int, draw: Draw) -> np.random.Generator:
+        """What the simulator's cloud draws for the service by this seed, one more for each service before it."""
+        seed = (self._seed + self._nth_service.get(service, 0)) % 2**64
+        key = np.array([seed, number], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, start, int(draw)]))

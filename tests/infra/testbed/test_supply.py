@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from mark_infra.testbed.supply import Steps, Supply
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Delay, Market, Offer
-from tests.infra.testbed.cloud_fakes import CATALOG, ON_DEMAND, SPOT_A, SPOT_B
+from mark.simulation.cloud import SimulatedCloud
+from tests.infra.testbed.cloud_fakes import CATALOG, ON_DEMAND, SPOT_A, SPOT_B, IdlePlane
 
 A = SPOT_A.zone
 
@@ -87,9 +89,21 @@ def test_lives_are_drawn_where_no_series_rules() -> None:
     """By the catalogue's hazard; the same for the same seed, launch and start."""
     risky = Offer("c5.large", Market.SPOT, 0.03, Delay(60.0, 120.0), zone=A, interruptions_per_hour=1.0)
     supply, other = Supply([risky], seed=1), Supply([risky], seed=2)
-    lives = [supply.life_s(0, number, 0) for number in range(1, 400)]
-    assert lives == [supply.life_s(0, number, 0) for number in range(1, 400)]
-    assert lives[0] != other.life_s(0, 1, 0) != supply.life_s(0, 1, 1)
+    lives = [supply.life_s(0, "s", number, 0) for number in range(1, 400)]
+    assert lives == [supply.life_s(0, "s", number, 0) for number in range(1, 400)]
+    assert lives[0] != other.life_s(0, "s", 1, 0) != supply.life_s(0, "s", 1, 1)
     assert sum(lives) / len(lives) == pytest.approx(3600.0, rel=0.15)
-    assert Supply([risky], shares={A: Steps("s", [(0.0, 1.0)])}).life_s(0, 1, 0) == math.inf
-    assert supply.boot_s(0, 1, 0) == supply.boot_s(0, 1, 0) >= 30.0
+    assert Supply([risky], shares={A: Steps("s", [(0.0, 1.0)])}).life_s(0, "s", 1, 0) == math.inf
+    assert supply.boot_s(0, "s", 1, 0) == supply.boot_s(0, "s", 1, 0) >= 30.0
+
+
+def test_boots_are_those_of_the_simulator() -> None:
+    """So that the two worlds differ by what they are, and not by what they draw."""
+    slow = replace(ON_DEMAND, boot=Delay(100.0, 300.0))
+    supply = Supply([slow], seed=5, services=["a", "b"])
+    for service, seed in (("a", 5), ("b", 6)):
+        cloud = SimulatedCloud([slow], IdlePlane(), seed=seed, end_s=1e9)
+        cloud.launch(slow.name, 3, "token")
+        cloud.advance(1e6)
+        ready_s = [i.ready_s for i in cloud.fleet().instances]
+        assert ready_s == [supply.boot_s(0, service, number, 0) for number in (1, 2, 3)]
