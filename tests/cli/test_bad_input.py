@@ -242,3 +242,11 @@ def test_stochastic_service_on_several_workers_gives_a_sound_result(
     sound(
         ["simulate", TRAFFIC, "--duration", "600", *SERVE, "--profile", str(path), *markets, "--policy", policy], capsys
     )
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+@pytest.mark.parametrize("content", ["", "no JSON", "{}", '{"pid": null}', "[1]"])
+def test_a_testbeds_file_that_is_none_is_bad_input(verb: str, content: str, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "daemon.json").write_text(content)
+    services = ["inception-v3"] if verb == "up" else []
+    refused(["testbed", verb, *services, "--state", str(tmp_path)], "daemon.json", capsys)

@@ -9,7 +9,7 @@ import pytest
 from control_fakes import ON_DEMAND, SPOT_A
 from room_fakes import ORIGIN, FakePrices, Process, World
 
-from mark.control.lease import MemoryTerms
+from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.ports import Overflow, Ran, RecentAnswers
 from mark.control.tariff import Repriced
 from mark.control.views import Limits
@@ -269,6 +269,45 @@ def test_a_pause_that_the_store_did_not_take_is_kept_when_it_does(monkeypatch: p
         process.room._members["inception"].look(None, ORIGIN + world.clock.t_s)
     process.run(130)
     assert process.room.view("inception").mode == "paused"
+
+
+def test_while_it_is_paused_load_is_taken_in() -> None:
+    """It would be lost with the process."""
+    world = World()
+    process = Process(world)
+    process.run(70)
+    process.room.pause("inception", True)
+    process.run(10)
+    loads: list[int] = []
+    load = world.telemetry.load
+    world.telemetry.load = lambda: loads.append(1) or load()  # type: ignore[method-assign, func-returns-value]
+    process.run(300)
+    assert len(loads) == 5
+    assert len(world.cloud.instances) == 1
+
+
+def test_while_it_ends_the_lease_is_held() -> None:
+    """A look under way still acts; nothing new is begun, and who waits leads when it is over."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    process.pool.held = True
+    process.run(5)
+    now_s, renewed = world.clock.t_s, list[float]()
+
+    def unix_s() -> float:
+        renewed.append(ORIGIN + now_s + 10.0 * len(renewed))
+        if len(renewed) == 3:
+            process.pool.release()
+        return renewed[-1]
+
+    process.room.end(unix_s)
+    assert len(renewed) == 3
+    assert process.room.leads()
+    assert FencedLease(world.terms, "room").hold(renewed[-1] + 1.0) is None
+    process.room.close()
+    assert not process.room.leads()
+    assert FencedLease(world.terms, "room").hold(renewed[-1] + 2.0) is not None
 
 
 def test_limits_change_while_it_runs_and_survive_a_restart() -> None:

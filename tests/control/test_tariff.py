@@ -28,6 +28,10 @@ def test_many_changes_keep_the_sum_and_little_else() -> None:
     for hour in range(1, 1001):
         tariff.change(float(hour), hour * 10.0)
     assert tariff(10010.0) == pytest.approx(sum(10.0 * hour for hour in range(1, 1001)))
+    late = Tariff(7.0)
+    late.restore(tariff.state(9995.0))
+    assert len(tariff.state(9995.0)) == 2
+    assert [late(t_s) for t_s in (9995.0, 10011.0)] == [tariff(t_s) for t_s in (9995.0, 10011.0)]
     again = Tariff(7.0)
     again.restore(tariff.state())
     assert len(tariff.state()) <= 200

@@ -26,6 +26,8 @@ def load(reference: str, search: Path, name: str, version: str) -> Loaded:
     what, _, where = reference.partition(" ")
     if what == "raises":
         raise ValueError("no\nweights")
+    if what == "ends":
+        raise EOFError  # with the F before it as long as the news that it has loaded
     if what == "refuses":
         raise BadInput("no such class", "model", "Nowhere")
     if what == "crashes":

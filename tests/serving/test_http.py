@@ -225,6 +225,19 @@ def test_an_answer_is_one_write() -> None:
     assert wire.writes == len(answers(wire.out)) == 10
 
 
+def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
+    """Behind the answers that are owed."""
+
+    def admit(method: bytes, path: bytes, headers: Any) -> None:
+        if path == b"/odd":
+            raise ZeroDivisionError
+
+    wire = Door(admit=admit).ask(request("/even") + request("/odd"))
+    assert [answer.status for answer in answers(wire.out)] == [200, 500]
+    assert wire.ended
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_length_may_begin_with_zeros() -> None:
     """More of them than int() takes."""
     wire = Door().ask(b"POST / HTTP/1.1\r\nhost: m\r\ncontent-length: %b2\r\n\r\nok" % (b"0" * 4400))

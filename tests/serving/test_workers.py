@@ -502,6 +502,7 @@ def test_what_a_worker_has_started_ends_with_it() -> None:
     ("reference", "reason"),
     [
         ("raises", "ValueError: no weights"),
+        ("ends", "EOFError"),
         ("refuses", "model: no such class: Nowhere"),
         ("crashes", "Segmentation fault (signal 11)"),
     ],

@@ -97,13 +97,15 @@ class Remote:
     def __init__(self, file: Path) -> None:
         try:
             said = json.loads(file.read_text())
+            self.pid = int(said["pid"])
+            self.endpoint: str = said["endpoint"]
+            self._url, self._token, self._folder = said["url"], said["token"], file.parent
         except FileNotFoundError:
             raise BadInput("no testbed runs here: mark testbed up SERVICE...", "--state", str(file.parent)) from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise BadInput(f"cannot be read ({error})", str(file)) from None
-        self.pid: int = said["pid"]
-        self.endpoint: str = said["endpoint"]
-        self._url, self._token, self._folder = said["url"], said["token"], file.parent
+        except (ValueError, KeyError, TypeError):
+            raise BadInput("is not what a testbed has written there", str(file)) from None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(self, path: str, body: object = None, timeout_s: float = 30.0) -> Any:

@@ -109,6 +109,25 @@ def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
         assert gate.call(hung) == {}
 
 
+def test_time_comes_back_by_one_clock_for_all_threads() -> None:
+    """Where each thread counts its own waits, one that has waited for long takes nothing from the others."""
+    hung, now_s = Service(9.0, *[SILENCE] * 2), 0.0
+    gate = Gate(SITE, monotonic=hung.monotonic, recovery_clock=lambda: now_s)
+    for _ in range(2):
+        with pytest.raises(CloudError, match="ReadTimeoutError"):
+            gate.call(hung)
+    for thread_s in (1000.0, 18.0, 1000.0, 18.0):
+        hung.t_s = thread_s
+        assert gate.call(Service()) == {}
+    hung.errors.append(SILENCE)
+    with pytest.raises(CloudError, match="ReadTimeoutError"):
+        gate.call(hung)
+    with pytest.raises(ThrottledError, match="left alone"):
+        gate.call(hung)
+    now_s = 60.0
+    assert gate.call(Service()) == {}
+
+
 def test_a_round_that_took_too_long_begins_no_call() -> None:
     """However well all of them ended; another thread's, and the next one, are not concerned."""
     slow = Service(6.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import urllib.error
@@ -81,6 +82,19 @@ def test_nobody_without_the_token(testbed: FakeTestbed, door: ControlDoor, tmp_p
 def test_a_bad_question_is_bad_input(door: ControlDoor, tmp_path: Path, body: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         remote(door, tmp_path).ask("/interrupt", body)
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "9" * 5000])
+def test_a_length_that_is_none_is_refused(door: ControlDoor, length: str) -> None:
+    """And to nobody without the token."""
+    for token, status in (("s3cret", 400), ("guess", 401)):
+        there = http.client.HTTPConnection(door.url.removeprefix("http://"), timeout=5.0)
+        there.putrequest("POST", "/down")
+        there.putheader("authorization", f"Bearer {token}")
+        there.putheader("content-length", length)
+        there.endheaders()
+        assert there.getresponse().status == status
+        there.close()
 
 
 def test_what_fails_is_said_and_not_for_ever(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
