@@ -207,6 +207,31 @@ def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() ->
     assert bench.usd(2000.0) == pytest.approx(expected)
 
 
+def test_of_prices_no_more_is_kept_than_what_may_still_be_billed() -> None:
+    """A day back, or as far as what runs; the bill is the same after a restart."""
+    bench = Bench()
+    day_s, hours = 86400.0, 100
+    bench.ledger.look(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
+    for hour in range(hours):
+        now_s = day_s + 3600.0 * (hour + 1)
+        bench.ledger.reprice(repriced(3.6 + 0.01 * hour), {}, now_s)
+        bench.ledger.look(now_s, fleet(Phase.READY, launched_s=day_s), ())
+    expected = bench.usd(now_s + 50.0)
+
+    def steps() -> int:
+        kept = bench.store.get("ledger")
+        assert kept is not None
+        return len(kept["tariffs"][OD])
+
+    assert steps() >= hours
+    again = bench.again()
+    assert bench.usd(now_s + 50.0) == pytest.approx(expected)
+    again.look(now_s + 50.0, NOBODY, [Ran(1, OD, False, now_s + 50.0)])
+    again.look(now_s + 200.0, NOBODY, ())
+    assert 24 <= steps() <= 26
+    assert bench.usd(now_s + 300.0) == pytest.approx(expected)
+
+
 def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
     """Neither where the price never moved before: what runs goes on at the old price until the new one is told."""
     bench = Bench()

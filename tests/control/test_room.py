@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 from control_fakes import ON_DEMAND, SPOT_A
-from room_fakes import ORIGIN, FakePrices, Process, World
+from room_fakes import ORIGIN, FakePrices, InlinePool, Process, World
 
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.ports import Overflow, Ran, RecentAnswers
+from mark.control.room import ControlRoom
 from mark.control.tariff import Repriced
 from mark.control.views import Limits
 from mark.domain.errors import BadInput, CloudError, StoreError
@@ -284,6 +285,20 @@ def test_while_it_is_paused_load_is_taken_in() -> None:
     process.run(300)
     assert len(loads) == 5
     assert len(world.cloud.instances) == 1
+
+
+def test_nobody_acts_whose_term_is_over_while_its_store_hangs() -> None:
+    """The room's own thread waits in `hold` then; others ask whether it leads."""
+    world, passed_s = World(), [0.0]
+    lease = FencedLease(world.terms, "room", monotonic_s=lambda: passed_s[0])
+    room = ControlRoom([world.member()], lease, InlinePool())
+    room.step(ORIGIN)
+    assert room.leads()
+    passed_s[0] = 13.9
+    assert room.leads()
+    passed_s[0] = 14.1
+    assert not room.leads()
+    room.close()
 
 
 def test_while_it_ends_the_lease_is_held() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -288,6 +289,25 @@ async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
     served = {identity for identity, who in bench.made_by.items() if who == FUNCTION}
     assert served == {"second probe", "back", "to normal"}
     assert len(bench.answers.by_id) == MOST_FAILURES + 7
+
+
+@on_a_loop
+async def test_who_cannot_find_out_whether_functions_answer_leaves_them_alone() -> None:
+    """In more of a hurry than a function is: nobody is admitted as if functions answered."""
+    bench = Bench(workers=0)
+    assert bench.functions is not None
+    bench.functions.error = FunctionsFailed("broken")
+    for number in range(MOST_FAILURES):
+        bench.offer(f"failed {number}")
+        await turns()
+    bench.now_s = FIRST_S
+    bench.offer("in a hurry", deadline_s=bench.now_s + 1e-6)
+    await turns()
+    assert len(bench.functions.calls) == MOST_FAILURES
+    assert bench.replica.bouncer.function_s == math.inf
+    bench.offer("probe")
+    await turns()
+    assert bench.functions.calls[MOST_FAILURES:] == [b"probe"]
 
 
 @on_a_loop
