@@ -89,14 +89,16 @@ class Server:
         """Take no more requests; those under way have a few seconds. Clients that keep connections lose them."""
         # First the threads: they wake the server when they have answered.
         self._server.task_dispatcher.shutdown(timeout=_LONGEST_END_S)
-        # In the loop's own thread: once it knows, it closes the pipe by which it is woken.
-        self._server.trigger.pull_trigger(self._stopped.set)
+        self._stopped.set()
+        self._server.trigger.pull_trigger()
         self._thread.join(_LONGEST_END_S)
+        # Only now: the loop may have been awake already, and must not close the pipe by which it is being woken.
+        if not self._thread.is_alive():
+            wasyncore.close_all(self._sockets, ignore_all=True)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             wasyncore.loop(timeout=1.0, use_poll=True, map=self._sockets, count=1)
-        wasyncore.close_all(self._sockets, ignore_all=True)
 
 
 class Patches:

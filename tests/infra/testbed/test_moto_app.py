@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from mark_infra.testbed.moto_app import Patches
+from mark_infra.testbed.moto_app import Patches, Server
 
 from tests.infra.testbed.conftest import Aws
 
@@ -96,6 +96,23 @@ def test_what_is_no_aws_request_is_answered(aws: Aws) -> None:
         assert connection.getresponse().status in (200, 400, 501)
         connection.close()
     assert aws.instances() == []
+
+
+def test_a_server_that_is_awake_when_it_is_told_to_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has ended before whoever tells it has woken it."""
+    server = Server(lambda environ, start: [])  # type: ignore[arg-type]
+    trigger = server._server.trigger
+    wake = trigger._physical_pull
+
+    def late() -> None:
+        wake()
+        server._thread.join(10.0)
+        wake()
+
+    monkeypatch.setattr(trigger, "_physical_pull", late)
+    server.stop()
+    assert not server._thread.is_alive()
+    assert trigger._closed
 
 
 def test_patches_are_undone_in_turn() -> None:
