@@ -156,12 +156,12 @@ class Server:
         routes[b"/ping"] = get(b"GET", self._ping)
         routes[b"/openapi.json"] = get(b"GET", self._openapi)
         routes[b"/metrics"] = get(b"GET", self._metrics_page)
-        routes[b"/invocations"] = get(b"POST", self._invoke)
+        routes[b"/invocations"] = get(b"POST", partial(self._called, sagemaker_call, None))
         for version in (None, *self._hosted):
             base = (model if version is None else f"{model}/versions/{version}").encode()
             routes[base] = get(b"GET", partial(self._model_metadata, version))
             routes[base + b"/ready"] = get(b"GET", partial(self._model_ready, version))
-            routes[base + b"/infer"] = get(b"POST", partial(self._infer, version))
+            routes[base + b"/infer"] = get(b"POST", partial(self._called, oip_call, version))
 
     def _only_by(self, method: bytes, route: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         also = b"HEAD" if method == b"GET" else method
@@ -175,21 +175,13 @@ class Server:
 
         return checked
 
-    def _infer(self, version: str | None, exchange: Exchange) -> None:
+    def _called(self, read: Callable[[Exchange, int], Call], version: str | None, exchange: Exchange) -> None:
         try:
-            call = oip_call(exchange, self._most_bytes)
+            call = read(exchange, self._most_bytes)
         except Refused as error:
             self._refuse(exchange, error.status, str(error), error.headers)
         else:
             self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
-
-    def _invoke(self, exchange: Exchange) -> None:
-        try:
-            call = sagemaker_call(exchange, self._most_bytes)
-        except Refused as error:
-            self._refuse(exchange, error.status, str(error), error.headers)
-        else:
-            self.infer(call, exchange.headers, exchange.arrived_s, None, partial(self._answer, exchange))
 
     def _answer(self, exchange: Exchange, request: Request, reply: Reply, who: str) -> None:
         headers = b"%bx-request-id: %b\r\n" % (_BY[who], request.id.encode("latin-1"))

@@ -170,11 +170,8 @@ class Supply:
         offer = self.offers[index]
         if offer.interruptions_per_hour <= 0.0 or offer.zone in self.shares:
             return math.inf
-        hours = (
-            float(self._generator(service, number, start, Draw.LIFE).standard_exponential())
-            / offer.interruptions_per_hour
-        )
-        return hours * 3600.0
+        drawn = float(self._generator(service, number, start, Draw.LIFE).standard_exponential())
+        return drawn / offer.interruptions_per_hour * 3600.0
 
     def _generator(self, service: str, number: int, start: int, draw: Draw) -> np.random.Generator:
         """What the simulator's cloud draws for the service by this seed, one more for each service before it."""
