@@ -28,15 +28,17 @@ unit: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow'
 
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
-	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/test_schema.py
+	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/frontend/test_schema.py
 
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(BIN)/pytest -q -n 2 --dist loadfile -m slow
 
+COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_replica backend/test_tuning frontend/test_conformance \
+	frontend/test_http test_compiled test_server_process worker/test_shared_memory
 # Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
-	PYTHONPATH=$(CURDIR)/.compiled:$(CURDIR) $(BIN)/pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/test_bouncer.py::test_life tests/models \
-		$(addprefix tests/serving/test_,$(addsuffix .py,arena bouncer compiled conformance http metrics replica serve tuning))
+	PYTHONPATH=$(CURDIR)/.compiled:$(CURDIR) $(BIN)/pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
+		$(addprefix tests/serving/,$(addsuffix .py,$(COMPILED_TESTS)))
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
 	$(BIN)/python benchmarks/fidelity.py
@@ -79,8 +81,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
 	@touch $@ $(VENV)/.base
 
-# The data plane as a C extension (compiled.py), beside the sources so that these stay what is edited and run.
-.compiled/.done: compiled.py pyproject.toml $(shell find mark infra predictors lambda_handlers -name '*.py') | $(VENV)/.dev
+# The data plane as a C extension (packaging/compiled.py), beside the sources so that these stay what is edited and run.
+.compiled/.done: packaging/compiled.py pyproject.toml $(shell find mark infra predictors lambda_handlers -name '*.py') | $(VENV)/.dev
 	@echo "compiling the data plane (a minute or two)"
 	@rm -rf .compiled
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.catalog.services import load_service
+from mark.bounds.dual import solve
+from mark.bounds.linear_program import solve_lp
+from mark.bounds.lower_bound import build_problem, lower_bound, program_of
 from mark.catalog.tables import load_catalog
-from mark.planning.bound import build_problem, lower_bound, program_of
-from mark.planning.bound_dual import solve
-from mark.planning.bound_model import solve_lp
-from mark.planning.deployment import deploy
+from mark.config.service_file import load_service
+from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 
 DAY_S = 86_400
@@ -51,16 +51,16 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=1)
     days = parser.parse_args().days
     service = load_service("inception-v3")
-    deployment = deploy(service, load_catalog(service.catalog), load_profiles(None))
+    resolved = resolve(service, load_catalog(service.catalog), load_profiles(None))
     name, counts = arrivals(days)
     began = time.perf_counter()
-    lower_bound(build_problem(deployment, np.ones(20), end_s=20.0))
+    lower_bound(build_problem(resolved, np.ones(20), end_s=20.0))
     print(f"{name}, {days} d, {counts.mean():.0f} requests/s; first call {time.perf_counter() - began:.1f} s")
 
     print("hour   program $     bound $   below %  steps  HiGHS s  bound s")
     for hour in (0, 6, 12, 18):
         part = counts[hour * 3600 : (hour + 1) * 3600]
-        problem = build_problem(deployment, part, end_s=3600.0)
+        problem = build_problem(resolved, part, end_s=3600.0)
         program = program_of(problem)
         assert program is not None
         began = time.perf_counter()
@@ -82,7 +82,7 @@ def main() -> None:
         assert steps <= 40
 
     print("late %     bound $  functions %  seconds")
-    problem = build_problem(deployment, counts, end_s=float(len(counts)))
+    problem = build_problem(resolved, counts, end_s=float(len(counts)))
     for share in (0.0, 0.001, 1.0 - service.slo.attainment):
         began = time.perf_counter()
         found = lower_bound(problem, share * float(counts.sum()))

@@ -24,25 +24,25 @@ from statistics import median
 
 import numpy as np
 
-from mark.catalog.services import load_service
 from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
-from mark.control.member import LAG_S, Member, Parts
+from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import WINDOW_S, Overflow, Ran, RecentAnswers, Store
-from mark.control.room import ControlRoom
+from mark.control.ports import WINDOW_S, OverflowTotals, Ran, RecentAnswers, Store
+from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
 from mark.domain.fleet import Phase
 from mark.domain.load import FloatArray, Load
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns
-from mark.planning.deployment import deploy
-from mark.planning.policies import make_policy
+from mark.planning.policies.registry import make_policy
 from mark.planning.port import Policy
+from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
-from mark.simulation.cloud import SimulatedCloud
+from mark.simulation.world.cloud import SimulatedCloud
 
 DAY_MINUTES = 1440
 INSTANCES = ("c5.large", "c5.xlarge")  # small ones, so that there are many
@@ -95,8 +95,8 @@ class DailyTelemetry:
     def utilization(self) -> Mapping[str, float]:
         return {}
 
-    def overflow(self) -> Overflow:
-        return Overflow(0, 0.0)
+    def overflow(self) -> OverflowTotals:
+        return OverflowTotals(0, 0.0)
 
 
 class NoChanges:
@@ -111,14 +111,14 @@ class Service:
         self.name, self.planned = f"service-{number:03d}", 0
         self._args, self._number = args, number
         service = replace(load_service("inception-v3"), instances=INSTANCES)
-        self.deployment = deploy(service, load_catalog(service.catalog), load_profiles(None))
+        self.resolved = resolve(service, load_catalog(service.catalog), load_profiles(None))
         capacity_rps = {
-            o.instance: c.capacity_rps for o, c in zip(self.deployment.offers, self.deployment.candidates, strict=True)
+            o.instance: c.capacity_rps for o, c in zip(self.resolved.offers, self.resolved.candidates, strict=True)
         }
-        self.cloud = SimulatedCloud(self.deployment.offers, IdlePlane(), seed=number, end_s=1e9)
+        self.cloud = SimulatedCloud(self.resolved.offers, IdlePlane(), seed=number, end_s=1e9)
         self.telemetry = DailyTelemetry(self.cloud, args.instances * capacity_rps["c5.large"], number)
 
-    def start(self, wrapped: Callable[[Store], Store]) -> Parts:
+    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         minutes = self._args.days * DAY_MINUTES
         rates = self.telemetry.rates(-minutes, 0)
         made = make_predictor(self._args.predictor, 0, 60.0)
@@ -128,17 +128,17 @@ class Service:
         controller = Controller(
             self.policy(Limits(500, 1000.0)), predictor, self.cloud, None, self.cloud, store, self.telemetry, floor=1
         )
-        return Parts(
+        return RuntimePorts(
             controller, self.cloud, self.telemetry, NoChanges(), store, self.cloud, float, self.policy, lambda: None
         )  # fmt: skip
 
     def policy(self, limits: Limits) -> Policy:
-        made = make_policy(self._args.policy, self.deployment, Load(0.0, 60.0, np.empty(0), np.empty(0)))
+        made = make_policy(self._args.policy, self.resolved, Load(0.0, 60.0, np.empty(0), np.empty(0)))
         plan = made.planner.plan
 
-        def counted(situation: object, memory: object) -> object:
+        def counted(context: object, memory: object) -> object:
             self.planned += 1
-            return plan(situation, memory)  # type: ignore[arg-type]
+            return plan(context, memory)  # type: ignore[arg-type]
 
         made.planner.plan = counted  # type: ignore[method-assign, assignment]
         return made
@@ -148,8 +148,8 @@ class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
         self.services = [Service(n, args) for n in range(args.services)]
         self.pool = ThreadPoolExecutor(4)
-        members = [Member(s.name, s.deployment, s.start) for s in self.services]
-        self.room = ControlRoom(members, FencedLease(MemoryTerms(), "bench"), self.pool)
+        members = [ServiceRuntime(s.name, s.resolved, s.start) for s in self.services]
+        self.room = ControllerManager(members, FencedLease(MemoryTerms(), "bench"), self.pool)
 
     def step(self, now_s: float) -> tuple[float, float]:
         """All of them at once: seconds on the wall and of the processor."""

@@ -69,7 +69,7 @@ def kill_worker(folder: Path) -> None:
 
 
 def is_worker(process: psutil.Process) -> bool:
-    return any(part.startswith("mark.serving.worker") for part in process.cmdline())
+    return any(part.startswith("mark.serving.worker.worker") for part in process.cmdline())
 
 
 def log_of(folder: Path, service: str) -> Log:

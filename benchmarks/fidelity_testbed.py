@@ -146,7 +146,7 @@ class Testbed:
         """
         from mark_infra.testbed.load import replay
 
-        from mark.catalog.services import load_service
+        from mark.config.service_file import load_service
         from mark.models.load import load
         from mark.models.sample import sample_call
 

@@ -29,17 +29,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from mark.catalog.services import load_service
 from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
 from mark.domain.load import LEVELS, Forecast
 from mark.domain.offer import Market
-from mark.planning.deployment import deploy
-from mark.planning.fast import fast
-from mark.planning.ilp import SOLVERS, solve_integer
-from mark.planning.program import GAP, Program, Solution, overflow_usd, price, prune, violation
-from mark.planning.proof import prove
-from mark.planning.savings import HORIZON, savings
-from mark.planning.solve import solve
+from mark.planning.demand.served_load import HORIZON, savings
+from mark.planning.resolve import resolve
+from mark.planning.solver.decomposition import prove
+from mark.planning.solver.integer_program import SOLVERS, solve_integer
+from mark.planning.solver.local_search import fast
+from mark.planning.solver.program import GAP, Program, Solution, overflow_usd, price, prune, violation
+from mark.planning.solver.solve import solve
 from mark.profiling.table import load_profiles
 
 STEP_S = 60.0
@@ -139,14 +139,14 @@ def shipped(
     """A service as it ships, what runs of it, and a load of up to two dozen of its cheapest instances."""
     rng = np.random.default_rng(seed)
     service = replace(load_service(name), catalog=catalog, markets=markets)
-    deployment = deploy(service, load_catalog(catalog), load_profiles(None))
-    sold = [(o, c) for o, c in zip(deployment.offers, deployment.candidates, strict=True) if o.market in markets]
+    resolved = resolve(service, load_catalog(catalog), load_profiles(None))
+    sold = [(o, c) for o, c in zip(resolved.offers, resolved.candidates, strict=True) if o.market in markets]
     of = program(
         np.array([offer.usd_per_hour for offer, _ in sold]),
         np.array([candidate.capacity_rps for _, candidate in sold]),
         np.array([offer.boot.mean_s for offer, _ in sold]),
     )
-    function, slo = deployment.function, service.slo
+    function, slo = resolved.function, service.slo
     sheds = function is not None and function.warm_s <= slo.rt_max_s
     cheapest = float((of.usd_per_step / of.capacity_rps).min()) / STEP_S
     usd = function.usd_per_request if function is not None and sheds else 0.5 * cheapest / (1.0 - slo.attainment)

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from mark.catalog.services import load_service
 from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
 from mark.domain.offer import Market
 from mark.domain.profile import Basis
 from mark.models.answering import answer, warm_up
 from mark.models.load import load
 from mark.models.sample import sample_call
-from mark.planning.deployment import deploy
+from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
-from mark.simulation.many import compare
 from mark.simulation.request import RunRequest
+from mark.studies.compare import compare
 from tests.simulation.laws import check_laws
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -77,10 +77,10 @@ def test_the_services_of_the_testbed_are_real_and_quicker_than_they_claim(name: 
     if name == "image":
         pytest.importorskip("torch")
     of_models = load_profiles(service.profile_file)
-    deployment, profiles = deploy(service, load_catalog(service.catalog), of_models), of_models[service.model]
-    assert {offer.instance for offer in deployment.offers} == {i for i in profiles if not i.startswith("lambda:")}
-    assert {offer.market for offer in deployment.offers} == {Market.ON_DEMAND, Market.SPOT}
-    assert deployment.function is not None
+    resolved, profiles = resolve(service, load_catalog(service.catalog), of_models), of_models[service.model]
+    assert {offer.instance for offer in resolved.offers} == {i for i in profiles if not i.startswith("lambda:")}
+    assert {offer.market for offer in resolved.offers} == {Market.ON_DEMAND, Market.SPOT}
+    assert resolved.function is not None
     assert {row.basis for profile in profiles.values() for row in profile.rows} <= {Basis.ASSUMED, Basis.DERIVED}
     model = load(service.model, EXAMPLES / "testbed")
     warm_up(model)

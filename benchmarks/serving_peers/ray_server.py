@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
-@serve.deployment(num_replicas=1, max_ongoing_requests=4096, ray_actor_options={"num_cpus": 0})
+@serve.resolved(num_replicas=1, max_ongoing_requests=4096, ray_actor_options={"num_cpus": 0})
 class Batched:
     @serve.batch(max_batch_size=work.MAX_BATCH, batch_wait_timeout_s=0.001)
     async def answer(self, bodies: list[bytes]) -> list[bytes]:

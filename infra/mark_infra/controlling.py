@@ -16,10 +16,10 @@ import uvicorn
 
 from mark.api.app import app
 from mark.domain.errors import BadInput
-from mark.serving import logs
-from mark.serving.auth import Auth
-from mark.serving.tls import TlsFiles
-from mark_infra.aws.control import Charge, SiteControl, open_control
+from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.tls import TlsFiles
+from mark.serving.observe import logs
+from mark_infra.aws.control import ServiceSpec, SiteControl, open_control
 from mark_infra.aws.site import Site
 
 _LOG = logging.getLogger("mark.control")
@@ -29,7 +29,7 @@ _HANGS_S = 60.0  # a step of the loop that takes longer
 
 def serve(
     site: Site,
-    charges: Sequence[Charge],
+    charges: Sequence[ServiceSpec],
     address: tuple[str, int],
     *,
     tls: TlsFiles | None,

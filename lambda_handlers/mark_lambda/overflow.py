@@ -29,7 +29,7 @@ from mark.models.model import Model
 LONGEST_HOLD_MS = 1000.0
 
 
-class Overflow:
+class OverflowHandler:
     """One environment of the function: a model, and whether anybody has called yet."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Overflow:
         return {"replies": replies, "service_s": self._now() - began_s}
 
 
-def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> Overflow:
+def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> OverflowHandler:
     """The handler of an environment with these variables, whose start has taken `before_s` so far.
 
     Raises BadInput where there is no such model.
@@ -81,7 +81,7 @@ def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> Overflow:
     model.version = environment.get("MARK_VERSION", model.version)
     warm_up(model)
     load_s = time.perf_counter() - began_s
-    return Overflow(model, load_s, init_s=before_s + load_s)
+    return OverflowHandler(model, load_s, init_s=before_s + load_s)
 
 
 def process_age_s() -> float:

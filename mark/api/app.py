@@ -19,7 +19,7 @@ from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
 from mark.api.room_port import Room
 from mark.api.routes import routes
 from mark.domain.errors import BadInput
-from mark.serving.auth import Auth
+from mark.serving.frontend.auth import Auth
 
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -47,7 +47,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 def app(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> FastAPI:
     """The door over a room. Without `auth` everybody may do everything, so the caller must have checked that only this
-    machine can reach it (`mark.serving.auth.check_exposure`). `alive` says whether the room's loop still runs."""
+    machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the room's loop still
+    runs."""
     api = FastAPI(
         title="mark: control API",
         version=mark.__version__,

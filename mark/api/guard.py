@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mark.serving.auth import ADMIN, METRICS, READ, SCOPES, Auth, Grant, is_loopback
+from mark.serving.frontend.auth import ADMIN, METRICS, READ, SCOPES, Auth, Grant, is_loopback
 
 _LOG = logging.getLogger("mark.api")
 

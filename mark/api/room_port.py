@@ -1,4 +1,4 @@
-"""What the control API needs of the control room; `mark.control.room.ControlRoom` is one.
+"""What the control API needs of the control room; `mark.control.manager.ControlRoom` is one.
 
 The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from whoever builds it whether
 the room's loop still runs (`app(..., alive=...)`): the room has neither to say.

@@ -13,7 +13,7 @@ import mark
 from mark.api import schema
 from mark.api.room_port import Room
 from mark.control import views
-from mark.serving.auth import Grant
+from mark.serving.frontend.auth import Grant
 
 _LOG = logging.getLogger("mark.api")
 
@@ -47,11 +47,11 @@ routes = APIRouter()
 one = APIRouter(prefix="/services/{service}", responses=_UNKNOWN)
 
 
-@routes.get("/me", response_model=schema.Grant, tags=["read"])
+@routes.get("/me", response_model=schema.GrantSchema, tags=["read"])
 def me(request: Request) -> Response:
     """Who am I, and what may I do?"""
     grant = _grant(request)
-    return _answer(request, schema.Grant(name=grant.name, scopes=sorted(grant.scopes), version=mark.__version__))
+    return _answer(request, schema.GrantSchema(name=grant.name, scopes=sorted(grant.scopes), version=mark.__version__))
 
 
 @routes.get("/services", response_model=schema.Services, tags=["read"])
@@ -61,13 +61,13 @@ def services(request: Request, room: TheRoom) -> Response:
     return _answer(request, schema.Services(services=found, leads=room.leads()))
 
 
-@one.get("", response_model=schema.Service, tags=["read"])
+@one.get("", response_model=schema.ServiceSchema, tags=["read"])
 def service(request: Request, room: TheRoom, service: Known) -> Response:
     """A service now: load, capacity, fleet by offer, plan with reasons, forecast, SLO, bill, limits, troubles."""
     return _answer(request, schema.service(room.view(service)))
 
 
-@one.get("/fleet", response_model=schema.Fleet, tags=["read"])
+@one.get("/fleet", response_model=schema.FleetSchema, tags=["read"])
 def fleet(
     request: Request,
     room: TheRoom,
@@ -79,31 +79,31 @@ def fleet(
     return _answer(request, schema.fleet(room.view(service), after, count))
 
 
-@one.get("/plan", response_model=schema.Plan | None, tags=["read"])
+@one.get("/plan", response_model=schema.PlanSchema | None, tags=["read"])
 def plan(request: Request, room: TheRoom, service: Known) -> Response:
     """What is wanted, and why; null before the first plan."""
     return _answer(request, schema.plan(room.view(service)))
 
 
-@one.get("/bill", response_model=schema.Bill, tags=["read"])
+@one.get("/bill", response_model=schema.BillSchema, tags=["read"])
 def bill(request: Request, room: TheRoom, service: Known) -> Response:
     """Dollars so far, by market, and what runs now per hour and per million requests."""
     return _answer(request, schema.bill(room.view(service)))
 
 
-@one.get("/slo", response_model=schema.Slo, tags=["read"])
+@one.get("/slo", response_model=schema.SloSchema, tags=["read"])
 def slo(request: Request, room: TheRoom, service: Known) -> Response:
     """How the promise was kept."""
     return _answer(request, schema.slo(room.view(service).slo))
 
 
-@one.get("/forecast", response_model=schema.Forecast | None, tags=["read"])
+@one.get("/forecast", response_model=schema.ForecastSchema | None, tags=["read"])
 def forecast(request: Request, room: TheRoom, service: Known) -> Response:
     """What load is believed to come; null before the first forecast, and for policies that need none."""
     return _answer(request, schema.forecast(room.view(service)))
 
 
-@one.get("/history", response_model=schema.History, tags=["read"])
+@one.get("/history", response_model=schema.HistorySchema, tags=["read"])
 def history(
     request: Request,
     room: TheRoom,
@@ -127,14 +127,14 @@ def decisions(
     return _answer(request, schema.decisions(room.decisions(service, before, count), count))
 
 
-@one.get("/limits", response_model=schema.Limits, tags=["read"])
+@one.get("/limits", response_model=schema.LimitsSchema, tags=["read"])
 def limits(request: Request, room: TheRoom, service: Known) -> Response:
     """What the service may have at most."""
     return _answer(request, schema.limits(room.view(service).limits))
 
 
-@one.put("/limits", response_model=schema.Limits, **_CHANGE)
-def set_limits(request: Request, room: TheRoom, service: Known, limits: schema.Limits) -> schema.Limits:
+@one.put("/limits", response_model=schema.LimitsSchema, **_CHANGE)
+def set_limits(request: Request, room: TheRoom, service: Known, limits: schema.LimitsSchema) -> schema.LimitsSchema:
     """Change what the service may have at most. Repeatable."""
     room.set_limits(service, views.Limits(limits.max_instances, limits.max_usd_per_hour))
     _note(request, service, "limits set", **limits.model_dump())

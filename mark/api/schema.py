@@ -43,7 +43,7 @@ class Error(_Model):
     error: str = Field(description="What was wrong, in one line.")
 
 
-class Limits(_Model):
+class LimitsSchema(_Model):
     """What a service may have at most; the planner and the launches keep to it from the next step on."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -53,7 +53,7 @@ class Limits(_Model):
     )
 
 
-class Slo(_Model):
+class SloSchema(_Model):
     """At least `target` of the requests answered within `rt_max_ms`."""
 
     rt_max_ms: Number
@@ -63,7 +63,7 @@ class Slo(_Model):
     error_budget_left: Maybe = Field(description="1: no miss so far; 0: all that the SLO allows; below: broken.")
 
 
-class Bill(_Model):
+class BillSchema(_Model):
     """Dollars since the controller first saw the service, by market."""
 
     on_demand: Number
@@ -79,7 +79,7 @@ class Bill(_Model):
     usd_per_million_requests_now: Maybe = Field(description="What runs now / the rate of now.")
 
 
-class Forecast(_Model):
+class ForecastSchema(_Model):
     """A fan: quantiles of the mean arrival rate, by step from `origin_unix_s`."""
 
     origin_unix_s: Moment
@@ -100,7 +100,7 @@ class Wanted(_Model):
     have: int = Field(description="Ready or booting, and not about to be taken away.")
 
 
-class Plan(_Model):
+class PlanSchema(_Model):
     """What is wanted from now on; offers that are not named are wanted zero times."""
 
     age_s: Number
@@ -136,7 +136,7 @@ class InstanceNow(_Model):
     usd_per_hour: Maybe
 
 
-class Fleet(_Model):
+class FleetSchema(_Model):
     """Counts by offer, and a page of the instances, ascending by number."""
 
     offers: list[OfferCount]
@@ -153,7 +153,7 @@ class Summary(_Model):
     capacity_rps: Number
     usd_per_hour: Number
     instances: int = Field(description="That run.")
-    slo: Slo
+    slo: SloSchema
     troubles: list[str]
 
 
@@ -162,18 +162,18 @@ class Services(_Model):
     leads: bool = Field(description="Whether this controller acts; else it stands by while another one does.")
 
 
-class Service(Summary):
+class ServiceSchema(Summary):
     """A service now. All parts but the history, the decisions and single instances."""
 
     at_unix_s: Moment
     offers: list[OfferCount]
-    plan: Plan | None
-    forecast: Forecast | None
-    bill: Bill
-    limits: Limits
+    plan: PlanSchema | None
+    forecast: ForecastSchema | None
+    bill: BillSchema
+    limits: LimitsSchema
 
 
-class Decision(_Model):
+class DecisionSchema(_Model):
     """A line of the decision log."""
 
     id: int = Field(description="Ascending within a service.")
@@ -187,11 +187,11 @@ class Decision(_Model):
 class Decisions(_Model):
     """A page of the decision log, newest first."""
 
-    decisions: list[Decision]
+    decisions: list[DecisionSchema]
     next_before: int | None = Field(description="`before` of the next page; null at the end.")
 
 
-class History(_Model):
+class HistorySchema(_Model):
     """The past in equal steps, oldest first; null where nothing was seen. All lists are equally long."""
 
     start_unix_s: Moment
@@ -204,7 +204,7 @@ class History(_Model):
     instances: dict[str, list[int | None]] = Field(description="That ran, by offer.")
 
 
-class Grant(_Model):
+class GrantSchema(_Model):
     """Who the key or token belongs to, and what it is good for."""
 
     name: str
@@ -225,8 +225,8 @@ def summary(view: views.ServiceView) -> Summary:
     )
 
 
-def service(view: views.ServiceView) -> Service:
-    return Service(
+def service(view: views.ServiceView) -> ServiceSchema:
+    return ServiceSchema(
         **dict(summary(view)),
         at_unix_s=view.at_unix_s,
         offers=offers(view),
@@ -237,13 +237,13 @@ def service(view: views.ServiceView) -> Service:
     )
 
 
-def limits(own: views.Limits) -> Limits:
+def limits(own: views.Limits) -> LimitsSchema:
     # Not checked: what a service file or an older version allowed must still be shown.
-    return Limits.model_construct(max_instances=own.max_instances, max_usd_per_hour=own.max_usd_per_hour)
+    return LimitsSchema.model_construct(max_instances=own.max_instances, max_usd_per_hour=own.max_usd_per_hour)
 
 
-def slo(own: views.SloView) -> Slo:
-    return Slo(
+def slo(own: views.SloView) -> SloSchema:
+    return SloSchema(
         rt_max_ms=own.rt_max_ms,
         target=own.target,
         attainment=own.attainment,
@@ -252,9 +252,9 @@ def slo(own: views.SloView) -> Slo:
     )
 
 
-def bill(view: views.ServiceView) -> Bill:
+def bill(view: views.ServiceView) -> BillSchema:
     total = view.bill.total
-    return Bill(
+    return BillSchema(
         **view.bill.as_json(),
         requests=view.requests,
         usd_per_million_requests=total / view.requests * 1e6 if view.requests else None,
@@ -263,11 +263,11 @@ def bill(view: views.ServiceView) -> Bill:
     )
 
 
-def forecast(view: views.ServiceView) -> Forecast | None:
+def forecast(view: views.ServiceView) -> ForecastSchema | None:
     own = view.forecast
     if own is None:
         return None
-    return Forecast(
+    return ForecastSchema(
         origin_unix_s=own.origin_unix_s,
         step_s=own.step_s,
         predictor=own.predictor,
@@ -276,7 +276,7 @@ def forecast(view: views.ServiceView) -> Forecast | None:
     )
 
 
-def plan(view: views.ServiceView) -> Plan | None:
+def plan(view: views.ServiceView) -> PlanSchema | None:
     own = view.plan
     if own is None:
         return None
@@ -301,7 +301,7 @@ def plan(view: views.ServiceView) -> Plan | None:
             for t in targets
         ]
 
-    return Plan(
+    return PlanSchema(
         age_s=max(0.0, view.at_s - own.at_s),
         targets=wanted(own.targets, live, view.prices),
         standbys=wanted(own.standbys, stopped, {}),
@@ -331,9 +331,9 @@ def offers(view: views.ServiceView) -> list[OfferCount]:
     ]
 
 
-def fleet(view: views.ServiceView, after: int, count: int) -> Fleet:
+def fleet(view: views.ServiceView, after: int, count: int) -> FleetSchema:
     page = [i for i in view.instances if i.number > after][:count]
-    return Fleet(offers=offers(view), instances=[_instance(i, view) for i in page], total=len(view.instances))
+    return FleetSchema(offers=offers(view), instances=[_instance(i, view) for i in page], total=len(view.instances))
 
 
 def _instance(one: Instance, view: views.ServiceView) -> InstanceNow:
@@ -353,7 +353,7 @@ def _instance(one: Instance, view: views.ServiceView) -> InstanceNow:
 
 def decisions(own: Sequence[views.DecisionView], count: int) -> Decisions:
     found = [
-        Decision(
+        DecisionSchema(
             id=d.id,
             at_unix_s=d.at_unix_s,
             verb=d.verb,
@@ -366,8 +366,8 @@ def decisions(own: Sequence[views.DecisionView], count: int) -> Decisions:
     return Decisions(decisions=found, next_before=own[-1].id if len(own) == count else None)
 
 
-def history(own: views.HistoryView) -> History:
-    return History(
+def history(own: views.HistoryView) -> HistorySchema:
+    return HistorySchema(
         start_unix_s=own.start_unix_s,
         step_s=own.step_s,
         rps=list(own.rps),

@@ -20,7 +20,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.reporting.check import check_file
+    from mark.studies.check import check_file
 
     for name in args.files:
         print(f"{name}: {check_file(name)}", flush=True)

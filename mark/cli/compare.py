@@ -39,7 +39,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.table import compare_table
-    from mark.simulation.attribution import compare_attributed
+    from mark.studies.attribution import compare_attributed
 
     names = args.policies if args.policy in (None, *args.policies) else (args.policy, *args.policies)
     with progress("comparing") as bar:

@@ -14,12 +14,12 @@ from mark.cli.options import Commands
 from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from mark_infra.aws.control import Charge
+    from mark_infra.aws.control import ServiceSpec
     from mark_infra.aws.live_prices import PriceKeeper
     from mark_infra.aws.site import Site
 
     from mark.domain.load import Load
-    from mark.domain.service import Service
+    from mark.domain.service import ServiceConfig
 
 # What can plan without knowing what will come.
 POLICIES = ("mark", "greedy", "ilp", "mark-paper")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from mark_infra.aws.site import load_site
     from mark_infra.controlling import serve
 
-    from mark.catalog.services import load_service
+    from mark.config.service_file import load_service
 
     tls, auth = door_from(args)
     path = args.site or os.environ.get("MARK_SITE")
@@ -83,19 +83,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _charge(
-    service: Service, args: argparse.Namespace, history: Load, site: Site, keepers: dict[str, PriceKeeper]
-) -> Charge:
+    service: ServiceConfig, args: argparse.Namespace, history: Load, site: Site, keepers: dict[str, PriceKeeper]
+) -> ServiceSpec:
     """`keepers` of prices by catalogue are shared by all services."""
-    from mark_infra.aws.control import Charge
+    from mark_infra.aws.control import ServiceSpec
     from mark_infra.aws.live_prices import PriceKeeper
     from mark_infra.aws.prices import Prices
 
     from mark.catalog.tables import load_catalog
-    from mark.domain.service import Deployment
+    from mark.domain.service import ResolvedService
     from mark.forecasting.registry import make_predictor
-    from mark.planning.deployment import deploy
-    from mark.planning.policies import make_policy
+    from mark.planning.policies.registry import make_policy
     from mark.planning.port import Policy
+    from mark.planning.resolve import resolve
     from mark.profiling.table import load_profiles
 
     if args.catalog is not None:
@@ -109,13 +109,13 @@ def _charge(
                 print(f"mark: {service.name}: {note}", file=sys.stderr)
         prices = keepers[service.catalog]
         catalog = prices.latest.catalog
-    deployment = deploy(service, catalog, load_profiles(service.profile_file))
+    resolved = resolve(service, catalog, load_profiles(service.profile_file))
     make_predictor(args.predictor, 0, history.step_s)  # an unknown one is said now
 
-    def policy(within: Deployment) -> Policy:
+    def policy(within: ResolvedService) -> Policy:
         return make_policy(args.policy, within, history)
 
-    return Charge(deployment, policy, lambda: make_predictor(args.predictor, 0, history.step_s), history, prices)
+    return ServiceSpec(resolved, policy, lambda: make_predictor(args.predictor, 0, history.step_s), history, prices)
 
 
 def _history(name: str | None) -> Load:

@@ -13,7 +13,7 @@ from mark.cli.options import Commands
 from mark.domain.errors import BadInput, Infeasible, MarkError
 
 if TYPE_CHECKING:
-    from mark.sdk.deploy import Planned, Target
+    from mark_infra.deploy.deploy import DeployTarget, Planned
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -44,13 +44,13 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.sdk.deploy import Target
+    from mark_infra.deploy.deploy import DeployTarget
 
     if args.destroy and args.services:
         raise BadInput("ends the whole site: name no service", "--destroy", ", ".join(args.services))
     if args.budget is not None and args.alarm_email is None:
         raise BadInput("needs somebody to tell: --alarm-email", "--budget")
-    target = Target(
+    target = DeployTarget(
         name=args.name,
         region=args.region,
         zones=tuple(args.zones.split(",")) if args.zones else (),
@@ -71,10 +71,11 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-def _deploy(target: Target, args: argparse.Namespace) -> int:
+def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
+    from mark_infra.deploy.deploy import plan, shipment
+
     from mark.cli.output import progress, show
     from mark.reporting.monthly import monthly_table
-    from mark.sdk.deploy import plan, shipment
 
     planned = plan([shipment(service) for service in args.services], target, _say)
     show(monthly_table(planned.charges))
@@ -91,9 +92,10 @@ def _deploy(target: Target, args: argparse.Namespace) -> int:
     return 0
 
 
-def _destroy(target: Target, args: argparse.Namespace) -> int:
+def _destroy(target: DeployTarget, args: argparse.Namespace) -> int:
+    from mark_infra.deploy.deploy import destroy
+
     from mark.cli.output import progress
-    from mark.sdk.deploy import destroy
 
     if not _agreed(args, f"end everything of site {target.name}"):
         return 0

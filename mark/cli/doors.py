@@ -10,8 +10,8 @@ from mark.cli.numbers import port
 from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from mark.serving.auth import Auth
-    from mark.serving.tls import TlsFiles
+    from mark.serving.frontend.auth import Auth
+    from mark.serving.frontend.tls import TlsFiles
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,8 @@ def add_door(parser: argparse.ArgumentParser) -> None:
 
 def door_from(args: argparse.Namespace) -> tuple[TlsFiles | None, Auth | None]:
     """Certificates and keys, read and checked; BadInput where they, or an address open to others, cannot be used."""
-    from mark.serving.auth import Auth, TokenSigner, check_exposure, read_keys
-    from mark.serving.tls import TlsFiles
+    from mark.serving.frontend.auth import Auth, TokenSigner, check_exposure, read_keys
+    from mark.serving.frontend.tls import TlsFiles
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise BadInput("a certificate and its key go together", "--tls-cert and --tls-key")

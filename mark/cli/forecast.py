@@ -66,7 +66,7 @@ def backtest(args: argparse.Namespace) -> int:
     )
     predictors = {name: make_predictor(name, args.seed, trace.step_s) for name in names}
     if args.service is not None:
-        from mark.simulation.forecast_dollars import check_request, forecast_dollars
+        from mark.studies.forecast_dollars import check_request, forecast_dollars
 
         args.start = replayed.start_s
         check_request(request_from(args))

@@ -11,7 +11,7 @@ from mark.cli.doors import key_from
 from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from mark.serving.functions import Functions
+    from mark.serving.overflow.functions import FunctionClient
 
 
 def add_functions(group: argparse._ArgumentGroup) -> None:
@@ -19,7 +19,7 @@ def add_functions(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--function-key", type=Path, metavar="FILE", help="holds the key that a URL asks for")
 
 
-def functions_from(args: argparse.Namespace) -> Functions | None:
+def functions_from(args: argparse.Namespace) -> FunctionClient | None:
     """Raises BadInput where there can be none such."""
     name: str | None = args.function
     at_url = name is not None and name.startswith(("http://", "https://"))
@@ -28,7 +28,7 @@ def functions_from(args: argparse.Namespace) -> Functions | None:
     if name is None:
         return None
     if at_url:
-        from mark.serving.elsewhere import HttpFunctions
+        from mark.serving.overflow.http_functions import HttpFunctions
 
         return HttpFunctions(name, key=None if args.function_key is None else key_from(args.function_key))
     from mark_infra.aws.functions import LambdaFunctions

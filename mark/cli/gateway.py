@@ -15,7 +15,7 @@ from mark.domain.errors import BadInput
 if TYPE_CHECKING:
     import ssl
 
-    from mark.serving.last_resort import ByFunctions
+    from mark.serving.gateway.overflow import ByFunctions
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -89,12 +89,12 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.rules.admission import NEVER_S
-    from mark.serving import logs
-    from mark.serving.forwarding import Forwarding
-    from mark.serving.gateway import Policy
-    from mark.serving.gateway_door import Door, serve_gateway
-    from mark.serving.serve import run
-    from mark.serving.upstream import Reach
+    from mark.serving.gateway.forwarding import Forwarding
+    from mark.serving.gateway.gateway import GatewayPolicy
+    from mark.serving.gateway.listener import GatewayListener, serve_gateway
+    from mark.serving.observe import logs
+    from mark.serving.overflow.http_client import Reach
+    from mark.serving.server_process import run
 
     tls, auth = door_from(args)
     weights: dict[str, float] = {}
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput("a replica twice", "--replica", url)
         weights[url] = weight
     forwarding = Forwarding(
-        policy=Policy(
+        policy=GatewayPolicy(
             most_in_flight=args.most_in_flight,
             eject_after=args.eject_after,
             backoff_s=args.backoff_s,
@@ -127,13 +127,13 @@ def run(args: argparse.Namespace) -> int:
     def started(port: int) -> None:
         logs.say(f"the gateway is ready on {scheme}://{args.host}:{port}")
 
-    door = Door(host=args.host, port=args.port, tls=tls, auth=auth)
+    door = GatewayListener(host=args.host, port=args.port, tls=tls, auth=auth)
     run(lambda: serve_gateway(forwarding, door, weights, started))
     return 0
 
 
 def _by_functions(args: argparse.Namespace) -> ByFunctions | None:
-    from mark.serving.last_resort import ByFunctions
+    from mark.serving.gateway.overflow import ByFunctions
 
     functions = functions_from(args)
     of = {"--model": args.model, "--slo-ms": args.slo_ms}

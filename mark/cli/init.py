@@ -23,7 +23,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.catalog.services import template
+    from mark.config.service_file import template
 
     text = template(args.name)
     path = writable(args.out or f"{args.name}.toml", "--out")

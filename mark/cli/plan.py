@@ -45,9 +45,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.explain import explain, plan_table
-    from mark.simulation.decision import plan_once
     from mark.simulation.inputs import trace_named_in
-    from mark.simulation.many import split_policy
+    from mark.studies.compare import split_policy
+    from mark.studies.decision import plan_once
 
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     if args.advise_commitment:
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
     at_s = args.at
     if at_s is None:
         at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
-    plan, situation = plan_once(request, at_s, args.running)
-    explained = explain(plan, situation, at_s)
+    plan, context = plan_once(request, at_s, args.running)
+    explained = explain(plan, context, at_s)
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0
 
@@ -65,18 +65,18 @@ def run(args: argparse.Namespace) -> int:
 def _advise(args: argparse.Namespace) -> int:
     from mark.catalog.commitment import SOURCE
     from mark.domain.offer import Market
-    from mark.planning.commitment import advise
+    from mark.planning.market.commitment import advise
     from mark.reporting.commitment import commitment_json, commitment_table
-    from mark.simulation.inputs import open_deployment
+    from mark.simulation.inputs import open_service
     from mark.simulation.run import simulate
 
     with progress("simulating") as bar:
         request = replace(request_from(args, bar), with_bound=False)
-        deployment = open_deployment(request)
+        resolved = open_service(request)
         result = simulate(request)
-    prices = {o.name: o.usd_per_hour for o in deployment.offers if o.market is Market.ON_DEMAND}
+    prices = {o.name: o.usd_per_hour for o in resolved.offers if o.market is Market.ON_DEMAND}
     advice = advise(result.timeline.instances, prices, args.commitment_discount)
-    committed = dict(deployment.committed)
+    committed = dict(resolved.committed)
     source = SOURCE if args.commitment_discount == DISCOUNTS else "--commitment-discount"
     deliver(
         commitment_json(result, advice, committed, source),

@@ -57,14 +57,14 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.catalog.services import SERVICE_NAMES, load_service
+    from mark.config.service_file import SERVICE_NAMES, load_service
     from mark.domain.slo import Slo
     from mark.models.sample import call_from_file
     from mark.profiling.measure import profile_csv
+    from mark.profiling.measure_server import Profiling, of_service, profile
     from mark.profiling.policy import candidate
     from mark.profiling.table import load_profiles
     from mark.reporting.profile import profile_json, profile_table, render_profile
-    from mark.serving.profiler import Profiling, of_service, profile
 
     slo, batching = None, "work-conserving"
     if args.model.endswith(".toml") or args.model in SERVICE_NAMES:

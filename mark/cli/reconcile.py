@@ -50,7 +50,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.reconcile import reconcile_json, reconcile_table
-    from mark.simulation.reconcile import InvoiceQuery, reconcile
+    from mark.studies.reconcile import InvoiceQuery, reconcile
 
     query = InvoiceQuery(tuple(args.bill), args.began, tuple(args.tag), args.instances, args.prices)
     with progress("reconciling") as bar:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _time(text: str) -> float:
-    from mark.workload.invoice import parse_time
+    from mark.billing.invoice import parse_time
 
     try:
         return parse_time(text)

@@ -11,9 +11,9 @@ from mark.cli.options import request_from
 from mark.cli.output import cores, progress, show, write_file
 
 if TYPE_CHECKING:
-    from mark.simulation.attribution import Attribution
     from mark.simulation.request import RunRequest
     from mark.simulation.result import SimulationResult
+    from mark.studies.attribution import Attribution
 
 
 def report(
@@ -25,7 +25,7 @@ def report(
     from mark.reporting.report import render_report
     from mark.reporting.sensitivity import sensitivity
     from mark.reporting.table import sensitivity_table
-    from mark.simulation.many import run_all, split_policy
+    from mark.studies.compare import run_all, split_policy
 
     requests = {}
     for name in results:

@@ -64,9 +64,9 @@ def _stream() -> str | None:
 
 def _table2(args: argparse.Namespace) -> int:
     from mark.catalog.tables import load_catalog
-    from mark.planning.table2 import table2_rows
     from mark.profiling.table import load_profiles
-    from mark.reporting.table2 import table2_json, table2_table
+    from mark.reporting.paper.table2 import table2_json, table2_table
+    from mark.studies.paper.table2 import table2_rows
 
     rows = table2_rows(load_catalog("aws-2019"), load_profiles(None))
     deliver(table2_json(rows), args.json, lambda: table2_table(rows))
@@ -74,8 +74,8 @@ def _table2(args: argparse.Namespace) -> int:
 
 
 def _table5(args: argparse.Namespace) -> int:
-    from mark.reporting.table5 import as_json, render
-    from mark.simulation.table5 import run_table5
+    from mark.reporting.paper.table5 import as_json, render
+    from mark.studies.paper.table5 import run_table5
 
     trace = args.trace or _stream()
     with progress("reproducing") as bar:
@@ -93,8 +93,8 @@ def _figure(args: argparse.Namespace) -> int:
 
 
 def _fig7(args: argparse.Namespace) -> Shown:
-    from mark.reporting.fig7 import fig7_json, fig7_table, render_fig7
-    from mark.simulation.fig7 import run_fig7
+    from mark.reporting.paper.fig7 import fig7_json, fig7_table, render_fig7
+    from mark.studies.paper.fig7 import run_fig7
 
     with progress("reproducing") as bar:
         found = run_fig7(args.trace or _stream(), spot_trace=args.spot_trace, progress=bar)
@@ -102,8 +102,8 @@ def _fig7(args: argparse.Namespace) -> Shown:
 
 
 def _fig8(args: argparse.Namespace) -> Shown:
-    from mark.reporting.fig8 import fig8_json, fig8_table, render_fig8
-    from mark.simulation.fig8 import run_fig8
+    from mark.reporting.paper.fig8 import fig8_json, fig8_table, render_fig8
+    from mark.studies.paper.fig8 import run_fig8
 
     with progress("reproducing") as bar:
         found = run_fig8(args.trace or _stream(), progress=bar)
@@ -111,8 +111,8 @@ def _fig8(args: argparse.Namespace) -> Shown:
 
 
 def _fig9(args: argparse.Namespace) -> Shown:
-    from mark.reporting.fig9 import fig9_json, fig9_table, render_fig9
-    from mark.simulation.fig9 import run_fig9
+    from mark.reporting.paper.fig9 import fig9_json, fig9_table, render_fig9
+    from mark.studies.paper.fig9 import run_fig9
 
     with progress("reproducing") as bar:
         found = run_fig9(progress=bar)

@@ -18,8 +18,8 @@ from mark.domain.errors import BadInput
 
 if TYPE_CHECKING:
     from mark.domain.profile import Candidate, Profile
-    from mark.domain.service import Service
-    from mark.serving.serve import Serving
+    from mark.domain.service import ServiceConfig
+    from mark.serving.server_process import Serving
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -79,9 +79,10 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.catalog.services import load_service
-    from mark.serving import logs, notice
-    from mark.serving.serve import Doors, run, serve
+    from mark.config.service_file import load_service
+    from mark.serving import interruption_watch as notice
+    from mark.serving.observe import logs
+    from mark.serving.server_process import Doors, run, serve
 
     service = load_service(args.service)
     tls, auth = door_from(args)
@@ -106,11 +107,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _serving(args: argparse.Namespace, service: Service) -> Serving:
+def _serving(args: argparse.Namespace, service: ServiceConfig) -> Serving:
     from mark.models.versions import Versions
     from mark.profiling.table import load_profiles
     from mark.rules.admission import NEVER_S
-    from mark.serving.serve import Serving
+    from mark.serving.server_process import Serving
 
     file = args.profile or service.profile_file
     of_model = load_profiles(file).get(service.model, {})
@@ -154,7 +155,7 @@ def _serving(args: argparse.Namespace, service: Service) -> Serving:
         worker_memory_bytes=args.worker_memory_mib * 2.0**20,
         drain_s=args.drain_s,
         linger_s=args.linger_s,
-        loader=f"mark.serving.{'standing_in' if args.pace else 'worker'}:load",
+        loader=f"mark.serving.worker.{'standing_in' if args.pace else 'worker'}:load",
     )
 
 
@@ -166,7 +167,9 @@ def _paced(reference: str, model: str, instance: str, profile: str | None, searc
     return f"mark.profiling.replay:Paced?{urlencode(options)}"
 
 
-def _candidate(service: Service, of_model: Mapping[str, Profile], asked: str | None) -> tuple[Candidate | None, str]:
+def _candidate(
+    service: ServiceConfig, of_model: Mapping[str, Profile], asked: str | None
+) -> tuple[Candidate | None, str]:
     """What the profile says of this machine; None: there is no profile, service times will be learned."""
     from mark.profiling.policy import candidate
 
@@ -186,7 +189,7 @@ def _candidate(service: Service, of_model: Mapping[str, Profile], asked: str | N
     return made, instance
 
 
-def _function_s(args: argparse.Namespace, service: Service, measured_s: dict[str, float]) -> float:
+def _function_s(args: argparse.Namespace, service: ServiceConfig, measured_s: dict[str, float]) -> float:
     if args.function_ms is not None:
         return float(args.function_ms) / 1e3
     if service.function is not None and service.function in measured_s:

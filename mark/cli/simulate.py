@@ -24,8 +24,8 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mark.reporting.table import simulate_table
-    from mark.simulation.many import split_policy
     from mark.simulation.run import simulate
+    from mark.studies.compare import split_policy
 
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     with progress("simulating") as bar:

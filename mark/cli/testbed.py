@@ -23,7 +23,7 @@ from mark.domain.errors import BadInput, MarkError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mark.domain.service import Service
+    from mark.domain.service import ServiceConfig
     from mark.models.call import Call
 
 _UP_S, _DOWN_S = 120.0, 120.0
@@ -90,9 +90,9 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 def _up(args: argparse.Namespace) -> int:
     _needed()
     from mark_infra.testbed.door import Remote
-    from mark_infra.testbed.state import DAEMON, SETTINGS, Settings
+    from mark_infra.testbed.state import DAEMON, SETTINGS, TestbedSettings
 
-    from mark.catalog.services import load_service
+    from mark.config.service_file import load_service
 
     folder = args.state.resolve()
     services = [load_service(name) for name in args.services]
@@ -113,7 +113,7 @@ def _up(args: argparse.Namespace) -> int:
     spot = _spot_market(args.spot_trace, services[0])
     if spot["price"]:
         options.append("--live-prices")
-    settings = Settings(
+    settings = TestbedSettings(
         services=[str(Path(service.source).resolve()) for service in services],
         seed=args.seed,
         time_scale=args.compress,
@@ -146,11 +146,11 @@ def _up(args: argparse.Namespace) -> int:
     return 0
 
 
-def _spot_market(files: list[str], service: Service) -> dict[Any, dict[str, list[tuple[float, float]]]]:
+def _spot_market(files: list[str], service: ServiceConfig) -> dict[Any, dict[str, list[tuple[float, float]]]]:
     """Steps by zone of what the files recorded, by kind."""
     from mark.catalog.tables import load_catalog
     from mark.domain.offer import Market
-    from mark.simulation.spot import load_spot_series, steps_by_zone
+    from mark.ec2.spot_series import load_spot_series, steps_by_zone
 
     catalog = load_catalog(service.catalog)
     prices = {o.instance: o.usd_per_hour for o in catalog.offers if o.market is Market.ON_DEMAND}
@@ -164,7 +164,7 @@ def _load(args: argparse.Namespace) -> int:
     from mark_infra.testbed.result import result, thinned
     from mark_infra.testbed.state import SETTINGS
 
-    from mark.catalog.services import load_service
+    from mark.config.service_file import load_service
     from mark.workload.reader import open_trace
 
     remote = _remote(args)
@@ -251,7 +251,7 @@ def _path_or_name(trace: str) -> str:
     return str(Path(trace).resolve()) if Path(trace).exists() else trace
 
 
-def _call(args: argparse.Namespace, service: Service) -> Call:
+def _call(args: argparse.Namespace, service: ServiceConfig) -> Call:
     """A request of one item for the service."""
     from mark.models.call import Call
     from mark.models.load import load

@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from mark.control.buying import Buyer, carries
-from mark.control.envelope import surprise_rps
+from mark.control.health import PAUSE_S, given_up, judged, nobody_answers, overdue
 from mark.control.interruption import InterruptionHandler
+from mark.control.launcher import Launcher, carries
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import WINDOW_S, Clock, Cloud, Functions, Store, Telemetry
-from mark.control.silence import PAUSE_S, given_up, judged, nobody_answers, overdue
+from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.errors import CloudError, LimitError
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan, Target
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.forecasting.conditioning import given
 from mark.forecasting.supervised import Supervised
-from mark.planning.misses import Answered, Window
-from mark.planning.port import Policy, Situation
-from mark.planning.spot import without_spares
+from mark.planning.demand.slo_budget import Answered, Window
+from mark.planning.market.spot import without_spares
+from mark.planning.port import PlanningContext, Policy
 
 HORIZON_STEPS = 60  # of a minute each
 STEP_S = 60.0
@@ -64,22 +64,20 @@ class Controller:
         seed: int = 0,
         floor: int = 0,
     ) -> None:
-        deployment = policy.deployment
-        self._planner, self._deployment = policy.planner, deployment
+        resolved = policy.resolved
+        self._planner, self._resolved = policy.planner, resolved
         if policy.planner.needs_forecast and predictor is None:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
         self._cloud, self._functions, self._clock = cloud, functions, clock
         self._store, self._telemetry = store, telemetry
-        self._buyer = Buyer(deployment, cloud, store, _limits(deployment), seed)
+        self._buyer = Launcher(resolved, cloud, store, _limits(resolved), seed)
         self._floor = floor
-        self._offers = {offer.name: offer for offer in deployment.offers}
-        self._capacity_rps = {
-            o.name: c.capacity_rps for o, c in zip(deployment.offers, deployment.candidates, strict=True)
-        }
-        self._handler = InterruptionHandler(deployment)
-        offer = favourite(deployment) if policy.planner.monitors_slo else None
-        self._monitor = None if offer is None else SloMonitor(deployment.slo, offer.name, offer.usd_per_hour)
+        self._offers = {offer.name: offer for offer in resolved.offers}
+        self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
+        self._handler = InterruptionHandler(resolved)
+        offer = favourite(resolved) if policy.planner.monitors_slo else None
+        self._monitor = None if offer is None else SloMonitor(resolved.slo, offer.name, offer.usd_per_hour)
         self._monitor_state = store.get("monitor") or MonitorState()
         memory = store.get("memory")
         self._memory: Any = policy.planner.begin() if memory is None else memory
@@ -100,10 +98,10 @@ class Controller:
 
     def use(self, policy: Policy) -> None:
         """Plan by this one from now on: the same policy within other limits, or at other prices. Its memory goes on."""
-        self._planner, self._deployment = policy.planner, policy.deployment
-        self._offers = {offer.name: offer for offer in policy.deployment.offers}
-        self._handler = InterruptionHandler(policy.deployment)
-        self._buyer.use(policy.deployment, _limits(policy.deployment))
+        self._planner, self._resolved = policy.planner, policy.resolved
+        self._offers = {offer.name: offer for offer in policy.resolved.offers}
+        self._handler = InterruptionHandler(policy.resolved)
+        self._buyer.use(policy.resolved, _limits(policy.resolved))
 
     @property
     def believed(self) -> Forecast | None:
@@ -292,9 +290,9 @@ class Controller:
         late = answers.count - answers.in_time
         self._window = (self._window or Window(now_s, answers.count, late)).seen(now_s, answers.count, late)
         self._store.put("window", self._window)
-        situation = Situation(
+        context = PlanningContext(
             now_s,
-            self._deployment,
+            self._resolved,
             fleet,
             forecast,
             rps,
@@ -303,7 +301,7 @@ class Controller:
             dict(self._buyer.beliefs),
             self._window.answered(now_s),
         )
-        plan, self._memory = self._planner.plan(situation, self._memory)
+        plan, self._memory = self._planner.plan(context, self._memory)
         self._store.put("memory", self._memory)
         plan = self._not_empty(plan, fleet)
         return plan if forecast is None else replace(plan, predictor=forecast.predictor)
@@ -314,7 +312,7 @@ class Controller:
         if missing <= 0:
             return plan
         there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.usd_per_hour, o.name))
-        offer = there[0] if there else favourite(self._deployment)
+        offer = there[0] if there else favourite(self._resolved)
         if offer is None:
             return plan
         count = plan.counts.get(offer.name, 0) + missing
@@ -510,5 +508,5 @@ def _from_now(forecast: Forecast, now_s: float) -> Forecast:
     )
 
 
-def _limits(deployment: Deployment) -> Limits:
-    return Limits(deployment.service.max_instances, deployment.service.max_usd_per_hour)
+def _limits(resolved: ResolvedService) -> Limits:
+    return Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)

@@ -27,7 +27,7 @@ class Minute:
     instances: Mapping[str, int] = field(default_factory=dict)  # running, by offer
 
 
-class History:
+class MinuteHistory:
     """A ring of minutes, kept in the store by the hour. Minutes are counted from the service's beginning."""
 
     def __init__(self, store: Store) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from mark.domain.command import Command, Drain, Launch, Resume, Warm
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
-from mark.domain.service import Deployment
-from mark.planning.spot import LEAVE_S
+from mark.domain.service import ResolvedService
+from mark.planning.market.spot import LEAVE_S
 
 LOOK_S = 5.0  # the controller looks this often
 
@@ -21,15 +21,15 @@ class InterruptionHandler:
     planned, or arrives, than is ready. Nothing has to be remembered for that.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._offers = {offer.name: offer for offer in deployment.offers}
+    def __init__(self, resolved: ResolvedService) -> None:
+        self._offers = {offer.name: offer for offer in resolved.offers}
         self._capacity_rps = {
             offer.name: candidate.capacity_rps
-            for offer, candidate in zip(deployment.offers, deployment.candidates, strict=True)
+            for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True)
         }
-        self._function = deployment.function
+        self._function = resolved.function
         # Looked at less than `LOOK_S` later it would be too late.
-        self._leave_s = LEAVE_S + deployment.slo.rt_max_s + LOOK_S
+        self._leave_s = LEAVE_S + resolved.slo.rt_max_s + LOOK_S
 
     def on_notices(
         self, notices: tuple[Notice, ...], fleet: Fleet, missing: Mapping[str, int], stands_for: Mapping[int, str]
@@ -100,11 +100,11 @@ class InterruptionHandler:
         return commands
 
 
-def instead_of(offer: Offer, deployment: Deployment) -> list[Offer]:
+def instead_of(offer: Offer, resolved: ResolvedService) -> list[Offer]:
     """Where else the same instance type can be bought, in order of trial: other zones of the market, then on-demand."""
     same = [
         o
-        for o in deployment.offers
+        for o in resolved.offers
         if o.instance == offer.instance and o.name != offer.name and o.market in (offer.market, Market.ON_DEMAND)
     ]
     # The name ends the key: equal prices in several zones are the rule.

@@ -35,7 +35,7 @@ class Term:
     until_s: float
 
 
-class Terms(Protocol):
+class LeaseStore(Protocol):
     """Where terms are kept, by the lease's name. Every method is atomic, and raises StoreError."""
 
     def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
@@ -57,7 +57,7 @@ class FencedLease:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: LeaseStore,
         name: str,
         *,
         ttl_s: float = TTL_S,
@@ -148,4 +148,4 @@ def resigned(term: Term) -> Term:
 
 
 _lease: type[Lease] = FencedLease
-_terms: type[Terms] = MemoryTerms
+_terms: type[LeaseStore] = MemoryTerms

@@ -14,13 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mark.catalog.extras import extras_usd
-from mark.control.meter import Meter
+from mark.billing.extras import extras_usd
+from mark.billing.meter import Meter
+from mark.billing.tariff import Tariff
 from mark.control.ports import Ran, Store
-from mark.control.tariff import Tariff
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 
 _TOLD_S = 86400.0  # nobody tells of what happened longer ago
 GRACE_S = 90.0  # of the wall, that the cloud's word may come later than what the fleet shows
@@ -44,11 +44,11 @@ class Ledger:
     What runs at the first look is billed from then on. Times are control seconds, `scale` of them to one of the wall.
     """
 
-    def __init__(self, deployment: Deployment, store: Store, scale: float = 1.0) -> None:
+    def __init__(self, resolved: ResolvedService, store: Store, scale: float = 1.0) -> None:
         self._grace_s = GRACE_S * scale
-        self._store, self._service = store, deployment.service
-        self._bills_extras = deployment.catalog.bills_extras
-        offers = deployment.offers
+        self._store, self._service = store, resolved.service
+        self._bills_extras = resolved.catalog.bills_extras
+        offers = resolved.offers
         self._index = {offer.name: i for i, offer in enumerate(offers)}
         self._tariffs = [Tariff(offer.usd_per_s) for offer in offers]
         self._meter = Meter(
@@ -56,8 +56,8 @@ class Ledger:
             self._tariffs,
             end_s=math.inf,
             bills_disks=self._bills_extras,
-            committed=deployment.committed,
-            committed_usd_per_hour=deployment.committed_usd_per_hour,
+            committed=resolved.committed,
+            committed_usd_per_hour=resolved.committed_usd_per_hour,
         )
         kept = store.get("ledger")
         self._began_s: float | None = None if kept is None else kept["began_s"]
@@ -75,10 +75,10 @@ class Ledger:
         self._changed = False
         self._looked_s = 0.0
 
-    def reprice(self, deployment: Deployment, since_s: Mapping[str, float], now_s: float) -> None:
+    def reprice(self, resolved: ResolvedService, since_s: Mapping[str, float], now_s: float) -> None:
         """These are the prices now, each since that time where it is told, else from now on."""
         opened = self._opened()
-        for offer in deployment.offers:
+        for offer in resolved.offers:
             index = self._index.get(offer.name)
             if index is not None and self._tariffs[index].change(
                 offer.usd_per_s, min(since_s.get(offer.name, now_s), now_s)

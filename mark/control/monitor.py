@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mark.control.ports import RecentAnswers
 from mark.domain.command import Launch
 from mark.domain.offer import Market, Offer
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 
 WINDOW = 1000  # M: requests looked back at
@@ -57,13 +57,13 @@ class SloMonitor:
         return (launch,), MonitorState(now_s)
 
 
-def favourite(deployment: Deployment) -> Offer | None:
+def favourite(resolved: ResolvedService) -> Offer | None:
     """What the monitor launches: c5.large if it may be bought, else the cheapest type; None without any offer.
 
     Of one type on-demand comes first: what is to end an emergency should not be taken away again.
     """
     return min(
-        deployment.offers,
+        resolved.offers,
         key=lambda o: (o.instance != FAVOURITE, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
         default=None,
     )

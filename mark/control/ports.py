@@ -78,7 +78,7 @@ class RecentAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Overflow:
+class OverflowTotals:
     """What functions did so far: requests that they answered, and dollars that they cost."""
 
     requests: int
@@ -106,7 +106,7 @@ class Telemetry(Protocol):
     def utilization(self) -> Mapping[str, float]:
         """Busy share over the last minute, by offer."""
 
-    def overflow(self) -> Overflow:
+    def overflow(self) -> OverflowTotals:
         """All so far, as `answers`."""
 
 

@@ -47,7 +47,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceConfig:
     """The service file, read and checked; still by name, nothing looked up."""
 
     name: str
@@ -94,7 +94,7 @@ class FunctionUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class ResolvedService:
     """A service with everything looked up: the offers it may buy and the model's candidate on each.
 
     `candidates[i]` belongs to `offers[i]`. `skipped` names offers without a profile or too slow, with the reason.
@@ -102,7 +102,7 @@ class Deployment:
     of them together cost `committed_usd_per_hour` anyway. It may name offers that are not among `offers`.
     """
 
-    service: Service
+    service: ServiceConfig
     catalog: Catalog
     offers: tuple[Offer, ...]
     candidates: tuple[Candidate, ...]

@@ -108,7 +108,7 @@ def split(
 
 
 @dataclass(slots=True)
-class Replay:
+class BacktestReplay:
     """One predictor's way through a split; iterating it yields its forecasts, all at LEVELS."""
 
     name: str
@@ -240,7 +240,7 @@ def backtest(
             write(f"{COLUMNS}\n")
         for place, (name, predictor) in enumerate(predictors.items()):
             tally, made_by, kept = Tally(split.steps), Counter[str](), []
-            replay = Replay(name, predictor, split)
+            replay = BacktestReplay(name, predictor, split)
             for k, (origin, forecast) in enumerate(zip(split.origins, replay, strict=True)):
                 truth = slice(origin, origin + split.steps)
                 tally.add(forecast.mean_rps, split.load.mean_rps[truth], forecast.peak_rps, split.load.peak_rps[truth])
@@ -255,7 +255,7 @@ def backtest(
     return Backtest(split, scores, fans, lag)
 
 
-def _score(replay: Replay, tally: Tally, scale: float, made_by: Mapping[str, int]) -> Score:
+def _score(replay: BacktestReplay, tally: Tally, scale: float, made_by: Mapping[str, int]) -> Score:
     step_s = replay.split.load.step_s
     return Score(
         predictor=replay.predictor.name,

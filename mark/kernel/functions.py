@@ -23,12 +23,12 @@ from mark.kernel.state import (
     WARM_COUNT,
     WARM_FIRST,
     WARM_S,
-    Pool,
+    FunctionPool,
 )
 
 
 @compiled
-def settle(pool: Pool, now_s: float) -> None:
+def settle(pool: FunctionPool, now_s: float) -> None:
     """Environments that finished become idle, in the order of their ends; those idle too long are recycled."""
     number, value = pool.number, pool.value
     mask = pool.warm_end_s.shape[0] - 1
@@ -52,7 +52,7 @@ def settle(pool: Pool, now_s: float) -> None:
 
 
 @compiled
-def _may_start(pool: Pool, now_s: float) -> bool:
+def _may_start(pool: FunctionPool, now_s: float) -> bool:
     """Account limit and ramp: a token bucket refilled at the ramp's pace."""
     number, value = pool.number, pool.value
     tokens = min(value[TOKENS_MAX], value[TOKENS] + (now_s - value[TOKENS_AT_S]) * value[TOKENS_PER_S])
@@ -61,7 +61,7 @@ def _may_start(pool: Pool, now_s: float) -> bool:
 
 
 @compiled
-def latency_s(pool: Pool, now_s: float) -> float:
+def latency_s(pool: FunctionPool, now_s: float) -> float:
     """Seconds a call would take now: warm, with a cold start, or infinite when throttled (or switched off)."""
     number, value = pool.number, pool.value
     if value[CONCURRENCY] <= 0.0:
@@ -75,7 +75,7 @@ def latency_s(pool: Pool, now_s: float) -> float:
 
 
 @compiled
-def call(pool: Pool, now_s: float) -> None:
+def call(pool: FunctionPool, now_s: float) -> None:
     """Take the most recently used idle environment (as AWS does), or start one. Only after a finite `latency_s`."""
     number, value = pool.number, pool.value
     mask = pool.warm_end_s.shape[0] - 1
@@ -92,7 +92,7 @@ def call(pool: Pool, now_s: float) -> None:
 
 
 @compiled
-def warm(pool: Pool, now_s: float, environments: int) -> int:
+def warm(pool: FunctionPool, now_s: float, environments: int) -> int:
     """Ping until that many environments exist, as far as limits allow; returns how many were started."""
     number, value = pool.number, pool.value
     settle(pool, now_s)

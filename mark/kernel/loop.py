@@ -34,8 +34,8 @@ from mark.kernel.state import (
     TWO_CHOICES,
     WARM_S,
     Floats,
+    FunctionPool,
     Ints,
-    Pool,
     Stage,
 )
 from mark.kernel.tree import first_leaf, set_leaf
@@ -323,7 +323,7 @@ def _least_completion(st: Stage, now_s: float, rt_max_s: float) -> int:
 @compiled
 def advance(
     st: Stage,
-    pool: Pool,
+    pool: FunctionPool,
     arrivals_s: Floats,
     first: int,
     until_s: float,

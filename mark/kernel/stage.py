@@ -46,8 +46,8 @@ from mark.kernel.state import (
     WARM_CALLS,
     WARM_S,
     Floats,
+    FunctionPool,
     Ints,
-    Pool,
     Stage,
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
@@ -421,7 +421,7 @@ def _kind_arrays(
     return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, promised_s, tree_at, tree_levels
 
 
-def _pool(function: FunctionUse | None) -> Pool:
+def _pool(function: FunctionUse | None) -> FunctionPool:
     number = np.zeros(10, dtype=np.int64)
     value = np.zeros(8)
     size = 2
@@ -436,7 +436,7 @@ def _pool(function: FunctionUse | None) -> Pool:
         value[CONCURRENCY] = offer.concurrency
         # idle and busy environments together: those kept alive may outnumber the limit of busy ones by the ramp
         size = 1 << (4 * offer.concurrency).bit_length()
-    return Pool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
+    return FunctionPool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
 
 
 def _bin_edges(bins: Ints) -> tuple[Floats, Floats]:

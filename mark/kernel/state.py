@@ -30,10 +30,10 @@ LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT = range(3)
 ACTIVE, READY, RANDOM, INSTANCES, FUNCTIONS, REJECTED, LATE, REQUEST, RING_POS, RING_COUNT, RING_GOOD = range(11)
 # Positions in Stage.total
 LATENCY_SUM, LATENCY_MAX = range(2)
-# Positions in Pool.number
+# Positions in FunctionPool.number
 IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
 WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
-# Positions in Pool.value
+# Positions in FunctionPool.value
 WARM_S, COLD_S, KEEP_ALIVE_S, TOKENS, TOKENS_AT_S, TOKENS_MAX, TOKENS_PER_S, CONCURRENCY = range(8)
 
 
@@ -80,7 +80,7 @@ class Stage(NamedTuple):
     recorded_finish_s: Floats
 
 
-class Pool(NamedTuple):
+class FunctionPool(NamedTuple):
     """The function's environments: idle ones in a ring ordered by idle-since, busy ones in two rings ordered by end.
 
     Warm and cold calls have one length each, so that each ring is in order by itself.

@@ -32,7 +32,7 @@ Given = tuple[str, str, list[int], int, int | None, Any]
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestedOutputs:
     """What a request wants back: `outputs` by name, True for binary; None: all of them, as `binary` says."""
 
     id: str | None
@@ -40,7 +40,7 @@ class Asked:
     binary: bool
 
 
-def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
+def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
     """The items of a request, and what it asks for. Raises BadCall.
 
     An item is a row of the one input, or {input name: row} of several. Rows of binary data are views of the body.
@@ -80,7 +80,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
     return [{name: tensor[i] for name, tensor in tensors.items()} for i in range(count)], asked
 
 
-def encode(model: Model, asked: Asked, results: Any) -> Reply:
+def encode(model: Model, asked: RequestedOutputs, results: Any) -> Reply:
     """The reply to one request; `results` are those of its items.
 
     NaN and infinity are null in JSON. Raises BadCall where the request asks for what there is not, TypeError or
@@ -123,7 +123,7 @@ def encode(model: Model, asked: Asked, results: Any) -> Reply:
     return Reply(200, "application/octet-stream", b"".join([header, *parts]), len(header))
 
 
-def _read(body: bytes | memoryview) -> tuple[Asked, list[Given]]:
+def _read(body: bytes | memoryview) -> tuple[RequestedOutputs, list[Given]]:
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -177,7 +177,7 @@ def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], binary: 
     return said if dtype.hasobject else said + b"%d}}" % (math.prod(shape) * dtype.itemsize)
 
 
-def _asked(request: dict[str, Any]) -> Asked:
+def _asked(request: dict[str, Any]) -> RequestedOutputs:
     id_ = request.get("id")
     if id_ is not None and type(id_) is not str:
         raise BadCall("id must be text")
@@ -187,7 +187,7 @@ def _asked(request: dict[str, Any]) -> Asked:
     given = request.get("outputs")
     if not given:
         if given is None or type(given) is list:
-            return Asked(id_, None, binary)
+            return RequestedOutputs(id_, None, binary)
         raise BadCall("outputs must be a list")
     if type(given) is not list:
         raise BadCall("outputs must be a list")
@@ -202,7 +202,7 @@ def _asked(request: dict[str, Any]) -> Asked:
             if extension in parameters:
                 raise BadCall(f"{where}: {extension} is not supported")
         outputs[name] = _flag(parameters, "binary_data", binary, where)
-    return Asked(id_, outputs, binary)
+    return RequestedOutputs(id_, outputs, binary)
 
 
 def _object(parameters: Any, where: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+", re.ASCII)
 
 
 @dataclass(slots=True)
-class Asked:
+class AnswerFormat:
     """How to answer: `one` result as it is, or all of them, under `key` where there is one; `accept` in their order."""
 
     accept: list[str]
@@ -29,14 +29,14 @@ class Asked:
     key: str | None = None
 
 
-def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
+def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
     """The items of a request, and how it wants to be answered. Raises BadCall.
 
     `{"instances": [...]}` and `{"inputs": [...]}` hold an item each, any other JSON is one item; CSV holds an item per
     row (numbers), npy along its first dimension; text is one `str`, everything else one `bytes`.
     """
     accept = _accepted(call.accept)
-    asked = Asked(accept, one=True)
+    asked = AnswerFormat(accept, one=True)
     specs = model.inputs
     match media_type(call.content_type):
         case "application/json":
@@ -48,7 +48,9 @@ def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
             if many and len(many) != items_in(call):  # it would be let in as few and run as many
                 raise BadCall("the items of the body cannot be counted: a key twice or escaped, or nested too deeply")
             items = [value] if many is None else many
-            asked = Asked(accept, many is None, "predictions" if many is not None and "instances" in value else None)
+            asked = AnswerFormat(
+                accept, many is None, "predictions" if many is not None and "instances" in value else None
+            )
         case "text/csv":
             items, asked.one = _rows(call.body, model), False
         case "application/x-npy":
@@ -75,7 +77,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], Asked]:
     return items, asked
 
 
-def encode(model: Model, asked: Asked, results: Any) -> Reply:
+def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:
     """The reply to one request, in the first type it accepts and we have.
 
     NaN and infinity are null in JSON. Raises BadCall (406) where nothing is acceptable, TypeError or ValueError where

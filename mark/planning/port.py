@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from mark.domain.fleet import Fleet
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
-from mark.domain.service import Deployment
-from mark.planning.misses import Answered
-from mark.planning.spot import Belief
+from mark.domain.service import ResolvedService
+from mark.planning.demand.slo_budget import Answered
+from mark.planning.market.spot import Belief
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class PlanningContext:
     """All a policy may look at. Rates in requests/s; offers by name.
 
     `first` is true for the plan of the first fleet (warm start): nothing runs yet, and everything planned is ready at
@@ -26,7 +26,7 @@ class Situation:
     """
 
     now_s: float
-    deployment: Deployment
+    resolved: ResolvedService
     fleet: Fleet
     forecast: Forecast | None = None  # on 60 s steps, the first begins at now_s
     last_minute_rps: float | None = None
@@ -49,18 +49,18 @@ class Planner(Protocol):
     def begin(self) -> Any:
         """The memory of a policy that has not planned yet."""
 
-    def plan(self, situation: Situation, memory: Any) -> tuple[Plan, Any]:
-        """Decide. Raises Infeasible only when no offer of the deployment can keep the SLO."""
+    def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, Any]:
+        """Decide. Raises Infeasible only when no offer of the resolved service can keep the SLO."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A planner with the deployment it plans for.
+    """A planner with the resolved service it plans for.
 
-    `deployment` may differ from the service's own: SageMaker policies buy ml.* types, unbatched, without functions.
+    `resolved` may differ from the service's own: SageMaker policies buy ml.* types, unbatched, without functions.
     `bouncers`: is there admission control? Without it every request waits in an unbounded queue.
     """
 
     planner: Planner
-    deployment: Deployment
+    resolved: ResolvedService
     bouncers: bool

@@ -11,7 +11,7 @@ from mark.reporting.words import number, percent, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mark.simulation.attribution import Attribution
+    from mark.studies.attribution import Attribution
 
 TITLE = "Where the dollars above the bound go"
 # Each part with its name and what it is; docs/attribution.md says the same at more length.

@@ -10,7 +10,7 @@ from mark.reporting.words import count, percent, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mark.planning.bound import Bound
+    from mark.bounds.lower_bound import Bound
 
 
 def bound_table(at_zero: Bound, within_slo: Bound, requests: int) -> RenderableType:

@@ -11,7 +11,7 @@ from mark.reporting.words import HOURS_PER_MONTH, dollars, duration, percent, us
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mark.planning.commitment import Advice
+    from mark.planning.market.commitment import Advice
     from mark.simulation.result import SimulationResult
 
 _SHORT_S = 7 * 86400.0

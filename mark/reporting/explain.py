@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.plan import Plan
-from mark.planning.alternatives import LEVELS, LoadBelief, Weighed, weigh
-from mark.planning.port import Situation
+from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
+from mark.planning.port import PlanningContext
 from mark.profiling.policy import paper_window_s
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.words import HOURS_PER_MONTH, duration, number, rate, usd
@@ -71,27 +71,27 @@ class Explanation:
         }
 
 
-def explain(plan: Plan, situation: Situation, at_s: float) -> Explanation:
+def explain(plan: Plan, context: PlanningContext, at_s: float) -> Explanation:
     """The plan with its alternatives, all priced by what was believed; `at_s` of the trace."""
-    deployment = situation.deployment
-    offers = dict(zip((offer.name for offer in deployment.offers), deployment.candidates, strict=True))
+    resolved = context.resolved
+    offers = dict(zip((offer.name for offer in resolved.offers), resolved.candidates, strict=True))
     return Explanation(
         plan,
         at_s,
-        deployment.service.name,
-        weigh(plan, situation),
-        dict(situation.fleet.live()),
-        {offer.name: offer.usd_per_hour for offer in deployment.offers},
+        resolved.service.name,
+        weigh(plan, context),
+        dict(context.fleet.live()),
+        {offer.name: offer.usd_per_hour for offer in resolved.offers},
         {
             name: Batches(
                 c.policy.n_batch,
                 c.policy.w_batch_s * 1e3,
-                paper_window_s(c.profile, deployment.slo, c.policy.n_batch) * 1e3,
+                paper_window_s(c.profile, resolved.slo, c.policy.n_batch) * 1e3,
             )
             for name, c in offers.items()
             if plan.counts.get(name, 0) > 0 and c.policy.n_batch > 1
         },
-        deployment.committed_usd_per_hour,
+        resolved.committed_usd_per_hour,
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mark.forecasting.backtest import Backtest
-    from mark.simulation.forecast_dollars import Dollars
+    from mark.studies.forecast_dollars import Dollars
 
 BASELINE = "seasonal-naive"
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mark.catalog.extras import (
+from mark.billing.extras import (
     ADDRESS_USD_PER_HOUR,
     BALANCER_LCU_USD_PER_HOUR,
     BALANCER_USD_PER_HOUR,
     INTERNET_OUT_USD_PER_GB,
 )
-from mark.control.meter import DISK_USD_PER_GIB_MONTH
+from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.reporting.layout import columns, page, small_print, text
 from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
 
@@ -47,7 +47,7 @@ class ServiceCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class CostLine:
     """A line of the bill. `usd_per_month` is None where it depends on traffic; `basis` says on what."""
 
     part: str  # fleet, functions or other
@@ -56,23 +56,23 @@ class Charge:
     basis: str
 
 
-def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[Charge]:
+def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[CostLine]:
     """Every line of the bill, in dollars for a month of 730 hours."""
     charges = []
     for one in services:
         disk = one.disk_gib * DISK_USD_PER_GIB_MONTH
         charges.append(
-            Charge(
+            CostLine(
                 "fleet",
                 f"{one.name}, one {one.cheapest}",
                 one.usd_per_hour * HOURS_PER_MONTH,
                 f"as many as traffic needs, {dollars(one.max_usd_per_hour * HOURS_PER_MONTH)} at most",
             )
         )
-        charges.append(Charge("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
+        charges.append(CostLine("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
         if one.function is not None:
             per_million = f"{usd(one.function_usd_per_million)} a million requests"
-            charges.append(Charge("functions", f"{one.name}, {one.function}", None, per_million))
+            charges.append(CostLine("functions", f"{one.name}, {one.function}", None, per_million))
     hours = HOURS_PER_MONTH
     other = [
         (
@@ -90,15 +90,15 @@ def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[Ch
         ("overflow through NAT", None, f"{usd(NAT_USD_PER_GB)} a GB"),
         ("logs", None, f"{usd(LOG_USD_PER_GB)} a GB"),
     ]
-    return charges + [Charge("other", what, amount, basis) for what, amount, basis in other]
+    return charges + [CostLine("other", what, amount, basis) for what, amount, basis in other]
 
 
-def least_usd_per_month(charges: Sequence[Charge]) -> float:
+def least_usd_per_month(charges: Sequence[CostLine]) -> float:
     """What the lines that do not depend on traffic add up to."""
     return sum(charge.usd_per_month or 0.0 for charge in charges)
 
 
-def monthly_table(charges: Sequence[Charge]) -> RenderableType:
+def monthly_table(charges: Sequence[CostLine]) -> RenderableType:
     table = columns("", "a month", "")
     order = {"fleet": 0, "functions": 1, "other": 2}
     for charge in sorted(charges, key=lambda charge: order[charge.part]):  # a stable sort: lines keep their order

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from mark.billing.invoice import utc
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.takeaway import kept, notes
 from mark.reporting.words import count, number, percent, usd
-from mark.workload.invoice import utc
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mark.simulation.reconcile import Compared, Reconciliation
+    from mark.studies.reconcile import Compared, Reconciliation
 
 _MOST_NOT_SIMULATED = 8  # lines of the table; the rest is one line more, and all of them stand in the JSON
 _MOST_NAMED = 3

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from mark.planning.alternatives import KEPT, NONE
+from mark.planning.policies.alternatives import KEPT, NONE
 from mark.reporting import plots
 from mark.reporting.attribution import TITLE, attribution_rows
 from mark.reporting.explain import believed_words, saved_words
@@ -32,10 +32,10 @@ from mark.reporting.takeaway import (
 from mark.reporting.words import count, dollars, duration, milliseconds, number, per_month, percent, rate, usd
 
 if TYPE_CHECKING:
-    from mark.planning.alternatives import Weighed
+    from mark.planning.policies.alternatives import Weighed
     from mark.reporting.sensitivity import Variation
-    from mark.simulation.attribution import Attribution
     from mark.simulation.result import SimulationResult
+    from mark.studies.attribution import Attribution
 
 MOST_DECISIONS = 1000
 MOST_CHOICES = 6  # alternatives shown beside a decision

@@ -18,7 +18,7 @@ VARIATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VariationOutcome:
     """One policy under one variation; `change` is its bill over the bill as simulated, less 1 (None: that was 0)."""
 
     policy: str
@@ -33,7 +33,7 @@ class Variation:
     """`order_holds`: are the policies ranked as before? Who keeps the SLO ranks before who misses it, then by bill."""
 
     label: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[VariationOutcome, ...]
     order_holds: bool
 
 
@@ -57,7 +57,7 @@ def sensitivity(
 
 def variation(label: str, base: Mapping[str, SimulationResult], results: Mapping[str, SimulationResult]) -> Variation:
     outcomes = tuple(
-        Outcome(
+        VariationOutcome(
             name,
             result.bill.total,
             result.bill.total / base[name].bill.total - 1.0 if base[name].bill.total > 0.0 else None,

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from mark.domain.offer import Catalog
     from mark.reporting.sensitivity import Variation
-    from mark.simulation.attribution import Attribution
     from mark.simulation.result import SimulationResult
+    from mark.studies.attribution import Attribution
 
 
 def compare_table(

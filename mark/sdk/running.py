@@ -15,7 +15,7 @@ from mark.domain.errors import MarkError
 _READY = " is ready on "
 
 
-class Running:
+class ServeProcess:
     """`mark serve` with these arguments. Entering waits until it is ready, leaving drains it.
 
     What the process says goes to standard error. `url` is its address; MarkError where it does not become ready, with

@@ -14,15 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from mark.catalog.services import SERVICE_NAMES, load_service
+from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput, MarkError
-from mark.sdk.running import Running
-from mark.sdk.settings import Settings, service_text
+from mark.sdk.running import ServeProcess
+from mark.sdk.settings import ServiceOptions, service_text
 
 if TYPE_CHECKING:
+    from mark_infra.deploy.deploy import Deployed
+
     from mark.profiling.measure import Measured
     from mark.reporting.explain import Explanation
-    from mark.sdk.deploy import Deployed
     from mark.simulation.request import RunRequest
     from mark.simulation.result import SimulationResult
 
@@ -82,7 +83,7 @@ class Service:
     relative to the current folder. Raises BadInput, here and by every method, for what cannot be used.
     """
 
-    def __init__(self, file: str | Path | None = None, /, **settings: Unpack[Settings]) -> None:
+    def __init__(self, file: str | Path | None = None, /, **settings: Unpack[ServiceOptions]) -> None:
         self._folders: list[Path] = []
         if file is not None:
             if settings:
@@ -129,8 +130,8 @@ class Service:
         """
         from mark.models.sample import call_from_file
         from mark.profiling.measure import profile_csv
+        from mark.profiling.measure_server import of_service, profile
         from mark.profiling.table import load_profiles
-        from mark.serving.profiler import of_service, profile
 
         what = replace(of_service(self._service), **options)
         if self._folders:
@@ -165,7 +166,7 @@ class Service:
 
         With more than one process a script needs the usual `if __name__ == "__main__"`.
         """
-        from mark.simulation.many import compare
+        from mark.studies.compare import compare
 
         return compare(self._request(trace, "mark", options), tuple(policies), workers=processes)
 
@@ -183,15 +184,15 @@ class Service:
         `running` is the fleet that runs by instance; without it what is planned is a first fleet, ready at once.
         """
         from mark.reporting.explain import explain
-        from mark.simulation.decision import plan_once
         from mark.simulation.inputs import trace_named_in
+        from mark.studies.decision import plan_once
 
         request = self._request(trace, policy, options)
         if at_s is None:
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
-        plan, situation = plan_once(request, at_s, fleet)
-        return explain(plan, situation, at_s)
+        plan, context = plan_once(request, at_s, fleet)
+        return explain(plan, context, at_s)
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
         """Serve on this machine, until it is interrupted; options are those of `mark serve`, as `max_batch=32`.
@@ -203,14 +204,14 @@ class Service:
             if server.wait() != 0:
                 raise MarkError(f"{self.name} is served no more: the server failed")
 
-    def running(self, host: str = "127.0.0.1", port: int = 0, **options: str | float | bool | Path) -> Running:
+    def running(self, host: str = "127.0.0.1", port: int = 0, **options: str | float | bool | Path) -> ServeProcess:
         """The same in a process of its own while a `with` lasts: `with service.running() as server: ... server.url`."""
         arguments = [self._file, "--host", host, "--port", str(port)]
         for name, value in options.items():
             if value is not False:
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         path = [*map(str, self._folders), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return Running(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}))
+        return ServeProcess(arguments, os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {}))
 
     def deploy(self, target: str = "aws", **options: Unpack[DeployOptions]) -> Deployed:
         """Put the service on AWS, alone on its site, and return where it is: minutes, and it costs from then on.
@@ -218,17 +219,17 @@ class Service:
         What `mark deploy --yes` does; `mark deploy --destroy --name NAME` ends it. Progress goes to stderr. Raises
         BadInput for what is missing here, MarkError for what fails.
         """
-        from mark.sdk.deploy import Target, plan, shipment
+        from mark_infra.deploy.deploy import DeployTarget, plan, shipment
 
         if target != "aws":
             raise BadInput("can be deployed to aws only", "target", target)
-        where = Target(**options)
+        where = DeployTarget(**options)
         sent = shipment(self._file, self._folders[0] if self._folders else None)
         return plan([sent], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
 
     def _request(self, trace: str | Path, policy: str, options: RunOptions) -> RunRequest:
-        from mark.simulation.many import split_policy
         from mark.simulation.request import RunRequest
+        from mark.studies.compare import split_policy
 
         given: dict[str, Any] = dict(options)
         for name in given:

@@ -13,7 +13,7 @@ from mark.models.model import Model
 from mark.sdk.reference import reference_of
 
 
-class Settings(TypedDict, total=False):
+class ServiceOptions(TypedDict, total=False):
     """Keys of a service file, whatever section they stand in; `policy` is the section of that name."""
 
     name: str
@@ -53,8 +53,10 @@ def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
 
     tables: dict[str, dict[str, Any]] = {"service": {}, "fleet": {}, "overflow": {}}
     for key, value in settings.items():
-        if key not in Settings.__annotations__:
-            raise BadInput(f"unknown setting, known are {', '.join(Settings.__annotations__)}", "mark.Service", key)
+        if key not in ServiceOptions.__annotations__:
+            raise BadInput(
+                f"unknown setting, known are {', '.join(ServiceOptions.__annotations__)}", "mark.Service", key
+            )
         if key == "model":
             value = referred(value)
         elif key == "versions":

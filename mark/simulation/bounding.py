@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.catalog.extras import extras_usd
-from mark.planning.bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
+from mark.billing.extras import extras_usd
+from mark.bounds.lower_bound import Bound, BoundProblem, bin_width_s, build_problem, lower_bound
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 
@@ -17,7 +17,7 @@ def bound_problem(inputs: Inputs, fine_counts: NDArray[np.int64], fine_s: float)
     """The clairvoyant problem of a part: arrivals as drawn, everything the service itself may buy."""
     bins = int(np.ceil(inputs.duration_s / fine_s))
     return build_problem(
-        inputs.deployment,
+        inputs.resolved,
         fine_counts[:bins],
         end_s=inputs.duration_s,
         bin_s=fine_s,
@@ -51,7 +51,7 @@ def drawn_problem(inputs: Inputs) -> tuple[BoundProblem, int]:
 
 def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
     """The bound and what every policy pays beside instances and functions: the balancer, and the data it moves."""
-    if bound.usd is None or not inputs.deployment.catalog.bills_extras:
+    if bound.usd is None or not inputs.resolved.catalog.bills_extras:
         return bound
     service = inputs.service
     usd = extras_usd(inputs.duration_s, 0.0, requests, service.request_kb, service.response_kb)

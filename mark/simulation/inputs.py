@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mark.catalog.services import load_service, markets_of
 from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service, markets_of
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
-from mark.domain.service import Deployment, Service
-from mark.planning.deployment import deploy
+from mark.domain.service import ResolvedService, ServiceConfig
+from mark.ec2.spot_series import SpotSeries, load_spot_series
+from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest, Sensitivity
-from mark.simulation.spot import SpotSeries, load_spot_series
 from mark.workload.reader import open_trace
 from mark.workload.trace import Trace, drawn_load
 
@@ -27,8 +27,8 @@ class Inputs:
     """
 
     request: RunRequest
-    service: Service
-    deployment: Deployment
+    service: ServiceConfig
+    resolved: ResolvedService
     trace: Trace
     start_s: float
     end_s: float
@@ -60,7 +60,7 @@ class Inputs:
         return replace(truth, start_s=0.0)
 
 
-def open_deployment(request: RunRequest) -> Deployment:
+def open_service(request: RunRequest) -> ResolvedService:
     """Service, catalogue and profiles of a request, looked up and checked."""
     service = load_service(request.service)
     if request.catalog is not None:
@@ -77,7 +77,7 @@ def open_deployment(request: RunRequest) -> Deployment:
             model: {name: _shifted_profile(profile, request.sensitivity) for name, profile in by_instance.items()}
             for model, by_instance in profiles.items()
         }
-    return deploy(service, catalog, profiles)
+    return resolve(service, catalog, profiles)
 
 
 def trace_named_in(request: RunRequest) -> Trace:
@@ -96,16 +96,16 @@ def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:
 
     Raises BadInput for whatever cannot be used, Infeasible where no type can keep the SLO.
     """
-    deployment = open_deployment(request)
+    resolved = open_service(request)
     trace = trace_named_in(request) if trace is None else trace
     part = trace.part(request.start_s, request.duration_s, request.scale)
     start_s, end_s = part.start_s, part.end_s
     train_s = start_s if request.train_s is None else min(request.train_s, start_s)
-    prices = {o.instance: o.usd_per_hour for o in deployment.catalog.offers if o.market is Market.ON_DEMAND}
+    prices = {o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND}
     return Inputs(
         request=request,
-        service=deployment.service,
-        deployment=deployment,
+        service=resolved.service,
+        resolved=resolved,
         trace=trace,
         start_s=start_s,
         end_s=end_s,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.kernel.stage import StageSimulation
-from mark.simulation.cloud import SimulatedCloud
 from mark.simulation.result import Timeline
+from mark.simulation.world.cloud import SimulatedCloud
 
 
 class Minutes:
     """Samples fleet and bill once a minute, for the report."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._capacity = {o.name: c.capacity_rps for o, c in zip(deployment.offers, deployment.candidates, strict=True)}
+    def __init__(self, resolved: ResolvedService) -> None:
+        self._capacity = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._t_s: list[float] = []
         self._ready: list[dict[str, int]] = []
         self._spent: list[dict[str, float]] = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mark.domain.bill import Bill
 from mark.domain.slo import Slo
-from mark.planning.alternatives import Weighed
+from mark.planning.policies.alternatives import Weighed
 
 FloatArray = NDArray[np.float64]
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.catalog.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
+from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
+from mark.bounds.lower_bound import Bound, bin_width_s, lower_bound
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S
@@ -23,18 +24,16 @@ from mark.domain.bill import Bill
 from mark.domain.offer import Market
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import MOST_TIMES, Supervised
 from mark.kernel.stage import SPOT_NOTICE_S, Recording, StageSimulation
-from mark.planning.alternatives import Weighed, weigh
-from mark.planning.bound import Bound, bin_width_s, lower_bound
-from mark.planning.policies import make_policy, wants_perfect_forecast
-from mark.planning.port import Policy, Situation
+from mark.planning.policies.alternatives import Weighed, weigh
+from mark.planning.policies.registry import make_policy, wants_perfect_forecast
+from mark.planning.port import PlanningContext, Policy
 from mark.simulation.bounding import bound_problem, with_extras
-from mark.simulation.cloud import SimulatedCloud
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.minutes import Minutes
 from mark.simulation.request import RunRequest
@@ -48,7 +47,8 @@ from mark.simulation.result import (
     TraceInfo,
 )
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
-from mark.simulation.telemetry import SimulatedTelemetry
+from mark.simulation.world.cloud import SimulatedCloud
+from mark.simulation.world.telemetry import SimulatedTelemetry
 
 TICK_S = 60.0
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
@@ -103,49 +103,49 @@ class Simulation:
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
         self._policy: Policy = (
-            make_policy(policy, inputs.deployment, inputs.evaluated) if isinstance(policy, str) else policy
+            make_policy(policy, inputs.resolved, inputs.evaluated) if isinstance(policy, str) else policy
         )
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
-        deployment = self._policy.deployment
-        rt_max_s = deployment.slo.rt_max_s
-        self._fine_s = bin_width_s(deployment.slo)
+        resolved = self._policy.resolved
+        rt_max_s = resolved.slo.rt_max_s
+        self._fine_s = bin_width_s(resolved.slo)
         self._stage = StageSimulation(
-            deployment.candidates,
+            resolved.candidates,
             rt_max_s=rt_max_s,
             end_s=self._end_s,
-            function=deployment.function if self._policy.bouncers else None,
+            function=resolved.function if self._policy.bouncers else None,
             bouncers=self._policy.bouncers,
-            routing=deployment.service.routing,
+            routing=resolved.service.routing,
             fine_s=self._fine_s,
             seed=request.seed,
             horizons_s=[
-                min(rt_max_s, SPOT_NOTICE_S) if offer.market is Market.SPOT else rt_max_s for offer in deployment.offers
+                min(rt_max_s, SPOT_NOTICE_S) if offer.market is Market.SPOT else rt_max_s for offer in resolved.offers
             ],
             record=record,
         )
         self._cloud = SimulatedCloud(
-            deployment.offers,
+            resolved.offers,
             self._stage,
             seed=request.seed,
             end_s=self._end_s,
             spot=inputs.spot,
             spot_first_hour_free=request.spot_first_hour_free,
-            bills_disks=deployment.catalog.bills_extras,
-            workers=[c.workers for c in deployment.candidates],
+            bills_disks=resolved.catalog.bills_extras,
+            workers=[c.workers for c in resolved.candidates],
             on_demand_usd_per_hour={
-                o.instance: o.usd_per_hour for o in deployment.catalog.offers if o.market is Market.ON_DEMAND
+                o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND
             },
-            zones=deployment.catalog.spot_zones,
-            committed=deployment.committed,
-            committed_usd_per_hour=deployment.committed_usd_per_hour,
+            zones=resolved.catalog.spot_zones,
+            committed=resolved.committed,
+            committed_usd_per_hour=resolved.committed_usd_per_hour,
         )
         self._clock, self._store = VirtualClock(), MemoryStore()
         self._telemetry = SimulatedTelemetry(
             self._stage,
             self._cloud,
-            deployment.offers,
-            tuple(c.workers for c in deployment.candidates),
+            resolved.offers,
+            tuple(c.workers for c in resolved.candidates),
             end_s=self._end_s,
             step_s=inputs.history.step_s,
             bin_s=inputs.trace.bin_s,
@@ -172,7 +172,7 @@ class Simulation:
                 inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed), self._end_s
             ).advance
         )
-        self._minutes = Minutes(deployment)
+        self._minutes = Minutes(resolved)
 
     def _supervised(self, predictor: str | Predictor) -> Supervised | None:
         if not self._policy.planner.needs_forecast:
@@ -193,10 +193,10 @@ class Simulation:
     def run(self) -> SimulationResult:
         began = time.perf_counter()
         first = self._controller.begin()
-        situation = self._timed.seen()
+        context = self._timed.seen()
         if not self._inputs.request.cold_start:
-            begun = self._weigh(first, situation)
-            price = {offer.name: offer.usd_per_hour for offer in self._policy.deployment.offers}
+            begun = self._weigh(first, context)
+            price = {offer.name: offer.usd_per_hour for offer in self._policy.resolved.offers}
             self._first = tuple(
                 Decision(0.0, "begin", f"begin with {t.count} {t.offer}: {t.reason}", "ready", usd, begun)
                 for t in first.targets
@@ -244,16 +244,16 @@ class Simulation:
         """Let the controller look. Where a plan of it changed the fleet, keep what that plan was weighed against."""
         before = len(self._store.journal)
         look()
-        situation, journal = self._timed.seen(), self._store.journal
+        context, journal = self._timed.seen(), self._store.journal
         changes = [i for i in range(before, len(journal)) if journal[i][1].usd_per_hour != 0.0]
-        if changes and (place := self._weigh(self._controller.last_plan, situation)) is not None:
+        if changes and (place := self._weigh(self._controller.last_plan, context)) is not None:
             self._weighed_for.update(dict.fromkeys(changes, place))
 
-    def _weigh(self, plan: Plan | None, situation: Situation | None) -> int | None:
+    def _weigh(self, plan: Plan | None, context: PlanningContext | None) -> int | None:
         """Weigh a plan against its alternatives, if that is asked for: its place in `_weighed`."""
-        if not self._inputs.request.explain or situation is None or plan is None or len(self._weighed) >= MAX_WEIGHED:
+        if not self._inputs.request.explain or context is None or plan is None or len(self._weighed) >= MAX_WEIGHED:
             return None
-        weighed = weigh(plan, situation)
+        weighed = weigh(plan, context)
         if weighed is None:
             return None
         self._weighed.append(weighed)
@@ -262,7 +262,7 @@ class Simulation:
     # -- the result ----------------------------------------------------------------------------------------------------
 
     def _result(self, wall_s: float, first: Plan) -> SimulationResult:
-        stage, inputs, deployment = self._stage, self._inputs, self._policy.deployment
+        stage, inputs, resolved = self._stage, self._inputs, self._policy.resolved
         requests = Requests(stage.by_instances, stage.by_functions, stage.rejected, stage.late)
         if requests.total != stage.arrived:
             raise AssertionError(f"{stage.arrived} requests arrived, {requests.total} were accounted for")
@@ -318,14 +318,14 @@ class Simulation:
             regret=regret,
             regret_reason=reason,
             bound_note=bound_note,
-            notes=self._notes(deployment, first if plan is None else plan),
+            notes=self._notes(resolved, first if plan is None else plan),
             assumed_share=self._assumed_share(bill),
         )
 
     def _bill(self) -> Bill:
         bill = self._cloud.bill(self._end_s)
         other = bill.other
-        if self._policy.deployment.catalog.bills_extras:
+        if self._policy.resolved.catalog.bills_extras:
             hours = sum(self._cloud.fleet_result(self._end_s).instance_hours.values())
             service = self._inputs.service
             other += extras_usd(self._end_s, hours, self._stage.arrived, service.request_kb, service.response_kb)
@@ -345,7 +345,7 @@ class Simulation:
 
     def _bound(self, late: int) -> Bound:
         # A fixed fleet or an endpoint may use what the service does not name; the bound must allow it too.
-        own, used = self._inputs.deployment, self._policy.deployment
+        own, used = self._inputs.resolved, self._policy.resolved
         known = {offer.name for offer in own.offers}
         more = [i for i, offer in enumerate(used.offers) if offer.name not in known]
         allowed = replace(
@@ -353,26 +353,24 @@ class Simulation:
             offers=own.offers + tuple(used.offers[i] for i in more),
             candidates=own.candidates + tuple(used.candidates[i] for i in more),
         )
-        problem = bound_problem(replace(self._inputs, deployment=allowed), self._stage.fine_counts(), self._fine_s)
+        problem = bound_problem(replace(self._inputs, resolved=allowed), self._stage.fine_counts(), self._fine_s)
         return with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
 
     def _assumed_share(self, bill: Bill) -> float:
-        deployment = self._policy.deployment
+        resolved = self._policy.resolved
         assumed = 0.0
         hours = self._cloud.fleet_result(self._end_s).instance_hours
-        for offer, candidate in zip(deployment.offers, deployment.candidates, strict=True):
+        for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True):
             if any(r.basis is Basis.ASSUMED for r in candidate.profile.rows if r.batch <= candidate.policy.n_batch):
                 assumed += hours.get(offer.name, 0.0) * offer.usd_per_hour
-        if deployment.function is not None and deployment.function.basis == Basis.ASSUMED:
+        if resolved.function is not None and resolved.function.basis == Basis.ASSUMED:
             assumed += bill.functions
         return min(1.0, assumed / bill.total) if bill.total > 0.0 else 0.0
 
-    def _notes(self, deployment: Deployment, plan: Plan) -> tuple[str, ...]:
+    def _notes(self, resolved: ResolvedService, plan: Plan) -> tuple[str, ...]:
         notes = list(self._inputs.trace.notes)
-        reasons = dict.fromkeys(why for _, why in deployment.skipped)
-        notes += [
-            f"left out ({why}): {', '.join(name for name, w in deployment.skipped if w == why)}" for why in reasons
-        ]
+        reasons = dict.fromkeys(why for _, why in resolved.skipped)
+        notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += plan.notes
         notes += self._cloud.notes
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
@@ -380,7 +378,7 @@ class Simulation:
             cause = self._controller.causes.get(name)
             notes.append(f"fallback, {count} times: {name}" + (f" (at first {cause})" if cause else ""))
         notes += [f"refused, {count} times: {name}" for name, count in sorted(failures.items())]
-        notes.append(LEFT_OUT_WITH_EXTRAS if deployment.catalog.bills_extras else LEFT_OUT)
+        notes.append(LEFT_OUT_WITH_EXTRAS if resolved.catalog.bills_extras else LEFT_OUT)
         return tuple(dict.fromkeys(notes))
 
 

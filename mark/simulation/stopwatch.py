@@ -10,7 +10,7 @@ from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan
 from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
-from mark.planning.port import Planner, Situation
+from mark.planning.port import Planner, PlanningContext
 
 
 class Stopwatch:
@@ -38,16 +38,16 @@ class TimedPlanner:
         self.replans = planner.replans
         self.begin = planner.begin
         self._plan = watch.timed(planner.plan)
-        self._seen: Situation | None = None
+        self._seen: PlanningContext | None = None
 
-    def seen(self) -> Situation | None:
+    def seen(self) -> PlanningContext | None:
         """The situation of the last plan since this was asked; None where there was none."""
         seen, self._seen = self._seen, None
         return seen
 
-    def plan(self, situation: Situation, memory: Any) -> tuple[Plan, Any]:
-        self._seen = situation
-        result: tuple[Plan, Any] = self._plan(situation, memory)
+    def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, Any]:
+        self._seen = context
+        result: tuple[Plan, Any] = self._plan(context, memory)
         return result
 
 

@@ -26,7 +26,7 @@ _MOST_KEPT = 16_000_000  # requests kept rather than read again
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Replay:
+class ArrivalReplay:
     """A Source: the requests of `stream()`, exact at scale 1, else repeated and jittered (semantics 1).
 
     `stream` begins anew at each call and yields ascending seconds from the first request, block by block.
@@ -158,7 +158,7 @@ def trace_of(
         duration_s=length_s,
         rows=rows,
         series=Series.of(second.astype(np.float64), per_second, BIN_S, silent=True),
-        source=Replay((lambda: iter(kept)) if kept else stream, length_s, float(per_second.max())),
+        source=ArrivalReplay((lambda: iter(kept)) if kept else stream, length_s, float(per_second.max())),
         notes=notes(),
         gap_cv=math.sqrt(max(0.0, variance)) / mean_wait_s if mean_wait_s > 0.0 else math.nan,
     )

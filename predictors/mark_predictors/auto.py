@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mark.domain.load import LEVELS, FloatArray, Forecast, Load
 from mark_predictors.forest import Analogs
-from mark_predictors.history import History
+from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.mstl import Mstl
 from mark_predictors.ridge import Ridge
@@ -110,7 +110,7 @@ class Auto:
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def _begin(self, history: Load) -> None:
-        self._load = LogLoad(History(history))
+        self._load = LogLoad(ObservedHistory(history))
         self._forest = Analogs(self._load, self._seed)
         self._ridge = Ridge(self._load, _FINE)
         self._mstl = Mstl(self._seed)

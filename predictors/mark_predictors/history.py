@@ -14,7 +14,7 @@ WINDOW = 1440
 _FIRST_STEPS = 64  # that there is room for, before the room grows by an eighth
 
 
-class History:
+class ObservedHistory:
     """Everything observed so far; arrays have two rows, the mean and the 5 s peak, and a column a step.
 
     `observed` holds NaN in gaps; `filled` there the value one day before (or two, or three ...) where there is one;

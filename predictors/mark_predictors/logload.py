@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.load import FloatArray
-from mark_predictors.history import History
+from mark_predictors.history import ObservedHistory
 
 IntArray = NDArray[np.int64]
 
@@ -16,13 +16,13 @@ _LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are no
 
 
 class LogLoad:
-    """log(rate + floor) of a `History`'s mean; where it holds NaN: the day before, else the last value.
+    """log(rate + floor) of a `ObservedHistory`'s mean; where it holds NaN: the day before, else the last value.
 
     `hour` and `day` count steps. The floor (half a request per step, or more) keeps empty steps finite; `measure` sets
     it anew from what has been seen.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: ObservedHistory) -> None:
         self.history = history
         self.hour = max(1, round(HOUR_S / history.step_s))
         self.day = history.season

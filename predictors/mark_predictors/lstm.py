@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor, nn
 
-from mark_predictors.network import UNITS, Batch, Encoder, NetworkPredictor, Shape
+from mark_predictors.network import UNITS, Encoder, NetworkPredictor, Shape, WindowBatch
 
 
 class Lstm(NetworkPredictor):
@@ -29,7 +29,7 @@ class _Network(nn.Module):
         self.encoder = Encoder()
         self.out = nn.Linear(UNITS, 2 * shape.horizon)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: WindowBatch) -> Tensor:
         every: Tensor = self.out(self.encoder(batch)).unflatten(-1, (self._horizon, 2))
         newest = batch.ahead[:, :, :, :1]  # the forecast is a change of the newest value
         change = every[:, :, batch.horizon]

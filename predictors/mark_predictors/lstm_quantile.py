@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mark.domain.load import LEVELS
-from mark_predictors.network import AHEAD_INPUTS, LAGS, UNITS, Batch, Encoder, NetworkPredictor, Shape
+from mark_predictors.network import AHEAD_INPUTS, LAGS, UNITS, Encoder, NetworkPredictor, Shape, WindowBatch
 
 _MEDIAN = len(LEVELS) // 2
 
@@ -43,7 +43,7 @@ class _Network(nn.Module):
         self.moves.bias = nn.Parameter(moves.flatten())
         nn.init.normal_(self.moves.weight, std=0.02)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: WindowBatch) -> Tensor:
         mind = self.mind(self.encoder(batch))[:, :, None]
         both = torch.relu(mind + self.ahead(batch.ahead) + self.horizon(batch.horizon))
         both = torch.relu(self.joined(both))

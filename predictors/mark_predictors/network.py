@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from mark.domain.load import LEVELS, FloatArray, Forecast, Load
 from mark.forecasting.fallback import LastValue
 from mark.forecasting.port import Epoch, State
-from mark_predictors.history import DAY_S, History, error_quantiles
+from mark_predictors.history import DAY_S, ObservedHistory, error_quantiles
 
 IntArray = NDArray[np.int64]
 
@@ -70,7 +70,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WindowBatch:
     """B windows as a network takes them, with T origins in each and H steps ahead of every origin.
 
     Logs are relative to `reference`. Inputs are 0 where they are unknown, the truth is NaN.
@@ -91,7 +91,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(INPUTS, UNITS, batch_first=True)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: WindowBatch) -> Tensor:
         mind: Tensor = self.lstm(batch.inputs)[0]
         return mind[:, batch.origins]
 
@@ -111,7 +111,7 @@ class NetworkPredictor(ABC):
 
     def __init__(self, seed: int = 0, *, epochs: int = _EPOCHS) -> None:
         self._seed, self._epochs = seed, epochs
-        self._history = History(Load(0.0, 60.0, np.empty(0), np.empty(0)))
+        self._history = ObservedHistory(Load(0.0, 60.0, np.empty(0), np.empty(0)))
         self._untrained = LastValue()
         self._learned: _Learned | None = None
         self._training: _Training | None = None
@@ -125,7 +125,7 @@ class NetworkPredictor(ABC):
         if self._learned is None or self._learned.shape.step_s != history.step_s:
             for _ in self.training(history):
                 pass
-        self._history = History(history)
+        self._history = ObservedHistory(history)
         self._untrained.fit(history)
 
     def update(self, observed: Load) -> None:
@@ -160,7 +160,7 @@ class NetworkPredictor(ABC):
             return
         shape = Shape.of(history)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        table = _Table(History(history), shape, 0, len(history), device)
+        table = _Table(ObservedHistory(history), shape, 0, len(history), device)
         training = _Training(self._fresh(shape).to(device), table, self.levels, self._seed, self._epochs)
         if checkpoint is not None:
             training.resume(checkpoint)
@@ -342,7 +342,7 @@ class _Training:
 class _Table:
     """Steps `begin` to `end` of a history, a row each; steps before the first and after the last are unknown."""
 
-    def __init__(self, history: History, shape: Shape, begin: int, end: int, device: torch.device) -> None:
+    def __init__(self, history: ObservedHistory, shape: Shape, begin: int, end: int, device: torch.device) -> None:
         self.shape, self.device = shape, device
         seen, day = len(history), history.season
         steps = np.arange(begin, end)
@@ -381,7 +381,9 @@ class _Table:
     def __len__(self) -> int:
         return len(self._logs)
 
-    def batch(self, starts: IntArray, origins: IntArray, steps: int | None = None, until: int | None = None) -> Batch:
+    def batch(
+        self, starts: IntArray, origins: IntArray, steps: int | None = None, until: int | None = None
+    ) -> WindowBatch:
         """Windows that begin at rows `starts` (B,), with `origins` (T,) in each; the truth of rows before `until`."""
         shape, end = self.shape, len(self)
         begin = torch.tensor(starts, device=self.device)
@@ -406,7 +408,7 @@ class _Table:
         truth = target[..., _MEAN:] - reference[:, None, None, None]
         truth[rows >= (end if until is None else until)] = torch.nan
         features = torch.cat([lags.nan_to_num(0.0), lags.isfinite().float()], dim=-1)
-        return Batch(inputs, seen, features, ahead.clamp(max=shape.horizon - 1), reference, truth)
+        return WindowBatch(inputs, seen, features, ahead.clamp(max=shape.horizon - 1), reference, truth)
 
 
 def pinball(predicted: Tensor, truth: Tensor, levels: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mark.domain.load import LEVELS, FloatArray, Forecast, Load
-from mark_predictors.history import HORIZONS, History, by_step, error_quantiles
+from mark_predictors.history import HORIZONS, ObservedHistory, by_step, error_quantiles
 
 _ENOUGH = 20  # errors, before their quantiles are believed
 
@@ -20,10 +20,10 @@ class SeasonalNaive:
 
     def __init__(self, seed: int = 0) -> None:
         # Nothing here is random: `seed` is what every predictor is made with.
-        self._history = History(Load(0.0, 60.0, np.empty(0), np.empty(0)))
+        self._history = ObservedHistory(Load(0.0, 60.0, np.empty(0), np.empty(0)))
 
     def fit(self, history: Load) -> None:
-        self._history = History(history)
+        self._history = ObservedHistory(history)
 
     def update(self, observed: Load) -> None:
         self._history.append(observed)

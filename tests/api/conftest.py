@@ -14,7 +14,7 @@ import uvicorn
 
 from mark.api.app import app
 from mark.api.room_port import Room
-from mark.serving.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
+from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
 from tests.api.fake_room import FakeRoom
 
 READER, CHANGER, SCRAPER, CLIENT = "reader-" * 4, "changer-" * 4, "scraper-" * 4, "client-" * 4

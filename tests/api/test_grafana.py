@@ -10,9 +10,9 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from mark.api.metrics import ControllerMetrics
-from mark.serving.gateway import Gateway
-from mark.serving.gateway_metrics import GatewayMetrics
-from mark.serving.metrics import Metrics, ModelMetrics
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.gateway.gateway import Gateway
+from mark.serving.gateway.metrics import GatewayMetrics
 from tests.api.fake_room import FakeRoom
 
 DASHBOARD = Path(__file__).parents[2] / "terraform" / "grafana" / "mark.json"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from mark.api.app import app
-from mark.serving.auth import READ
+from mark.serving.frontend.auth import READ
 from tests.api.conftest import CHANGER, CLIENT, READER, SCRAPER, SIGNER, client, keys, served
 from tests.api.fake_room import FakeRoom
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mark.catalog.services import load_service
+from mark.config.service_file import load_service
 from mark.workload.reader import open_trace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from mark_infra.aws.control import Charge
+from mark_infra.aws.control import ServiceSpec
 
 from mark.cli.main import main
 
@@ -64,9 +64,9 @@ def test_live_prices_that_cannot_be_had_are_said_and_are_the_catalogues(
     for name, value in {**DEAD, "AWS_EC2_METADATA_DISABLED": "true"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)
-    begun: list[Charge] = []
+    begun: list[ServiceSpec] = []
 
-    def serve(site: object, charges: list[Charge], *_: object, **__: object) -> int:
+    def serve(site: object, charges: list[ServiceSpec], *_: object, **__: object) -> int:
         begun.extend(charges)
         return 0
 
@@ -74,7 +74,7 @@ def test_live_prices_that_cannot_be_had_are_said_and_are_the_catalogues(
     argv = ["controller", "inception-v3", "--site", str(site)]
     assert main(argv) == main([*argv, "--live-prices"]) == 0
     assert "prices cannot be refreshed" in capsys.readouterr().err
-    assert begun[0].deployment.offers == begun[1].deployment.offers
+    assert begun[0].resolved.offers == begun[1].resolved.offers
 
 
 def process(site: Path) -> subprocess.Popen[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from mark.cli.main import main
 from mark.profiling.table import load_profiles
-from tests.serving.test_serve import address
+from tests.serving.test_server_process import address
 
 SERVICE = """
 [service]

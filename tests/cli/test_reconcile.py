@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mark.catalog.services import template
+from mark.billing.invoice import parse_time
 from mark.cli.main import main
-from mark.workload.invoice import parse_time
+from mark.config.service_file import template
 from tests.workload.cur import HOUR, MAY, Item, cur2
 from tests.workload.files import alb_line
 

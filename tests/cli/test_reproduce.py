@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mark.cli.main import main
-from tests.reporting import test_fig7, test_fig8, test_fig9
+from tests.reporting.paper import test_fig7, test_fig8, test_fig9
 
 FOUND: dict[str, Callable[[], Any]] = {"fig7": test_fig7.found, "fig8": test_fig8.found, "fig9": test_fig9.found}
 
@@ -30,7 +30,7 @@ class Experiment:
 @pytest.fixture(params=list(FOUND))
 def experiment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     fake = Experiment(request.param)
-    monkeypatch.setattr(f"mark.simulation.{fake.figure}.run_{fake.figure}", fake)
+    monkeypatch.setattr(f"mark.studies.paper.{fake.figure}.run_{fake.figure}", fake)
     return fake
 
 

@@ -9,17 +9,17 @@ import numpy as np
 
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import Overflow, RecentAnswers
+from mark.control.ports import OverflowTotals, RecentAnswers
 from mark.domain.errors import CapacityError, CloudError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.load import FloatArray, Forecast, Load
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
-from mark.domain.service import Deployment, FunctionUse, Service
+from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
 from mark.forecasting.supervised import Supervised
-from mark.planning.port import Policy, Situation
+from mark.planning.port import PlanningContext, Policy
 
 BOOT = Delay(180.0, 300.0)
 T2 = BurstCredits(baseline=0.2, credits_per_hour=24.0, max_credits=576.0, launch_credits=60.0)
@@ -43,18 +43,18 @@ BURSTABLE = offer("t2.medium", Market.BURSTABLE, 0.0464)
 SAGEMAKER = offer("ml.c5.large", Market.SAGEMAKER, 0.119)
 
 
-def deployment(
+def resolved(
     *offers: Offer, max_instances: int = 200, max_usd_per_hour: float = 100.0, capacity_rps: float = 10.0
-) -> Deployment:
+) -> ResolvedService:
     offers = offers or (ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE)
-    service = Service(
+    service = ServiceConfig(
         "inception", "inception-v3", Slo(0.6, 0.98), "aws-2019", tuple(Market), ("*",), max_instances,
         max_usd_per_hour, "lambda:3008",
     )  # fmt: skip
     profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / capacity_rps),))
     candidate = Candidate(profile, BatchPolicy(1, 0.0), np.array([0.0, 1 / capacity_rps]), capacity_rps, capacity_rps)
     function = FunctionUse(FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 1000, 500.0, 900.0), 0.38, 2.86, "measured")
-    return Deployment(service, Catalog("aws-2019", offers, ()), offers, (candidate,) * len(offers), function)
+    return ResolvedService(service, Catalog("aws-2019", offers, ()), offers, (candidate,) * len(offers), function)
 
 
 class ManualClock:
@@ -179,7 +179,7 @@ class FakeTelemetry:
         self.start_s, self.step_s = 0.0, 60.0
         self.latest = RecentAnswers(1000, 1000)
         self.total = RecentAnswers(0, 0)
-        self.overflowed = Overflow(0, 0.0)
+        self.overflowed = OverflowTotals(0, 0.0)
 
     def load(self) -> Load:
         rates = np.array(self.steps, dtype=np.float64)
@@ -200,7 +200,7 @@ class FakeTelemetry:
     def utilization(self) -> Mapping[str, float]:
         return {}
 
-    def overflow(self) -> Overflow:
+    def overflow(self) -> OverflowTotals:
         return self.overflowed
 
 
@@ -214,17 +214,17 @@ class ScriptedPlanner:
         self.wanted: dict[str, int] = {}
         self.standbys: dict[str, int] = {}
         self.warm, self.capacity_rps = 0, 0.0
-        self.situations: list[Situation] = []
+        self.contexts: list[PlanningContext] = []
 
     def begin(self) -> int:
         return 0
 
-    def plan(self, situation: Situation, memory: int) -> tuple[Plan, int]:
-        self.situations.append(situation)
+    def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
+        self.contexts.append(context)
         targets = tuple(Target(o, n, "forecast 25 requests/s against capacity 0") for o, n in self.wanted.items())
         standbys = tuple(Target(o, n, "stands by") for o, n in self.standbys.items())
         return Plan(
-            situation.now_s, targets, standbys=standbys, warm=self.warm, capacity_rps=self.capacity_rps
+            context.now_s, targets, standbys=standbys, warm=self.warm, capacity_rps=self.capacity_rps
         ), memory + 1
 
 
@@ -255,17 +255,19 @@ class RampPredictor:
 class Bench:
     """A controller among fakes."""
 
-    def __init__(self, planner: ScriptedPlanner | None = None, where: Deployment | None = None, **more: Any) -> None:
+    def __init__(
+        self, planner: ScriptedPlanner | None = None, where: ResolvedService | None = None, **more: Any
+    ) -> None:
         self.clock = ManualClock()
         self.cloud = more.pop("cloud", None) or FakeCloud(self.clock)
         self.functions, self.telemetry, self.store = FakeFunctions(), FakeTelemetry(), MemoryStore()
         self.planner = planner or ScriptedPlanner()
-        self.deployment = where or deployment()
+        self.resolved = where or resolved()
         self.controller = self.controller_again(**more)
 
     def controller_again(self, predictor: Any = None, floor: int = 0) -> Controller:
         """A controller that starts from what cloud and store hold."""
-        policy = Policy(self.planner, self.deployment, bouncers=True)
+        policy = Policy(self.planner, self.resolved, bouncers=True)
         if predictor is not None and not isinstance(predictor, Supervised):
             predictor = Supervised(predictor)
         return Controller(

@@ -7,19 +7,25 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from control_fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock, ScriptedPlanner, deployment
-
+from mark.billing.tariff import Repriced
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
-from mark.control.member import Member, Parts
+from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran, Store
-from mark.control.room import ControlRoom
-from mark.control.tariff import Repriced
+from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.planning.port import Policy
+from tests.control.control_fakes import (
+    FakeCloud,
+    FakeFunctions,
+    FakeTelemetry,
+    ManualClock,
+    ScriptedPlanner,
+    resolved,
+)
 
 ORIGIN = 1_700_000_000.0  # Unix time of second 0
 
@@ -74,7 +80,7 @@ class FakePrices:
         return self.old
 
 
-def within(where: Deployment, limits: Limits) -> Deployment:
+def within(where: ResolvedService, limits: Limits) -> ResolvedService:
     service = replace(where.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
     return replace(where, service=service)
 
@@ -87,7 +93,7 @@ class World:
         self.clock = ManualClock()
         self.cloud, self.store = FakeCloud(self.clock), MemoryStore()
         self.terms = terms or MemoryTerms()
-        self.deployment = deployment()
+        self.resolved = resolved()
         self.planner = ScriptedPlanner()
         self.telemetry, self.changes = FakeTelemetry(), FakeChanges()
         self.fail_start: CloudError | None = None
@@ -95,7 +101,7 @@ class World:
         self.controller: Controller | None = None  # of the last start
         self.prices: FakePrices | None = None
 
-    def start(self, wrapped: Callable[[Store], Store]) -> Parts:
+    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         if self.fail_start is not None:
             raise self.fail_start
         self.started += 1
@@ -103,15 +109,15 @@ class World:
 
         def policy(limits: Limits) -> Policy:
             new = None if self.prices is None else self.prices.new
-            now = self.deployment if new is None else new.deployment
+            now = self.resolved if new is None else new.resolved
             return Policy(self.planner, within(now, limits), bouncers=True)
 
-        own = self.deployment.service
+        own = self.resolved.service
         controller = self.controller = Controller(
             policy(Limits(own.max_instances, own.max_usd_per_hour)),
             None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry, floor=1,
         )  # fmt: skip
-        return Parts(
+        return RuntimePorts(
             controller, self.cloud, self.telemetry, self.changes, store, self.clock,
             lambda at_s: ORIGIN + at_s, policy, self.close, self.prices,
         )  # fmt: skip
@@ -119,8 +125,8 @@ class World:
     def close(self) -> None:
         self.closed += 1
 
-    def member(self, **more: Any) -> Member:
-        return Member(self.service, self.deployment, self.start, **more)
+    def member(self, **more: Any) -> ServiceRuntime:
+        return ServiceRuntime(self.service, self.resolved, self.start, **more)
 
 
 class Process:
@@ -129,7 +135,7 @@ class Process:
     def __init__(self, *worlds: World, **more: Any) -> None:
         self.worlds, self.pool = worlds, InlinePool()
         self.lease = FencedLease(worlds[0].terms, "room")
-        self.room = ControlRoom([world.member(**more) for world in worlds], self.lease, self.pool)
+        self.room = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool)
 
     def run(self, seconds: float) -> None:
         """Let time pass, a second at a time."""

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, FakeCloud, ManualClock
 
 from mark.control.ports import Cloud
 from mark.domain.errors import CapacityError, CloudError, NotFoundError
 from mark.domain.fleet import Phase
-from mark.simulation.cloud import SimulatedCloud
+from mark.simulation.world.cloud import SimulatedCloud
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, FakeCloud, ManualClock
 
 OD, T2 = ON_DEMAND.name, BURSTABLE.name
 

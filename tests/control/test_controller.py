@@ -6,17 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from control_fakes import (
-    BURSTABLE,
-    ON_DEMAND,
-    SAGEMAKER,
-    SPOT_A,
-    SPOT_B,
-    Bench,
-    RampPredictor,
-    ScriptedPlanner,
-    deployment,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +14,20 @@ from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan, Target
 from mark.forecasting.supervised import Supervised
-from mark.planning.misses import Answered
-from mark.planning.port import Situation
-from mark.planning.spot import UNKNOWN
+from mark.planning.demand.slo_budget import Answered
+from mark.planning.market.spot import UNKNOWN
+from mark.planning.port import PlanningContext
+from tests.control.control_fakes import (
+    BURSTABLE,
+    ON_DEMAND,
+    SAGEMAKER,
+    SPOT_A,
+    SPOT_B,
+    Bench,
+    RampPredictor,
+    ScriptedPlanner,
+    resolved,
+)
 from tests.forecasting.faulty import Faulty
 
 OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name
@@ -84,7 +84,7 @@ def test_a_gap_keeps_the_last_plan_and_keeps_following_it() -> None:
     bench.telemetry.rps = None
     del bench.cloud.instances[1]
     bench.tick({OD: 9})
-    assert len(bench.planner.situations) == 1
+    assert len(bench.planner.contexts) == 1
     assert len(bench.cloud.instances) == 2
 
 
@@ -94,17 +94,17 @@ def test_missing_steps_are_a_gap_too() -> None:
     bench.tick({OD: 1})
     bench.telemetry.rps, bench.telemetry.steps = None, [np.nan]
     bench.tick({OD: 5})
-    assert len(bench.planner.situations) == 1
+    assert len(bench.planner.contexts) == 1
 
 
 def test_begin_returns_the_first_fleet_within_the_limits() -> None:
     """The first fleet is planned as such, launches nothing by itself and obeys max_instances."""
-    bench = Bench(where=deployment(max_instances=3))
+    bench = Bench(where=resolved(max_instances=3))
     bench.planner.wanted = {OD: 2, A: 5}
     plan = bench.controller.begin()
     assert plan.counts == {OD: 2, A: 1}
     assert "max_instances 3" in plan.notes[0]
-    assert bench.planner.situations[0].first
+    assert bench.planner.contexts[0].first
     assert bench.cloud.calls == []
     assert bench.controller.last_plan is plan
 
@@ -118,7 +118,7 @@ def test_begin_returns_the_first_fleet_within_the_limits() -> None:
 )
 def test_launches_stop_at_the_services_limits(limits: dict, launched: int, why: str) -> None:
     """No policy launches beyond the limits, and the refusal is recorded."""
-    bench = Bench(where=deployment(ON_DEMAND, **limits))
+    bench = Bench(where=resolved(ON_DEMAND, **limits))
     bench.tick({OD: 10})
     assert len(bench.cloud.instances) == launched
     assert bench.journal() == [(f"launch 10 {OD}", f"{launched} of 10: {why}")]
@@ -129,7 +129,7 @@ def test_launches_stop_at_the_services_limits(limits: dict, launched: int, why: 
 
 def test_draining_instances_count_towards_the_limit_and_stopped_ones_do_not() -> None:
     """The limit is on everything that is billed."""
-    bench = Bench(where=deployment(ON_DEMAND, SPOT_A, BURSTABLE, max_instances=2))
+    bench = Bench(where=resolved(ON_DEMAND, SPOT_A, BURSTABLE, max_instances=2))
     bench.planner.standbys = {T2: 1}
     bench.tick({})
     bench.cloud.boot()
@@ -141,7 +141,7 @@ def test_draining_instances_count_towards_the_limit_and_stopped_ones_do_not() ->
 
 def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
     """While the doomed instance still runs it counts, whatever the emergency."""
-    bench = Bench(where=deployment(SPOT_A, BURSTABLE, max_instances=1))
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE, max_instances=1))
     bench.planner.standbys = {T2: 1}
     bench.tick({})
     bench.cloud.boot()
@@ -155,7 +155,7 @@ def test_a_standby_is_not_resumed_beyond_the_limit() -> None:
 
 def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
     """The baseline scales as it would on AWS."""
-    bench = Bench(where=deployment(SAGEMAKER, max_instances=2))
+    bench = Bench(where=resolved(SAGEMAKER, max_instances=2))
     bench.tick({SAGEMAKER.name: 5})
     assert len(bench.cloud.instances) == 5
 
@@ -267,7 +267,7 @@ def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
     bench.telemetry.latest = RecentAnswers(1000, 979)
     bench.fast()
     bench.tick({OD: 1})
-    assert bench.planner.situations[0].fleet.live() == {OD: 1}
+    assert bench.planner.contexts[0].fleet.live() == {OD: 1}
     assert len(bench.cloud.instances) == 1
 
 
@@ -297,7 +297,7 @@ def test_an_interruption_is_bridged_replaced_drained_and_the_bridge_taken_down()
 
 def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
     """Only the planned capacity being ready again, or a smaller plan, releases a standby."""
-    bench = Bench(where=deployment(SPOT_A, BURSTABLE))
+    bench = Bench(where=resolved(SPOT_A, BURSTABLE))
     bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
     bench.tick({A: 1})
     bench.cloud.boot()
@@ -362,7 +362,7 @@ def test_the_predictor_learns_before_it_predicts_and_the_forecast_begins_now() -
     bench.telemetry.steps = [25.0]
     bench.tick({})
     assert len(predictor.updates) == 1
-    forecast = bench.planner.situations[0].forecast
+    forecast = bench.planner.contexts[0].forecast
     assert (forecast.origin_s, forecast.steps, forecast.predictor) == (60.0, 60, "ramp")
     assert forecast.mean_rps[0, 0] == 0.0
 
@@ -371,7 +371,7 @@ def test_a_forecast_that_began_earlier_is_cut_to_now() -> None:
     """Coarse steps: the first minute of the forecast is the minute that begins now."""
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
     bench.tick({}, at_s=180.0)
-    forecast = bench.planner.situations[0].forecast
+    forecast = bench.planner.contexts[0].forecast
     assert (forecast.origin_s, forecast.steps) == (180.0, 60)
     assert forecast.mean_rps[0, 0] == forecast.paths_rps[0, 0] == 3.0
 
@@ -382,7 +382,7 @@ def test_coarse_steps_are_cut_into_an_hour_of_minutes() -> None:
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.telemetry.start_s = bench.telemetry.step_s = 300.0
     bench.tick({}, at_s=420.0)
-    forecast = bench.planner.situations[0].forecast
+    forecast = bench.planner.contexts[0].forecast
     assert (forecast.origin_s, forecast.step_s, forecast.steps) == (420.0, 60.0, 60)
     assert list(forecast.mean_rps[0, :4]) == [0.0, 0.0, 0.0, 1.0]
     assert predictor.asked == 13
@@ -392,11 +392,11 @@ def test_where_a_forecast_does_not_reach_its_last_step_stays() -> None:
     """Observations that come late, or no longer, still leave an hour to plan with."""
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
     bench.tick({}, at_s=58 * 60.0)
-    forecast = bench.planner.situations[0].forecast
+    forecast = bench.planner.contexts[0].forecast
     assert (forecast.steps, forecast.predictor) == (60, "ramp")
     assert list(forecast.mean_rps[0, :3]) == list(forecast.paths_rps[0, :3]) == [58.0, 59.0, 59.0]
     bench.tick({}, at_s=86400.0)
-    assert set(bench.planner.situations[1].forecast.mean_rps[0]) == {59.0}
+    assert set(bench.planner.contexts[1].forecast.mean_rps[0]) == {59.0}
 
 
 def test_a_forecast_of_another_time_is_a_failure_of_the_predictor() -> None:
@@ -404,7 +404,7 @@ def test_a_forecast_of_another_time_is_a_failure_of_the_predictor() -> None:
     predictor = RampPredictor(origin_s=86400.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.tick({})
-    assert bench.planner.situations[0].forecast.predictor == "last-value"
+    assert bench.planner.contexts[0].forecast.predictor == "last-value"
 
 
 def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> None:
@@ -413,7 +413,7 @@ def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> 
     predictor.error = ZeroDivisionError("no data")
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
     bench.tick({OD: 1})
-    forecast = bench.planner.situations[0].forecast
+    forecast = bench.planner.contexts[0].forecast
     assert forecast.predictor == "last-value"
     assert forecast.mean_at(0.5)[0] == pytest.approx(25.0)
     assert bench.controller.last_plan.predictor == "last-value"
@@ -475,7 +475,7 @@ def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
 )
 def test_whatever_happens_the_limits_hold_and_every_outcome_is_recorded(script: list) -> None:
     """Never above max_instances or max_usd_per_hour; each call of the cloud has a line in the journal."""
-    where = deployment(max_instances=7, max_usd_per_hour=0.4)
+    where = resolved(max_instances=7, max_usd_per_hour=0.4)
     bench = Bench(where=where)
     price = {o.name: o.usd_per_hour for o in where.offers}
     for wanted, standbys, boot, victim, left in script:
@@ -512,13 +512,13 @@ def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
     assert bench.cloud.fleet().live() == {A: 3, OD: 1}
     assert bench.controller.last_plan is not None
     assert bench.controller.last_plan.notes == ("planned again: 50 requests/s seen",)
-    forecast = bench.planner.situations[-1].forecast
+    forecast = bench.planner.contexts[-1].forecast
     assert forecast is not None
     assert forecast.mean_rps[:, 0] == pytest.approx([50.0, 50.0])
     bench.telemetry.windows += [51.0, 50.0]
     bench.clock.t_s += 10.0
     bench.controller.fast()
-    assert len(bench.planner.situations) == 2
+    assert len(bench.planner.contexts) == 2
 
 
 @pytest.mark.parametrize(
@@ -532,7 +532,7 @@ def test_more_arrivals_than_planned_for_are_planned_for_at_once() -> None:
 )
 def test_what_is_no_news_is_not_planned_for(windows_rps: list[float], after_s: float, replans: bool) -> None:
     bench = surprised(windows_rps, after_s=after_s, replans=replans)
-    assert len(bench.planner.situations) == 1
+    assert len(bench.planner.contexts) == 1
 
 
 def test_what_the_plan_can_serve_is_no_news() -> None:
@@ -543,7 +543,7 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
     bench.telemetry.windows = [50.0, 50.0]
     bench.clock.t_s = 10.0
     bench.controller.fast()
-    assert len(bench.planner.situations) == 1
+    assert len(bench.planner.contexts) == 1
 
 
 def test_what_the_new_plan_needs_less_of_waits_for_the_tick() -> None:
@@ -565,12 +565,12 @@ def test_while_a_surge_goes_on_the_tick_believes_what_arrives_now() -> None:
     bench = surprised([50.0, 50.0])
     bench.telemetry.windows += [52.0] * 4
     bench.tick({A: 3}, at_s=60.0)
-    forecast = bench.planner.situations[-1].forecast
+    forecast = bench.planner.contexts[-1].forecast
     assert forecast is not None
     assert forecast.mean_rps[:, 0] == pytest.approx([52.0, 52.0])
     bench.telemetry.windows += [0.0] * 4
     bench.tick({A: 3}, at_s=120.0)
-    forecast = bench.planner.situations[-1].forecast
+    forecast = bench.planner.contexts[-1].forecast
     assert forecast is not None
     assert forecast.mean_rps[1, 0] < 10.0  # the surge is over: as forecast
 
@@ -581,7 +581,7 @@ def test_without_a_surge_the_tick_believes_its_forecast() -> None:
     bench.tick({A: 1}, at_s=0.0)
     bench.telemetry.windows = [50.0] * 4
     bench.tick({A: 1}, at_s=60.0)
-    forecast = bench.planner.situations[-1].forecast
+    forecast = bench.planner.contexts[-1].forecast
     assert forecast is not None
     assert forecast.mean_rps[0, 0] < 40.0
 
@@ -593,10 +593,10 @@ class MarketReader(ScriptedPlanner):
         super().__init__(needs_forecast=True, replans=True)
         self.offers, self.count = offers, count
 
-    def plan(self, situation: Situation, memory: int) -> tuple[Plan, int]:
-        there = [o for o in self.offers if situation.now_s >= situation.beliefs.get(o, UNKNOWN).until_s]
+    def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
+        there = [o for o in self.offers if context.now_s >= context.beliefs.get(o, UNKNOWN).until_s]
         self.wanted = {there[0]: self.count} if there else {}
-        return super().plan(situation, memory)
+        return super().plan(context, memory)
 
 
 def reading(*offers: str, count: int = 2) -> Bench:
@@ -613,7 +613,7 @@ def test_a_planner_that_can_be_asked_again_says_itself_what_to_buy_instead() -> 
         (f"terminate #1 {B}", "done"),
     ]  # fmt: skip
     assert bench.controller.fallbacks == {"planned again without c5.large/spot": 2}
-    assert [s.beliefs.get(A, UNKNOWN).refusals for s in bench.planner.situations] == [0, 1, 1]
+    assert [s.beliefs.get(A, UNKNOWN).refusals for s in bench.planner.contexts] == [0, 1, 1]
     assert bench.controller.last_plan.notes == ("planned again: the market refused",)
 
 
@@ -638,7 +638,7 @@ def test_a_planner_is_asked_at_the_notice_and_knows_what_happened() -> None:
     for number in (1, 2, 3):
         bench.cloud.interrupt(number)
     bench.fast()
-    belief = bench.planner.situations[-1].beliefs[A]
+    belief = bench.planner.contexts[-1].beliefs[A]
     assert (belief.losses, belief.lost_s) == (0.75, bench.clock.t_s)
     assert belief.until_s > bench.clock.t_s
     assert bench.cloud.fleet().live()[OD] == 4
@@ -650,11 +650,11 @@ def test_beliefs_grow_with_the_hours_held_and_survive_the_controller() -> None:
     bench = reading(A)
     for _ in range(3):
         bench.tick()
-    held_h = bench.planner.situations[-1].beliefs[A].held_h
+    held_h = bench.planner.contexts[-1].beliefs[A].held_h
     assert held_h == pytest.approx(120.0 / 3600.0 - 60.0 / 3600.0, rel=0.01)
     bench.controller = bench.controller_again(RampPredictor())
     bench.tick()
-    assert bench.planner.situations[-1].beliefs[A].held_h > held_h
+    assert bench.planner.contexts[-1].beliefs[A].held_h > held_h
 
 
 def test_spares_are_ended_as_soon_as_what_is_wanted_is_ready() -> None:
@@ -722,11 +722,11 @@ def test_the_planner_is_told_how_the_slo_was_kept_in_its_window_also_after_a_res
     bench.tick({})
     bench.telemetry.total = RecentAnswers(1500, 1080)
     bench.tick()
-    assert bench.planner.situations[-1].answered == Answered(60.0, 1000, 20)
+    assert bench.planner.contexts[-1].answered == Answered(60.0, 1000, 20)
     bench.controller = bench.controller_again()
     bench.telemetry.total = RecentAnswers(1600, 1180)
     bench.tick()
-    assert bench.planner.situations[-1].answered == Answered(120.0, 1100, 20)
+    assert bench.planner.contexts[-1].answered == Answered(120.0, 1100, 20)
 
 
 def test_an_instance_that_could_not_be_ended_is_ended_later() -> None:
@@ -781,12 +781,12 @@ def test_a_notice_counts_once_however_often_it_is_dealt_with(fails: str) -> None
     setattr(bench.store, fails, works)
     bench.fast()
     bench.tick()
-    assert bench.planner.situations[-1].beliefs[A].losses == pytest.approx(0.5, abs=0.01)
+    assert bench.planner.contexts[-1].beliefs[A].losses == pytest.approx(0.5, abs=0.01)
     bench.cloud.boot()
     bench.cloud.interrupt(2)  # of two
     bench.fast()
     bench.tick()
-    assert bench.planner.situations[-1].beliefs[A].losses == pytest.approx(1.0, abs=0.01)
+    assert bench.planner.contexts[-1].beliefs[A].losses == pytest.approx(1.0, abs=0.01)
 
 
 def _refuse(key: str, value: object) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, Bench, FakeCloud, ManualClock
 
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.domain.errors import NotFoundError
 from mark.domain.fleet import Phase
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, Bench, FakeCloud, ManualClock
 
 OD, T2 = ON_DEMAND.name, BURSTABLE.name
 
@@ -88,7 +88,7 @@ def test_what_the_real_fleet_loses_is_lost_here_too() -> None:
 def test_a_controller_plans_on_what_it_would_have_bought() -> None:
     """It does not want the same again every minute."""
     bench = Bench()
-    dry = DryRunCloud(bench.cloud, bench.deployment.offers, bench.clock)
+    dry = DryRunCloud(bench.cloud, bench.resolved.offers, bench.clock)
     bench.cloud, real = dry, bench.cloud  # type: ignore[assignment]
     bench.controller = bench.controller_again()
     bench.tick({OD: 3})

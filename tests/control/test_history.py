@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.control.history import MINUTES, History, Minute, history_view
+from mark.control.history import MINUTES, Minute, MinuteHistory, history_view
 from mark.control.memory_store import MemoryStore
 
 
@@ -18,22 +18,22 @@ def minute(rps: float | None = 1.0, **more: int) -> Minute:
 def test_it_survives_the_process_and_forgets_after_a_day() -> None:
     """By the hour in the store: no value grows without end."""
     store = MemoryStore()
-    history = History(store)
+    history = MinuteHistory(store)
     for number in range(2000):
         history.add(number, minute(float(number)))
     assert set(history.rows()) == set(range(2000 - MINUTES, 2000))
-    assert History(store).rows() == history.rows()
+    assert MinuteHistory(store).rows() == history.rows()
     assert max(len(store.get(f"history/{k}")) for k in range(25)) == 60
 
 
 def test_a_pause_of_days_leaves_nothing_old() -> None:
     """What was kept before it is over a day old."""
     store = MemoryStore()
-    History(store).add(10, minute())
-    history = History(store)
+    MinuteHistory(store).add(10, minute())
+    history = MinuteHistory(store)
     history.add(10_000, minute())
     assert set(history.rows()) == {10_000}
-    assert set(History(store).rows()) == {10_000}
+    assert set(MinuteHistory(store).rows()) == {10_000}
 
 
 def test_steps_are_means_and_shares_and_unknown_where_nothing_was_seen() -> None:

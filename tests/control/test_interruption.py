@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, deployment, offer
 
 from mark.control.interruption import LOOK_S, InterruptionHandler, instead_of
 from mark.domain.command import Command
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market
-from mark.planning.spot import LEAVE_S
+from mark.planning.market.spot import LEAVE_S
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer, resolved
 
 SMALL = offer("t2.small", Market.BURSTABLE, 0.023)
-HANDLER = InterruptionHandler(deployment(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, SMALL))  # 10 requests/s each
+HANDLER = InterruptionHandler(resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, SMALL))  # 10 requests/s each
 LAST_S = LEAVE_S + 0.6 + LOOK_S  # before the loss, RT_max being 0.6 s
 
 
@@ -49,7 +49,7 @@ def test_standbys_make_up_for_the_lost_capacity_cheapest_first() -> None:
 
 def test_small_standbys_bridge_a_large_instance_together() -> None:
     """One instance of 25 requests/s is made up for by three standbys of 10."""
-    of = deployment(SPOT_A, SMALL)
+    of = resolved(SPOT_A, SMALL)
     large = replace(of.candidates[0], capacity_rps=25.0)
     handler = InterruptionHandler(replace(of, candidates=(large, of.candidates[1])))
     fleet = Fleet((doomed(1), *(standby(n, SMALL.name) for n in range(2, 7))))
@@ -110,6 +110,6 @@ def test_a_standby_without_credits_is_sent_back() -> None:
 
 def test_other_zones_come_before_on_demand_and_never_another_type() -> None:
     """The order of trial when the market is out."""
-    where = deployment(offer("m5.large"), ON_DEMAND, SPOT_A, SPOT_B)
+    where = resolved(offer("m5.large"), ON_DEMAND, SPOT_A, SPOT_B)
     assert instead_of(SPOT_B, where) == [SPOT_A, ON_DEMAND]
     assert instead_of(ON_DEMAND, where) == []

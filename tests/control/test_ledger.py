@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_fakes import ON_DEMAND, SPOT_A, deployment
 
-from mark.catalog.extras import BALANCER_USD_PER_HOUR, extras_usd
+from mark.billing.extras import BALANCER_USD_PER_HOUR, extras_usd
 from mark.control.ledger import GRACE_S, Ledger
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran
 from mark.domain.fleet import Fleet, Instance, Phase
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, resolved
 
 OD, USD = ON_DEMAND.name, ON_DEMAND.usd_per_s
 NOBODY = Fleet(())
@@ -29,7 +29,7 @@ class Bench:
         self.ledger.look(0.0, NOBODY, ())
 
     def again(self) -> Ledger:
-        self.ledger = Ledger(deployment(), self.store)
+        self.ledger = Ledger(resolved(), self.store)
         return self.ledger
 
     def usd(self, now_s: float) -> float:
@@ -89,7 +89,7 @@ def test_without_a_word_the_fleet_has_to_do() -> None:
 
 def test_compressed_time_does_not_shorten_the_grace() -> None:
     """The queue is as slow as ever: a word that comes seconds later counts."""
-    ledger = Ledger(deployment(), MemoryStore(), 50.0)
+    ledger = Ledger(resolved(), MemoryStore(), 50.0)
     ledger.look(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
     ledger.look(600.0, NOBODY, ())
     ledger.look(800.0, NOBODY, [Ran(1, OD, False, 110.0)])
@@ -108,7 +108,7 @@ def test_what_stops_is_not_billed_and_what_resumes_is_again() -> None:
 
 def test_what_ran_before_the_first_look_is_billed_from_then_on() -> None:
     """Since the controller first saw the service; what is stopped then is not."""
-    ledger = Ledger(deployment(), MemoryStore())
+    ledger = Ledger(resolved(), MemoryStore())
     ledger.look(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
     assert ledger.bill(1100.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
 
@@ -130,7 +130,7 @@ def test_a_restart_bills_on_to_the_cent() -> None:
 
 def test_disks_of_stopped_standbys_are_in_the_bill_where_the_catalogue_bills_them() -> None:
     """Under `other`, as long as the instance is there."""
-    where = deployment()
+    where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
     ledger.look(0.0, fleet(Phase.STOPPED), ())
@@ -144,7 +144,7 @@ def test_disks_of_stopped_standbys_are_in_the_bill_where_the_catalogue_bills_the
 
 def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
     """As in a simulated one: from second 0, by the hours that instances ran, by the requests."""
-    where = deployment()
+    where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
     ledger.look(5.0, NOBODY, ())
@@ -182,13 +182,13 @@ def test_an_offer_that_is_not_sold_any_more_is_no_error() -> None:
     """Another catalogue since the last start."""
     bench = Bench()
     bench.ledger.look(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
-    ledger = Ledger(deployment(SPOT_A), bench.store)
+    ledger = Ledger(resolved(SPOT_A), bench.store)
     ledger.look(100.0, fleet(Phase.READY), [Ran(1, OD, False, 90.0)])
     assert ledger.bill(200.0, 0.0, 0).total == 0.0
 
 
-def repriced(usd_per_hour: float) -> Deployment:
-    was = deployment()
+def repriced(usd_per_hour: float) -> ResolvedService:
+    was = resolved()
     offers = tuple(replace(o, usd_per_hour=usd_per_hour) if o.name == OD else o for o in was.offers)
     return replace(was, offers=offers)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, deployment, offer
 
 from mark.control.monitor import MonitorState, SloMonitor, favourite
 from mark.control.ports import RecentAnswers
 from mark.domain.offer import Market
 from mark.domain.slo import Slo
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, offer, resolved
 
 MONITOR = SloMonitor(Slo(0.6, 0.98), "c5.large/on-demand", 0.085)
 
@@ -49,7 +49,7 @@ def test_the_reason_is_in_figures() -> None:
 def test_it_buys_c5_large_on_demand_else_the_cheapest() -> None:
     """T is c5.large where it meets the SLO, on-demand before spot; otherwise the cheapest offer."""
     big = offer("p2.xlarge", usd_per_hour=0.9)
-    assert favourite(deployment(BURSTABLE, SPOT_A, ON_DEMAND, big)) is ON_DEMAND
-    assert favourite(deployment(SPOT_A, big)) is SPOT_A
-    assert favourite(deployment(offer("c5.4xlarge", usd_per_hour=0.68), big)).instance == "c5.4xlarge"
-    assert favourite(deployment(offer("p2.xlarge", Market.SPOT, 0.27, zone="a"), big)) is big
+    assert favourite(resolved(BURSTABLE, SPOT_A, ON_DEMAND, big)) is ON_DEMAND
+    assert favourite(resolved(SPOT_A, big)) is SPOT_A
+    assert favourite(resolved(offer("c5.4xlarge", usd_per_hour=0.68), big)).instance == "c5.4xlarge"
+    assert favourite(resolved(offer("p2.xlarge", Market.SPOT, 0.27, zone="a"), big)) is big

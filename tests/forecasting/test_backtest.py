@@ -13,7 +13,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.domain.load import LEVELS, FloatArray, Forecast, Load
-from mark.forecasting.backtest import COLUMNS, Backtest, Replay, Split, backtest, split
+from mark.forecasting.backtest import COLUMNS, Backtest, BacktestReplay, Split, backtest, split
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
@@ -201,11 +201,13 @@ def test_a_predictor_that_spoils_what_it_is_handed_does_not_change_the_truth() -
     assert np.array_equal(cut.load.mean_rps, before, equal_nan=True)
 
 
-def forecasts(make: Callable[[], Predictor], cut: Split, driver: Callable[..., Any] = Replay) -> list[FloatArray]:
+def forecasts(
+    make: Callable[[], Predictor], cut: Split, driver: Callable[..., Any] = BacktestReplay
+) -> list[FloatArray]:
     return [forecast.mean_rps for forecast in driver("p", make(), cut)]
 
 
-def leaks(make: Callable[[], Predictor], driver: Callable[..., Any] = Replay) -> bool:
+def leaks(make: Callable[[], Predictor], driver: Callable[..., Any] = BacktestReplay) -> bool:
     """Do two traces that part at second 9000 get different forecasts up to it?"""
     one, other = counting(200), counting(200)
     other[150:] = 7.0

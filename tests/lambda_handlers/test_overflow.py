@@ -15,16 +15,16 @@ import mark_lambda
 import pytest
 from mark_infra.aws.functions import LambdaFunctions
 from mark_infra.testbed.functions import FunctionConfig
-from mark_lambda.overflow import LONGEST_HOLD_MS, Overflow, loaded
+from mark_lambda.overflow import LONGEST_HOLD_MS, OverflowHandler, loaded
 
 import mark
 from mark.domain.errors import BadInput
 from mark.models.call import Call
 from mark.models.envelope import billed_s_from_result, calls_to_event, replies_from_result
-from mark.serving.functions import FunctionsFailed
+from mark.serving.overflow.functions import FunctionsFailed
 from tests.infra.testbed.local_lambda import local_lambda
 from tests.infra.testbed.real_processes import get
-from tests.serving.test_functions import LambdaWorld
+from tests.serving.overflow.test_functions import LambdaWorld
 
 MODEL = """
 import os
@@ -100,7 +100,7 @@ def test_the_first_invocation_is_cold_whatever_it_is(folder: Path) -> None:
     assert [result["cold"] for result in results] == [True, False]
     assert results[0]["load_s"] == results[1]["load_s"] > 0.0
     assert all(result["service_s"] > 0.0 for result in results)
-    warmed = Overflow(Negative(), 1.5, Pauses(), now=lambda: 0.0)
+    warmed = OverflowHandler(Negative(), 1.5, Pauses(), now=lambda: 0.0)
     assert warmed({"warm": True}) == {"cold": True, "load_s": 1.5, "billed_ms": 1500}
     assert warmed({"warm": True}) == {"cold": False, "load_s": 1.5, "billed_ms": 0}
 
@@ -115,7 +115,7 @@ def test_what_is_billed_is_the_handlers_time_in_whole_milliseconds_and_the_start
             now_s += 0.0123
             return batch
 
-    handler = Overflow(Slow(), 1.0, Pauses(), init_s=1.25, now=lambda: now_s)
+    handler = OverflowHandler(Slow(), 1.0, Pauses(), init_s=1.25, now=lambda: now_s)
     ask = event(Call("sagemaker", "application/json", b'{"instances": [1]}', accept="application/json"))
     results = [handler(ask) for _ in range(3)]
     assert [result["billed_ms"] for result in results] == [1263, 13, 13]
@@ -144,7 +144,7 @@ def test_a_model_is_warmed_up_before_anybody_waits_for_it(folder: Path) -> None:
 def test_a_warm_up_holds_its_environment_for_a_moment(hold_ms: float, held_s: float) -> None:
     """So that several at once reach as many environments; never for so long that it costs."""
     pauses = Pauses()
-    Overflow(Negative(), 0.0, pauses)({"warm": True, "hold_ms": hold_ms})
+    OverflowHandler(Negative(), 0.0, pauses)({"warm": True, "hold_ms": hold_ms})
     assert pauses == [held_s]
 
 
@@ -158,7 +158,7 @@ def test_a_warm_up_holds_its_environment_for_a_moment(hold_ms: float, held_s: fl
 )
 def test_an_event_that_is_none_of_ours_is_an_error_of_the_invocation(unknown: Any) -> None:
     with pytest.raises(ValueError, match=r"not an event of calls|hold_ms"):
-        Overflow(Negative(), 0.0, Pauses())(unknown)
+        OverflowHandler(Negative(), 0.0, Pauses())(unknown)
 
 
 def test_a_model_that_fails_answers_so_and_goes_on(folder: Path) -> None:

@@ -10,9 +10,9 @@ from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import LEVELS, FloatArray, Forecast, Load
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
-from mark.domain.service import AsIsPolicy, Deployment, FunctionUse, Service
+from mark.domain.service import AsIsPolicy, FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
-from mark.planning.port import Planner, Situation
+from mark.planning.port import Planner, PlanningContext
 from mark.profiling.policy import candidate
 
 LAMBDA = FunctionOffer(3008, 1.66667e-5, 0.2, 100.0, 3000, 500.0, 2700.0)
@@ -23,7 +23,7 @@ def sold(instance: str, usd_per_hour: float, market: Market = Market.ON_DEMAND, 
     return Offer(instance, market, usd_per_hour, Delay(180.0, 300.0), zone=zone, vcpu=2.0, credits=credits)
 
 
-def deployment(
+def resolved(
     *offers: Offer,
     latencies_ms: Mapping[str, float],
     function_ms: float | None = 380.0,
@@ -33,7 +33,7 @@ def deployment(
     max_instances: int = 500,
     max_usd_per_hour: float = 1000.0,
     as_is: AsIsPolicy | None = None,
-) -> Deployment:
+) -> ResolvedService:
     """`latencies_ms` of batch 1 by instance type, `batch` a further row (size, ms); ml.* offers are only sold."""
     slo = Slo(rt_max_s, 0.98)
     profiles = {
@@ -47,8 +47,8 @@ def deployment(
     own = [o for o in offers if o.market is not Market.SAGEMAKER and o.instance in profiles]
     found = [(offer, candidate(profiles[offer.instance], slo)) for offer in own]
     able = [(offer, c) for offer, c in found if not isinstance(c, str)]
-    return Deployment(
-        service=Service(
+    return ResolvedService(
+        service=ServiceConfig(
             name="test",
             model=model,
             slo=slo,
@@ -69,9 +69,9 @@ def deployment(
     )
 
 
-def usual(**changes: object) -> Deployment:
+def usual(**changes: object) -> ResolvedService:
     """A small and a large type, on-demand: 10 requests/s at 0.2 $/h, and 100 requests/s at 1.5 $/h."""
-    return deployment(
+    return resolved(
         sold("large", 1.5),
         sold("small", 0.2),
         latencies_ms={"large": 10.0, "small": 100.0},
@@ -101,15 +101,15 @@ def fleet(counts: Mapping[str, int], pending: Mapping[str, int] | None = None) -
 class Minutes:
     """A planner played minute by minute; launches are ready `boot` minutes later, what is too much goes at once."""
 
-    def __init__(self, planner: Planner, of: Deployment, boot: int = 5) -> None:
+    def __init__(self, planner: Planner, of: ResolvedService, boot: int = 5) -> None:
         self.planner, self.of, self.boot = planner, of, boot
         self.memory = planner.begin()
         self.now = 0
         self.ready: dict[str, int] = {}
         self.booting: list[tuple[int, str]] = []
 
-    def first(self, situation: Situation) -> dict[str, int]:
-        plan, self.memory = self.planner.plan(situation, self.memory)
+    def first(self, context: PlanningContext) -> dict[str, int]:
+        plan, self.memory = self.planner.plan(context, self.memory)
         self.ready = dict(plan.counts)
         return self.ready
 
@@ -122,14 +122,14 @@ class Minutes:
         pending: dict[str, int] = {}
         for _, offer in self.booting:
             pending[offer] = pending.get(offer, 0) + 1
-        situation = Situation(
+        context = PlanningContext(
             60.0 * self.now,
             self.of,
             fleet(self.ready, pending),
             last_minute_rps=rate_rps,
             **more,  # type: ignore[arg-type]
         )
-        plan, self.memory = self.planner.plan(situation, self.memory)
+        plan, self.memory = self.planner.plan(context, self.memory)
         for offer in {*plan.counts, *self.ready}:
             missing = plan.counts.get(offer, 0) - self.ready.get(offer, 0) - pending.get(offer, 0)
             self.booting += [(self.now + self.boot, offer)] * max(0, missing)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mark_predictors import forest
 from mark_predictors.forest import PATHS, Analogs
-from mark_predictors.history import History
+from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from numpy.typing import NDArray
 
@@ -40,7 +40,7 @@ class Kept(Analogs):
 
 
 def learned(rates: FloatArray, step_s: float, seed: int = 0) -> Kept:
-    analogs = Kept(LogLoad(History(load(rates, step_s))), seed)
+    analogs = Kept(LogLoad(ObservedHistory(load(rates, step_s))), seed)
     analogs.learn()
     return analogs
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mark_predictors.history import History
+from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 
 from mark.domain.load import FloatArray, Load
@@ -23,7 +23,7 @@ def load(rates: FloatArray | list[float], step_s: float = STEP_S) -> Load:
 
 
 def logload(rates: FloatArray | list[float], step_s: float = STEP_S) -> LogLoad:
-    return LogLoad(History(load(rates, step_s)))
+    return LogLoad(ObservedHistory(load(rates, step_s)))
 
 
 def naive_rates(rates: list[float]) -> list[float]:

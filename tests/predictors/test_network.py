@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mark_predictors import network
-from mark_predictors.history import History
+from mark_predictors.history import ObservedHistory
 from mark_predictors.lstm import Lstm
 from mark_predictors.lstm_quantile import LstmQuantile
 from mark_predictors.network import NetworkPredictor, Shape
@@ -251,7 +251,7 @@ def test_a_window_sees_nothing_of_what_comes_after_it() -> None:
         other[701:] = np.random.default_rng(1).gamma(1.0, 300.0, 299)
         shape = Shape.of(load(rates, step_s=step_s))
         one, changed = (
-            network._Table(History(load(series, step_s=step_s)), shape, 0, 1000, torch.device("cpu")).batch(
+            network._Table(ObservedHistory(load(series, step_s=step_s)), shape, 0, 1000, torch.device("cpu")).batch(
                 np.array([700 - 199]), np.array([119, 199])
             )
             for series in (rates, other)
@@ -268,8 +268,8 @@ def test_a_forecast_sees_what_training_saw() -> None:
     rates[3300:3310] = NAN
     shape = Shape.of(load(rates))
     cpu, begin, end = torch.device("cpu"), 3500 - network.WINDOW, np.array([network.WINDOW - 1])
-    live = network._Table(History(load(rates[:3500])), shape, begin, 3560, cpu).batch(np.array([0]), end)
-    past = network._Table(History(load(rates)), shape, 0, 4000, cpu).batch(np.array([begin]), end)
+    live = network._Table(ObservedHistory(load(rates[:3500])), shape, begin, 3560, cpu).batch(np.array([0]), end)
+    past = network._Table(ObservedHistory(load(rates)), shape, 0, 4000, cpu).batch(np.array([begin]), end)
     assert torch.equal(live.inputs, past.inputs)
     assert torch.equal(live.ahead, past.ahead)
     assert torch.equal(live.reference, past.reference)

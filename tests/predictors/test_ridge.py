@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mark_predictors import ridge
-from mark_predictors.history import History
+from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.ridge import Ridge
 
@@ -20,7 +20,7 @@ def load(rates: FloatArray, step_s: float = STEP_S) -> Load:
 
 
 def learned(rates: FloatArray, step_s: float = STEP_S) -> Ridge:
-    predictor = Ridge(LogLoad(History(load(rates, step_s))), LEVELS)
+    predictor = Ridge(LogLoad(ObservedHistory(load(rates, step_s))), LEVELS)
     predictor.learn()
     return predictor
 

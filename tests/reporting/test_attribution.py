@@ -8,7 +8,7 @@ from mark.reporting.attribution import attribution_rows, attribution_table
 from mark.reporting.layout import page
 from mark.reporting.report import render_report
 from mark.reporting.table import compare_table
-from mark.simulation.attribution import PARTS, Attribution
+from mark.studies.attribution import PARTS, Attribution
 from tests.reporting.results import result
 from tests.reporting.test_table import plain
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.planning.commitment import Advice
+from mark.planning.market.commitment import Advice
 from mark.reporting.commitment import commitment_json, commitment_table
 from mark.simulation.result import TraceInfo
 from tests.reporting.results import result

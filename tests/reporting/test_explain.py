@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from mark.domain.plan import Plan, Target
-from mark.planning.port import Situation
+from mark.planning.port import PlanningContext
 from mark.reporting.explain import Explanation, explain, plan_table, saved_words
-from mark.simulation.inputs import open_deployment
+from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from tests.planning.build import fleet, forecast
 from tests.reporting.test_table import plain
 
-INCEPTION = open_deployment(RunRequest(trace="", service="inception-v3"))
+INCEPTION = open_service(RunRequest(trace="", service="inception-v3"))
 P2, C5 = "p2.xlarge/on-demand", "c5.large/on-demand"
 
 
 def explained(counts: dict[str, int], running: dict[str, int] | None = None, rps: float = 100.0) -> Explanation:
     plan = Plan(0.0, tuple(Target(name, n, "because") for name, n in counts.items()), notes=("a [note]",))
-    seen = Situation(0.0, INCEPTION, fleet(running or {}), forecast(rps, 0.1), first=running is None)
+    seen = PlanningContext(0.0, INCEPTION, fleet(running or {}), forecast(rps, 0.1), first=running is None)
     return explain(plan, seen, 3600.0)
 
 
@@ -75,9 +75,9 @@ def test_the_window_stands_beside_the_one_of_the_paper() -> None:
 
 
 def test_where_functions_are_too_slow_the_late_ones_are_told() -> None:
-    nasnet = open_deployment(RunRequest(trace="", service="nasnet"))
+    nasnet = open_service(RunRequest(trace="", service="nasnet"))
     plan = Plan(0.0, (Target(P2, 5, "because"),))
-    shown = explain(plan, Situation(0.0, nasnet, fleet({}), forecast(100.0, 0.1), first=True), 0.0)
+    shown = explain(plan, PlanningContext(0.0, nasnet, fleet({}), forecast(100.0, 0.1), first=True), 0.0)
     assert "functions cannot meet this SLO" in words(shown)
     assert "as priced" in words(shown)
 
@@ -85,14 +85,14 @@ def test_where_functions_are_too_slow_the_late_ones_are_told() -> None:
 def test_what_is_committed_stands_beside_the_decision() -> None:
     committed = replace(INCEPTION, committed={P2: 1}, committed_usd_per_hour=0.6)
     plan = Plan(0.0, (Target(P2, 2, "because"),))
-    shown = explain(plan, Situation(0.0, committed, fleet({}), forecast(100.0, 0.1), first=True), 0.0)
+    shown = explain(plan, PlanningContext(0.0, committed, fleet({}), forecast(100.0, 0.1), first=True), 0.0)
     assert "$0.60/h are committed" in words(shown)
     assert shown.as_json()["committed_usd_per_hour"] == 0.6
 
 
 def test_a_policy_without_forecast_is_explained_without_one() -> None:
     plan = Plan(0.0, (Target("x/on-demand", 1, "by hand"),))
-    shown = explain(plan, Situation(0.0, INCEPTION, fleet({"y": 2})), 60.0)
+    shown = explain(plan, PlanningContext(0.0, INCEPTION, fleet({"y": 2})), 60.0)
     assert "makes no forecast" in words(shown)
     assert "by hand" in words(shown)
     assert shown.as_json()["forecast"] is None

@@ -20,7 +20,7 @@ from mark.reporting.forecast import (
     fans_figure,
     render_backtest,
 )
-from mark.simulation.forecast_dollars import Dollars
+from mark.studies.forecast_dollars import Dollars
 from tests.reporting.results import result
 from tests.reporting.test_report import EVIL, parsed
 

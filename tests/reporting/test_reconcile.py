@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
+from mark.billing.invoice import Invoice, InvoicedCost
+from mark.billing.invoice_lines import BALANCER, CPU_CREDITS, InvoiceLine
 from mark.cli.output import json_text
 from mark.reporting.reconcile import reconcile_json, reconcile_table, summary
-from mark.simulation.reconcile import Compared, Rate, Reconciliation
-from mark.workload.invoice import Charge, Invoice
-from mark.workload.invoice_lines import BALANCER, CPU_CREDITS, Line
+from mark.studies.reconcile import Compared, Rate, Reconciliation
 from tests.reporting.results import result
 from tests.reporting.test_table import plain
 
-C5 = Line("on_demand", "c5.large", "h")
-NAT = Line("", "AmazonEC2 NatGateway-Hours")
+C5 = InvoiceLine("on_demand", "c5.large", "h")
+NAT = InvoiceLine("", "AmazonEC2 NatGateway-Hours")
 
 
 def found(lines: tuple[Compared, ...], mark_usd: float = 60.0, **changes: object) -> Reconciliation:
     invoice = Invoice(
-        charges={C5: Charge(1.0, 1.0, 1.0, 1.0)},
+        charges={C5: InvoicedCost(1.0, 1.0, 1.0, 1.0)},
         usd=sum(one.invoiced_usd for one in lines),
         outside_period_usd=7.0,
         outside_selection_usd=0.0,
@@ -53,7 +53,7 @@ def instances(invoiced_usd: float = 100.0, simulated_usd: float = 100.0) -> Comp
 
 
 def left_out(usd: float = 12.3, name: str = NAT.name) -> Compared:
-    return Compared(Line("", name), 0.0, usd, 0.0, 0.0, False)
+    return Compared(InvoiceLine("", name), 0.0, usd, 0.0, 0.0, False)
 
 
 def test_the_summary_says_what_is_explained_and_what_is_not_simulated() -> None:
@@ -120,8 +120,8 @@ def test_many_lines_that_are_not_simulated_end_in_one() -> None:
 def test_prices_that_differ_are_said() -> None:
     rates = (
         Rate(C5, 0.0765, 0.085),
-        Rate(Line("on_demand", "c5.xlarge", "h"), 0.17, 0.17),
-        Rate(Line("on_demand", "x9.large", "h"), 1.0, None),
+        Rate(InvoiceLine("on_demand", "c5.xlarge", "h"), 0.17, 0.17),
+        Rate(InvoiceLine("on_demand", "x9.large", "h"), 1.0, None),
     )
     words = " ".join(plain(reconcile_table(found((instances(),), rates=rates))).split())
     assert "c5.large on-demand was invoiced at $0.0765/h, the catalogue has $0.0850 (-10.0%)" in words

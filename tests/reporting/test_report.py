@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from mark.planning.alternatives import KEPT, Alternative, LoadBelief, Weighed
+from mark.planning.policies.alternatives import KEPT, Alternative, LoadBelief, Weighed
 from mark.reporting.report import MOST_CHOICES, MOST_DECISIONS, render_report
 from mark.reporting.sensitivity import variation
 from mark.simulation.result import Decision, TraceInfo

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import mark
-from mark.catalog.services import load_service
+from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from mark.models.call import Call, Reply
-from mark.serving.functions import Functions, FunctionsFailed, Spent
-from mark.serving.replica import WorkerPool
-from mark.serving.request import Request
+from mark.serving.backend.replica import WorkerPool
+from mark.serving.backend.request import Request
+from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent
 
 
 class FakeWorkers:
@@ -87,4 +87,4 @@ class Answers:
 
 
 _workers: type[WorkerPool] = FakeWorkers
-_functions: type[Functions] = FakeFunctions
+_functions: type[FunctionClient] = FakeFunctions

@@ -16,8 +16,8 @@ from typing import Any
 
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
-from mark.serving.arena import DONE, Arena
-from mark.serving.worker_loop import Loaded, Stages
+from mark.serving.worker.shared_memory import DONE, Arena
+from mark.serving.worker.worker_loop import Loaded, Stages
 
 AHEAD = "FAULTY_AHEAD"  # from the environment: a second thread, from the first batch on
 

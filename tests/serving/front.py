@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import uvloop
 
-from mark.serving.auth import Auth
-from mark.serving.forwarding import Forwarder, Forwarding
-from mark.serving.gateway import Policy
-from mark.serving.gateway_door import GatewayDoor
-from mark.serving.http import HttpServer, Limits
+from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.http import HttpLimits, HttpServer
+from mark.serving.gateway.forwarding import Forwarder, Forwarding
+from mark.serving.gateway.gateway import GatewayPolicy
+from mark.serving.gateway.listener import GatewayDoor
 from tests.serving.fake_replicas import Asked, FakeReplica
-from tests.serving.test_serve import folder as folder
 
 INFER = "/v2/models/m/infer"
 ADMIN = "/admin/replicas"
@@ -28,10 +27,12 @@ class Front:
 
     def __init__(self, *replicas: FakeReplica, auth: Auth | None = None, policy: Any = None, **forwarding: Any) -> None:
         self.replicas = replicas
-        policy = Policy(**(POLICY | (policy or {})))
+        policy = GatewayPolicy(**(POLICY | (policy or {})))
         self.forwarder = Forwarder(Forwarding(policy=policy, **forwarding), asyncio.get_running_loop())
         admit = auth.admit if auth is not None else None
-        self.http = HttpServer(GatewayDoor(self.forwarder).handle, Limits(drain_idle_s=0.1, sweep_s=0.05), admit=admit)
+        self.http = HttpServer(
+            GatewayDoor(self.forwarder).handle, HttpLimits(drain_idle_s=0.1, sweep_s=0.05), admit=admit
+        )
         self.url = ""
 
     async def __aenter__(self) -> Front:

@@ -16,15 +16,15 @@ from mark.models.answering import answer
 from mark.models.call import Call, Reply
 from mark.models.metadata import metadata
 from mark.models.versions import Versions
-from mark.serving.auth import Auth
-from mark.serving.bouncer import Bouncer, FixedTimes
-from mark.serving.grpc_door import GrpcDoor
-from mark.serving.http import Limits
-from mark.serving.metrics import Metrics, ModelMetrics
-from mark.serving.replica import Replica
-from mark.serving.request import Request
-from mark.serving.server import Hosted, Server
-from mark.serving.tracing import Tracer
+from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.replica import Replica
+from mark.serving.backend.request import Request
+from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.grpc import GrpcDoor
+from mark.serving.frontend.http import HttpLimits
+from mark.serving.frontend.server import Hosted, Server
+from mark.serving.observe.tracing import Tracer
 
 RT_MAX_S = 1.0
 
@@ -85,7 +85,7 @@ class Place:
         )
         if tracer is not None:
             self.replica.served = tracer.served
-        self.door = GrpcDoor(self.server, Limits(**limits), auth)
+        self.door = GrpcDoor(self.server, HttpLimits(**limits), auth)
         self.port = 0
 
     async def __aenter__(self) -> Place:

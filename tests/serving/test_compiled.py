@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mark.serving import http
+from mark.serving.frontend import http
 
-MODULES = "mark.models.oip", "mark.serving.arena", "mark.serving.bouncer", "mark.serving.http", "mark.serving.server"
+MODULES = (
+    "mark.models.oip",
+    "mark.serving.worker.shared_memory",
+    "mark.serving.backend.bouncer",
+    "mark.serving.frontend.http",
+    "mark.serving.frontend.server",
+)
 
 
 def test_processes_that_are_started_have_it_too() -> None:

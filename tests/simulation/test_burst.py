@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from laws import check_laws
-
 from mark.domain.fleet import Phase
-from mark.planning.spot import CREDIT_STARTS_PER_DAY
+from mark.planning.market.spot import CREDIT_STARTS_PER_DAY
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
+from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
 T2 = "t2.medium/burstable"

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laws import check_laws
 
-from mark.catalog.services import template
+from mark.config.service_file import template
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate
+from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
 BASE = RunRequest(

@@ -6,17 +6,17 @@ import json
 from typing import Any
 
 import pytest
-from laws import check_laws
 
 from mark.cli.main import main
 from mark.domain.load import Load
 from mark.forecasting import supervised
-from mark.simulation.decision import plan_once
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
+from mark.studies.decision import plan_once
 from tests.forecasting.faulty import Faulty
+from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
 MINUTES = 90
@@ -106,11 +106,11 @@ def test_who_forecast_is_in_every_result(policy: str) -> None:
 
 def test_one_decision_survives_too_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """`mark plan` shows whose forecast it is, and why."""
-    monkeypatch.setattr("mark.simulation.decision.make_predictor", lambda *_: Failing("predict"))
+    monkeypatch.setattr("mark.studies.decision.make_predictor", lambda *_: Failing("predict"))
     request = RunRequest(trace="synthetic:poisson?rate=20", service="inception-v3", duration_s=600.0)
-    plan, situation = plan_once(request, 300.0)
-    assert situation.forecast is not None
-    assert situation.forecast.predictor == plan.predictor == "last-value"
+    plan, context = plan_once(request, 300.0)
+    assert context.forecast is not None
+    assert context.forecast.predictor == plan.predictor == "last-value"
     assert plan.notes[-1] == ("last-value instead of faulty: its predict raised (ArithmeticError: predict of 60 steps)")
 
 
@@ -133,7 +133,7 @@ def test_the_terminal_names_the_stand_in(
         return Failing("predict")
 
     monkeypatch.setattr("mark.simulation.run.make_predictor", make)
-    monkeypatch.setattr("mark.simulation.decision.make_predictor", make)
+    monkeypatch.setattr("mark.studies.decision.make_predictor", make)
     assert main([*command, "--service", "inception-v3", "--duration", "600"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert shown in out

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laws import check_laws
 
 from mark.domain.errors import BadInput, Infeasible
 from mark.simulation.bounding import bound
-from mark.simulation.decision import plan_once
 from mark.simulation.inputs import open_inputs
-from mark.simulation.many import compare
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate, simulate_inputs
+from mark.studies.compare import compare
+from mark.studies.decision import plan_once
+from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
 MMPP = "synthetic:mmpp?rates=20,80&dwell_s=300"
@@ -153,11 +153,11 @@ def test_bound_and_plan_answer_without_a_run() -> None:
     assert at_zero.usd is not None
     assert within_slo.usd is not None
     assert within_slo.usd <= at_zero.usd
-    plan, situation = plan_once(request(policy="mark-paper"), 8 * HOUR)
-    assert situation.forecast is not None
-    assert situation.forecast.steps == 60
-    assert situation.first
-    assert set(plan.counts) <= {offer.name for offer in situation.deployment.offers}
+    plan, context = plan_once(request(policy="mark-paper"), 8 * HOUR)
+    assert context.forecast is not None
+    assert context.forecast.steps == 60
+    assert context.first
+    assert set(plan.counts) <= {offer.name for offer in context.resolved.offers}
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_who_counts_instead_of_seeing_queues_serves_a_little_worse() -> None:
     inputs = open_inputs(request(trace="synthetic:poisson?rate=60", start_s=0.0, duration_s=600.0))
 
     def p95(routing: str) -> float:
-        service = dataclasses.replace(inputs.deployment.service, routing=routing)
-        deployment = dataclasses.replace(inputs.deployment, service=service)
-        result = simulate_inputs(dataclasses.replace(inputs, deployment=deployment), "fixed:c5.xlarge=9", "auto")
+        service = dataclasses.replace(inputs.resolved.service, routing=routing)
+        resolved = dataclasses.replace(inputs.resolved, service=service)
+        result = simulate_inputs(dataclasses.replace(inputs, resolved=resolved), "fixed:c5.xlarge=9", "auto")
         return result.latency_ms.p95 or 0.0
 
     assert p95("least-completion") < p95("fewest-in-flight")

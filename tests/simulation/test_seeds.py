@@ -7,13 +7,13 @@ import json
 import random
 
 import pytest
-from laws import check_laws
 
 from mark.domain.errors import BadInput, Infeasible
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate, simulate_inputs
+from tests.simulation.laws import check_laws
 
 POLICIES = (
     "mark",

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from laws import check_laws
 
 from mark.domain.offer import Market
+from mark.ec2.spot_series import SpotSeries
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
-from mark.simulation.spot import SpotSeries
+from tests.simulation.laws import check_laws
 
 HOUR_S = 3600.0
 STORM_S, BACK_S = 420.0, 1800.0
@@ -32,10 +32,10 @@ def inputs_of(service: str, rate_rps: float, *instances: str) -> Inputs:
             with_bound=False,
         )
     )
-    sold = inputs.deployment
+    sold = inputs.resolved
     kept = [i for i, offer in enumerate(sold.offers) if offer.instance in instances]
     offers, candidates = (tuple(every[i] for i in kept) for every in (sold.offers, sold.candidates))
-    return replace(inputs, deployment=replace(sold, offers=offers, candidates=candidates))
+    return replace(inputs, resolved=replace(sold, offers=offers, candidates=candidates))
 
 
 INPUTS = {
@@ -60,7 +60,7 @@ def test_a_storm_stays_within_the_slo_and_spot_is_returned_to(service: str, shar
     assert result.requests.rejected == 0
     assert result.slo_result.attainment is not None
     assert result.slo_result.attainment >= 0.98
-    markets = {o.name: o.market for o in INPUTS[service].deployment.offers}
+    markets = {o.name: o.market for o in INPUTS[service].resolved.offers}
     ready = {
         market: sum((n for name, n in result.timeline.instances.items() if markets[name] is market), np.zeros(60))
         for market in Market
@@ -81,12 +81,12 @@ def test_a_market_that_is_never_there_costs_what_on_demand_costs() -> None:
     inputs = INPUTS["inception-v3"]
     nothing = SpotSeries("nothing", "availability", (0.0, 1.0), (1.0, 0.0), 1e6)
     result = simulate_inputs(replace(inputs, spot=(nothing,)), "mark", "seasonal-naive")
-    kept = [i for i, offer in enumerate(inputs.deployment.offers) if offer.market is Market.ON_DEMAND]
+    kept = [i for i, offer in enumerate(inputs.resolved.offers) if offer.market is Market.ON_DEMAND]
     offers, candidates = (
-        tuple(every[i] for i in kept) for every in (inputs.deployment.offers, inputs.deployment.candidates)
+        tuple(every[i] for i in kept) for every in (inputs.resolved.offers, inputs.resolved.candidates)
     )
-    without = replace(inputs.deployment, offers=offers, candidates=candidates)
-    alone = simulate_inputs(replace(inputs, deployment=without), "mark", "seasonal-naive")
+    without = replace(inputs.resolved, offers=offers, candidates=candidates)
+    alone = simulate_inputs(replace(inputs, resolved=without), "mark", "seasonal-naive")
     check_laws(result)
     assert result.bill.total <= 1.05 * alone.bill.total
     assert result.requests.rejected == 0

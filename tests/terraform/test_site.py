@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from mark_infra.aws.site import Site, load_site
 from mark_infra.deploy.artifacts import constraints, libraries_name
+from mark_infra.deploy.deploy import DeployTarget, Shipment, destroy, plan, shipment
 from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
 from mark.catalog.tables import load_catalog
-from mark.sdk.deploy import Shipment, Target, destroy, plan, shipment
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
@@ -91,7 +91,7 @@ def test_a_site_comes_and_goes(
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    target = Target(
+    target = DeployTarget(
         name="mark", region=REGION, clients=("192.0.2.0/24",), alarm_email="a@example.org", state=tmp_path / "s"
     )
     # What the function imports would be fetched from an index.
@@ -221,7 +221,7 @@ def keys_of(moto: MotoServer) -> list[dict[str, Any]]:
     return found
 
 
-def check_no_key_lies_about(target: Target, keys: list[str]) -> None:
+def check_no_key_lies_about(target: DeployTarget, keys: list[str]) -> None:
     """Not in Terraform's state, its variables or its plan."""
     for file in target.folder.rglob("*"):
         if file.is_file() and file.name not in ("keys", "controller.key") and ".terraform" not in file.parts:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.workload import drawn_load, open_trace, trace_info
-from mark.workload.arrivals import Replay, trace_of
+from mark.workload.arrivals import ArrivalReplay, trace_of
 from tests.workload.files import arrivals, arrivals_file, written
 
 
@@ -73,7 +73,7 @@ def test_copies_stay_within_half_a_second_and_have_the_right_mean_number() -> No
 
 def test_many_requests_at_once_come_in_chunks_of_bounded_size() -> None:
     times = np.concatenate((np.zeros(1_000_000), np.linspace(0.0, 100.0, 4_500_000), np.full(10, 100.0)))
-    sizes = [len(chunk) for chunk, _ in Replay(lambda: iter([times]), 101.0, 2e6).chunks(0.0, 101.0, 1.0, 0)]
+    sizes = [len(chunk) for chunk, _ in ArrivalReplay(lambda: iter([times]), 101.0, 2e6).chunks(0.0, 101.0, 1.0, 0)]
     assert sum(sizes) == len(times)
     assert max(sizes) <= 4_000_000
     assert len(sizes) >= 3

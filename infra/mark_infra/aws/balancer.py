@@ -14,7 +14,7 @@ from typing import Any
 
 from mark.domain.errors import CloudError
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.inventory import Machine
+from mark_infra.aws.inventory import DescribedInstance
 
 # So often it is looked up who is registered: somebody else, or the balancer itself, may have changed it.
 _LOOK_S = 300.0
@@ -67,7 +67,7 @@ class Balancer:
             return False
         return not self._registered or any(instance_id in ids for ids in self._registered.values())
 
-    def sync(self, wanted_now: Callable[[], Collection[Machine]]) -> None:
+    def sync(self, wanted_now: Callable[[], Collection[DescribedInstance]]) -> None:
         """These and no others, each in its group, with weights to suit. Raises CloudError."""
         if not self._groups:
             return

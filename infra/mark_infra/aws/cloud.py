@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
-from mark.control import silence
+from mark.control import health
 from mark.control.ports import Clock, Cloud
 from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
@@ -29,8 +29,8 @@ from mark_infra.aws.inventory import (
     SERVICE,
     SITE,
     STANDBY,
+    DescribedInstance,
     Inventory,
-    Machine,
     phase_of,
     rests,
     takes_requests,
@@ -65,7 +65,7 @@ class Numbers(Protocol):
         """Forget ids that are not in `there`, all that the cloud shows; not before a day has passed."""
 
 
-class Notices(Protocol):
+class NoticeSource(Protocol):
     """What the cloud announced for the instances of a site. Never waits for the cloud."""
 
     def interruptions(self) -> Sequence[tuple[str, float, float]]:
@@ -89,7 +89,7 @@ class Ec2Cloud:
         clock: UnixClock,
         bouncers: Bouncers,
         balancer: Balancer,
-        notices: Notices,
+        notices: NoticeSource,
         *,
         unix_s: Callable[[], float] = time.time,
     ) -> None:
@@ -209,7 +209,7 @@ class Ec2Cloud:
         with self._lock:
             return self._number.get(instance_id)
 
-    def _machines(self) -> dict[int, Machine]:
+    def _machines(self) -> dict[int, DescribedInstance]:
         """By number, ascending."""
         machines = [m for m in self._inventory.snapshot().of(self.service) if m.offer in self.offers]
         numbers = self._numbered([m.id for m in machines])
@@ -226,7 +226,7 @@ class Ec2Cloud:
                 self._last = max(self._last, *given.values())
         return found
 
-    def _seen(self, number: int, machine: Machine, gone_unix_s: float | None) -> Instance:
+    def _seen(self, number: int, machine: DescribedInstance, gone_unix_s: float | None) -> Instance:
         phase = phase_of(machine)
         at_s = self._clock.at_s
         # EC2's own time of the last start, which may show late.
@@ -239,7 +239,7 @@ class Ec2Cloud:
         silent_s = None
         if phase is Phase.READY and (since_s := self._bouncers.silent_since_s(machine)) is not None:
             # Where control time runs faster bouncers do not: so much of it must pass for as long a silence.
-            silent_s = self._clock.at_monotonic_s(since_s) + (self._site.time_scale - 1.0) * silence.SILENT_S
+            silent_s = self._clock.at_monotonic_s(since_s) + (self._site.time_scale - 1.0) * health.SILENT_S
         return Instance(
             number=number,
             offer=machine.offer,
@@ -252,20 +252,20 @@ class Ec2Cloud:
             silent_s=silent_s,
         )
 
-    def _is_idle(self, machine: Machine) -> bool:
+    def _is_idle(self, machine: DescribedInstance) -> bool:
         if machine.state == "pending":
             return True  # nobody could reach it yet
         if self._unix_s() - (machine.draining_unix_s or 0.0) > LONGEST_DRAIN_S:
             return True
         return not self._balancer.has(machine.id) and self._bouncers.idle(machine)
 
-    def _find(self, number: int) -> Machine:
+    def _find(self, number: int) -> DescribedInstance:
         try:
             return self._machines()[number]
         except KeyError:
             raise NotFoundError(f"there is no instance #{number} of {self.service}") from None
 
-    def _check(self, number: int, machine: Machine, to: Phase) -> None:
+    def _check(self, number: int, machine: DescribedInstance, to: Phase) -> None:
         phase = phase_of(machine)
         if to not in TRANSITIONS[phase]:
             raise CloudError(f"#{number} {machine.offer} cannot go from {phase} to {to}")
@@ -315,7 +315,7 @@ class Ec2Cloud:
             raise worst_of(answer.get("Errors", ()), offer)
         now_s = self._unix_s()
         self._inventory.born(
-            Machine(id, self.service, offer.name, token, "pending", now_s, standby=standby) for id in ids
+            DescribedInstance(id, self.service, offer.name, token, "pending", now_s, standby=standby) for id in ids
         )
         return ids
 

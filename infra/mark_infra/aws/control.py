@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mark.billing.tariff import Repriced
 from mark.control.controller import STEP_S, Controller
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import FencedLease, MemoryTerms
-from mark.control.member import Member, Parts
+from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
-from mark.control.room import ControlRoom
-from mark.control.tariff import Repriced
+from mark.control.service_runtime import RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns
@@ -33,17 +33,17 @@ from mark_infra.aws.gate import Gate, computing, within
 from mark_infra.aws.inventory import Inventory
 from mark_infra.aws.keeper import Keeper
 from mark_infra.aws.live_prices import PriceKeeper
-from mark_infra.aws.notices import WAIT_S, Change, Interruption, Notices
+from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener, StateChange
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.prices import Refreshed
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.clock import WallClock
-from mark_infra.counters import Counts, GatewayCounts
-from mark_infra.scraper import Scraper
 from mark_infra.store.store import ServiceStore, open_table
-from mark_infra.telemetry import ScrapedTelemetry, Target
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+from mark_infra.telemetry.scraper import Scraper
+from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 
 T = TypeVar("T")
 STORE_READ_S = 2.0  # DynamoDB answers within milliseconds, and a tick asks it often
@@ -54,15 +54,16 @@ _REMEMBERED = 1000  # instances that are gone
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """One service to run. `policy` plans for a deployment (the same, in other limits), `predictor` makes a fresh one.
+class ServiceSpec:
+    """One service to run. `policy` plans for a resolved service (the same, in other limits), `predictor` makes a fresh
+    one.
 
     `history` is load from before the service's first second, in steps of a minute that end there. `prices` are asked
-    for while it runs; without them those of the deployment hold.
+    for while it runs; without them those of the resolved service hold.
     """
 
-    deployment: Deployment
-    policy: Callable[[Deployment], Policy]
+    resolved: ResolvedService
+    policy: Callable[[ResolvedService], Policy]
     predictor: Callable[[], Predictor]
     history: Load
     prices: PriceKeeper | None = None
@@ -76,7 +77,12 @@ class SiteControl:
     """
 
     def __init__(
-        self, site: Site, charges: Sequence[Charge], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        site: Site,
+        charges: Sequence[ServiceSpec],
+        *,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._site, self._dry_run, self.services = site, dry_run, len(charges)
         # Gates of their own: what fails or is silent in one place must not use up the time that another may cost. Above
@@ -89,28 +95,28 @@ class SiteControl:
         self._inventory = Inventory(Gate(site, options=options), site)
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
-            Notices(Gate(site, options=options, read_s=WAIT_S + 2.0), site, leads=lambda: self.room.leads())
+            NoticeListener(Gate(site, options=options, read_s=WAIT_S + 2.0), site, leads=lambda: self.room.leads())
             if site.queue_url and not dry_run
             else None
         )
         announced = self._notices or _NoNotices()
         services = []
         for n, charge in enumerate(charges):
-            name, deployment = charge.deployment.service.name, charge.deployment
+            name, resolved = charge.resolved.service.name, charge.resolved
             there = site.service(name)
             # Minutes begin at different times, so that not all plan at once; windows end together.
             origin = self._table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
             clock = WallClock(origin, site.time_scale)
-            capacity = zip(deployment.offers, deployment.candidates, strict=True)
+            capacity = zip(resolved.offers, resolved.candidates, strict=True)
             cloud = Ec2Cloud(
-                name, deployment.offers, site, gate, self._inventory, ServiceStore(self._table, name), clock, bouncers,
+                name, resolved.offers, site, gate, self._inventory, ServiceStore(self._table, name), clock, bouncers,
                 Balancer(gate, there.target_groups, {o.name: c.capacity_rps for o, c in capacity}), announced,
             )  # fmt: skip
             services.append(_Service(charge, clock, cloud, self))
         self._scraper = Scraper(headers(site))
         self._pool = _Looks(_THREADS, "look")
-        members = [Member(s.name, s.charge.deployment, s.start, dry_run=dry_run) for s in services]
-        self.room = ControlRoom(members, self._lease, self._pool)
+        members = [ServiceRuntime(s.name, s.charge.resolved, s.start, dry_run=dry_run) for s in services]
+        self.room = ControllerManager(members, self._lease, self._pool)
         self._metrics = None if dry_run else CloudWatchMetrics(Gate(site, options=options), site.name)
         self._metrics_unix_s = 0.0
         self._prices = [charge.prices for charge in charges if charge.prices is not None]
@@ -173,7 +179,7 @@ class SiteControl:
         return self._inventory
 
     @property
-    def notices(self) -> Notices | None:
+    def notices(self) -> NoticeListener | None:
         return self._notices
 
     @property
@@ -199,11 +205,11 @@ class _Looks(ThreadPoolExecutor):
 class _Service:
     """One service's ports, and how its parts are put together when this process begins to lead."""
 
-    def __init__(self, charge: Charge, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
-        self.name = charge.deployment.service.name
+    def __init__(self, charge: ServiceSpec, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
+        self.name = charge.resolved.service.name
         self.charge, self.clock, self.cloud, self._control = charge, clock, cloud, control
 
-    def start(self, wrapped: Callable[[Store], Store]) -> Parts:
+    def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Raises CloudError."""
         control, charge, clock = self._control, self.charge, self.clock
         # Whoever led until now may have launched since the last look.
@@ -211,7 +217,7 @@ class _Service:
         kept = control.store(self.name)
         history = joined(charge.history, kept.load_since(0.0))
         store = wrapped(MemoryStore() if control.dry_run else kept)
-        function = charge.deployment.function
+        function = charge.resolved.function
         there = control.site.service(self.name)
         gateway = there.gateway
         warming = None
@@ -234,24 +240,27 @@ class _Service:
         cloud: Cloud = self.cloud
         functions: Functions | None = warming
         if control.dry_run:
-            cloud, functions = DryRunCloud(cloud, charge.deployment.offers, clock), DryRunFunctions()
+            cloud, functions = DryRunCloud(cloud, charge.resolved.offers, clock), DryRunFunctions()
 
-        live = None if charge.prices is None else _Market(charge.prices, charge.deployment, clock)
+        live = None if charge.prices is None else _Market(charge.prices, charge.resolved, clock)
 
         def policy(limits: Limits) -> Policy:
             new = None if live is None else live.repriced()
-            own = charge.deployment if new is None else new.deployment
+            own = charge.resolved if new is None else new.resolved
             limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
             return charge.policy(replace(own, service=limited))
 
         controller = Controller(
-            charge.policy(charge.deployment), predictor, cloud, functions, clock, store, telemetry,
+            charge.policy(charge.resolved), predictor, cloud, functions, clock, store, telemetry,
             seed=int(clock.origin_unix_s), floor=1,
         )  # fmt: skip
         changes: Changes = _Told(control.notices, kept, control.inventory, clock, store)
 
         def heard(
-            window: int, asked: Sequence[Target], answered: Mapping[str, Counts], gateway: GatewayCounts | None
+            window: int,
+            asked: Sequence[ScrapeTarget],
+            answered: Mapping[str, BouncerCounters],
+            gateway: GatewayCounts | None,
         ) -> None:
             control.bouncers.scraped([target.id for target in asked], answered)
             telemetry.close_window(window, asked, answered, gateway)
@@ -263,12 +272,12 @@ class _Service:
             if warming is not None:
                 warming.close()
 
-        return Parts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
+        return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
-    def _targets(self) -> list[Target]:
+    def _targets(self) -> list[ScrapeTarget]:
         port, at_s = self._control.site.bouncer_port, self.clock.at_s
         return [
-            Target(m.id, f"http://{m.address}:{port}", m.offer, at_s(m.ready_unix_s))
+            ScrapeTarget(m.id, f"http://{m.address}:{port}", m.offer, at_s(m.ready_unix_s))
             for m in self._control.inventory.snapshot().of(self.name)
             if m.state == "running" and m.ready_unix_s is not None
         ]
@@ -277,8 +286,8 @@ class _Service:
 class _Market:
     """The port `LivePrices` for one service. Used by one thread."""
 
-    def __init__(self, keeper: PriceKeeper, deployment: Deployment, clock: WallClock) -> None:
-        self._keeper, self._deployment, self._clock = keeper, deployment, clock
+    def __init__(self, keeper: PriceKeeper, resolved: ResolvedService, clock: WallClock) -> None:
+        self._keeper, self._resolved, self._clock = keeper, resolved, clock
         self._of: Refreshed | None = None
         self._repriced: Repriced | None = None
 
@@ -288,10 +297,10 @@ class _Market:
             at_s, prices = self._clock.at_s, latest.prices
             offers = tuple(
                 replace(o, usd_per_hour=prices[o.name].usd_per_hour) if o.name in prices else o
-                for o in self._deployment.offers
+                for o in self._resolved.offers
             )
             since_s = {o.name: at_s(prices[o.name].since_unix_s) for o in offers if o.name in prices}
-            self._repriced = Repriced(replace(self._deployment, catalog=latest.catalog, offers=offers), since_s)
+            self._repriced = Repriced(replace(self._resolved, catalog=latest.catalog, offers=offers), since_s)
             self._of = latest
         return self._repriced
 
@@ -310,12 +319,17 @@ class _Told:
     """The port `Changes` over the queue's events: which instance that is, is remembered in the store."""
 
     def __init__(
-        self, notices: Notices | None, numbers: ServiceStore, inventory: Inventory, clock: WallClock, store: Store
+        self,
+        notices: NoticeListener | None,
+        numbers: ServiceStore,
+        inventory: Inventory,
+        clock: WallClock,
+        store: Store,
     ) -> None:
         self._notices, self._numbers, self._inventory = notices, numbers, inventory
         self._clock, self._store = clock, store
         self._after = 0
-        self._waiting: list[Change] = []
+        self._waiting: list[StateChange] = []
         self._known: dict[str, tuple[int, str]] = dict(store.get("told") or {})  # id -> number, offer
 
     def ran(self) -> tuple[Ran, ...]:
@@ -368,7 +382,7 @@ def joined(before: Load, seen: Load) -> Load:
 
 def open_control(
     site: Site,
-    charges: Sequence[Charge],
+    charges: Sequence[ServiceSpec],
     *,
     dry_run: bool,
     wait: Callable[[float], bool],

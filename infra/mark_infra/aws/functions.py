@@ -1,4 +1,4 @@
-"""AWS Lambda behind the port `Functions`."""
+"""AWS Lambda behind the port `FunctionClient`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
 from mark.models.envelope import billed_s_from_result, calls_to_event, replies_from_result
-from mark.serving.functions import Functions, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
+from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
 
 # Codes of the service for "no environment now": the account's concurrency, its ramp, or the function's own limit.
 _THROTTLED = {"TooManyRequestsException", "ThrottlingException", "EC2ThrottledException", "ServiceUnavailableException"}
@@ -144,4 +144,4 @@ def _translated(name: str, error: Exception) -> FunctionsFailed:
     return kind(f"{name}: {error}")
 
 
-_: type[Functions] = LambdaFunctions
+_: type[FunctionClient] = LambdaFunctions

@@ -33,7 +33,7 @@ _ENDED = frozenset(("shutting-down", "terminated"))
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class DescribedInstance:
     """An instance as EC2 describes it, with our tags read."""
 
     id: str
@@ -53,21 +53,21 @@ class Machine:
 class Snapshot:
     """The instances of a site that are not gone, by service; each service's in order of (launch, id)."""
 
-    services: Mapping[str, tuple[Machine, ...]] = field(default_factory=dict)
+    services: Mapping[str, tuple[DescribedInstance, ...]] = field(default_factory=dict)
 
-    def of(self, service: str) -> tuple[Machine, ...]:
+    def of(self, service: str) -> tuple[DescribedInstance, ...]:
         return self.services.get(service, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InventoryChange:
     """What was just done to an instance: it was `born`, is `gone`, or has new `tags` (fields of Machine) or a `state`.
 
     EC2 does not show the new state yet while it shows one of those in `stale`.
     """
 
     at_s: float
-    born: Machine | None = None
+    born: DescribedInstance | None = None
     gone: bool = False
     tags: Mapping[str, Any] = field(default_factory=dict)
     state: str = ""
@@ -81,10 +81,10 @@ class Inventory:
         self._gate, self._site, self._monotonic = gate, site, monotonic
         self._asking = threading.Lock()
         self._lock = threading.Lock()
-        self._described: dict[str, Machine] = {}
+        self._described: dict[str, DescribedInstance] = {}
         self._asked_s: float | None = None  # when the last good answer was asked for
         self._took_s = 0.0
-        self._changes: dict[str, list[Change]] = {}  # of late, by instance id, in order
+        self._changes: dict[str, list[InventoryChange]] = {}  # of late, by instance id, in order
         self._snapshot = Snapshot()
 
     def snapshot(self) -> Snapshot:
@@ -120,32 +120,32 @@ class Inventory:
                     del self._changes[id]
                 self._merge()
 
-    def born(self, machines: Iterable[Machine]) -> None:
+    def born(self, machines: Iterable[DescribedInstance]) -> None:
         """These were just launched."""
         now_s = self._monotonic()
-        self._note({machine.id: Change(now_s, born=machine) for machine in machines})
+        self._note({machine.id: InventoryChange(now_s, born=machine) for machine in machines})
 
     def ended(self, ids: Iterable[str]) -> None:
         """These were just terminated."""
         now_s = self._monotonic()
-        self._note({id: Change(now_s, gone=True) for id in ids})
+        self._note({id: InventoryChange(now_s, gone=True) for id in ids})
 
     def changed(self, ids: Iterable[str], *, state: str = "", stale: frozenset[str] = frozenset(), **tags: Any) -> None:
-        """These have new tags, by the names of Machine, or a new state: see `Change`."""
+        """These have new tags, by the names of Machine, or a new state: see `InventoryChange`."""
         now_s = self._monotonic()
-        self._note({id: Change(now_s, tags=tags, state=state, stale=stale) for id in ids})
+        self._note({id: InventoryChange(now_s, tags=tags, state=state, stale=stale) for id in ids})
 
-    def _note(self, changes: Mapping[str, Change]) -> None:
+    def _note(self, changes: Mapping[str, InventoryChange]) -> None:
         with self._lock:
             for id, change in changes.items():
                 self._changes.setdefault(id, []).append(change)
             self._merge()
 
-    def _describe(self) -> tuple[dict[str, Machine], set[str]]:
+    def _describe(self) -> tuple[dict[str, DescribedInstance], set[str]]:
         """(what there is, ids of what has ended), as far as EC2 still shows those: about an hour."""
         ec2 = self._gate.client("ec2")
         filters = [{"Name": f"tag:{SITE}", "Values": [self._site.name]}]
-        found: dict[str, Machine] = {}
+        found: dict[str, DescribedInstance] = {}
         over: set[str] = set()
         for page in self._gate.pages(ec2.describe_instances, Filters=filters, MaxResults=1000):
             for reservation in page["Reservations"]:
@@ -167,7 +167,7 @@ class Inventory:
             machine = after(merged.pop(id, None), changes)
             if machine is not None:
                 merged[id] = machine
-        services: defaultdict[str, list[Machine]] = defaultdict(list)
+        services: defaultdict[str, list[DescribedInstance]] = defaultdict(list)
         for machine in merged.values():
             services[machine.service].append(machine)
         snapshot = Snapshot({s: tuple(sorted(ms, key=_age)) for s, ms in services.items()})
@@ -175,7 +175,7 @@ class Inventory:
             self._snapshot = snapshot
 
 
-def after(described: Machine | None, changes: Iterable[Change]) -> Machine | None:
+def after(described: DescribedInstance | None, changes: Iterable[InventoryChange]) -> DescribedInstance | None:
     """What an instance is, from an answer of EC2 that may not show the changes yet."""
     machine = described
     for change in changes:
@@ -189,7 +189,7 @@ def after(described: Machine | None, changes: Iterable[Change]) -> Machine | Non
     return machine
 
 
-def phase_of(machine: Machine) -> Phase:
+def phase_of(machine: DescribedInstance) -> Phase:
     """Where an instance is in its life, by EC2's state and our tags."""
     if machine.state in ("stopping", "stopped"):
         return Phase.STOPPED
@@ -200,20 +200,20 @@ def phase_of(machine: Machine) -> Phase:
     return Phase.PENDING
 
 
-def rests(machine: Machine) -> bool:
+def rests(machine: DescribedInstance) -> bool:
     """Does it only boot, to be stopped and stand by?"""
     return machine.standby and machine.resumed_unix_s is None
 
 
-def takes_requests(machine: Machine) -> bool:
+def takes_requests(machine: DescribedInstance) -> bool:
     """Should the balancer have it?"""
     return machine.state == "running" and machine.draining_unix_s is None and not rests(machine)
 
 
-def machine_of(instance: Mapping[str, Any]) -> Machine:
+def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
     """An instance in the words of DescribeInstances."""
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
-    return Machine(
+    return DescribedInstance(
         id=instance["InstanceId"],
         service=tags.get(SERVICE, ""),
         offer=tags.get(OFFER, ""),
@@ -235,5 +235,5 @@ def _time(tag: str | None) -> float | None:
         return None
 
 
-def _age(machine: Machine) -> tuple[float, str]:
+def _age(machine: DescribedInstance) -> tuple[float, str]:
     return machine.launched_unix_s, machine.id

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mark.domain.errors import CloudError
 from mark_infra.aws.cloud import Ec2Cloud
-from mark_infra.aws.inventory import PERIOD_S, Inventory, Machine
+from mark_infra.aws.inventory import PERIOD_S, DescribedInstance, Inventory
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.readiness import AskedBouncers
 
@@ -63,7 +63,7 @@ class Keeper:
 
     def _ask(self) -> None:
         services = self._inventory.snapshot().services
-        machines: list[Machine] = [m for cloud in self._clouds for m in services.get(cloud.service, ())]
+        machines: list[DescribedInstance] = [m for cloud in self._clouds for m in services.get(cloud.service, ())]
         self._bouncers.poll(machines)
 
     def _run(self) -> None:

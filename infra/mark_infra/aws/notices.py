@@ -66,7 +66,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StateChange:
     """An instance's new state. `number` ascends in the order in which changes were taken over, not in that of time."""
 
     number: int
@@ -100,7 +100,7 @@ def parse(body: str, region: str) -> Event:
     return Event(instance_id, state, at.timestamp(), hibernates)
 
 
-class Notices:
+class NoticeListener:
     """Thread-safe; `start` begins to listen, `close` ends it. `gate` must be one of its own: see `Gate`'s budget.
 
     A message goes to one listener only, so that the thread listens while `leads` says so, and no controller takes away
@@ -123,7 +123,7 @@ class Notices:
         self._now_unix_s, self._monotonic = now_unix_s, monotonic
         self._lock = threading.Lock()
         self._interruptions: dict[str, Interruption] = {}  # by instance
-        self._changes: deque[Change] = deque()
+        self._changes: deque[StateChange] = deque()
         self._known: set[tuple[str, str, float]] = set()
         self._next = 1
         self._taken: deque[tuple[float, str]] = deque()  # when, and the receipt of what is to be deleted
@@ -137,7 +137,7 @@ class Notices:
         with self._lock:
             return list(self._interruptions.values())
 
-    def changes(self, after: int = 0) -> list[Change]:
+    def changes(self, after: int = 0) -> list[StateChange]:
         """The changes of state with a number above `after`, in order of numbers; the last 100,000 are kept."""
         with self._lock:
             if not self._changes:
@@ -217,7 +217,7 @@ class Notices:
         if key in self._known:
             return False
         self._known.add(key)
-        self._changes.append(Change(self._next, *key))
+        self._changes.append(StateChange(self._next, *key))
         self._next += 1
         return True
 
@@ -247,4 +247,4 @@ class Notices:
             pause_s = min(_SLOWEST_S, max(1.0, 2.0 * pause_s))
 
 
-_: type[cloud.Notices] = Notices
+_: type[cloud.NoticeSource] = NoticeListener

@@ -15,8 +15,8 @@ from typing import Protocol
 import aiohttp
 
 from mark.domain.errors import BadInput
-from mark.serving.auth import ADMIN, METRICS, read_keys
-from mark_infra.aws.inventory import Machine
+from mark.serving.frontend.auth import ADMIN, METRICS, read_keys
+from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.site import Site
 
 TIMEOUT_S = 1.0
@@ -30,16 +30,16 @@ _QUEUE = ("mark_queued_requests", "mark_running_requests")
 class Bouncers(Protocol):
     """The last answers."""
 
-    def ready(self, machine: Machine) -> bool:
+    def ready(self, machine: DescribedInstance) -> bool:
         """Does its bouncer serve?"""
 
-    def idle(self, machine: Machine) -> bool:
+    def idle(self, machine: DescribedInstance) -> bool:
         """Has a drained instance nothing queued or running, or no bouncer any more?
 
         Who cannot be reached may still have something: that is no proof.
         """
 
-    def silent_since_s(self, machine: Machine) -> float | None:
+    def silent_since_s(self, machine: DescribedInstance) -> float | None:
         """Since when, by the process's monotonic clock, a bouncer that was ready does not answer; None when it does."""
 
 
@@ -65,14 +65,14 @@ class AskedBouncers:
         self._silent_s: dict[str, float] = {}  # of those missed: since when, monotonic
         self._lock = Lock()
 
-    def ready(self, machine: Machine) -> bool:
+    def ready(self, machine: DescribedInstance) -> bool:
         return machine.id in self._ready
 
-    def idle(self, machine: Machine) -> bool:
+    def idle(self, machine: DescribedInstance) -> bool:
         since_s, quiet_s = machine.draining_unix_s, self._quiet_unix_s.get(machine.id)
         return since_s is not None and quiet_s is not None and quiet_s > since_s + _LINGER_S
 
-    def silent_since_s(self, machine: Machine) -> float | None:
+    def silent_since_s(self, machine: DescribedInstance) -> float | None:
         return self._silent_s.get(machine.id)
 
     def scraped(self, asked: Collection[str], answered: Collection[str]) -> None:
@@ -82,7 +82,7 @@ class AskedBouncers:
             # At once: whoever polls may hang.
             self._silent_s = {id: since_s for id, since_s in self._silent_s.items() if id in self._missed}
 
-    def poll(self, machines: Iterable[Machine]) -> None:
+    def poll(self, machines: Iterable[DescribedInstance]) -> None:
         """Ask those of the instances whose answer matters now."""
         running = [m for m in machines if m.state == "running"]
         booting = [m for m in running if m.ready_unix_s is None and m.draining_unix_s is None]
@@ -95,14 +95,16 @@ class AskedBouncers:
         else:
             self._ready, self._quiet_unix_s, self._silent_s = frozenset(), {}, {}
 
-    async def _ask(self, booting: list[Machine], drained: list[Machine], missed: list[Machine]) -> None:
+    async def _ask(
+        self, booting: list[DescribedInstance], drained: list[DescribedInstance], missed: list[DescribedInstance]
+    ) -> None:
         now_s = self._unix_s()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         # Not the connector's limit: to wait for one's turn would count as to wait for an answer.
         connector, turns = aiohttp.TCPConnector(limit=0), asyncio.Semaphore(_AT_ONCE)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
 
-            async def ask(machines: list[Machine], path: str) -> list[tuple[Machine, int, str]]:
+            async def ask(machines: list[DescribedInstance], path: str) -> list[tuple[DescribedInstance, int, str]]:
                 answers = await asyncio.gather(*(self._get(session, turns, m, path) for m in machines))
                 return [(m, *answer) for m, answer in zip(machines, answers, strict=True)]
 
@@ -120,7 +122,7 @@ class AskedBouncers:
             self._silent_s = {id: self._silent_s.get(id, noted_s) for id in silent}
 
     async def _get(
-        self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, machine: Machine, path: str
+        self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, machine: DescribedInstance, path: str
     ) -> tuple[int, str]:
         """(status, body); `_UNREACHED` or `_REFUSED` where nobody answers."""
         try:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from mark.control.ports import Clock
 from mark.control.ports import Functions as FunctionsPort
-from mark.serving.functions import FunctionsFailed, Spent, Throttled
+from mark.serving.overflow.functions import FunctionsFailed, Spent, Throttled
 from mark_infra.aws.functions import LambdaFunctions
 
 _LOG = logging.getLogger("mark.aws")

@@ -24,7 +24,7 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResourceChange:
     """One resource that a plan creates, updates, replaces or deletes."""
 
     address: str
@@ -59,12 +59,12 @@ class Terraform:
         """Fetch the provider and open the state."""
         self._run("init", "-input=false", "-no-color", "-reconfigure")
 
-    def plan(self, *, destroy: bool = False) -> list[Change]:
+    def plan(self, *, destroy: bool = False) -> list[ResourceChange]:
         """What `apply` would do, in order of addresses; empty: nothing."""
         for _ in self._events("plan", f"-out={_PLAN}", *(["-destroy"] if destroy else [])):
             pass
         found = json.loads(self._run("show", "-json", _PLAN)).get("resource_changes", [])
-        changes = (Change(one["address"], one["type"], _action(one["change"]["actions"])) for one in found)
+        changes = (ResourceChange(one["address"], one["type"], _action(one["change"]["actions"])) for one in found)
         return sorted((change for change in changes if change.action), key=lambda change: change.address)
 
     def text(self) -> str:

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from mark.control.buying import Intent
 from mark.control.history import Minute
+from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
 from mark.control.views import Limits
 from mark.domain.bill import Bill
@@ -30,10 +30,10 @@ from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
-from mark.planning.burst import Seen
-from mark.planning.misses import Window
-from mark.planning.spot import Belief
-from mark.planning.target_tracking import TrackerState
+from mark.planning.demand.slo_budget import Window
+from mark.planning.market.spot import Belief
+from mark.planning.policies.burstable import Seen
+from mark.planning.policies.target_tracking import TrackerState
 
 # What may be stored, with a version: to be raised when a class keeps its fields and changes what they mean.
 DATACLASSES: dict[type, int] = dict.fromkeys(

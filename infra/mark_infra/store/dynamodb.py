@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, CloudError, LostLease, NotFoundError, StoreError
-from mark_infra.store.table import JOURNAL_DAYS, LOAD_DAYS, Fence, Line, Table
+from mark_infra.store.table import JOURNAL_DAYS, LOAD_DAYS, Fence, JournalLine, Table
 
 if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate
@@ -61,7 +61,7 @@ class DynamoTable:
     def put(self, service: str, key: str, value: str, fence: Fence | None) -> None:
         self._write([self._put(_pk(service), f"value#{key}", "", {"body": _packed(key, value)})], fence)
 
-    def record(self, service: str, line: Line, fence: Fence | None, now_unix_s: float) -> None:
+    def record(self, service: str, line: JournalLine, fence: Fence | None, now_unix_s: float) -> None:
         attributes = {"body": {"S": json.dumps(astuple(line))}, EXPIRES: _number(now_unix_s + JOURNAL_DAYS * _DAY_S)}
         for _ in self._tries():
             id = self._last_id(service) + 1

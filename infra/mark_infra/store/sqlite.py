@@ -17,7 +17,7 @@ from threading import Lock
 from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, LostLease, StoreError
-from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, Fence, Line, Table
+from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, Fence, JournalLine, Table
 
 WAIT_S = 2.0  # for another process that writes
 _VERSION = 1
@@ -93,7 +93,7 @@ class SqliteTable:
         with self._asking() as db, self._transaction(fence):
             db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (service, key, value))
 
-    def record(self, service: str, line: Line, fence: Fence | None, now_unix_s: float) -> None:
+    def record(self, service: str, line: JournalLine, fence: Fence | None, now_unix_s: float) -> None:
         with self._asking() as db, self._transaction(fence):
             (last,) = db.execute("SELECT max(id) FROM journal WHERE service = ?", (service,)).fetchone()
             id = (last or 0) + 1

@@ -18,7 +18,7 @@ from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark_infra.store.codec import Unreadable, decode, encode
 from mark_infra.store.sqlite import SqliteTable
-from mark_infra.store.table import JOURNAL_LINES, Fence, Line, Table
+from mark_infra.store.table import JOURNAL_LINES, Fence, JournalLine, Table
 
 if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate
@@ -59,7 +59,7 @@ class ServiceStore:
         self._table.put(self.service, key, encode(value), self._fence)
 
     def record(self, at_s: float, command: Command, outcome: str) -> None:
-        line = Line(at_s, command.verb, str(command), outcome, command.usd_per_hour)
+        line = JournalLine(at_s, command.verb, str(command), outcome, command.usd_per_hour)
         self._table.record(self.service, line, self._fence, self._unix_s())
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mark.control.lease import Terms
+from mark.control.lease import LeaseStore
 from mark.control.ports import Recorded
 
 JOURNAL_LINES = 100_000  # of a service; DynamoDB keeps lines by age instead
@@ -16,7 +16,7 @@ LOAD_MINUTES = LOAD_DAYS * 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """A line of the journal that has no number yet (see `Recorded`)."""
 
     at_s: float
@@ -34,7 +34,7 @@ class Fence:
     number: int
 
 
-class Table(Terms, Protocol):
+class Table(LeaseStore, Protocol):
     """State by service. Used by several threads and processes at once.
 
     Every method raises CloudError, and what takes a fence LostLease.
@@ -44,7 +44,7 @@ class Table(Terms, Protocol):
 
     def put(self, service: str, key: str, value: str, fence: Fence | None) -> None: ...
 
-    def record(self, service: str, line: Line, fence: Fence | None, now_unix_s: float) -> None: ...
+    def record(self, service: str, line: JournalLine, fence: Fence | None, now_unix_s: float) -> None: ...
 
     def recorded(self, service: str, before_id: int | None, count: int) -> list[Recorded]:
         """The newest lines of the journal, newest first."""

@@ -21,7 +21,7 @@ FAILED = ("unhealthy", "Target.FailedHealthChecks")
 NOT_RUNNING = ("unused", "Target.InvalidState")
 
 
-class Gateway(Protocol):
+class RunningGateway(Protocol):
     """A gateway that was started."""
 
     url: str
@@ -46,20 +46,20 @@ class Gateway(Protocol):
 class Gateways(Protocol):
     """Starts gateways."""
 
-    def start(self, target_group: str) -> Gateway:
+    def start(self, target_group: str) -> RunningGateway:
         """The gateway of a target group (its ARN), always at the same address. Raises OSError, MarkError."""
         ...
 
 
 @dataclass(slots=True)
 class _Group:
-    gateway: Gateway
+    gateway: RunningGateway
     replicas: dict[str, float] | None = None  # as last put; None: unknown
     ready: frozenset[str] = frozenset()  # URLs
     seen: set[str] = field(default_factory=set)  # URLs that were ready once
 
 
-class Balancer:
+class GatewaySupervisor:
     """Keeps gateways equal to target groups. `targets` tells what is registered. Thread-safe."""
 
     def __init__(self, gateways: Gateways, targets: Callable[[], Targets]) -> None:

@@ -1,7 +1,7 @@
 """The testbed's cloud: AWS's APIs on loopback, over instances that boot, bill, run out, are interrupted and end.
 
-`LocalCloud` joins moto (the APIs and what they store), `Lives` (what happens to instances), the machines that make
-them real, and the meter that knows the true bill. There is one at a time in a process, as moto's state is.
+`LocalCloud` joins moto (the APIs and what they store), `InstanceLifecycle` (what happens to instances), the machines
+that make them real, and the meter that knows the true bill. There is one at a time in a process, as moto's state is.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from mark.catalog.extras import ADDRESS_USD_PER_HOUR, extras_usd
+from mark.billing.extras import ADDRESS_USD_PER_HOUR, extras_usd
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog
-from mark.domain.service import Service
+from mark.domain.service import ServiceConfig
 from mark_infra.testbed.addresses import Addresses
-from mark_infra.testbed.balancer import Balancer, Gateways
-from mark_infra.testbed.lives import CODES, STATE_CHANGE, TERMINATED, WARNING, Lives, Reason
+from mark_infra.testbed.balancer import Gateways, GatewaySupervisor
+from mark_infra.testbed.instances import CODES, STATE_CHANGE, TERMINATED, WARNING, InstanceLifecycle, Reason
 from mark_infra.testbed.machines_port import Machines
-from mark_infra.testbed.moto_app import ACCOUNT, MotoApp, Patches, Server, reset
+from mark_infra.testbed.moto_app import ACCOUNT, MotoApp, Patches, WsgiServer, reset
 from mark_infra.testbed.overlay import lay_over
 from mark_infra.testbed.prices import get_products
 from mark_infra.testbed.supply import Steps, Supply
@@ -66,7 +66,7 @@ class LocalCloud:
         busy_s: Callable[[str], float] | None = None,
         gateways: Gateways | None = None,
         functions_usd: Callable[[], float] = lambda: 0.0,
-        services: Sequence[Service] = (),
+        services: Sequence[ServiceConfig] = (),
         requests: Callable[[str], int] = lambda service: 0,
     ) -> None:
         if not (math.isfinite(time_scale) and time_scale > 0.0):
@@ -82,7 +82,7 @@ class LocalCloud:
         self.now, self.region, self._port, self._functions_usd = now, region, port, functions_usd
         self._services, self._requests = tuple(services) if catalog.bills_extras else (), requests
         self.began_s = math.floor(now())
-        self.lives = Lives(
+        self.lives = InstanceLifecycle(
             self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras
         )
         self._busy_s = busy_s
@@ -94,9 +94,9 @@ class LocalCloud:
         self._patches = Patches()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._server: Server | None = None
+        self._server: WsgiServer | None = None
         self._addresses: Addresses | None = None
-        self.balancer = None if gateways is None else Balancer(gateways, self._targets)
+        self.balancer = None if gateways is None else GatewaySupervisor(gateways, self._targets)
 
     # The daemon's side
 
@@ -115,7 +115,7 @@ class LocalCloud:
             {"AWSPriceListService.GetProducts": lambda asked: get_products(self.supply, self.region, asked)},
         )
         try:
-            self._server = Server(app, self._port)
+            self._server = WsgiServer(app, self._port)
         except OSError:
             self.stop()
             raise

@@ -6,7 +6,7 @@ import urllib.request
 from collections import deque
 
 from mark.domain.offer import BurstCredits
-from mark_infra.counters import read_bouncer
+from mark_infra.telemetry.counters import read_bouncer
 
 STEP_S = 5.0
 LAUNCH_CREDITS_PER_DAY = 100  # starts with launch credits in any 24 h: AWS's account limit for t2

@@ -26,14 +26,14 @@ from typing import Any, TypeVar
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config as ClientConfig  # type: ignore[import-untyped]
 
-from mark.catalog.services import load_service
 from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market
-from mark.domain.service import Service
-from mark.serving import logs
+from mark.domain.service import ServiceConfig
+from mark.serving.observe import logs
 from mark_infra.aws.site import Site, dump_site
-from mark_infra.counters import read_gateway
+from mark_infra.telemetry.counters import read_gateway
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.credits import busy_s
 from mark_infra.testbed.door import ControlDoor
@@ -42,9 +42,9 @@ from mark_infra.testbed.functions import Config as FunctionsConfig
 from mark_infra.testbed.functions import overflow_function
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.launch import command
-from mark_infra.testbed.machines import Processes, Program
+from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.provision import Wish, provision, target_group_name
-from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, Settings
+from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, TestbedSettings
 
 CONTROLLER_RESTART_S = 1.0
 BOUNCER_PORT = 8080
@@ -59,7 +59,7 @@ log = logging.getLogger("mark.testbed")
 class Daemon:
     """Everything that runs, in the order in which it starts; `close` ends it the other way round."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: TestbedSettings) -> None:
         self._folder, self._settings = folder, settings
         self._services = [load_service(name) for name in settings.services]
         self._catalog = _one_catalog(self._services)
@@ -89,7 +89,7 @@ class Daemon:
         )
         self.machines = started.enter_context(
             Processes(
-                {s.name: Program(Path(s.source), _options(s, functions, settings)) for s in services},
+                {s.name: ServedProgram(Path(s.source), _options(s, functions, settings)) for s in services},
                 folder / LOGS,
                 variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
                 region=region,
@@ -322,12 +322,12 @@ class LambdaProcess:
         return self._usd
 
 
-def _options(service: Service, functions: Mapping[str, str], settings: Settings) -> list[str]:
+def _options(service: ServiceConfig, functions: Mapping[str, str], settings: TestbedSettings) -> list[str]:
     function = functions.get(service.name)
     return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
 
 
-def _overflow(service: Service, functions: Mapping[str, str]) -> list[str]:
+def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]:
     """Of its gateway, for what no instance can take."""
     if service.name not in functions:
         return []
@@ -335,7 +335,7 @@ def _overflow(service: Service, functions: Mapping[str, str]) -> list[str]:
     return ["--function", functions[service.name], "--model", service.name, "--slo-ms", slo_ms]
 
 
-def _one_catalog(services: Sequence[Service]) -> Catalog:
+def _one_catalog(services: Sequence[ServiceConfig]) -> Catalog:
     names = {service.catalog for service in services}
     if len(names) > 1:
         raise BadInput("services of one testbed buy from one catalogue", "catalog", ", ".join(sorted(names)))
@@ -365,7 +365,7 @@ def _write_secret(path: Path, text: str) -> None:
 def main() -> int:
     folder = Path(sys.argv[1])
     logs.to_stderr()
-    settings = Settings(**json.loads((folder / SETTINGS).read_text()))
+    settings = TestbedSettings(**json.loads((folder / SETTINGS).read_text()))
     ends = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ends.set())

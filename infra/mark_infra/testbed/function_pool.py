@@ -49,7 +49,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Pool(Generic[E]):
+class EnvironmentPool(Generic[E]):
     """Which environments are idle and how many are at work (starting for an invocation included)."""
 
     offer: FunctionOffer

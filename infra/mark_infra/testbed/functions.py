@@ -25,17 +25,17 @@ from uuid import UUID
 
 from mark.catalog.tables import load_catalog
 from mark.domain.offer import Delay, FunctionOffer
-from mark.domain.service import Service
+from mark.domain.service import ServiceConfig
 from mark.profiling.table import load_profiles
-from mark.serving.http import Exchange, HttpServer, Limits
+from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
 from mark_infra.testbed.environment import of_aws
-from mark_infra.testbed.function_pool import Account, Pool
-from mark_infra.testbed.runtime_api import Environment, Outcome
+from mark_infra.testbed.function_pool import Account, EnvironmentPool
+from mark_infra.testbed.runtime_api import Environment, InvocationOutcome
 
 _FUNCTIONS = b"/2015-03-31/functions/"
 _MOST_BYTES = 6 * 1024 * 1024
 # Every bouncer may keep a thousand connections.
-_LIMITS = Limits(connections=20_000, header_bytes=64 * 1024)
+_LIMITS = HttpLimits(connections=20_000, header_bytes=64 * 1024)
 _INIT_LIMIT_S = 10.0  # AWS's, of the init; what lasts longer eats into the time-out
 _REFILL_S = 30.0  # a burst must not be made worse by what is started for the next one
 _ACCOUNT = "123456789012"
@@ -80,7 +80,7 @@ class Config:
     seed: int = 0
 
 
-def overflow_function(service: Service, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
+def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
     """The function behind a service's bouncers. Raises ValueError where the service file names none.
 
     The account would allow a thousand environments at once; as processes of one computer they must be fewer.
@@ -126,7 +126,7 @@ class LocalFunction:
     def __init__(self, config: FunctionConfig, offer: FunctionOffer, of: Config) -> None:
         self._config, self._of = config, of
         self._loop = asyncio.get_running_loop()
-        self._pool: Pool[Environment] = Pool(offer)
+        self._pool: EnvironmentPool[Environment] = EnvironmentPool(offer)
         self.account = Account(offer)
         self.arn = f"arn:aws:lambda:{of.region}:{_ACCOUNT}:function:{config.name}"
         self._sandbox = Delay(of.sandbox_mean_s, of.sandbox_p95_s)
@@ -281,7 +281,7 @@ class LocalFunction:
             self._spare.remove(environment)
         starting = self._starting.pop(environment, None)
         if starting is not None:
-            self._answer(starting, environment.init_s or 0.0, Outcome(environment.fault, 0.0, failed=True))
+            self._answer(starting, environment.init_s or 0.0, InvocationOutcome(environment.fault, 0.0, failed=True))
         self._pool.lose(environment)
 
     def _hand(self, invocation: _Invocation, environment: Environment) -> None:
@@ -290,7 +290,7 @@ class LocalFunction:
         limit_s = self._config.timeout_s
         environment.invoke(invocation.request_id, self.arn, invocation.exchange.body, limit_s, done)
 
-    def _answer(self, invocation: _Invocation, init_s: float, outcome: Outcome) -> None:
+    def _answer(self, invocation: _Invocation, init_s: float, outcome: InvocationOutcome) -> None:
         billed_ms = self.account.add(outcome.duration_s, init_s, failed=outcome.failed)
         headers = f"x-amzn-requestid: {invocation.request_id}\r\nx-amz-executed-version: $LATEST\r\n"
         if outcome.failed:
@@ -392,7 +392,7 @@ async def run(config: Config) -> None:
 if __name__ == "__main__":
     import uvloop
 
-    from mark.serving.logs import to_stderr
+    from mark.serving.observe.logs import to_stderr
 
     to_stderr()
     uvloop.run(run(load_config(Path(sys.argv[1]))))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import MarkError
-from mark.serving.admin import GatewayAdmin
+from mark.serving.gateway.admin import GatewayAdmin
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.launch import command
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.models.call import Call
-from mark.serving.upstream import Address, Answer, Connection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Answer, Connection, Reach, Upstream
 
 FloatArray = NDArray[np.float64]
 # A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
@@ -39,7 +39,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Replay:
+class LoadReplay:
     """All that was sent, in order of when it was due. `began_unix_s` is second 0.
 
     `unasked` counts answers beyond the one of each request: there must be none.
@@ -97,7 +97,7 @@ async def replay(
     patience_s: float = 60.0,
     begin_unix_s: float | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Replay:
+) -> LoadReplay:
     """Send `call` to the model at `url` at each of the ascending times `due_s`, with ids prefix0, prefix1, ...
 
     Second 0 is now, or `begin_unix_s`: several loads can begin together. Waits for what is under way at the end,
@@ -105,7 +105,7 @@ async def replay(
     """
     loop, address = asyncio.get_running_loop(), Address.of(url)
     now_s, now_unix_s = time.monotonic(), time.time()
-    made = Replay(now_unix_s if begin_unix_s is None else begin_unix_s)
+    made = LoadReplay(now_unix_s if begin_unix_s is None else begin_unix_s)
     start_s = now_s + made.began_unix_s - now_unix_s
     client = _Client(start_s)
     upstream: Upstream[Sent] = Upstream(address, client, Reach(connect_timeout_s=5.0), loop)

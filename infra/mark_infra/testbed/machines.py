@@ -1,7 +1,7 @@
 """The testbed's machines as real processes: each is a `mark serve` on its own loopback address, with its own IMDS.
 
 A bouncer is started as soon as its machine boots, and its workers wait for the end of the boot (`--pace`): it cannot
-be ready earlier, and it is later only where this computer is slower than the boot it plays (`Running.late_s`).
+be ready earlier, and it is later only where this computer is slower than the boot it plays (`MachineState.late_s`).
 What an EC2 instance's service manager does is done here: a bouncer that crashes is started again.
 """
 
@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import IO
 
 from mark.profiling.replay import SPEED_FILE
-from mark.serving.standing_in import READY_AT
+from mark.serving.worker.standing_in import READY_AT
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.launch import command
-from mark_infra.testbed.machines_port import Machine, Machines, Running
+from mark_infra.testbed.machines_port import Machine, Machines, MachineState
 from mark_infra.testbed.metadata import PORT, Metadata, serve
 
 # As a service manager does it (systemd: Restart=on-failure, RestartPreventExitStatus=2).
@@ -36,7 +36,7 @@ log = logging.getLogger("mark.testbed")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServedProgram:
     """What runs on the machines of a service: `mark serve` of this file, with these options besides."""
 
     service_file: Path
@@ -47,7 +47,7 @@ class Program:
 class _Life:
     """A machine from its boot to its end. Changed on the loop's thread only; `running` is replaced as a whole."""
 
-    running: Running
+    running: MachineState
     metadata: Metadata
     ready_at_s: float  # Unix
     end: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,7 +62,7 @@ class Processes:
 
     def __init__(
         self,
-        programs: Mapping[str, Program],
+        programs: Mapping[str, ServedProgram],
         folder: Path,
         *,
         variables: Mapping[str, str] | None = None,
@@ -101,7 +101,7 @@ class Processes:
         program, now_s = self._programs.get(machine.service), time.time()
         if program is None:
             raise ValueError(f"nothing is known to run for {machine.service}")
-        life = _Life(Running(machine), Metadata(machine, self._region, now_s), now_s + machine.boot_s)
+        life = _Life(MachineState(machine), Metadata(machine, self._region, now_s), now_s + machine.boot_s)
         with self._lock:
             for there in (life.running.machine for life in self._lives.values()):
                 if there.instance_id == machine.instance_id or there.address == machine.address:
@@ -128,7 +128,7 @@ class Processes:
             self._change(life, ends=True)
             self._loop.call_soon_threadsafe(life.end.set)
 
-    def running(self) -> Mapping[str, Running]:
+    def running(self) -> Mapping[str, MachineState]:
         """See `Machines`."""
         with self._lock:
             return {instance_id: life.running for instance_id, life in self._lives.items()}
@@ -147,7 +147,7 @@ class Processes:
         while others := self._tasks - {asyncio.current_task()}:
             await asyncio.wait(others)
 
-    async def _live(self, life: _Life, program: Program) -> None:
+    async def _live(self, life: _Life, program: ServedProgram) -> None:
         machine = life.running.machine
         imds = None
         try:
@@ -165,7 +165,7 @@ class Processes:
             with self._lock:
                 del self._lives[machine.instance_id]
 
-    async def _keep(self, life: _Life, program: Program, output: IO[bytes]) -> None:
+    async def _keep(self, life: _Life, program: ServedProgram, output: IO[bytes]) -> None:
         """Run its bouncer until the machine ends, or the bouncer has ended well, or says that it cannot serve."""
         machine = life.running.machine
         while not life.end.is_set():
@@ -219,14 +219,14 @@ class Processes:
     def _change(self, life: _Life, *, late_s: float | None = None, ends: bool = False, crashes: int = 0) -> None:
         with self._lock:
             was = life.running
-            life.running = Running(
+            life.running = MachineState(
                 was.machine,
                 was.late_s if late_s is None else late_s,
                 was.ends or ends,
                 max(was.crashes, crashes),
             )
 
-    def _command(self, machine: Machine, program: Program) -> list[str]:
+    def _command(self, machine: Machine, program: ServedProgram) -> list[str]:
         return [
             *(sys.executable, "-m", "mark.cli.main", "serve", str(program.service_file)),
             *("--host", machine.address, "--port", str(self._port), "--instance", machine.instance_type, "--pace"),

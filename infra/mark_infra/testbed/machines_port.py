@@ -21,7 +21,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class MachineState:
     """What became of a machine. `late_s`: how long after its boot's end it was ready; None: it is not ready yet.
 
     `ends`: it was told to end, and its processes are not gone yet. `crashes`: how often its bouncer was started anew.
@@ -58,6 +58,6 @@ class Machines(Protocol):
         """As on shutting-down: its processes hear SIGTERM, and some seconds later SIGKILL; then it is not there."""
         ...
 
-    def running(self) -> Mapping[str, Running]:
+    def running(self) -> Mapping[str, MachineState]:
         """All machines that were booted and are not gone, by instance id."""
         ...

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from secrets import token_urlsafe
 
-from mark.serving.http import Exchange, HttpServer
+from mark.serving.frontend.http import Exchange, HttpServer
 from mark_infra.testbed.machines_port import Machine
 
 PORT = 1338

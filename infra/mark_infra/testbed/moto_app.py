@@ -67,7 +67,7 @@ class MotoApp:
         return [body]
 
 
-class Server:
+class WsgiServer:
     """Serves a WSGI app on 127.0.0.1 until `stop`; `port` 0 is any."""
 
     def __init__(self, app: MotoApp, port: int = 0) -> None:

@@ -17,8 +17,8 @@ from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping
 from moto.elbv2.models import FakeHealthStatus, FakeTargetGroup
 from moto.events.utils import EventTemplateParser
 
+from mark_infra.testbed.instances import CODES, NotInState
 from mark_infra.testbed.launches import Launches
-from mark_infra.testbed.lives import CODES, NotInState
 from mark_infra.testbed.moto_app import ACCOUNT, Patches
 from mark_infra.testbed.prices import page_of, spot_history
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mark_infra.aws.site import Site, SiteService
 from mark_infra.store.dynamodb import create_table
-from mark_infra.testbed.lives import REBALANCE, STATE_CHANGE, WARNING
+from mark_infra.testbed.instances import REBALANCE, STATE_CHANGE, WARNING
 
 _VPC = "10.90.0.0/16"
 # Any 64-bit Linux of Amazon that moto knows: no machine of the testbed boots it.

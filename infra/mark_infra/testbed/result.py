@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mark.domain.service import Service
-from mark_infra.testbed.load import Replay
+from mark.domain.service import ServiceConfig
+from mark_infra.testbed.load import LoadReplay
 
 _MINUTE_S = 60.0
 # As the rules have it: a request that is a microsecond late is in time.
@@ -17,7 +17,7 @@ _TOLERANCE_S = 1e-6
 
 
 def result(
-    service: Service, trace: str, duration_s: float, seed: int, replay: Replay,
+    service: ServiceConfig, trace: str, duration_s: float, seed: int, replay: LoadReplay,
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float,
 ) -> dict[str, Any]:  # fmt: skip
     """Of one service's requests; bill and fleet are those of the whole testbed between two looks at its status.

@@ -20,18 +20,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mark.serving.http import Exchange, HttpServer, Limits
+from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
 from mark_infra.testbed.launch import command
 
 _NEXT = b"/2018-06-01/runtime/invocation/next"
 _OF_INVOCATION = b"/2018-06-01/runtime/invocation/"
 _INIT_ERROR = b"/2018-06-01/runtime/init/error"
-_LIMITS = Limits(body_bytes=16 * 1024 * 1024)
+_LIMITS = HttpLimits(body_bytes=16 * 1024 * 1024)
 _NICER = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class InvocationOutcome:
     """How an invocation ended. `failed`: the body is an error, of the function or of its environment."""
 
     body: bytes
@@ -63,8 +63,8 @@ class Environment:
         self._process: asyncio.subprocess.Process | None = None
         self._next: Exchange | None = None
         self._request_id = b""
-        self._done: Callable[[Outcome], None] | None = None
-        self._outcome: Outcome | None = None
+        self._done: Callable[[InvocationOutcome], None] | None = None
+        self._outcome: InvocationOutcome | None = None
         self._began_s = time.perf_counter()
         self._late: asyncio.TimerHandle | None = None
         self._fault = b""  # why it ends, where that is known before it has ended
@@ -104,7 +104,9 @@ class Environment:
             await self._api.close(0.1)
             self._on_gone(self)
 
-    def invoke(self, request_id: str, arn: str, body: bytes, limit_s: float, done: Callable[[Outcome], None]) -> None:
+    def invoke(
+        self, request_id: str, arn: str, body: bytes, limit_s: float, done: Callable[[InvocationOutcome], None]
+    ) -> None:
         """Hand over an invocation while it is idle; `done` is called once. Raises RuntimeError when it is not idle."""
         waiting, self._next = self._next, None
         if waiting is None:
@@ -157,7 +159,7 @@ class Environment:
     def _ended(self, body: bytes, *, failed: bool) -> None:
         """The invocation under way has this outcome, unless it has one, or there is none under way."""
         if self._done is not None and self._outcome is None:
-            self._outcome = Outcome(body, time.perf_counter() - self._began_s, failed)
+            self._outcome = InvocationOutcome(body, time.perf_counter() - self._began_s, failed)
 
     def _tell(self) -> None:
         """The caller gets the outcome once the environment is idle again, or gone: who then calls again, meets it."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SETTINGS = "settings.json"  # what `mark testbed up` was told: `Settings`
+SETTINGS = "settings.json"  # what `mark testbed up` was told: `TestbedSettings`
 DAEMON = "daemon.json"  # process id, control door with its token (readable by the owner only), AWS's endpoint
 SITE = "mark-site.toml"
 LOGS = "logs"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TestbedSettings:
     """What `mark testbed up` was told. Files are absolute paths; `capacity` is by offer.
 
     `spot_shares` and `spot_prices`: steps (control second, share) by zone, as `LocalCloud` has them.

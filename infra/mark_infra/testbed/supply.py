@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mark.control.meter import Cost
+from mark.billing.meter import Cost
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
 

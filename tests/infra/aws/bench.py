@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.inventory import SETTLE_S, Inventory, Machine
+from mark_infra.aws.inventory import SETTLE_S, DescribedInstance, Inventory
 from mark_infra.aws.site import Site, SiteService
 
 from mark.domain.fleet import Phase
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 from tests.infra.aws.market import Market
 from tests.infra.conftest import REGION, MotoServer
 
@@ -71,13 +71,13 @@ class FakeBouncers:
         self.busy: set[str] = set()
         self.silent: dict[str, float] = {}
 
-    def ready(self, machine: Machine) -> bool:
+    def ready(self, machine: DescribedInstance) -> bool:
         return machine.id in self.serving
 
-    def idle(self, machine: Machine) -> bool:
+    def idle(self, machine: DescribedInstance) -> bool:
         return machine.id not in self.busy
 
-    def silent_since_s(self, machine: Machine) -> float | None:
+    def silent_since_s(self, machine: DescribedInstance) -> float | None:
         return self.silent.get(machine.id)
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-# The suite of the port and its fakes; tests/control is no package.
-sys.path.append(str(Path(__file__).parents[2] / "control"))
 
 from tests.infra.aws.bench import Place
 from tests.infra.aws.market import Market

@@ -21,24 +21,25 @@ import numpy as np
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
-from control_fakes import deployment, offer
 from mark_infra import controlling
 from mark_infra.aws import control as controls
 from mark_infra.aws import gate, inventory, keeper, readiness
-from mark_infra.aws.control import Charge, SiteControl
+from mark_infra.aws.control import ServiceSpec, SiteControl
 from mark_infra.aws.site import Site
 from mark_infra.store.codec import decode
 from mark_infra.testbed.provision import Wish, provision
 
-from mark.control import lease, member
-from mark.control.buying import Intent
+from mark.control import lease
+from mark.control import service_runtime as member
+from mark.control.launcher import Intent
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market
 from mark.domain.plan import Plan, Target
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.forecasting.registry import make_predictor
-from mark.planning.port import Policy, Situation
+from mark.planning.port import PlanningContext, Policy
+from tests.control.control_fakes import offer, resolved
 from tests.infra.fault_proxy import SILENCE, FaultProxy, fault_proxy
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
@@ -78,9 +79,9 @@ class Script:
     def begin(self) -> int:
         return 0
 
-    def plan(self, situation: Situation, memory: int) -> tuple[Plan, int]:
+    def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
         self.ticks += 1
-        return Plan(situation.now_s, tuple(Target(o, n, "the script says so") for o, n in self.wanted.items())), 0
+        return Plan(context.now_s, tuple(Target(o, n, "the script says so") for o, n in self.wanted.items())), 0
 
 
 class Notebook:
@@ -158,7 +159,7 @@ class Running:
         self.close()
 
 
-def begun(site: Site, charge: Charge, options: dict[str, Any]) -> SiteControl:
+def begun(site: Site, charge: ServiceSpec, options: dict[str, Any]) -> SiteControl:
     """As often as it takes."""
     for _ in range(20):
         with suppress(CloudError):
@@ -179,11 +180,11 @@ class World:
             store="dynamodb:mark-state", bouncer_port=port, time_scale=scale,
         )  # fmt: skip
         nothing = Load(0.0, 60.0, np.empty(0), np.empty(0))
-        self.charge = Charge(
-            deployment(*SOLD), self._policy, lambda: make_predictor("seasonal-naive", 0, 60.0), nothing
+        self.charge = ServiceSpec(
+            resolved(*SOLD), self._policy, lambda: make_predictor("seasonal-naive", 0, 60.0), nothing
         )
 
-    def _policy(self, within: Deployment) -> Policy:
+    def _policy(self, within: ResolvedService) -> Policy:
         return Policy(self.script, within, bouncers=True)
 
     @contextmanager

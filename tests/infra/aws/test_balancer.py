@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.aws.balancer import Balancer, spread, weights
-from mark_infra.aws.inventory import Machine
+from mark_infra.aws.inventory import DescribedInstance
 
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 from tests.infra.aws.bench import CAPACITY_RPS, Bench, Place
 
 OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
@@ -154,7 +154,7 @@ def test_other_listeners_are_left_alone(place: Place, listener: dict[str, Any]) 
     arn = alone["Listeners"][0]["ListenerArn"]
     before = elb.describe_listeners(ListenerArns=[arn])["Listeners"][0]["DefaultActions"]
     balancer = Balancer(place.gate, place.groups, CAPACITY_RPS)
-    ready = Machine("i-1", "inception", OD, "t", "running", 0.0, ready_unix_s=1.0)
+    ready = DescribedInstance("i-1", "inception", OD, "t", "running", 0.0, ready_unix_s=1.0)
     balancer.sync(list)
     assert weights_of(place, listener) == [[1, 1]] * 2
     balancer._registered = {place.groups[0]: set(), place.groups[1]: {"i-1", "i-2"}}

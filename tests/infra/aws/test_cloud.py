@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
 from mark_infra.aws.cloud import LONGEST_DRAIN_S
-from mark_infra.aws.inventory import OLDEST_S, Machine
+from mark_infra.aws.inventory import OLDEST_S, DescribedInstance
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.clock import WallClock
 
-from mark.control.silence import SILENT_S
+from mark.control.health import SILENT_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError
 from mark.domain.fleet import Notice, Phase
 from mark.domain.offer import Market
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
 from tests.infra.aws.bench import Bench, Place, Time
 from tests.infra.conftest import REGION
 
@@ -193,11 +193,11 @@ def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
     bench.bouncers.serving.update(bench.ids())
 
     class Meanwhile(Bouncers):
-        def ready(self, machine: Machine) -> bool:
+        def ready(self, machine: DescribedInstance) -> bool:
             bench.cloud.drain(number)
             return True
 
-        def idle(self, machine: Machine) -> bool:
+        def idle(self, machine: DescribedInstance) -> bool:
             return False
 
     bench.cloud._bouncers = Meanwhile()

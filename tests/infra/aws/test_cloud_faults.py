@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 from tests.infra.aws.bench import Bench, Place
 from tests.infra.fault_proxy import Fault, FaultProxy, fault_proxy
 

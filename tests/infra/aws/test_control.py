@@ -10,29 +10,29 @@ from threading import Event
 
 import numpy as np
 import pytest
-from control_fakes import ON_DEMAND, deployment
-from mark_infra.aws.control import Charge, SiteControl, joined, open_control
+from mark_infra.aws.control import ServiceSpec, SiteControl, joined, open_control
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.prices import Prices
 from mark_infra.aws.site import Site
 
 from mark.domain.load import Load
-from mark.domain.service import Deployment
+from mark.domain.service import ResolvedService
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
-from mark.planning.policies import make_policy
+from mark.planning.policies.registry import make_policy
 from mark.planning.port import Policy
+from tests.control.control_fakes import ON_DEMAND, resolved
 from tests.infra.aws.bench import Place
 
 NOTHING = Load(0.0, 60.0, np.empty(0), np.empty(0))
 
 
-def charge() -> Charge:
-    def policy(within: Deployment) -> Policy:
+def charge() -> ServiceSpec:
+    def policy(within: ResolvedService) -> Policy:
         return make_policy("greedy", within, NOTHING)
 
-    return Charge(deployment(ON_DEMAND), policy, lambda: make_predictor("seasonal-naive", 0, 60.0), NOTHING)
+    return ServiceSpec(resolved(ON_DEMAND), policy, lambda: make_predictor("seasonal-naive", 0, 60.0), NOTHING)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_what_learning_takes_is_not_taken_from_the_time_for_calls(place: Place, 
         learns.fit = slow  # type: ignore[method-assign]
         return learns
 
-    def policy(within: Deployment) -> Policy:
+    def policy(within: ResolvedService) -> Policy:
         until_s.append(_until_s.get())
         return make_policy("greedy", within, NOTHING)
 
@@ -143,7 +143,7 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
             step(second)
             led.append(second.room.leads())
 
-    catalog = deployment(ON_DEMAND).catalog
+    catalog = resolved(ON_DEMAND).catalog
     hanging = Hanging(Prices(catalog, site.region, options=place.server.options))
     control = SiteControl(site, [replace(charge(), prices=hanging)], options=place.server.options)
     control.start()

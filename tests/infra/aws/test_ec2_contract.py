@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from control_fakes import SPOT_A
-from test_cloud_contract import *  # noqa: F403
-from test_cloud_contract import World
 
+from tests.control.control_fakes import SPOT_A
+from tests.control.test_cloud_contract import *  # noqa: F403
+from tests.control.test_cloud_contract import World
 from tests.infra.aws.bench import Bench, Place
 
 

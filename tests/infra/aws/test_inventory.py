@@ -12,9 +12,9 @@ from mark_infra.aws.inventory import (
     OLDEST_S,
     PERIOD_S,
     SETTLE_S,
-    Change,
+    DescribedInstance,
     Inventory,
-    Machine,
+    InventoryChange,
     after,
     machine_of,
     phase_of,
@@ -26,7 +26,7 @@ from mark.domain.errors import CloudError, ThrottledError
 from mark.domain.fleet import Phase
 from tests.infra.aws.bench import Time
 
-SEEN = Machine("i-1", "inception", "c5.large/on-demand", "t", "running", 100.0)
+SEEN = DescribedInstance("i-1", "inception", "c5.large/on-demand", "t", "running", 100.0)
 STOPPED, RUNNING = frozenset(("stopping", "stopped")), frozenset(("pending", "running"))
 
 
@@ -219,18 +219,20 @@ def test_a_change_holds_until_ec2_shows_it(inventory: Inventory, ec2: Ec2, time:
 
 def test_changes_by_two_threads_add_up() -> None:
     """Whoever marks an instance ready does not undo that it was drained meanwhile."""
-    drained = Change(1.0, tags={"draining_unix_s": 1.0})
-    ready = Change(2.0, tags={"ready_unix_s": 2.0})
+    drained = InventoryChange(1.0, tags={"draining_unix_s": 1.0})
+    ready = InventoryChange(2.0, tags={"ready_unix_s": 2.0})
     expected = replace(SEEN, draining_unix_s=1.0, ready_unix_s=2.0)
     assert after(SEEN, [drained, ready]) == after(SEEN, [ready, drained]) == expected
 
 
 def test_changes_follow_each_other() -> None:
     """Launch, drain, stop, resume: at each point EC2's older answers are overridden, its newer ones are not."""
-    born = Change(1.0, born=replace(SEEN, state="pending"))
-    stop = Change(2.0, state="stopping", stale=RUNNING)
-    resume = Change(3.0, state="pending", stale=STOPPED, tags={"draining_unix_s": None, "resumed_unix_s": 11.0})
-    gone = Change(4.0, gone=True)
+    born = InventoryChange(1.0, born=replace(SEEN, state="pending"))
+    stop = InventoryChange(2.0, state="stopping", stale=RUNNING)
+    resume = InventoryChange(
+        3.0, state="pending", stale=STOPPED, tags={"draining_unix_s": None, "resumed_unix_s": 11.0}
+    )
+    gone = InventoryChange(4.0, gone=True)
     assert after(None, [born]) == replace(SEEN, state="pending")
     assert after(SEEN, [born]) == SEEN
     assert after(None, [stop]) is None
@@ -256,6 +258,6 @@ def test_changes_follow_each_other() -> None:
         (replace(SEEN, standby=True, resumed_unix_s=3.0, ready_unix_s=4.0), Phase.READY, True),
     ],
 )
-def test_states_and_tags_say_where_an_instance_is(machine: Machine, phase: Phase, sent: bool) -> None:
+def test_states_and_tags_say_where_an_instance_is(machine: DescribedInstance, phase: Phase, sent: bool) -> None:
     """In its life, and whether a balancer may send it requests."""
     assert (phase_of(machine), takes_requests(machine)) == (phase, sent)

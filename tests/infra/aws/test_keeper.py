@@ -7,14 +7,14 @@ import threading
 from dataclasses import replace
 
 import pytest
-from control_fakes import ON_DEMAND
-from mark_infra.aws.inventory import Machine, Snapshot
+from mark_infra.aws.inventory import DescribedInstance, Snapshot
 from mark_infra.aws.keeper import FORGET_ROUNDS, Keeper
 from mark_infra.aws.orphans import GRACE_S, Reconciler, orphans
 from mark_infra.aws.readiness import AskedBouncers
 
 from mark.domain.errors import StoreError, ThrottledError
 from mark.domain.fleet import Phase
+from tests.control.control_fakes import ON_DEMAND
 from tests.infra.aws.bench import Bench, Place
 
 OD = ON_DEMAND.name
@@ -37,7 +37,7 @@ def keeper(bench: Bench, *, leads: bool = True, offers: dict[str, list[str]] | N
 def test_who_is_an_orphan() -> None:
     """Another service's instances are not, as long as the site names it, whatever they are."""
     mine, sold, other, gone = (
-        Machine(f"i-{n}", service, offer, "t", "running", 0.0)
+        DescribedInstance(f"i-{n}", service, offer, "t", "running", 0.0)
         for n, (service, offer) in enumerate([("a", "x"), ("a", "y"), ("b", "z"), ("c", "x")])
     )
     snapshot = Snapshot({"a": (mine, sold), "b": (other,), "c": (gone,)})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.notices import KEPT_S, VISIBILITY_S, Event, Interruption, Notices, NotOurs, parse
+from mark_infra.aws.notices import KEPT_S, VISIBILITY_S, Event, Interruption, NoticeListener, NotOurs, parse
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import CloudError
@@ -55,14 +55,16 @@ def site(moto: MotoServer) -> Site:
 
 
 @pytest.fixture
-def notices(moto: MotoServer, site: Site) -> Notices:
+def notices(moto: MotoServer, site: Site) -> NoticeListener:
     return listener(moto, site)
 
 
-def listener(moto: MotoServer, site: Site, now_unix_s: Callable[[], float] = lambda: NOW_UNIX_S) -> Notices:
+def listener(moto: MotoServer, site: Site, now_unix_s: Callable[[], float] = lambda: NOW_UNIX_S) -> NoticeListener:
     """One whose time passes with its polls: each deletes what was taken by the one before."""
     ticks = count(step=VISIBILITY_S)
-    return Notices(Gate(site, options=moto.options), site, now_unix_s=now_unix_s, monotonic=lambda: float(next(ticks)))
+    return NoticeListener(
+        Gate(site, options=moto.options), site, now_unix_s=now_unix_s, monotonic=lambda: float(next(ticks))
+    )
 
 
 def send(moto: MotoServer, site: Site, *bodies: object) -> None:
@@ -80,7 +82,7 @@ def left(moto: MotoServer, site: Site) -> int:
     return sum(int(found[name]) for name in names)
 
 
-def drained(notices: Notices) -> None:
+def drained(notices: NoticeListener) -> None:
     while notices.poll(0):
         pass
 
@@ -128,7 +130,7 @@ def test_what_is_no_event_of_ours_is_refused_in_a_line(body: object) -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, notices: Notices) -> None:
+def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """Malformed ones are counted and deleted; what lies between them is taken."""
     bodies = [body for body in MALFORMED if body != ""]  # SQS takes no empty message
     for body in bodies:
@@ -139,7 +141,7 @@ def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, noti
     assert left(moto, site) == 0
 
 
-def test_a_warning_is_told_to_everybody_with_its_end(moto: MotoServer, site: Site, notices: Notices) -> None:
+def test_a_warning_is_told_to_everybody_with_its_end(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """The queue belongs to all services: who asks takes nothing away from the others."""
     send(
         moto,
@@ -181,7 +183,7 @@ def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site)
         send(moto, site, warning)
 
 
-def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site, notices: Notices) -> None:
+def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """Changes keep their own times; what is known is not told again; each reader goes on where it stopped."""
     ended, began = changed("i-1", "terminated", NOW_UNIX_S + 60.0), changed("i-1", "running", NOW_UNIX_S)
     warning = event(WARNING, "i-1", **{"instance-action": "terminate"})
@@ -202,7 +204,7 @@ def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site
     assert [c.number for c in notices.changes(after=2)] == [3], "started again later"
 
 
-def test_from_a_rule_of_eventbridge(moto: MotoServer, site: Site, notices: Notices) -> None:
+def test_from_a_rule_of_eventbridge(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """The way that Terraform builds: rule, target, queue."""
     events = moto.client("events")
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:events"
@@ -218,10 +220,10 @@ def test_from_a_rule_of_eventbridge(moto: MotoServer, site: Site, notices: Notic
 def test_what_a_killed_controller_took_comes_to_the_next_one(moto: MotoServer, site: Site) -> None:
     """Nothing is deleted while readers may not have acted on it."""
     send(moto, site, GOOD)
-    killed = Notices(Gate(site, options=moto.options), site, visibility_s=1)
+    killed = NoticeListener(Gate(site, options=moto.options), site, visibility_s=1)
     assert killed.poll(0) == 1
     assert left(moto, site) == 1
-    following = Notices(Gate(site, options=moto.options), site, visibility_s=1)
+    following = NoticeListener(Gate(site, options=moto.options), site, visibility_s=1)
     wait_for(lambda: following.poll(1) == 1)
     assert len(following.changes()) == 1
     wait_for(lambda: following.poll(0) == 0 and left(moto, site) == 0)
@@ -231,7 +233,7 @@ def test_what_a_killed_controller_took_comes_to_the_next_one(moto: MotoServer, s
 def test_a_deletion_that_fails_is_made_later(moto: MotoServer, site: Site) -> None:
     send(moto, site, GOOD)
     with fault_proxy(moto.url, share=0.0) as proxy:
-        notices = Notices(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=0)
+        notices = NoticeListener(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=0)
         proxy.script.extend([None, *[Fault.UNAVAILABLE] * 3])
         with pytest.raises(CloudError):
             notices.poll(0)
@@ -242,7 +244,7 @@ def test_a_deletion_that_fails_is_made_later(moto: MotoServer, site: Site) -> No
 
 def test_who_does_not_lead_takes_nothing_from_who_does(moto: MotoServer, site: Site) -> None:
     leads = threading.Event()
-    notices = Notices(Gate(site, options=moto.options), site, leads=leads.is_set)
+    notices = NoticeListener(Gate(site, options=moto.options), site, leads=leads.is_set)
     notices.start()
     try:
         send(moto, site, GOOD)
@@ -259,7 +261,7 @@ def test_throttling_silence_and_a_lost_answer_cost_time_and_no_event(moto: MotoS
     """The message whose answer was lost is one that SQS holds back for a while."""
     send(moto, site, GOOD)
     with fault_proxy(moto.url, share=0.0) as proxy:
-        notices = Notices(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=1)
+        notices = NoticeListener(Gate(site, options=moto.options | {"endpoint_url": proxy.url}), site, visibility_s=1)
         proxy.script.extend([Fault.LOST, Fault.THROTTLED, Fault.SILENT])
         began_s = time.monotonic()
         with pytest.raises(CloudError):
@@ -273,7 +275,7 @@ def test_throttling_silence_and_a_lost_answer_cost_time_and_no_event(moto: MotoS
 def test_an_unreachable_queue_ends_nothing(moto: MotoServer, site: Site) -> None:
     """The thread goes on, says for how long it heard nothing, and is ended at once."""
     gone = Gate(site, options=moto.options | {"endpoint_url": "http://127.0.0.1:1"})
-    notices = Notices(gone, site)
+    notices = NoticeListener(gone, site)
     notices.start()
     wait_for(lambda: notices.counts["failed"] > 0)
     assert notices.silent_s() is None
@@ -281,7 +283,7 @@ def test_an_unreachable_queue_ends_nothing(moto: MotoServer, site: Site) -> None
     notices.close()
 
 
-def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site, notices: Notices) -> None:
+def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     notices.start()
     try:
         wait_for(lambda: notices.silent_s() is not None, 10.0)
@@ -300,7 +302,7 @@ def test_with_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoSer
     with fault_proxy(moto.url, share=0.0) as proxy:
         proxy.script.extend(fault for failing in (*quick, *quick) for fault in (None, None, failing))
         gate = Gate(site, options=moto.options | {"endpoint_url": proxy.url})
-        notices = Notices(gate, site, visibility_s=2, now_unix_s=lambda: NOW_UNIX_S)
+        notices = NoticeListener(gate, site, visibility_s=2, now_unix_s=lambda: NOW_UNIX_S)
         longest_s = 0.0
 
         def told() -> int:

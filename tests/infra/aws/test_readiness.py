@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mark_infra.aws import readiness
-from mark_infra.aws.inventory import Machine
+from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.site import Site
 
@@ -74,8 +74,10 @@ def asking(port: int, time: Time, key_file: Path | None = None) -> AskedBouncers
     return AskedBouncers(site, unix_s=time.unix_s, monotonic=time.monotonic)
 
 
-def machine(n: int, *, state: str = "running", ready_s: float | None = None, drained_s: float | None = None) -> Machine:
-    return Machine(
+def machine(
+    n: int, *, state: str = "running", ready_s: float | None = None, drained_s: float | None = None
+) -> DescribedInstance:
+    return DescribedInstance(
         f"i-{n}", "inception", "c5.large/on-demand", "t", state, 0.0, f"127.0.0.{n}",
         ready_unix_s=ready_s, draining_unix_s=drained_s,
     )  # fmt: skip

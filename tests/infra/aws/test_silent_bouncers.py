@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.control import silence
+from mark.control import health
 from tests.infra.aws.faulty_world import OD, SERVICE, world
 from tests.infra.testbed.real_processes import get, processes_with, wait_for
 from tests.infra.testbed.test_daemon import folder, mark, told  # noqa: F401
@@ -20,7 +20,7 @@ LONG_S = 150.0
 @pytest.mark.slow
 def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over HTTP, in its own words; the others are left alone, and so is who boots."""
-    monkeypatch.setattr(silence, "SILENT_S", 2.0)
+    monkeypatch.setattr(health, "SILENT_S", 2.0)
     with world(30.0, monkeypatch) as made:
         made.script.want({OD.name: 2})
         with made.controller(0, 0.0) as running:

@@ -11,7 +11,7 @@ import pytest
 from mark_infra.aws.warming import HOLD_MS, LambdaWarming
 
 from tests.infra.lambda_endpoint import Endpoint, Failure, endpoint
-from tests.serving.test_functions import LambdaWorld
+from tests.serving.overflow.test_functions import LambdaWorld
 
 KEEP_ALIVE_S = 300.0
 

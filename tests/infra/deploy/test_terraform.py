@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mark_infra.deploy.terraform import Change, Terraform
+from mark_infra.deploy.terraform import ResourceChange, Terraform
 
 from mark.domain.errors import BadInput, MarkError
 
@@ -68,7 +68,7 @@ def test_a_plan_is_what_changes(program: StandIn) -> None:
     ]
     program.says(show=[0, json.dumps({"resource_changes": changes}), ""])
     terraform = Terraform(program.folder, {})
-    assert terraform.plan() == [Change("a", "aws_lb", "replace"), Change("b", "aws_vpc", "update")]
+    assert terraform.plan() == [ResourceChange("a", "aws_lb", "replace"), ResourceChange("b", "aws_vpc", "update")]
 
 
 def test_progress_is_the_share_done(program: StandIn) -> None:

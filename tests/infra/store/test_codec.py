@@ -19,7 +19,7 @@ from mark.control.history import Minute
 from mark.domain.fleet import Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
-from mark.planning.spot import Belief
+from mark.planning.market.spot import Belief
 
 NUMBERS = st.floats() | st.integers() | st.booleans()
 ARRAYS = st.builds(

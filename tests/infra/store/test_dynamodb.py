@@ -15,14 +15,14 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
 from mark_infra.store.dynamodb import EXPIRES, MOST_BYTES, TRIES, DynamoTable, create_table
 from mark_infra.store.store import open_table
-from mark_infra.store.table import JOURNAL_DAYS, Fence, Line
+from mark_infra.store.table import JOURNAL_DAYS, Fence, JournalLine
 from mark_infra.testbed.transactions import mend_transactions
 
 from mark.control.lease import FencedLease
 from mark.domain.errors import BadInput, CloudError, LostLease, StoreError, ThrottledError
 from tests.infra.conftest import REGION, MotoServer
 
-LINE = Line(0.0, "launch", "launch 2", "done", 0.17)
+LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17)
 
 
 class FaultyClient:
@@ -158,7 +158,7 @@ def test_the_journal_expires(table: DynamoTable, name: str, moto: MotoServer) ->
 
 def test_a_long_answer_is_read_to_its_end(table: DynamoTable) -> None:
     """DynamoDB answers a megabyte at a time."""
-    line = Line(0.0, "launch", "x" * 30_000, "done", 0.0)
+    line = JournalLine(0.0, "launch", "x" * 30_000, "done", 0.0)
     for _ in range(50):
         table.record("inception", line, None, 0.0)
     assert [one.id for one in table.recorded("inception", None, 99)] == list(range(50, 0, -1))

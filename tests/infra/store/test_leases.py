@@ -15,7 +15,7 @@ import pytest
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 
-from mark.control.lease import FencedLease, MemoryTerms, Term, Terms
+from mark.control.lease import FencedLease, LeaseStore, MemoryTerms, Term
 from mark.domain.errors import LostLease
 from tests.infra.store.stores import opener
 
@@ -23,7 +23,7 @@ SOON_S = 20.0
 
 
 @pytest.fixture(params=["memory", "sqlite", "dynamodb"])
-def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Terms]]:
+def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], LeaseStore]]:
     if request.param == "memory":
         memory = MemoryTerms()
         yield lambda: memory
@@ -31,7 +31,7 @@ def again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
     yield from opener(request.param, tmp_path, request)
 
 
-def test_a_term_is_its_holders_until_it_ends(again: Callable[[], Terms]) -> None:
+def test_a_term_is_its_holders_until_it_ends(again: Callable[[], LeaseStore]) -> None:
     """And longer when it is prolonged; the number changes with the holder, and only then."""
     one, other = again(), again()
     assert one.claim("site", "a", 100.0, 110.0) == Term("a", 1, 110.0)
@@ -43,7 +43,7 @@ def test_a_term_is_its_holders_until_it_ends(again: Callable[[], Terms]) -> None
     assert one.claim("other site", "a", 131.0, 141.0) == Term("a", 1, 141.0)
 
 
-def test_only_the_holder_resigns(again: Callable[[], Terms]) -> None:
+def test_only_the_holder_resigns(again: Callable[[], LeaseStore]) -> None:
     """Then anybody may lead, with another number."""
     terms = again()
     terms.resign("site", "a")
@@ -55,7 +55,7 @@ def test_only_the_holder_resigns(again: Callable[[], Terms]) -> None:
     assert terms.claim("site", "a", 101.0, 111.0) == Term("a", 2, 111.0)
 
 
-def test_of_threads_that_race_one_leads(again: Callable[[], Terms]) -> None:
+def test_of_threads_that_race_one_leads(again: Callable[[], LeaseStore]) -> None:
     """In each of 20 terms all are told the same, and the numbers are 1, 2, 3, ..."""
     contenders, rounds = 4, 20
     start = Barrier(contenders)

@@ -13,12 +13,12 @@ import pytest
 from mark_infra.store import sqlite as module
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
-from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, Line
+from mark_infra.store.table import JOURNAL_LINES, LOAD_MINUTES, JournalLine
 
 from mark.domain.errors import BadInput, StoreError
 from tests.infra.store.test_leases import heard, process
 
-LINE = Line(0.0, "launch", "launch 2", "done", 0.17)
+LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17)
 
 
 @pytest.fixture

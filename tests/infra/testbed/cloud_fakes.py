@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mark_infra.testbed.machines_port import Machine, Running
+from mark_infra.testbed.machines_port import Machine, MachineState
 
 from mark.domain.errors import MarkError
 from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
@@ -72,8 +72,8 @@ class FakeMachines:
             self.there.pop(instance_id, None)
         self.said.append(("end", instance_id))
 
-    def running(self) -> Mapping[str, Running]:
-        return {instance_id: Running(machine) for instance_id, machine in self.there.items()}
+    def running(self) -> Mapping[str, MachineState]:
+        return {instance_id: MachineState(machine) for instance_id, machine in self.there.items()}
 
 
 class FakeGateway:

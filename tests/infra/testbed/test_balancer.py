@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from mark_infra.testbed.balancer import Balancer, Gateways
+from mark_infra.testbed.balancer import Gateways, GatewaySupervisor
 from mark_infra.testbed.gateways import ProcessGateways
 
 from tests.infra.testbed.cloud_fakes import FakeGateways
@@ -61,7 +61,7 @@ def until(said: Callable[[], bool], within_s: float = 20.0) -> None:
 def test_a_group_is_a_gateway_to_its_targets(gateways: Gateways, bouncer: str) -> None:
     """Ready targets are healthy, others not yet; a gateway that dies is started anew; without the group it ends."""
     groups: dict[str, dict[str, str | None]] = {ARN: {}}
-    balancer = Balancer(gateways, lambda: groups)
+    balancer = GatewaySupervisor(gateways, lambda: groups)
     try:
         balancer.sync()
         url = balancer.url(ARN)
@@ -93,7 +93,7 @@ def test_a_replica_that_was_ready_once_is_unhealthy() -> None:
     """And comes back; a gateway that does not answer leaves the others alone."""
     fakes = FakeGateways({"http://a", "http://b"})
     groups: dict[str, dict[str, str | None]] = {"one": {"i-1": "http://a"}, "two": {"i-2": "http://b"}}
-    balancer = Balancer(fakes, lambda: groups)
+    balancer = GatewaySupervisor(fakes, lambda: groups)
     balancer.sync()
     assert balancer.health("one", "i-1") == ("healthy", None)
     fakes.answering.discard("http://a")
@@ -160,7 +160,9 @@ def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_a_real_gateway_answers_for_its_replicas(tmp_path: Path, bouncer: str) -> None:
     """What clients see."""
-    balancer = Balancer(ProcessGateways(tmp_path, options=["--probe-s", "0.1"]), lambda: {ARN: {"i-1": bouncer}})
+    balancer = GatewaySupervisor(
+        ProcessGateways(tmp_path, options=["--probe-s", "0.1"]), lambda: {ARN: {"i-1": bouncer}}
+    )
     try:
 
         def ready() -> bool:

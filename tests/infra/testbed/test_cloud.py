@@ -13,10 +13,10 @@ import pytest
 from botocore.exceptions import ClientError
 from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.cloud import LocalCloud
-from mark_infra.testbed.lives import REBALANCE, STATE_CHANGE, WARNING
+from mark_infra.testbed.instances import REBALANCE, STATE_CHANGE, WARNING
 
-from mark.catalog.extras import ADDRESS_USD_PER_HOUR, extras_usd
-from mark.catalog.services import load_service
+from mark.billing.extras import ADDRESS_USD_PER_HOUR, extras_usd
+from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from tests.infra.testbed.cloud_fakes import BURSTABLE, CATALOG, ON_DEMAND, SPOT_A, UNLIMITED, FakeMachines
 from tests.infra.testbed.conftest import Aws
@@ -358,7 +358,7 @@ def test_addresses_are_of_the_loopback_and_nobody_elses(make_aws: Callable[..., 
 def test_the_same_seed_boots_the_same(make_aws: Callable[..., Aws]) -> None:
     """And as the simulated cloud's instances of that seed: the n-th launch takes as long in both."""
     from mark.catalog.tables import load_catalog
-    from mark.simulation.cloud import SimulatedCloud
+    from mark.simulation.world.cloud import SimulatedCloud
     from tests.infra.testbed.cloud_fakes import IdlePlane
 
     catalog = load_catalog("aws-2026")

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from mark_infra.testbed.credits import busy_s
 
-from mark.serving.metrics import Metrics, ModelMetrics
+from mark.serving.backend.metrics import Metrics, ModelMetrics
 
 
 class Page(BaseHTTPRequestHandler):

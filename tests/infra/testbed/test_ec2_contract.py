@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-# The suite of the port and its fakes; tests/control is no package.
-sys.path.append(str(Path(__file__).parents[2] / "control"))
-
-from control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
-from test_cloud_contract import *  # noqa: F403
-from test_cloud_contract import World
-
 from mark.domain.offer import Catalog
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
+from tests.control.test_cloud_contract import *  # noqa: F403
+from tests.control.test_cloud_contract import World
 from tests.infra.aws.bench import Bench, Place
 from tests.infra.conftest import MotoServer
 from tests.infra.testbed.conftest import Aws, serving

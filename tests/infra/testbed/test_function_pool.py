@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mark_infra.testbed.function_pool import TOO_FAST, TOO_MANY, Account, Pool
+from mark_infra.testbed.function_pool import TOO_FAST, TOO_MANY, Account, EnvironmentPool
 
 from mark.domain.offer import FunctionOffer
 
@@ -13,14 +13,14 @@ def offer(**changes: float) -> FunctionOffer:
     return FunctionOffer(1024, 0.00001, 0.2, **numbers)  # type: ignore[arg-type]
 
 
-def started(pool: Pool[str], *names: str, now_s: float = 0.0) -> None:
+def started(pool: EnvironmentPool[str], *names: str, now_s: float = 0.0) -> None:
     for name in names:
         assert pool.take(now_s) is None
         pool.begin(name)
 
 
 def test_the_environment_used_last_is_taken_first() -> None:
-    pool: Pool[str] = Pool(offer())
+    pool: EnvironmentPool[str] = EnvironmentPool(offer())
     started(pool, "a", "b", "c")
     for environment, now_s in (("b", 1.0), ("c", 2.0), ("a", 3.0)):
         pool.rest(environment, now_s)
@@ -28,7 +28,7 @@ def test_the_environment_used_last_is_taken_first() -> None:
 
 
 def test_no_more_at_once_than_the_account_allows_and_those_that_start_count() -> None:
-    pool: Pool[str] = Pool(offer(concurrency=2))
+    pool: EnvironmentPool[str] = EnvironmentPool(offer(concurrency=2))
     started(pool, "a", "b")
     assert pool.take(0.0) == TOO_MANY
     pool.rest("a", 1.0)
@@ -40,7 +40,7 @@ def test_no_more_at_once_than_the_account_allows_and_those_that_start_count() ->
 
 
 def test_the_ramp_lets_so_many_begin_in_ten_seconds() -> None:
-    pool: Pool[str] = Pool(offer(concurrency=100, ramp_per_10s=5.0, burst=2.0))
+    pool: EnvironmentPool[str] = EnvironmentPool(offer(concurrency=100, ramp_per_10s=5.0, burst=2.0))
     started(pool, "a", "b")
     assert pool.take(0.0) == pool.take(1.99) == TOO_FAST
     started(pool, "c", now_s=2.01)
@@ -52,13 +52,13 @@ def test_the_ramp_lets_so_many_begin_in_ten_seconds() -> None:
 
 
 def test_without_a_burst_a_step_of_the_ramp_may_begin_at_once() -> None:
-    pool: Pool[str] = Pool(offer(concurrency=100, ramp_per_10s=4.0))
+    pool: EnvironmentPool[str] = EnvironmentPool(offer(concurrency=100, ramp_per_10s=4.0))
     started(pool, "a", "b", "c", "d")
     assert pool.take(0.0) == TOO_FAST
 
 
 def test_who_is_idle_for_too_long_ends() -> None:
-    pool: Pool[str] = Pool(offer(keep_alive_s=10.0))
+    pool: EnvironmentPool[str] = EnvironmentPool(offer(keep_alive_s=10.0))
     started(pool, "a", "b")
     pool.rest("a", 1.0)
     pool.rest("b", 2.0)

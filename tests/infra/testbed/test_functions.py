@@ -20,11 +20,11 @@ from botocore.exceptions import ClientError
 from mark_infra.aws.functions import LambdaFunctions
 from mark_infra.testbed.functions import FunctionConfig, overflow_function
 
-from mark.catalog.services import load_service
+from mark.config.service_file import load_service
 from mark.models.call import Call
 from tests.infra.testbed.local_lambda import LocalLambda, local_lambda
 from tests.infra.testbed.real_processes import processes_with, wait_for
-from tests.serving.test_functions import LambdaWorld
+from tests.serving.overflow.test_functions import LambdaWorld
 
 pytest.importorskip("awslambdaric")
 

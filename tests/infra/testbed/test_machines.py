@@ -22,10 +22,10 @@ from typing import Any
 import psutil
 import pytest
 from mark_infra.testbed.functions import overflow_function
-from mark_infra.testbed.machines import Processes, Program
+from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.machines_port import Machine, Machines
 
-from mark.catalog.services import load_service
+from mark.config.service_file import load_service
 from tests.infra.testbed.cloud_fakes import FakeMachines
 from tests.infra.testbed.local_lambda import local_lambda
 from tests.infra.testbed.real_processes import PATIENCE_S, free_port, get, processes_with, wait_for
@@ -79,7 +79,7 @@ class Place:
         self.folder, self.port = folder, free_port()
         self.metadata_port = free_port()
         self.machines = Processes(
-            {"half": Program(service_file, options)},
+            {"half": ServedProgram(service_file, options)},
             folder,
             variables=variables,
             port=self.port,
@@ -317,7 +317,7 @@ def test_nobody_survives_the_process_that_started_the_machines(tmp_path: Path) -
         from pathlib import Path
         from mark_infra.testbed.machines import Processes, Program
         from mark_infra.testbed.machines_port import Machine
-        program = Program(Path({str(service)!r}))
+        program = ServedProgram(Path({str(service)!r}))
         with Processes({{"half": program}}, Path({str(tmp_path)!r}), port={free_port()}, metadata_port=0) as machines:
             machines.boot(Machine("i-1", "c7i.large", {one.address!r}, "half", 0.0))
             while machines.running()["i-1"].late_s is None:

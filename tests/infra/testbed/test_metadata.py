@@ -12,7 +12,7 @@ from botocore.utils import InstanceMetadataFetcher, InstanceMetadataRegionFetche
 from mark_infra.testbed.machines_port import Machine
 from mark_infra.testbed.metadata import ROLE, Metadata, serve
 
-from mark.serving.notice import MetadataService
+from mark.serving.interruption_watch import MetadataService
 
 MACHINE = Machine("i-1", "c7i.large", "127.0.0.1", "words", 1.0, zone="us-east-1b", spot=True)
 BEGAN_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z

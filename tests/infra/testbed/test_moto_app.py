@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from mark_infra.testbed.moto_app import Patches, Server
+from mark_infra.testbed.moto_app import Patches, WsgiServer
 
 from tests.infra.testbed.conftest import Aws
 
@@ -100,7 +100,7 @@ def test_what_is_no_aws_request_is_answered(aws: Aws) -> None:
 
 def test_a_server_that_is_awake_when_it_is_told_to_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has ended before whoever tells it has woken it."""
-    server = Server(lambda environ, start: [])  # type: ignore[arg-type]
+    server = WsgiServer(lambda environ, start: [])  # type: ignore[arg-type]
     trigger = server._server.trigger
     wake = trigger._physical_pull
 

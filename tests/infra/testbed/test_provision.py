@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mark_infra.aws.site import Site, dump_site, load_site
-from mark_infra.testbed.lives import STATE_CHANGE, WARNING
+from mark_infra.testbed.instances import STATE_CHANGE, WARNING
 from mark_infra.testbed.provision import Wish, provision
 
 from tests.infra.testbed.cloud_fakes import FakeGateways

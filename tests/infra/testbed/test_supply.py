@@ -10,7 +10,7 @@ from mark_infra.testbed.supply import Steps, Supply
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Delay, Market, Offer
-from mark.simulation.cloud import SimulatedCloud
+from mark.simulation.world.cloud import SimulatedCloud
 from tests.infra.testbed.cloud_fakes import CATALOG, ON_DEMAND, SPOT_A, SPOT_B, IdlePlane
 
 A = SPOT_A.zone

@@ -1,0 +1,394 @@
+"""From service files to a site on AWS and back: what `mark deploy` and `mark.ServiceConfig.deploy` do.
+
+state folder (default .mark-deploy/SITE)
+  terraform/            the modules as applied; terraform.tfvars.json in examples/complete
+  terraform.tfstate     what there is (or in a bucket)
+  artifacts/            what instances and functions boot from
+  keys                  who may ask; the only copy besides AWS's
+  site.toml             for `mark controller --site`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mark.config.service_file import SERVICE_NAMES
+from mark.domain.errors import BadInput, CloudError, MarkError
+from mark.domain.service import ResolvedService, ServiceConfig
+from mark.reporting.monthly import ServiceCost, monthly
+
+if TYPE_CHECKING:
+    from mark.reporting.monthly import CostLine
+    from mark_infra.aws.gate import Gate
+    from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
+
+_SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
+_ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
+_AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
+_GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+_GPU_DISK_GIB, _DISK_GIB = 100, 8
+_FILES = ("torch", "sklearn", "onnx")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeployTarget:
+    """Where to deploy, and for whom. Without a certificate clients are met by plain HTTP, from named networks only."""
+
+    name: str = "mark"
+    region: str = ""  # default: AWS_REGION or AWS_DEFAULT_REGION
+    zones: tuple[str, ...] = ()  # default: the region's first three
+    certificate: str | None = None  # ARN, of ACM
+    clients: tuple[str, ...] = ("0.0.0.0/0",)
+    alarm_email: str | None = None
+    budget_usd: float | None = None
+    state: Path | None = None  # folder; default: .mark-deploy/NAME
+    state_bucket: str | None = None  # of Terraform's own state; default: a file in the folder
+
+    @property
+    def folder(self) -> Path:
+        return (self.state or Path(".mark-deploy", self.name)).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """A service as it is sent: its files by name, `service.toml` among them."""
+
+    deployment: ResolvedService
+    files: dict[str, Path | bytes]
+    kept_back: list[str] = field(default_factory=list)  # files that may hold a secret
+
+    @property
+    def service(self) -> ServiceConfig:
+        return self.deployment.service
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A site that is there."""
+
+    site_file: Path
+    address: str  # where clients send requests
+    keys_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What `apply` would change, and what the whole site then costs a month."""
+
+    changes: list[ResourceChange]
+    charges: list[CostLine]
+    target: DeployTarget
+    terraform: Terraform
+
+    def apply(self, progress: Progress | None = None) -> Deployed:
+        """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy."""
+        from mark_infra.aws.site import dump_site, load_site
+
+        if self.changes:
+            steps = sum(2 if change.action == "replace" else 1 for change in self.changes)
+            self.terraform.apply(steps, progress)
+        outputs = self.terraform.outputs()
+        folder = self.target.folder
+        site_file = folder / "site.toml"
+        site_file.write_text(str(outputs["site_toml"]), encoding="utf-8")
+        # Of the copy here the key is here, too.
+        key_file = folder / "controller.key"
+        _write_secret(key_file, _keys(folder).splitlines()[0] + "\n")
+        site_file.write_text(dump_site(replace(load_site(site_file), key_file=key_file)), encoding="utf-8")
+        return Deployed(site_file, str(outputs["address"]), folder / "keys")
+
+
+def shipment(service_file: str, search: Path | None = None) -> Shipment:
+    """A service with the files that it needs. `search`: where its model's code is, unless beside the service file.
+
+    Raises BadInput, or Infeasible where no type keeps the SLO.
+    """
+    from mark_infra.deploy.artifacts import shipped_files
+
+    deployment = _deployment(service_file)
+    service = deployment.service
+    source = Path(service.source).resolve()
+    files: dict[str, Path | bytes] = {}
+    kept_back: list[str] = []
+    text = source.read_text(encoding="utf-8")
+    if service_file not in SERVICE_NAMES:
+        folder = search or source.parent
+        found, kept_back = shipped_files(folder)
+        files |= found
+        for key, path in (("profile", service.profile_file), ("catalog", service.catalog)):
+            if path is None or not Path(path).is_file():
+                continue  # shipped with mark
+            inside = Path(path).resolve()
+            name = inside.relative_to(folder).as_posix() if inside.is_relative_to(folder) else f"{key}-{inside.name}"
+            files[name] = inside
+            # The file is named as it is found from the folder's top, where service.toml will be.
+            text = _said_anew(text, key, name)
+        _check_models(service, folder, files)
+    files["service.toml"] = text.encode()
+    return Shipment(deployment, files, kept_back)
+
+
+def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Planned:
+    """Build what instances boot from, and ask Terraform what it would do. Changes nothing on AWS.
+
+    Raises BadInput for what is missing here (Terraform, credentials, a region), MarkError for what fails.
+    """
+    from mark_infra.aws.teardown import caller
+    from mark_infra.deploy.artifacts import archive, constraints, function_package, libraries, wheel
+
+    target = _checked(target)
+    names = [one.service.name for one in shipments]
+    if not names:
+        raise BadInput("say which services", "SERVICE")
+    if len({_slug(name) for name in names}) < len(names):
+        raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
+    if target.certificate is None and "0.0.0.0/0" in target.clients:
+        raise BadInput(
+            "keys would travel the internet in clear: give --certificate, or name your clients' networks", "--clients"
+        )
+    terraform = _terraform(target)
+    gate = _gate(target)
+    say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    built = target.folder / "artifacts"
+    say("building the wheel of mark, and what the services need")
+    pins = constraints(built)
+    variables: dict[str, Any] = {
+        "site": target.name,
+        "region": target.region,
+        "zones": list(target.zones) or None,
+        "wheel": str(wheel(built)),
+        "constraints": str(pins),
+        "certificate_arn": target.certificate,
+        "client_cidrs": list(target.clients),
+        "alarm_email": target.alarm_email,
+        "monthly_budget_usd": target.budget_usd,
+        "keys_version": int(hashlib.sha256(_keys(target.folder).encode()).hexdigest()[:8], 16),
+        # An emulator is one because the SDK's own variable points to it.
+        "emulated": "AWS_ENDPOINT_URL" in os.environ,
+        "services": {},
+    }
+    for one in shipments:
+        name = one.service.name
+        to = archive(one.files, built / f"{name}.tar.gz")
+        _check_archive(to, one)
+        if one.kept_back:
+            say(f"{name}: not sent, because they may hold a secret: {', '.join(one.kept_back[:10])}")
+        image, disk_gib = image_of(one.deployment)
+        described: dict[str, Any] = {
+            "slo_ms": one.service.slo.rt_max_s * 1e3,
+            "archive": str(to),
+            "image_parameter": image,
+            "disk_gb": disk_gib,
+        }
+        if one.deployment.function is not None:
+            needs = libraries(one.files, built / "libraries", pins)
+            described["function"] = {
+                "zip": str(function_package(one.files, needs, built / f"{name}.zip")),
+                "memory_mb": int(str(one.service.function).partition(":")[2]),
+                "environment": environment_of(one.service),
+            }
+        variables["services"][name] = described
+    root = target.folder / "terraform" / "examples" / "complete"
+    (root / "terraform.tfvars.json").write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+    say("asking Terraform what is to be done")
+    terraform.init()
+    changes = terraform.plan()
+    (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
+    charges = monthly(
+        [_cost(one.deployment) for one in shipments],
+        len(target.zones) or 3,
+        1 + sum(2 + (one.deployment.function is not None) for one in shipments),
+    )
+    return Planned(changes, charges, target, terraform)
+
+
+def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
+    """End everything of a site: first its controller, then its instances, then what Terraform made.
+
+    Returns what is left, by id: nothing, unless somebody else made it. Repeatable. Raises BadInput where there is no
+    state of this site, MarkError for what fails.
+    """
+    from mark_infra.aws.teardown import caller, end_instances, leftovers
+
+    target = _checked(target)
+    root = target.folder / "terraform" / "examples" / "complete"
+    if not (root / "terraform.tfvars.json").is_file():
+        raise BadInput(f"nothing was deployed from here as {target.name}", "--state", str(target.folder))
+    terraform = _terraform(target)
+    gate = _gate(target)
+    say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    terraform.init()
+    group = terraform.outputs().get("controller_group")
+    say("ending the controller, then the instances that it launched")
+    ended = end_instances(gate, target.name, group)
+    say(f"{ended} instances ended; now what Terraform made")
+    changes = terraform.plan(destroy=True)
+    if changes:
+        terraform.apply(len(changes), progress)
+    return leftovers(gate, target.name)
+
+
+def image_of(deployment: ResolvedService) -> tuple[str, int]:
+    """The public parameter that names the machine image, and the size of its disk in GiB.
+
+    Raises BadInput for types with different processors: a launch template has one image.
+    """
+    types = {offer.instance: offer for offer in deployment.offers}
+    arm = sorted(name for name in types if _ARM.match(name))
+    other = sorted(types.keys() - set(arm))
+    if arm and other:
+        raise BadInput(
+            "types with ARM and with x86 processors, which have different images: choose one kind",
+            f"{deployment.service.source} [fleet] instances",
+            f"{arm[0]}, {other[0]}",
+        )
+    if any(offer.gpus for offer in types.values()):
+        return _GPU, _GPU_DISK_GIB
+    return _AL2023.format("arm64" if arm else "x86_64"), _DISK_GIB
+
+
+def environment_of(service: ServiceConfig) -> dict[str, str]:
+    """What the overflow function's handler reads. Of several versions it has the one with the most weight."""
+    model, version = service.model, "1"
+    if service.versions:
+        most = max(service.versions, key=lambda version: version.weight)
+        model, version = most.model, most.name
+    elif ":" not in model:
+        profile = f"&profile=service/{Path(service.profile_file).name}" if service.profile_file else ""
+        model = f"mark.profiling.replay:Replay?model={model}&instance={service.function}{profile}"
+    return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": service.name, "MARK_VERSION": version}
+
+
+def _said_anew(text: str, key: str, value: str) -> str:
+    """A service file in which the line of `key` says `value`."""
+    return re.sub(rf"^(\s*{key}\s*=\s*).*$", lambda line: line[1] + json.dumps(value), text, count=1, flags=re.M)
+
+
+def _checked(target: DeployTarget) -> DeployTarget:
+    if not _SITE.fullmatch(target.name):
+        raise BadInput("must be 1 to 20 small letters, digits and dashes, a letter first", "--name", target.name)
+    region = target.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
+        raise BadInput("say in which region of AWS: --region, or AWS_REGION", "--region", region or None)
+    if importlib.util.find_spec("boto3") is None:
+        raise BadInput("needs boto3: pip install 'mark-serving[aws]'", "mark deploy")
+    return replace(target, region=region)
+
+
+def _terraform(target: DeployTarget) -> Terraform:
+    """With its folder in order: modules as they are now, state where it is to be."""
+    from mark_infra.deploy.artifacts import terraform_modules
+    from mark_infra.deploy.terraform import Terraform
+
+    modules = terraform_modules()
+    target.folder.mkdir(parents=True, exist_ok=True)
+    there = target.folder / "terraform"
+    for part in ("modules", "examples"):
+        # Not the whole folder: Terraform keeps its provider in it.
+        for old in (there / part).rglob("*.tf*") if (there / part).is_dir() else ():
+            if old.suffix in (".tf", ".tftpl"):
+                old.unlink()
+        ignored = shutil.ignore_patterns("tests", ".terraform*", "*.tfstate*", "*.tfvars*", "*.tfplan")
+        shutil.copytree(modules / part, there / part, dirs_exist_ok=True, ignore=ignored)
+    root = there / "examples" / "complete"
+    backend: dict[str, Any] = {"local": {"path": str(target.folder / "terraform.tfstate")}}
+    if target.state_bucket is not None:
+        key = f"mark/{target.name}/terraform.tfstate"
+        s3 = {"bucket": target.state_bucket, "key": key, "region": target.region, "encrypt": True, "use_lockfile": True}
+        backend = {"s3": s3}
+    (root / "backend.tf.json").write_text(json.dumps({"terraform": {"backend": backend}}), encoding="utf-8")
+    return Terraform(root, {"keys": _keys(target.folder)})
+
+
+def _keys(folder: Path) -> str:
+    """The key file, made once: the controller's own key first."""
+    file = folder / "keys"
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        made = (("controller", "admin"), ("operator", "admin"), ("client", "infer"))
+        _write_secret(file, "".join(f"{name}:{secrets.token_urlsafe(32)}:{scopes}\n" for name, scopes in made))
+    return file.read_text(encoding="utf-8")
+
+
+def _write_secret(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _gate(target: DeployTarget) -> Gate:
+    from mark_infra.aws.gate import Gate
+    from mark_infra.aws.site import Site
+
+    return Gate(Site(target.name, target.region, f"dynamodb:{target.name}-state"))
+
+
+def _known(account: Callable[[], str]) -> str:
+    try:
+        return account()
+    except CloudError as error:
+        raise BadInput(f"AWS does not know who asks: {error}", "credentials") from None
+
+
+def _deployment(service_file: str) -> ResolvedService:
+    from mark.simulation.inputs import open_service
+    from mark.simulation.request import RunRequest
+
+    return open_service(RunRequest(trace="", service=service_file))
+
+
+def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | bytes]) -> None:
+    """Raises BadInput for a model that would not be found where the archive is unpacked."""
+    for model in [version.model for version in service.versions] or [service.model]:
+        kind, colon, rest = model.partition(":")
+        if not colon or kind in ("http", "https"):
+            continue
+        if kind in _FILES:
+            if rest.partition("?")[0] not in files:
+                raise BadInput("is not in the service's folder, which is what is sent", f"{folder}", model)
+            continue
+        top = kind.partition(".")[0]
+        here = f"{top}.py" in files or any(name.startswith(f"{top}/") for name in files)
+        if not here and top != "mark" and "requirements.txt" not in files:
+            raise BadInput("its module is not in the folder, and no requirements.txt brings it", f"{folder}", model)
+
+
+def _check_archive(path: Path, shipped: Shipment) -> None:
+    """Raises MarkError where what arrives is not what was checked here."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
+        small = [member for member in tar.getmembers() if member.name.endswith((".toml", ".csv"))]
+        tar.extractall(folder, members=small, filter="data")
+        arrived = _deployment(str(Path(folder, "service.toml")))
+    if (arrived.offers, arrived.skipped) != (shipped.deployment.offers, shipped.deployment.skipped):
+        raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
+
+
+def _cost(deployment: ResolvedService) -> ServiceCost:
+    service, function = deployment.service, deployment.function
+    cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
+    return ServiceCost(
+        name=service.name,
+        cheapest=cheapest.name if cheapest is not None else "instance (none suits)",
+        usd_per_hour=cheapest.usd_per_hour if cheapest is not None else 0.0,
+        max_usd_per_hour=service.max_usd_per_hour,
+        disk_gib=image_of(deployment)[1],
+        function=service.function if function is not None else None,
+        function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
+    )
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", name).lower()

@@ -1,0 +1,1 @@
+"""Metrics of running bouncers, read and summed."""

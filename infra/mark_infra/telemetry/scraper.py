@@ -1,0 +1,115 @@
+"""Asks all bouncers (and gateways) of a site for their metrics, each once a window, from one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import aiohttp
+
+from mark.control.ports import WINDOW_S
+from mark.domain.errors import CloudError
+from mark_infra.clock import WallClock
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_gateway
+from mark_infra.telemetry.telemetry import ScrapeTarget
+
+TIMEOUT_S = 2.0
+_AT_ONCE = 256  # more would only wait for each other, and be late
+_KEEP_S = 30.0  # longer than a window: connections are made once
+_LOG = logging.getLogger("mark.scraper")
+T = TypeVar("T")
+
+Sink = Callable[[int, Sequence[ScrapeTarget], Mapping[str, BouncerCounters], GatewayCounts | None], None]
+
+
+class Scraper:
+    """`headers` carry the key that the bouncers ask for. Thread-safe; `close` ends the thread and all that it has."""
+
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        self._headers = dict(headers or {})
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+        self._session: aiohttp.ClientSession | None = None
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._thread.start()
+
+    def watch(
+        self, clock: WallClock, targets: Callable[[], Sequence[ScrapeTarget]], gateway: str | None, sink: Sink
+    ) -> Callable[[], None]:
+        """At the end of every window of `clock` ask `targets()` and the gateway, and hand `sink` what they said.
+
+        Returns what ends it. `targets` may wait and raise CloudError: then nobody is asked.
+        """
+        task = asyncio.run_coroutine_threadsafe(self._watch(clock, targets, gateway, sink), self._loop)
+        return lambda: (task.cancel(), None)[1]
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            if self._session is not None:
+                loop.run_until_complete(self._session.close())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    async def _watch(
+        self, clock: WallClock, targets: Callable[[], Sequence[ScrapeTarget]], gateway: str | None, sink: Sink
+    ) -> None:
+        timeout_s = min(TIMEOUT_S, 0.6 * WINDOW_S / clock.scale)
+        while True:
+            edge_s = (math.floor(clock.now_s() / WINDOW_S) + 1) * WINDOW_S
+            await asyncio.sleep((edge_s - clock.now_s()) / clock.scale)
+            try:
+                await self._ask(round(edge_s / WINDOW_S) - 1, targets, gateway, sink, timeout_s)
+            except CloudError as error:
+                _LOG.warning("nobody can be asked: %s", error)
+                sink(round(edge_s / WINDOW_S) - 1, (), {}, None)
+            except Exception:  # without this task a service is blind
+                _LOG.exception("asking for metrics failed")
+
+    async def _ask(
+        self,
+        window: int,
+        targets: Callable[[], Sequence[ScrapeTarget]],
+        gateway: str | None,
+        sink: Sink,
+        timeout_s: float,
+    ) -> None:
+        asked = await asyncio.to_thread(targets)
+        pages: list[Coroutine[Any, Any, BouncerCounters | GatewayCounts | None]] = [
+            self._get(target.url, read_bouncer, timeout_s) for target in asked
+        ]
+        if gateway is not None:
+            pages.append(self._get(gateway, read_gateway, timeout_s))
+        said = await asyncio.gather(*pages)
+        answered = {t.id: page for t, page in zip(asked, said, strict=False) if isinstance(page, BouncerCounters)}
+        by_gateway = said[-1] if said and isinstance(said[-1], GatewayCounts) else None
+        sink(window, asked, answered, by_gateway)
+
+    async def _get(self, url: str, read: Callable[[bytes], T], timeout_s: float) -> T | None:
+        """None where nobody answers, or what is no such page."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
+            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        try:
+            timeout = aiohttp.ClientTimeout(total=timeout_s)
+            async with self._turns, self._session.get(f"{url}/metrics", timeout=timeout) as answer:
+                page = await answer.read()
+                return read(page) if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None

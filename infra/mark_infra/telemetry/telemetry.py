@@ -1,0 +1,249 @@
+"""What was observed of a service, from the metrics of its bouncers: the port `Telemetry` for real instances.
+
+Somebody (`mark_infra.telemetry.scraper`) asks every bouncer once a window and hands in what they counted; here
+counters become windows, windows become load. Nothing here waits for anybody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
+
+import numpy as np
+
+from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
+from mark.domain.load import FloatArray, Load
+from mark.domain.offer import FunctionOffer
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+
+STEP_S = 60.0
+_PER_STEP = round(STEP_S / WINDOW_S)
+_RECENT = 1000  # requests that the SLO monitor looks back at
+_KEPT = 30 * 24 * 3600  # windows, where nobody takes the load away
+_MISSED = round(3600.0 / WINDOW_S)  # windows: so long the last counters are kept of who is not asked
+_GATEWAY = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeTarget:
+    """A bouncer that is asked. `ready_s`: since when it serves, by the service's clock."""
+
+    id: str
+    url: str
+    offer: str
+    ready_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    requests: float
+    misses: float
+    busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, of so many
+
+
+class ScrapedTelemetry:
+    """The port `Telemetry`. Any thread may hand in windows, one reads.
+
+    Rates are requests per second of the wall, whatever `scale` the clock has: that is what instances serve. Load
+    begins at `since_s` (whole minutes), where the predictor's history ends; `keep_load` gets it, too. Totals and the
+    last counters are in the store, so that a restart neither loses nor repeats a request that its instance survived.
+
+    A window is missing (NaN) when the gateway, or where there is none most of the bouncers, could not be asked.
+    With a `gateway` its clients' requests are counted: also those that found no instance. Until the first of them
+    windows are missing, too: before traffic is switched over to a service its load is not zero. `spent` is what this
+    process itself had functions do so far: invocations, and the seconds that are billed for them. `before_rps` is the
+    rate of the history's last minute: what is known until the first window is over.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        now_s: float,
+        since_s: float = 0.0,
+        scale: float = 1.0,
+        gateway: bool = False,
+        function: FunctionOffer | None = None,
+        before_rps: float | None = None,
+        keep_load: Callable[[Load], None] = lambda _: None,
+        spent: Callable[[], tuple[int, float]] | None = None,
+    ) -> None:
+        self._store, self._gateway, self._function, self._keep_load = store, gateway, function, keep_load
+        self._before_rps = before_rps
+        self._spent, self._spent_before = spent, (0, 0.0)
+        self._window_s = WINDOW_S / scale  # on the wall
+        self._lock = Lock()
+        self._given = round(since_s / STEP_S)  # steps handed out
+        self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in:
+        self._counts: deque[float] = deque(maxlen=_KEPT)
+        self._recent: deque[_Window] = deque(maxlen=_RECENT)
+        kept = store.get("telemetry") or {}
+        # When this service was first watched: who served before is counted from its first answer on.
+        self._began_s: float = kept.get("began_s", now_s)
+        self._total: list[float] = list(kept.get("total", (0.0,) * 5))
+        self._last: dict[str, tuple[int, tuple[float, ...]]] = dict(kept.get("last", {}))
+
+    # -- what was asked ------------------------------------------------------------------------------------------------
+
+    def close_window(
+        self,
+        window: int,
+        asked: Sequence[ScrapeTarget],
+        answered: Mapping[str, BouncerCounters],
+        gateway: GatewayCounts | None,
+    ) -> None:
+        """Window number `window` (from the origin) is over; `answered` by target id. Earlier ones stay missing."""
+        with self._lock:
+            rate = requests = misses = 0.0
+            counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
+            busy: dict[str, tuple[float, float]] = {}
+            # Also of who is not asked: where the cloud could not say who runs, or left somebody out, all that they ever
+            # counted would be news the next time.
+            last = {id: seen for id, seen in self._last.items() if id != _GATEWAY and window - seen[0] <= _MISSED}
+            for target in asked:
+                now, before = answered.get(target.id), self._last.get(target.id)
+                if now is None:
+                    unknown += 1
+                    if before is not None:
+                        last[target.id] = before
+                    continue
+                last[target.id] = window, tuple(now)
+                if before is not None and target.ready_s <= (before[0] + 1) * WINDOW_S:
+                    passed, grown = max(1, window - before[0]), now.since(BouncerCounters(*before[1]))
+                elif target.ready_s >= self._began_s:  # it is new, or a standby that was resumed
+                    passed, grown = max(1, window - math.floor(target.ready_s / WINDOW_S)), now
+                else:
+                    continue  # it served before anybody looked
+                counted += 1
+                rate += grown.requests / passed
+                requests, misses = requests + grown.requests, misses + grown.misses
+                self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
+                busy_s, of_s = busy.get(target.offer, (0.0, 0.0))
+                busy[target.offer] = busy_s + grown.service_s / passed, of_s + now.workers * self._window_s
+            if self._gateway:
+                rate, requests, misses = self._through_gateway(window, gateway, misses, last)
+            elif counted < unknown or not counted:
+                rate = math.nan
+            else:
+                rate *= (counted + unknown) / counted
+            if self._spent is not None:
+                spent, before_s = self._spent(), self._spent_before
+                self._add(calls=spent[0] - before_s[0], billed=spent[1] - before_s[1])
+                self._spent_before = spent
+            self._last = last
+            self._add(requests=requests, misses=min(misses, requests))
+            while self._first + len(self._counts) < window:
+                self._append(math.nan)
+            if self._first + len(self._counts) == window:
+                self._append(rate)
+            self._recent.append(_Window(requests, min(misses, requests), busy))
+
+    def _through_gateway(
+        self, window: int, now: GatewayCounts | None, misses: float, last: dict[str, tuple[int, tuple[float, ...]]]
+    ) -> tuple[float, float, float]:
+        """(requests of the window, requests counted, misses counted)."""
+        before = self._last.get(_GATEWAY)
+        if now is None:
+            if before is not None:
+                last[_GATEWAY] = before
+            return math.nan, 0.0, misses
+        last[_GATEWAY] = window, tuple(now)
+        if before is None or not (now.requests or self._total[0]):
+            return math.nan, 0.0, 0.0
+        grown = now.since(GatewayCounts(*before[1]))
+        self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
+        return grown.requests / max(1, window - before[0]), grown.requests, misses + grown.refused + grown.late
+
+    def _add(
+        self,
+        requests: float = 0.0,
+        misses: float = 0.0,
+        by_functions: float = 0.0,
+        calls: float = 0.0,
+        billed: float = 0.0,
+    ) -> None:
+        for i, more in enumerate((requests, misses, by_functions, calls, billed)):
+            self._total[i] += more
+
+    def _append(self, count: float) -> None:
+        if len(self._counts) == _KEPT:
+            self._first += 1
+        self._counts.append(count)
+
+    # -- the port ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> Load:
+        with self._lock:
+            first = self._given
+            steps = max(0, (self._first + len(self._counts)) // _PER_STEP - first)
+            counts = np.full(steps * _PER_STEP, np.nan)
+            begin = self._first - first * _PER_STEP  # of what was seen, in `counts`
+            seen = np.array(self._counts)[max(0, -begin) : max(0, len(counts) - begin)]
+            counts[max(0, begin) : max(0, begin) + len(seen)] = seen
+            kept = {"began_s": self._began_s, "total": tuple(self._total), "last": self._last}
+        by_step = counts.reshape(steps, _PER_STEP) / self._window_s
+        present = np.isfinite(by_step)
+        known = 2 * present.sum(axis=1) >= _PER_STEP
+        filled = np.where(present, by_step, 0.0)
+        mean = np.where(known, filled.sum(axis=1) / np.maximum(present.sum(axis=1), 1), np.nan)
+        peak = np.where(known, filled.max(axis=1, initial=0.0), np.nan)
+        load = Load(first * STEP_S, STEP_S, mean, np.fmax(peak, mean))
+        if steps:
+            self._store.put("telemetry", kept)
+            self._keep_load(load)
+            with self._lock:  # only now: what the store would not take is given again
+                self._given = first + steps
+                while self._counts and self._first < min(self._given, self._first + len(self._counts) - _PER_STEP):
+                    self._counts.popleft()
+                    self._first += 1
+        return load
+
+    def last_minute_rps(self) -> float | None:
+        windows = self.windows_rps()
+        if not len(windows):
+            return self._before_rps
+        seen = windows[np.isfinite(windows)]
+        return float(seen.mean()) if len(seen) else None
+
+    def windows_rps(self) -> FloatArray:
+        with self._lock:
+            newest = list(islice(reversed(self._counts), _PER_STEP))  # there are many while nobody takes the load
+        return np.array(newest[::-1], dtype=np.float64) / self._window_s
+
+    def recent(self) -> RecentAnswers:
+        requests = misses = 0.0
+        with self._lock:
+            for window in reversed(self._recent):
+                requests, misses = requests + window.requests, misses + window.misses
+                if requests >= _RECENT:
+                    break
+        return RecentAnswers(round(requests), round(requests - misses))
+
+    def answers(self) -> RecentAnswers:
+        with self._lock:
+            requests, misses = self._total[:2]
+        return RecentAnswers(round(requests), round(requests - misses))
+
+    def utilization(self) -> Mapping[str, float]:
+        busy: dict[str, list[float]] = {}
+        with self._lock:
+            for window in list(self._recent)[-_PER_STEP:]:
+                for offer, (busy_s, of_s) in window.busy.items():
+                    sums = busy.setdefault(offer, [0.0, 0.0])
+                    sums[0], sums[1] = sums[0] + busy_s, sums[1] + of_s
+        return {offer: min(1.0, busy_s / of_s) for offer, (busy_s, of_s) in sorted(busy.items()) if of_s > 0.0}
+
+    def overflow(self) -> OverflowTotals:
+        with self._lock:
+            _, _, by_functions, calls, billed_s = self._total
+        usd = 0.0
+        if self._function is not None:
+            usd = billed_s * self._function.usd_per_s + calls * self._function.usd_per_million_requests / 1e6
+        return OverflowTotals(round(by_functions), usd)
+
+
+_: type[Telemetry] = ScrapedTelemetry

@@ -1,0 +1,1 @@
+"""Service files and settings: what a user writes down."""

@@ -1,0 +1,256 @@
+"""Service files: read TOML into a `ServiceConfig`; the paper's four services ship with mark.
+
+An unknown key, a wrong type or an impossible value is named by file, section, key and value. Nothing is looked up here:
+whether the model, the catalogue or the function exist shows when the service is deployed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mark.catalog.tables import CATALOG_NAMES
+from mark.domain.cells import is_file, read_text
+from mark.domain.errors import BadInput
+from mark.domain.offer import Market
+from mark.domain.service import AsIsPolicy, Commitment, ServiceConfig, Version
+from mark.domain.slo import Slo
+
+_DATA = Path(__file__).parent / "services"
+SERVICE_NAMES = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
+# Functions are no fleet: they belong to [overflow] and stay whatever markets are chosen. SageMaker types are bought by
+# the SageMaker policies, which need no leave; a bouncer of ours cannot run on them.
+INSTANCE_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
+# Far beyond what one controller is made for (a few thousand); more is a slip of the pen.
+_MOST_INSTANCES = 100_000
+# What every cloud accepts as a tag, a resource name and a part of a path.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+_KEYS = {
+    "service": {
+        "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "request_kb", "response_kb", "profile",
+        "versions",
+    },
+    "fleet": {"catalog", "markets", "instances", "max_instances", "max_usd_per_hour", "committed"},
+    "overflow": {"function"},
+    "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
+}  # fmt: skip
+
+
+def load_service(name_or_path: str) -> ServiceConfig:
+    """The shipped service of that name, or the TOML file at that path.
+
+    Only `name`, `model`, `slo_ms` and `slo_attainment` are required; docs/catalog.md has the defaults of the rest.
+    Raises BadInput.
+    """
+    if name_or_path in SERVICE_NAMES:
+        path = _DATA / f"{name_or_path}.toml"
+    else:
+        path = Path(name_or_path)
+        if not is_file(path):
+            raise BadInput(f"no such file, and the shipped services are {', '.join(SERVICE_NAMES)}", name_or_path)
+    try:
+        tables = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError, and integers of 5,000 digits
+        raise BadInput(f"is no TOML: {error}", str(path)) from None
+    for section, table in tables.items():
+        if section not in _KEYS:
+            raise BadInput("unknown section", f"{path} [{section}]")
+        if not isinstance(table, dict):
+            raise BadInput("must be a section", f"{path} {section}", table)
+        for key in table:
+            if key not in _KEYS[section]:
+                raise BadInput("unknown key", f"{path} [{section}] {key}", table[key])
+    return _service(path, tables)
+
+
+def template(name: str) -> str:
+    """A commented service file for a new service: the shipped one of that name, else Inception-v3's under the name.
+
+    Raises BadInput for a name that cannot be a tag.
+    """
+    if name in SERVICE_NAMES:
+        return read_text(_DATA / f"{name}.toml")
+    _check_name(name, "service name")
+    return read_text(_DATA / "inception-v3.toml").replace('name = "inception-v3"', f"name = {json.dumps(name)}", 1)
+
+
+def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
+    """Instance markets by name, in the order given; raises BadInput for none, an unknown one, or one named twice."""
+    if not names:
+        raise BadInput("names no market", where)
+    for name in names:
+        if name not in INSTANCE_MARKETS:
+            raise BadInput(f"must be one of {', '.join(INSTANCE_MARKETS)}", where, name)
+    if len(set(names)) < len(names):
+        raise BadInput("names a market twice", where, ", ".join(names))
+    return tuple(Market(name) for name in names)
+
+
+def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
+    service, fleet, overflow = (_Section(path, name, tables.get(name, {})) for name in ("service", "fleet", "overflow"))
+    name = service.text("name")
+    _check_name(name, service.where("name"))
+    slo_ms, attainment = service.number("slo_ms"), service.number("slo_attainment")
+    try:
+        slo = Slo(slo_ms / 1e3, attainment)
+    except BadInput as error:
+        raise BadInput(error.what, service.where(error.where), service.table[error.where]) from None
+    catalog = fleet.text("catalog", "aws-2026")
+    profile = service.text("profile", "")
+    function = overflow.text("function", "none")
+    if function != "none" and not re.fullmatch(r"lambda:[1-9][0-9]{0,8}", function):
+        raise BadInput('must be lambda:MEMORY_MB or "none"', overflow.where("function"), function)
+    return ServiceConfig(
+        name=name,
+        model=service.text("model"),
+        slo=slo,
+        # Files are relative to the service file, so that a folder can be moved as a whole.
+        catalog=catalog if catalog in CATALOG_NAMES else str(path.parent / catalog),
+        markets=markets_of(fleet.texts("markets", [Market.ON_DEMAND]), fleet.where("markets")),
+        instances=tuple(fleet.texts("instances", ["*"])),
+        max_instances=fleet.whole("max_instances", 500),
+        max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
+        function=None if function == "none" else function,
+        batching=service.one_of("batching", ("work-conserving", "paper")),
+        routing=service.one_of("routing", ("least-completion", "power-of-two-choices", "fewest-in-flight")),
+        request_kb=service.number("request_kb", 0.0),
+        response_kb=service.number("response_kb", 0.0),
+        profile_file=str(path.parent / profile) if profile else None,
+        as_is=_as_is(_Section(path, "policy", tables["policy"])) if "policy" in tables else None,
+        committed=_committed(_Section(path, "fleet.committed", fleet.table.get("committed", {}))),
+        versions=_versions(_Section(path, "service.versions", service.table.get("versions", {}))),
+        source=str(path),
+    )
+
+
+def _committed(committed: _Section) -> tuple[Commitment, ...]:
+    """`"c5.xlarge" = 4`, or with its price `"c5.xlarge" = { count = 4, usd_per_hour = 0.107 }`; in order of names."""
+    if not isinstance(committed.table, dict):
+        raise BadInput("must be a section", f"{committed.path} [{committed.name}]", committed.table)
+    found = []
+    for instance, value in sorted(committed.table.items()):
+        if not isinstance(value, dict):
+            found.append(Commitment(instance, committed.whole(instance)))
+            continue
+        one = _Section(committed.path, f"{committed.name}.{instance}", value)
+        for key in value:
+            if key not in ("count", "usd_per_hour"):
+                raise BadInput("unknown key", one.where(key), value[key])
+        price = one.number("usd_per_hour") if "usd_per_hour" in value else None
+        found.append(Commitment(instance, one.whole("count"), price))
+    return tuple(found)
+
+
+def _versions(versions: _Section) -> tuple[Version, ...]:
+    """`"2" = { model = "module:Class", weight = 0.1 }`; in the file's order."""
+    if not isinstance(versions.table, dict):
+        raise BadInput("must be a section", f"{versions.path} [{versions.name}]", versions.table)
+    found = []
+    for name, value in versions.table.items():
+        _check_name(name, versions.where(name))
+        if not isinstance(value, dict):
+            raise BadInput("must be { model = ..., weight = ... }", versions.where(name), value)
+        one = _Section(versions.path, f"{versions.name}.{name}", value)
+        for key in value:
+            if key not in ("model", "weight"):
+                raise BadInput("unknown key", one.where(key), value[key])
+        weight = one.number("weight")
+        if weight > 1.0:
+            raise BadInput("a weight is a share of the requests, 0 to 1", one.where("weight"), weight)
+        found.append(Version(name, one.text("model"), weight))
+    if found and abs(sum(version.weight for version in found) - 1.0) > 1e-6:
+        raise BadInput("weights must add up to 1", f"{versions.path} [{versions.name}]", sum(v.weight for v in found))
+    return tuple(found)
+
+
+def _as_is(policy: _Section) -> AsIsPolicy:
+    kind = policy.one_of("kind", ("asg", "hpa", "sagemaker", "fixed"), required=True)
+    target = None
+    if kind == "fixed":
+        if "target" in policy.table:
+            raise BadInput("a fixed fleet has no target", policy.where("target"), policy.table["target"])
+    elif "target" in policy.table:
+        target = policy.number("target", above_zero=True)
+        if kind != "sagemaker" and target > 1.0:
+            raise BadInput("a utilisation must lie between 0 and 1", policy.where("target"), target)
+    least = policy.whole("min", 1)
+    # A fixed fleet is said by `min` alone.
+    most = policy.whole("max", least if kind == "fixed" else max(100, least))
+    if most < least or (kind == "fixed" and most != least):
+        what = "must equal min in a fixed fleet" if kind == "fixed" else "must not be below min"
+        raise BadInput(what, policy.where("max"), f"{most} (min {least})")
+    return AsIsPolicy(
+        kind=kind,
+        instance=policy.text("instance"),
+        target=target,
+        min_instances=least,
+        max_instances=most,
+        scale_out_cooldown_s=policy.number("scale_out_cooldown_s", 300.0),
+        scale_in_cooldown_s=policy.number("scale_in_cooldown_s", 300.0),
+    )
+
+
+def _check_name(name: str, where: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise BadInput("must be 1 to 63 letters, digits, dots, dashes or underscores", where, name)
+
+
+class _Section:
+    """One table of the file; every getter raises BadInput with file, section, key and value."""
+
+    def __init__(self, path: Path, name: str, table: dict[str, Any]) -> None:
+        self.path, self.name, self.table = path, name, table
+
+    def where(self, key: str) -> str:
+        return f"{self.path} [{self.name}] {key}"
+
+    def _value(self, key: str, default: Any) -> Any:
+        value = self.table.get(key, default)
+        if value is None:
+            raise BadInput("missing", self.where(key))
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._value(key, default)
+        if not isinstance(value, str) or (key in self.table and not value.strip()):
+            raise BadInput("must be a text that is not empty", self.where(key), value)
+        return value
+
+    def texts(self, key: str, default: list[str]) -> list[str]:
+        value = self._value(key, default)
+        if not isinstance(value, list) or not value or not all(isinstance(v, str) and v.strip() for v in value):
+            raise BadInput("must be a list of texts that is not empty", self.where(key), value)
+        return value
+
+    def one_of(self, key: str, choices: Sequence[str], *, required: bool = False) -> str:
+        value = self.text(key, None if required else choices[0])
+        if value not in choices:
+            raise BadInput(f"must be one of {', '.join(choices)}", self.where(key), value)
+        return value
+
+    def number(self, key: str, default: float | None = None, *, above_zero: bool = False) -> float:
+        value = self._value(key, default)
+        # In Python true is the integer 1, in TOML it is no number.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput("must be a number", self.where(key), value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number) or number < 0.0 or (above_zero and number == 0.0):
+            raise BadInput("must be above zero" if above_zero else "must be zero or more", self.where(key), value)
+        return number
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadInput("must be a whole number", self.where(key), value)
+        if not 1 <= value <= _MOST_INSTANCES:
+            raise BadInput(f"must lie between 1 and {_MOST_INSTANCES}", self.where(key), value)
+        return value

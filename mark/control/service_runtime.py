@@ -1,0 +1,397 @@
+"""One service in the control room: its controller and what belongs to it, looked after once a window.
+
+What it shows is a snapshot made at the end of a look; who asks never waits for a look and never disturbs one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mark.billing.tariff import LivePrices, Repriced
+from mark.control.controller import Controller
+from mark.control.history import Minute, MinuteHistory, history_view
+from mark.control.ledger import Ledger
+from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Store, Telemetry
+from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
+from mark.domain.bill import Bill
+from mark.domain.command import Command
+from mark.domain.errors import BadInput, CloudError, Infeasible, LostLease
+from mark.domain.fleet import Fleet, Phase
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan
+from mark.domain.service import ResolvedService
+from mark.planning.port import Policy
+
+LAG_S = 1.0  # after its end a window has been counted
+AGAIN_S = 10.0  # after a start that failed
+MINUTE_S = 60.0
+NEWEST = 500  # decisions kept at hand
+FAN = (0.05, 0.25, 0.5, 0.75, 0.95)
+_log = logging.getLogger("mark.control")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePorts:
+    """A service's controller and its ports, while this process leads. All times are by `clock`.
+
+    `unix_s` says when a time of the clock is on the wall; `policy` makes the service's policy at today's prices and
+    within other limits;
+    `close` ends whatever the ports have running.
+    """
+
+    controller: Controller
+    cloud: Cloud
+    telemetry: Telemetry
+    changes: Changes
+    store: Store
+    clock: Clock
+    unix_s: Callable[[float], float]
+    policy: Callable[[Limits], Policy]
+    close: Callable[[], None]
+    prices: LivePrices | None = None  # None: those of the resolved service hold
+
+
+class ServiceRuntime:
+    """`start` builds the parts from what store and cloud hold, and may fail; it is called whenever this process begins
+    to lead, so that a take-over is a restart. It is handed what its store has to be wrapped in.
+
+    `look` is run by one thread at a time; everything else may be called from others.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        resolved: ResolvedService,
+        start: Callable[[Callable[[Store], Store]], RuntimePorts],
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self.service, self._resolved, self._start, self._dry_run = service, resolved, start, dry_run
+        self._prices = {offer.name: offer.usd_per_hour for offer in resolved.offers}
+        self._capacity_rps = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
+        self._limits = Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)
+        self._changed_limits: Limits | None = None
+        self._paused, self._changed_pause = False, False
+        self._fence: int | None = None
+        self._parts: RuntimePorts | None = None
+        self._again_unix_s = -math.inf
+        self._window = self._minute = -2  # before the first, which is -1 until LAG_S have passed
+        self._noted = False
+        self._counted = RecentAnswers(0, 0)  # at the last full minute
+        self._by_functions = 0
+        self._troubles: tuple[str, ...] = ()
+        self.late = ""  # said by the room while a look takes too long
+        self.turn = False  # given by the room: the next look may learn
+        self._decisions: list[DecisionView] = []
+        self._rows: dict[int, Minute] = {}
+        self._repriced: Repriced | None = None
+        self._view = self._empty_view(0.0)
+
+    # -- asked by others -----------------------------------------------------------------------------------------------
+
+    def view(self) -> ServiceView:
+        """The snapshot of the last look."""
+        late = (self.late,) if self.late else ()
+        view = self._view
+        if not late and view.limits == self._limits and view.mode == self._mode():
+            return view
+        return replace(view, mode=self._mode(), limits=self._limits, troubles=(*late, *view.troubles))
+
+    def decisions(self, before_id: int | None, count: int) -> list[DecisionView]:
+        """Newest first. Raises StoreError for older ones that cannot be read."""
+        newest, parts = self._decisions, self._parts
+        found = [one for one in newest if before_id is None or one.id < before_id][:count]
+        if len(found) == count or parts is None or not newest or newest[-1].id <= 1:
+            return found
+        return self._shown(parts, parts.store.recorded(before_id, count))
+
+    def history(self, hours: float, points: int) -> HistoryView:
+        parts = self._parts
+        unix_s: Callable[[float], float] = float if parts is None else parts.unix_s
+        start_unix_s = unix_s(0.0)
+        return history_view(
+            self._rows, hours, points, start_unix_s=start_unix_s, minute_s=unix_s(MINUTE_S) - start_unix_s
+        )
+
+    def pause(self, paused: bool) -> None:
+        """From the next look on."""
+        self._paused, self._changed_pause = paused, True
+
+    def set_limits(self, limits: Limits) -> None:
+        """From the next look on. Raises BadInput."""
+        if limits.max_instances < 1:
+            raise BadInput("must be one or more", "max_instances", limits.max_instances)
+        if not (math.isfinite(limits.max_usd_per_hour) and limits.max_usd_per_hour > 0.0):
+            raise BadInput("must be above zero", "max_usd_per_hour", limits.max_usd_per_hour)
+        self._limits = self._changed_limits = limits
+
+    def due(self, fence: int | None, now_unix_s: float) -> bool:
+        """Is it time for a look?"""
+        parts = self._parts
+        if parts is None:
+            return fence is not None and now_unix_s >= self._again_unix_s
+        return fence != self._fence or self._window_of(parts) > self._window
+
+    # -- looked after --------------------------------------------------------------------------------------------------
+
+    def look(self, fence: int | None, now_unix_s: float) -> None:
+        """One look, whatever happens in it; `fence` is the number of the lease held, None: another one leads."""
+        troubles: list[str] = []
+        if fence != self._fence:
+            self.stop()
+        if fence is not None:
+            self._guard(troubles, lambda: self._begin(fence, now_unix_s))
+            if self._parts is not None:
+                self._round(self._parts, troubles)
+            if self._parts is not None and self.turn:
+                self.turn = False
+                self._guard(troubles, self._parts.controller.learn)
+        if self._parts is None:
+            self._view = self._empty_view(now_unix_s)
+        self._tell(tuple(troubles))
+
+    def stop(self) -> None:
+        """Let go of everything; the next look begins anew."""
+        parts, self._parts, self._fence = self._parts, None, None
+        if parts is not None:
+            # What is not in the store by now is void: whoever leads from here on may be told otherwise.
+            self._changed_pause, self._changed_limits = False, None
+            parts.close()
+
+    def _begin(self, fence: int, now_unix_s: float) -> None:
+        if self._parts is not None:
+            return
+        self._again_unix_s = now_unix_s + AGAIN_S
+        parts = self._start(lambda store: _Noting(store, self.service, self._dry_run, self._note))
+        try:
+            store = parts.store
+            self._paused = bool(store.get("paused")) if not self._changed_pause else self._paused
+            if self._changed_limits is None and (limits := store.get("limits")) is not None:
+                self._limits = limits
+            parts.controller.use(parts.policy(self._limits))
+            scale = 1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0))
+            self._history, self._ledger = MinuteHistory(store), Ledger(self._resolved, store, scale)
+            self._rows, self._repriced = self._history.rows(), None
+            answers = parts.telemetry.answers()
+            self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
+            fleet = parts.cloud.fleet()
+            self._ledger.look(parts.clock.now_s(), fleet, parts.changes.ran())
+            if parts.prices is None:
+                # Whoever led before may have had other prices.
+                self._ledger.reprice(self._resolved, {}, parts.clock.now_s())
+            if parts.controller.last_plan is None and not fleet.live() and not self._paused:
+                parts.controller.begin()
+            self._decisions = self._shown(parts, store.recorded(None, NEWEST))
+        except BaseException:
+            parts.close()
+            raise
+        self._window = self._minute = -2
+        self._parts, self._fence, self._again_unix_s = parts, fence, -math.inf
+
+    def _round(self, parts: RuntimePorts, troubles: list[str]) -> None:
+        window, minute = self._window_of(parts), math.floor((parts.clock.now_s() - LAG_S) / MINUTE_S)
+        self._window = window
+        if parts.prices is not None:
+            prices = parts.prices
+            if trouble := prices.trouble():
+                troubles.append(trouble)
+            self._guard(troubles, lambda: self._reprice(parts, prices.repriced()))
+        if not self._guard(troubles, lambda: self._control(parts, minute > self._minute)):
+            self._guard(troubles, lambda: self._observe(parts, self._minute, troubles))
+        elif self._guard(troubles, lambda: self._observe(parts, minute, troubles)):
+            self._minute = minute
+
+    def _reprice(self, parts: RuntimePorts, new: Repriced | None) -> None:
+        if new is None or new is self._repriced:
+            return
+        self._prices = {offer.name: offer.usd_per_hour for offer in new.resolved.offers}
+        self._ledger.reprice(new.resolved, new.since_s, parts.clock.now_s())
+        parts.controller.use(parts.policy(self._limits))
+        self._repriced = new  # last: what failed is done again
+
+    def _control(self, parts: RuntimePorts, full: bool) -> None:
+        if (limits := self._changed_limits) is not None:
+            parts.store.put("limits", limits)
+            parts.controller.use(parts.policy(limits))
+            if self._changed_limits is limits:
+                self._changed_limits = None
+        if self._changed_pause:
+            paused = self._paused
+            parts.store.put("paused", paused)
+            self._changed_pause = self._paused is not paused
+        if self._paused:
+            if full:
+                parts.controller.watch()
+            return
+        if parts.controller.last_plan is None and not full:
+            return  # there is nothing to follow yet
+        parts.controller.fast()
+        if full:
+            parts.controller.tick()
+
+    def _observe(self, parts: RuntimePorts, minute: int, troubles: list[str]) -> None:
+        now_s, fleet = parts.clock.now_s(), parts.cloud.fleet()
+        self._ledger.look(now_s, fleet, parts.changes.ran())
+        rps, answers, overflow = (
+            parts.telemetry.last_minute_rps(),
+            parts.telemetry.answers(),
+            parts.telemetry.overflow(),
+        )
+        ready = fleet.ready()
+        capacity_rps = sum(self._capacity_rps.get(offer, 0.0) * n for offer, n in ready.items())
+        paid = Counter(i.offer for i in fleet.instances if i.phase is not Phase.STOPPED)
+        usd_per_hour = sum(self._prices.get(offer, 0.0) * n for offer, n in paid.items())
+        if minute > self._minute >= 0:
+            before, by_functions = self._counted, overflow.requests - self._by_functions
+            row = Minute(
+                rps, capacity_rps, usd_per_hour,
+                answers.count - before.count, answers.in_time - before.in_time, by_functions, dict(ready),
+            )  # fmt: skip
+            self._history.add(minute - 1, row)
+            self._rows = self._history.rows()
+            self._counted, self._by_functions = answers, overflow.requests
+        if self._noted:
+            self._noted = False
+            self._decisions = self._shown(parts, parts.store.recorded(None, NEWEST))
+        if rps is None and ready:
+            troubles.append(
+                "nothing is known of the load: nobody has asked yet, or no instance answers for its metrics"
+            )
+        plan = parts.controller.last_plan
+        self._view = ServiceView(
+            service=self.service,
+            mode=self._mode(),
+            at_unix_s=parts.unix_s(now_s),
+            at_s=now_s,
+            rps=rps,
+            capacity_rps=capacity_rps,
+            usd_per_hour=usd_per_hour,
+            instances=fleet.instances,
+            prices=self._shown_prices(fleet, plan),
+            plan=plan,
+            forecast=_forecast_view(parts.controller.believed, parts.unix_s),
+            slo=self._slo(parts, answers),
+            bill=self._ledger.bill(now_s, overflow.usd, answers.count),
+            requests=answers.count,
+            limits=self._limits,
+            troubles=tuple(troubles),
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _guard(self, troubles: list[str], action: Callable[[], None]) -> bool:
+        """Did it go well? What is wrong with one service must not be the others' trouble."""
+        try:
+            action()
+        except LostLease as error:
+            troubles.append(f"another controller leads: {error}")
+            self.stop()
+        except (CloudError, Infeasible, BadInput) as error:
+            troubles.append(" ".join(str(error).split()))
+        except Exception as error:
+            _log.exception("a fault of ours", extra={"service": self.service})
+            troubles.append(f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        else:
+            return True
+        return False
+
+    def _tell(self, troubles: tuple[str, ...]) -> None:
+        """Troubles into the view, and into the log when they change."""
+        self._view = replace(self._view, troubles=troubles)
+        for trouble in troubles:
+            if trouble not in self._troubles:
+                _log.warning("trouble", extra={"service": self.service, "trouble": trouble})
+        if self._troubles and not troubles:
+            _log.info("all is well again", extra={"service": self.service})
+        self._troubles = troubles
+
+    def _note(self) -> None:
+        self._noted = True
+
+    def _window_of(self, parts: RuntimePorts) -> int:
+        return math.floor((parts.clock.now_s() - LAG_S) / WINDOW_S)
+
+    def _mode(self) -> str:
+        if self._fence is None:
+            return "standing by"
+        return "paused" if self._paused else "dry-run" if self._dry_run else "acting"
+
+    def _shown(self, parts: RuntimePorts, lines: list[Recorded]) -> list[DecisionView]:
+        return [
+            DecisionView(line.id, parts.unix_s(line.at_s), line.verb, line.text, line.outcome, line.usd_per_hour)
+            for line in lines
+        ]
+
+    def _shown_prices(self, fleet: Fleet, plan: Plan | None) -> dict[str, float]:
+        names = {i.offer for i in fleet.instances}
+        names |= {t.offer for t in (*plan.targets, *plan.standbys)} if plan is not None else set()
+        return {name: self._prices[name] for name in sorted(names) if name in self._prices}
+
+    def _slo(self, parts: RuntimePorts, answers: RecentAnswers) -> SloView:
+        slo, recent, window = self._resolved.slo, parts.telemetry.recent(), parts.controller.answered()
+        allowed = window.requests * (1.0 - slo.attainment)
+        return SloView(
+            rt_max_ms=slo.rt_max_s * 1e3,
+            target=slo.attainment,
+            attainment=_share(answers),
+            recent=_share(recent),
+            error_budget_left=1.0 - window.late / allowed if allowed > 0.0 else None,
+        )
+
+    def _empty_view(self, now_unix_s: float) -> ServiceView:
+        slo = self._resolved.slo
+        return ServiceView(
+            self.service, self._mode(), now_unix_s, 0.0, None, 0.0, 0.0, (), {}, None, None,
+            SloView(slo.rt_max_s * 1e3, slo.attainment, None, None, None), Bill(), 0, self._limits, (),
+        )  # fmt: skip
+
+
+class _Noting:
+    """A store that also logs every decision, and says that there was one. A dry run's were not carried out."""
+
+    def __init__(self, store: Store, service: str, dry_run: bool, note: Callable[[], None]) -> None:
+        self._store, self._service, self._dry_run, self._note = store, service, dry_run, note
+
+    def get(self, key: str) -> Any | None:
+        return self._store.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        self._store.put(key, value)
+
+    def record(self, at_s: float, command: Command, outcome: str) -> None:
+        if self._dry_run and outcome.startswith("done"):
+            outcome = f"dry run: would be {outcome}"
+        self._store.record(at_s, command, outcome)
+        said: Mapping[str, object] = {
+            "service": self._service,
+            "verb": command.verb,
+            "decision": str(command),
+            "outcome": outcome,
+            "usd_per_hour": command.usd_per_hour,
+        }
+        _log.info("decided", extra=dict(said))
+        self._note()
+
+    def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
+        return self._store.recorded(before_id, count)
+
+
+def _forecast_view(forecast: Forecast | None, unix_s: Callable[[float], float]) -> ForecastView | None:
+    if forecast is None:
+        return None
+    return ForecastView(
+        origin_unix_s=unix_s(forecast.origin_s),
+        step_s=unix_s(forecast.step_s) - unix_s(0.0),
+        predictor=forecast.predictor,
+        levels=FAN,
+        rps=tuple(tuple(float(rps) for rps in forecast.mean_at(level)) for level in FAN),
+    )
+
+
+def _share(answers: RecentAnswers) -> float | None:
+    return answers.in_time / answers.count if answers.count else None

@@ -1,0 +1,1 @@
+"""How EC2 behaves, as rules without I/O that the simulator and the testbed share."""

@@ -1,0 +1,1 @@
+"""The load that has to be served, and what is left of the SLO."""

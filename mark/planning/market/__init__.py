@@ -1,0 +1,1 @@
+"""Spot and committed capacity."""

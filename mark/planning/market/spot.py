@@ -1,0 +1,343 @@
+"""Spot: what is believed about it, what it costs in expectation, how it is spread, and what stands by for it.
+
+Everything here is pure. The controller keeps a `Belief` per offer and hands all of them to the planner, which buys at
+
+    price + interruptions per hour x cost of one,                                                     (`SpotTerms`)
+
+and only what is believed to be there, spread over what is equally good. What was interrupted is replaced with spares,
+since boots take their chance, and bridged by standbys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.load import FloatArray
+from mark.domain.offer import Delay, Market, Offer
+from mark.domain.plan import Plan, Target
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_NORMAL = NormalDist()
+_QUANTILES = (np.arange(128) + 0.5) / 128.0
+
+NOTICE_S = 120.0  # from the notice to the loss
+LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes those it has
+PENDING_S = 20.0  # of a boot that are not billed
+# What was expected before counts as much as so many hours of watching: the catalogue has the mean of a month and a
+# region, and interruptions come in clusters.
+PRIOR_H = 2.0
+HALF_LIFE_H = 6.0  # what was seen counts half after so many hours
+RETRY_S = 60.0  # after a refusal or an interruption; twice as long after each refusal more
+LONGEST_RETRY_S = 120.0  # a refused launch costs nothing, an hour without spot more than half the bill
+# A stopped standby's, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since 2020-12.
+DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
+USUAL_LOSS = 4  # instances that are taken at a time, where one has to be assumed
+NEAR = 0.05  # offers that differ by less in price and in capacity are as good as equal
+CREDIT_STARTS_PER_DAY = 100.0  # of t2: EC2 user guide 2023-05-31
+STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within so many hours
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What was seen of one offer.
+
+    `held_h` are hours in which some of it was held, `losses` interruptions in units of all that was held then: a wave
+    that takes three of four counts 0.75. Instances of one offer fall together, so ten of them are one witness, not ten.
+    Both fade (`HALF_LIFE_H`) up to `at_s`. `refusals` are those in a row; before `until_s` it is not to be had.
+    `lost_s`: when some was interrupted last.
+    """
+
+    at_s: float = 0.0
+    held_h: float = 0.0
+    losses: float = 0.0
+    refusals: int = 0
+    until_s: float = -math.inf
+    lost_s: float = -math.inf
+
+    def rate_per_hour(self, prior_per_hour: float) -> float:
+        """Interruptions per hour: a gamma prior worth `PRIOR_H` of watching, Poisson observations."""
+        return (PRIOR_H * prior_per_hour + self.losses) / (PRIOR_H + self.held_h)
+
+    def watched(self, now_s: float, held: bool) -> Belief:
+        """Up to `now_s`; `held`: was some of it there since `at_s`?"""
+        passed_h = max(0.0, now_s - self.at_s) / 3600.0
+        fading = 0.5 ** (passed_h / HALF_LIFE_H)
+        held_h = self.held_h * fading + (passed_h if held else 0.0)
+        return replace(self, at_s=max(now_s, self.at_s), held_h=held_h, losses=self.losses * fading)
+
+    def interrupted(self, now_s: float, share: float) -> Belief:
+        """`share` of what was held got a notice; the market has just taken it, so it sells none for a while."""
+        return replace(self, losses=self.losses + share, until_s=max(self.until_s, now_s + RETRY_S), lost_s=now_s)
+
+    def refused(self, now_s: float) -> Belief:
+        """A launch got less than it asked for."""
+        wait_s = min(RETRY_S * 2.0**self.refusals, LONGEST_RETRY_S)
+        return replace(self, refusals=min(self.refusals + 1, 32), until_s=now_s + wait_s)
+
+    def sold(self) -> Belief:
+        """A launch got all that it asked for."""
+        return replace(self, refusals=0, until_s=-math.inf)
+
+
+UNKNOWN = Belief()
+
+
+def _mean(beliefs: Sequence[Belief]) -> Belief:
+    """What those that were held went through, on average."""
+    held = [b for b in beliefs if b.held_h > 0.0]
+    if not held:
+        return UNKNOWN
+    return Belief(held_h=sum(b.held_h for b in held) / len(held), losses=sum(b.losses for b in held) / len(held))
+
+
+def beyond_s(delay: Delay, free_s: float) -> float:
+    """E[(delay - free)+], seconds by which a lognormal delay is expected to exceed `free_s` (Black-Scholes)."""
+    if free_s <= 0.0 or delay.sigma == 0.0:
+        return max(0.0, delay.mean_s - free_s)
+    above = math.log(delay.mean_s / free_s) / delay.sigma + delay.sigma / 2.0
+    return delay.mean_s * _NORMAL.cdf(above) - free_s * _NORMAL.cdf(above - delay.sigma)
+
+
+def boot_usd(offer: Offer) -> float:
+    """What is paid for an instance before it serves."""
+    return offer.usd_per_s * max(0.0, offer.boot.mean_s - PENDING_S)
+
+
+@lru_cache(maxsize=1024)
+def replacing(need: int, boot: Delay, usd_per_s: float, missing_usd_per_s: float) -> tuple[int, float]:
+    """How many more to launch than the `need` that were interrupted, and what replacing these costs, in dollars.
+
+    Boots take their chance, and the first `need` to be ready count: the others are ended then. Every second that one
+    of them comes later than the doomed one leaves costs `missing_usd_per_s`; `usd_per_s` is an instance's price. Two
+    more for one are enough, whatever a miss costs.
+    """
+    ready_s = np.array([boot.at(_NORMAL.inv_cdf(u)) for u in _QUANTILES])
+    missing_s = np.maximum(0.0, ready_s - NOTICE_S + LEAVE_S)
+    best, best_usd = 0, math.inf
+    for spares in range(0, 2 * need + 1, max(1, need // 8)):
+        count = need + spares
+        order = _order_statistics(need, count)
+        counted = order.sum(axis=0)
+        paid_s = float(counted @ ready_s + spares * (order[-1] @ ready_s)) - count * PENDING_S
+        usd = usd_per_s * max(0.0, paid_s) + missing_usd_per_s * float(counted @ missing_s)
+        if usd >= best_usd:
+            break
+        best, best_usd = spares, usd
+    return best, best_usd
+
+
+def _order_statistics(first: int, count: int) -> FloatArray:
+    """Chance of each quantile for the first to the `first`-th of `count` draws: (first, quantiles).
+
+    The i-th of n uniform draws has the density n x (chance of i - 1 successes in n - 1 trials).
+    """
+    successes = np.arange(first, dtype=np.float64)[:, None]
+    ways = np.concatenate([[0.0], np.cumsum(np.log((count - successes[1:, 0]) / successes[1:, 0]))])[:, None]
+    chance = np.exp(ways + successes * np.log(_QUANTILES) + (count - 1.0 - successes) * np.log1p(-_QUANTILES))
+    return np.asarray(count * chance / len(_QUANTILES), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotTerms:
+    """What offers are believed to cost and whether they can be had; arrays are (offers,), then (pools,)."""
+
+    offer_usd_per_hour: FloatArray  # the chance of interruptions included
+    interruptions_per_hour: FloatArray
+    can_be_had: BoolArray
+    usd_per_hour: FloatArray  # of the member that would be bought next
+    buyable: BoolArray
+
+
+class Pools:
+    """Offers by pool: spot offers that are as good as equal (zones, and types that differ by less than `NEAR`) are one.
+
+    `usable_rps[i]` belongs to `offers[i]`. A pool is planned as its first member, the cheapest; which of its members
+    is bought is decided by `spread`.
+    """
+
+    def __init__(self, offers: Sequence[Offer], usable_rps: Sequence[float]) -> None:
+        self.offers = tuple(offers)
+        self.members = _pools(self.offers, usable_rps)
+        self.first = tuple(members[0] for members in self.members)
+        self._usable_rps = np.array(usable_rps, dtype=np.float64)
+        self._usd_per_hour = np.array([o.usd_per_hour for o in self.offers])
+        self._is_spot = np.array([o.market is Market.SPOT for o in self.offers], dtype=np.bool_)
+        on_demand = {o.instance: o for o in self.offers if o.market is Market.ON_DEMAND}
+        same = [on_demand.get(o.instance) if o.market is Market.SPOT else None for o in self.offers]
+        self._most_usd_per_hour = np.array([math.inf if o is None else o.usd_per_hour for o in same])
+        self._instead = tuple(other or o for other, o in zip(same, self.offers, strict=True))
+
+    def count(self, live: Mapping[str, int]) -> IntArray:
+        """Instances by pool, from instances by offer name."""
+        return np.array([sum(live.get(self.offers[i].name, 0) for i in m) for m in self.members], dtype=np.int64)
+
+    def terms(self, beliefs: Mapping[str, Belief], now_s: float, usd_per_overflow: float) -> SpotTerms:
+        """One interruption costs its share of replacing what is lost with it, and the boot of what is bought on return.
+
+        Spot that is expected to be dearer than the same type on demand counts as not to be had. In a zone where two
+        spot types are put off no other is asked for: it is the zone that has none.
+        """
+        known = [beliefs.get(o.name, UNKNOWN) for o in self.offers]
+        # Waves pass over types and zones: what offers went through on average is the prior of each.
+        market = _mean([b for b, is_spot in zip(known, self._is_spot, strict=True) if is_spot])
+        priors = [market.rate_per_hour(o.interruptions_per_hour) for o in self.offers]
+        rate = np.array([b.rate_per_hour(prior) for b, prior in zip(known, priors, strict=True)])
+        rate = np.where(self._is_spot, rate, 0.0)
+        usd = self._usd_per_hour.copy()
+        for i in np.flatnonzero(rate):
+            usd[i] += rate[i] * self._interruption_usd(int(i), usd_per_overflow)
+        put_off = np.array([now_s < b.until_s for b in known], dtype=np.bool_)
+        types = Counter(self.offers[i].zone for i in np.flatnonzero(put_off & self._is_spot))
+        empty = np.array([o.zone != "" and types[o.zone] >= 2 for o in self.offers], dtype=np.bool_)
+        there = ~put_off & ~(empty & self._is_spot) & (usd < self._most_usd_per_hour)
+        best = [min(members, key=lambda i: (not there[i], usd[i], i)) for members in self.members]
+        return SpotTerms(usd, rate, there, usd[best], there[best])
+
+    def spares(self, need: IntArray, usd_per_overflow: float) -> IntArray:
+        """How many more than `need` to launch by pool, where that capacity is missing until they are ready."""
+        spares = np.zeros_like(need)
+        for k in np.flatnonzero(need):
+            i = self.first[k]
+            missing_usd_per_s = float(self._usable_rps[i]) * usd_per_overflow
+            spares[k], _ = replacing(int(need[k]), self.offers[i].boot, self.offers[i].usd_per_s, missing_usd_per_s)
+        return spares
+
+    def _interruption_usd(self, i: int, usd_per_overflow: float) -> float:
+        instead = self._instead[i]
+        missing_usd_per_s = float(self._usable_rps[i]) * usd_per_overflow
+        _, usd = replacing(USUAL_LOSS, instead.boot, instead.usd_per_s, missing_usd_per_s)
+        return usd / USUAL_LOSS + boot_usd(self.offers[i])
+
+    def spread(self, counts: IntArray, live: Mapping[str, int], terms: SpotTerms) -> dict[str, int]:
+        """Counts by pool as counts by offer name, so that no wave takes more than it must.
+
+        What runs stays. More goes, one by one, to the member with the fewest, of those that can be had and are as
+        cheap as the cheapest; less is taken from where there are most. Equal ones: in order of name.
+        """
+        usd = terms.offer_usd_per_hour
+        result: dict[str, int] = {}
+        for wanted, members in zip(counts, self.members, strict=True):
+            have = {i: int(live.get(self.offers[i].name, 0)) for i in members}
+            there = [i for i in members if terms.can_be_had[i]] or list(members)
+            least_usd = min(usd[i] for i in there)
+            equal = [i for i in there if usd[i] <= least_usd * (1.0 + NEAR)]
+            for _ in range(int(wanted) - sum(have.values())):
+                have[min(equal, key=lambda i: (have[i], self.offers[i].name))] += 1
+            for _ in range(sum(have.values()) - int(wanted)):
+                have[max(members, key=lambda i: (have[i], self.offers[i].name))] -= 1
+            result.update((self.offers[i].name, n) for i, n in have.items() if n > 0)
+        return result
+
+
+def without_spares(plan: Plan, ready: Mapping[str, int], capacity_rps: Mapping[str, float]) -> Plan:
+    """The plan without the spares that are not needed any more, now that so many instances are `ready`, by offer.
+
+    Spares of an offer of which something wanted is not ready stay, for they may be ready first; others stay as far as
+    they make up for what is not ready elsewhere.
+    """
+    coming = {t.offer: max(0, t.count - t.spare - ready.get(t.offer, 0)) for t in plan.targets}
+    coming_rps = sum(count * capacity_rps[offer] for offer, count in coming.items())
+    targets = []
+    for t in plan.targets:
+        spare = t.spare
+        if coming[t.offer] == 0:
+            spare = min(spare, math.ceil(max(0.0, coming_rps) / capacity_rps[t.offer] - 1e-9))
+            coming_rps -= spare * capacity_rps[t.offer]
+        targets.append(replace(t, count=t.count - t.spare + spare, spare=spare))
+    return replace(plan, targets=tuple(targets))
+
+
+def within(wanted: IntArray, live: IntArray, usd_per_hour: FloatArray, room: int, room_usd_per_hour: float) -> IntArray:
+    """`wanted` with no more launches, in the order of pools, than there is room for beside what lives."""
+    counts = np.minimum(wanted, live)
+    for i in np.flatnonzero(wanted > live):
+        # 1e-9: a budget of exactly ten instances must hold ten.
+        by_price = math.floor(max(0.0, min(1e9, room_usd_per_hour / float(usd_per_hour[i]))) + 1e-9)
+        launches = max(0, min(int(wanted[i] - live[i]), room, by_price))
+        counts[i] += launches
+        room -= launches
+        room_usd_per_hour -= launches * float(usd_per_hour[i])
+    return counts
+
+
+def planned_standbys(
+    burstables: Sequence[tuple[Offer, float]],
+    boot: Delay,
+    at_risk: Sequence[tuple[float, float]],
+    usd_per_overflow: float,
+    disk_usd_per_hour: float,
+    there: Mapping[str, int],
+    *,
+    first: bool,
+) -> tuple[Target, ...]:
+    """Stopped burstables that pay for waiting.
+
+    `burstables`: offer and capacity; `boot`: of what replaces spot; `at_risk`: by spot offer, the capacity of all its
+    instances and its interruptions per hour. A standby is resumed at the notice and serves while the replacement boots
+    on. So one saves, a wave,
+
+        capacity x (boot beyond notice and resume) x (price of an overflow) - price x (boot - 20 s)
+
+    and costs its boot once and its disk by the hour. There are enough for everything that is at risk so often that they
+    pay: as the series show, a wave may take all zones at once. But AWS grants launch credits to so many starts a day,
+    whatever their size, and setting up is one: so taken is the type of which one saves most, and no more are set up
+    than a day's waves leave credits for. Those that are `there`, by offer, stay as long as an hour on the disk costs no
+    more than setting them up again, for spot that was taken away may come back. The `first` fleet's are set up for
+    nothing, like all of it.
+    """
+
+    def saved_usd(burstable: tuple[Offer, float]) -> float:
+        offer, capacity_rps = burstable
+        bridged_s = beyond_s(boot, max(NOTICE_S - LEAVE_S, (offer.resume or offer.boot).mean_s))
+        return capacity_rps * bridged_s * usd_per_overflow - boot_usd(replace(offer, boot=boot))
+
+    if not burstables:
+        return ()
+    best = max(burstables, key=lambda b: (saved_usd(b), -b[0].usd_per_hour, b[0].name))
+    offer, capacity_rps = best
+    least_usd_per_hour = disk_usd_per_hour + (0.0 if first else boot_usd(offer) / STANDBY_PAYS_H)
+    worth_it = [(rps, rate) for rps, rate in at_risk if rate * saved_usd(best) > least_usd_per_hour]
+    covered_rps = sum(rps for rps, _ in worth_it)
+    count = math.ceil(covered_rps / capacity_rps - 1e-9)
+    rate = max((rate for _, rate in worth_it), default=0.0)
+    if offer.credits is not None and offer.credits.surplus_usd_per_vcpu_hour is None:
+        count = min(count, math.floor(CREDIT_STARTS_PER_DAY / (1.0 + 24.0 * rate)))
+    if disk_usd_per_hour <= boot_usd(offer):
+        count = max(count, there.get(offer.name, 0))
+    if count == 0:
+        return ()
+    reason = (
+        f"stands by, stopped, for {covered_rps:.0f} requests/s of spot, taken {rate:.2g} times an hour; "
+        f"{capacity_rps:.1f} requests/s each when resumed"
+    )
+    return (Target(offer.name, count, reason),)
+
+
+def _pools(offers: Sequence[Offer], usable_rps: Sequence[float]) -> tuple[tuple[int, ...], ...]:
+    """Indices by pool, each cheapest first, pools in the order of their first member by name."""
+    left = sorted(range(len(offers)), key=lambda i: (offers[i].usd_per_hour, offers[i].name))
+    found = []
+    while left:
+        first, *rest = left
+        alike = [first]
+        if offers[first].market is Market.SPOT:
+            alike += [
+                i
+                for i in rest
+                if offers[i].market is Market.SPOT
+                and offers[i].usd_per_hour <= offers[first].usd_per_hour * (1.0 + NEAR)
+                and abs(usable_rps[i] / usable_rps[first] - 1.0) <= NEAR
+            ]
+        found.append(tuple(alike))
+        left = [i for i in rest if i not in alike]
+    return tuple(sorted(found, key=lambda members: offers[members[0]].name))

@@ -1,0 +1,1 @@
+"""One file per policy, and the registry that knows them by name."""

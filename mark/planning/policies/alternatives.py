@@ -1,0 +1,294 @@
+"""What a decision was weighed against: the load that was believed, and what other fleets would cost.
+
+A fleet is priced as `mark` prices it, whoever planned it. Instances are stacked, what runs at the bottom, then the
+cheapest request/s first; each serves what its place in the stack brings (`savings`: quantiles and queueing) and is kept
+as long as that pays, those that run for a minute at least, new ones from when they are ready. What is replaced leaves
+when its replacement is ready. What no instance serves overflows. All of it over the planner's horizon of some minutes,
+as dollars an hour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from mark.domain.load import FloatArray
+from mark.domain.plan import Plan
+from mark.planning.demand.served_load import Savings, savings
+from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
+from mark.planning.market.spot import Pools, boot_usd
+from mark.planning.policies.burstable import carrier
+from mark.planning.policies.expected_cost import STEP_S
+from mark.planning.policies.mark_paper import buyable
+from mark.planning.port import PlanningContext
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+CHOSEN, KEPT, NONE = "chosen", "the fleet as it is", "functions alone"
+_STAYS, _LEAVES, _NEW = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBelief:
+    """Quantiles (at `LEVELS`) of the minute that ends `horizon_s` after the decision: its mean and its busiest 5 s."""
+
+    predictor: str
+    horizon_s: float
+    mean_rps: tuple[float, ...]
+    peak_rps: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A fleet by offer and what it is expected to cost, averaged over the horizon.
+
+    `capacity_rps` is of all its instances, `overflow_rps` what they leave over. Committed instances cost nothing here.
+    """
+
+    label: str
+    counts: Mapping[str, int]
+    capacity_rps: float
+    instances_usd_per_hour: float
+    launches_usd_per_hour: float
+    overflow_rps: float
+    overflow_usd_per_hour: float
+
+    @property
+    def usd_per_hour(self) -> float:
+        return self.instances_usd_per_hour + self.launches_usd_per_hour + self.overflow_usd_per_hour
+
+    @property
+    def fleet(self) -> str:
+        return " + ".join(f"{n} {name}" for name, n in self.counts.items()) or "no instances"
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "fleet": self.fleet, "usd_per_hour": self.usd_per_hour}
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A decision beside its alternatives, cheapest first. `overflow` says what overflow becomes and is priced as."""
+
+    belief: LoadBelief
+    over_s: float
+    overflow: str
+    chosen: Alternative
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def saved_usd_per_hour(self) -> float | None:
+        """Expected saving against the best alternative; below zero where that looks cheaper."""
+        return self.alternatives[0].usd_per_hour - self.chosen.usd_per_hour if self.alternatives else None
+
+    @property
+    def saved_against_kept_usd_per_hour(self) -> float | None:
+        """The same against leaving the fleet as it is; None where that is what was chosen, or nothing runs."""
+        kept = next((one for one in self.alternatives if one.label == KEPT), None)
+        return None if kept is None else kept.usd_per_hour - self.chosen.usd_per_hour
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "belief": {"levels": list(LEVELS), **asdict(self.belief)},
+            "over_s": self.over_s,
+            "overflow": self.overflow,
+            "chosen": self.chosen.as_json(),
+            "alternatives": [one.as_json() for one in self.alternatives],
+            "saved_usd_per_hour": self.saved_usd_per_hour,
+            "saved_against_kept_usd_per_hour": self.saved_against_kept_usd_per_hour,
+        }
+
+
+def weigh(plan: Plan, context: PlanningContext) -> Weighed | None:
+    """The plan and its alternatives, priced with the belief it was made from; None without a forecast or offers.
+
+    Alternatives: the fleet as it is, one more and one fewer of what was chosen, one more of the cheapest request/s,
+    the best fleet of every single offer that can be had (of zones the cheapest), all of them within the service's
+    limits, and functions alone where they are in time.
+    """
+    if context.forecast is None or not context.resolved.offers:
+        return None
+    return _Scales(context).weigh(plan)
+
+
+class _Scales:
+    """Prices fleets in one situation. An offer is a place in `self._names`."""
+
+    def __init__(self, context: PlanningContext) -> None:
+        assert context.forecast is not None
+        resolved = context.resolved
+        carries = carrier(resolved)
+        steady = buyable(resolved)
+        chosen = steady + (() if carries is None else (carries,))
+        candidates = [resolved.candidates[i] for i in chosen]
+        rt_max_s = resolved.slo.rt_max_s
+        function = resolved.function
+        self._sheds = sheds(resolved)
+        slack_s = min(rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates[: len(steady)])
+        self._offers = [resolved.offers[i] for i in chosen]
+        self._names = [offer.name for offer in self._offers]
+        self._usable_rps = np.array([c.capacity_rps for c in candidates])
+        self._forecast = context.forecast.by_minute()
+        if not self._sheds:
+            self._forecast = believed(self._forecast, context.last_minute_rps)
+        patience_s = max(slack_s, 0.01 * rt_max_s)
+        self._saved: Savings = savings(self._forecast, patience_s, None if self._sheds else rt_max_s)
+        self._steps = self._saved.served.shape[1] - 1
+        # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
+        usd = function.usd_per_request if self._sheds and function is not None else neutral_usd(resolved, steady)
+        terms = Pools(self._offers, list(self._usable_rps)).terms(context.beliefs, context.now_s, usd)
+        self._usd_per_overflow = usd if self._sheds else usd * price_factor(context.answered, resolved.slo)
+        self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
+        # How many burstables may be started is the planner's to know: they are no alternative.
+        self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
+        self._boot_usd = np.array([boot_usd(offer) for offer in self._offers])
+        self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
+        self._committed = [resolved.committed.get(name, 0) for name in self._names]
+        self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
+        self._most = resolved.service.max_instances
+        self._most_usd_per_hour = resolved.service.max_usd_per_hour * (1.0 + 1e-9)  # rounding forbids nothing
+        self._first = context.first
+        live = context.fleet.live()
+        self._running = [live[name] for name in self._names]
+        self._order = np.argsort(terms.offer_usd_per_hour / self._usable_rps, kind="stable").tolist()
+
+    def weigh(self, plan: Plan) -> Weighed:
+        wanted = [plan.counts.get(name, 0) for name in self._names]
+        found = {tuple(wanted): self._priced(CHOSEN, wanted)}
+        if any(self._running):
+            found.setdefault(tuple(self._running), self._priced(KEPT, self._running))
+        if self._sheds:
+            nothing = [0] * len(self._names)
+            found.setdefault(tuple(nothing), self._priced(NONE, nothing))
+        best = next((i for i in self._order if self._can_be_had[i]), None)
+        for i, name in enumerate(self._names):
+            for change, word in ((1, "more"), (-1, "fewer")):
+                if (wanted[i] or (i == best and change > 0)) and (change < 0 or self._can_be_had[i]):
+                    counts = [n + change * (j == i) for j, n in enumerate(wanted)]
+                    if change > 0 and not self._allowed(counts):
+                        continue
+                    found.setdefault(tuple(counts), self._priced(f"one {name} {word}", counts))
+        # Zones differ in price only: the cheapest that can be had of a type and market stands for all.
+        kinds = {(self._offers[i].instance, self._offers[i].market): i for i in reversed(self._order)}
+        for i in sorted(i for i in kinds.values() if self._can_be_had[i]):
+            counts = self._best_of(i)
+            if any(counts):
+                found.setdefault(tuple(counts), self._priced(f"{counts[i]} {self._names[i]}", counts))
+        chosen = found.pop(tuple(wanted))
+        return Weighed(
+            self._belief(plan),
+            self._steps * STEP_S,
+            "function calls" if self._sheds else "misses of the SLO",
+            chosen,
+            tuple(sorted(found.values(), key=lambda one: (one.usd_per_hour, one.label))),
+        )
+
+    def _belief(self, plan: Plan) -> LoadBelief:
+        """Read where a launch of this plan would begin to serve; for a first fleet in the coming minute."""
+        launched = [
+            int(self._boot_steps[i])
+            for i, name in enumerate(self._names)
+            if plan.counts.get(name, 0) > self._running[i] and not self._first
+        ]
+        step = min(max(launched, default=0), self._forecast.steps - 1)
+        return LoadBelief(
+            plan.predictor or self._forecast.predictor,
+            (step + 1) * STEP_S,
+            tuple(float(self._forecast.mean_at(level)[step]) for level in LEVELS),
+            tuple(float(self._forecast.peak_at(level)[step]) for level in LEVELS),
+        )
+
+    def _priced(self, label: str, counts: list[int]) -> Alternative:
+        """A fleet over the horizon: what it has too much of is ended when what replaces it serves, or at once."""
+        leaving = [max(0, runs - n) for runs, n in zip(self._running, counts, strict=True)]
+        replaces = any(n > runs for runs, n in zip(self._running, counts, strict=True))
+        staying = [min(runs, n) for runs, n in zip(self._running, counts, strict=True)]
+        new = [max(0, n - runs) for runs, n in zip(self._running, counts, strict=True)]
+        best = self._totals(staying, leaving if replaces else [0] * len(counts), new)
+        # A plan may hold on to instances only until others replace them; it does not say which.
+        while replaces:
+            fewer = [
+                ([n - (j == i) for j, n in enumerate(staying)], [n + (j == i) for j, n in enumerate(leaving)])
+                for i in range(len(counts))
+                if staying[i]
+            ]
+            if not fewer:
+                break
+            priced = [(self._totals(stay, leave, new), stay, leave) for stay, leave in fewer]
+            cheapest, stay, leave = min(priced, key=lambda option: option[0][0])
+            if cheapest[0] >= best[0]:
+                break
+            best, staying, leaving = cheapest, stay, leave
+        _, instances_usd, launches_usd, overflow_rps = best
+        hours = self._steps * STEP_S / 3600.0
+        return Alternative(
+            label,
+            {name: n for name, n in zip(self._names, counts, strict=True) if n},
+            float(np.dot(counts, self._usable_rps)),
+            instances_usd / hours,
+            launches_usd / hours,
+            overflow_rps,
+            overflow_rps * 3600.0 * self._usd_per_overflow,
+        )
+
+    def _totals(self, staying: list[int], leaving: list[int], new: list[int]) -> tuple[float, float, float, float]:
+        """(all dollars, of instances, of launches, overflow in requests/s) over the horizon."""
+        stack = [(i, _STAYS, k) for i in self._order for k in range(staying[i])]
+        stack += [(i, _LEAVES, staying[i] + k) for i in self._order for k in range(leaving[i])]
+        stack += [(i, _NEW, staying[i] + k) for i in self._order for k in range(new[i])]
+        instances_usd, launches_usd, served = (float(part.sum()) for part in self._stacked(stack))
+        # The highest level serves (nearly) everything.
+        overflow = max(0.0, float(self._saved.served[-1, -1]) - served)
+        usd = instances_usd + launches_usd + overflow * STEP_S * self._usd_per_overflow
+        return usd, instances_usd, launches_usd, overflow / self._steps
+
+    def _stacked(self, stack: list[tuple[int, int, int]]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Running dollars, launch dollars and requests/s-steps served, by place in the stack, lowest first.
+
+        A place is (offer, `_STAYS` | `_LEAVES` | `_NEW`, number among its offer's); up to the committed number it is
+        free. Until all that is new is ready, what leaves lies above what stays; then what is new does.
+        """
+        if not stack:
+            return np.zeros(0), np.zeros(0), np.zeros(0)
+        offer = np.array([i for i, _, _ in stack])
+        kind = np.array([_STAYS if self._first else kind for _, kind, _ in stack])
+        paid = np.array([k >= self._committed[i] for i, _, k in stack])
+        usable_rps = self._usable_rps[offer]
+        ready = np.where(kind == _NEW, np.minimum(self._boot_steps[offer], self._steps), 0)
+        swapped = int(ready.max())
+        before = self._between(np.where(kind == _NEW, 0.0, usable_rps))
+        after = self._between(np.where(kind == _LEAVES, 0.0, usable_rps))
+        steps = np.arange(self._steps + 1)
+        then = after - np.where(kind == _NEW, after[np.arange(len(stack)), ready], after[:, swapped])[:, None]
+        now = np.where(steps <= swapped, before, before[:, [swapped]])
+        served = np.where(kind[:, None] == _NEW, then, now + np.where(steps > swapped, then, 0.0))
+        usd_per_step = np.where(paid, self._usd_per_step[offer], 0.0)
+        kept = steps - ready[:, None]
+        worth = STEP_S * self._usd_per_overflow * served - usd_per_step[:, None] * kept
+        # What runs stays for a minute at least, what leaves until it is replaced; what is new, not even once.
+        least = np.where(kind == _NEW, ready, np.where(kind == _LEAVES, swapped, 1))[:, None]
+        most = np.where(kind == _LEAVES, swapped, self._steps)[:, None]
+        last = np.argmax(np.where((steps >= least) & (steps <= most), worth, -np.inf), axis=1)
+        launches_usd = np.where((kind == _NEW) & paid, self._boot_usd[offer], 0.0)
+        return usd_per_step * (last - ready), launches_usd, served[np.arange(len(stack)), last]
+
+    def _between(self, size_rps: FloatArray) -> FloatArray:
+        """Served by each of the instances on top of each other, by number of steps; those of size 0 take no place."""
+        tops = np.cumsum(size_rps)
+        return self._saved.between(tops - size_rps, tops)
+
+    def _allowed(self, counts: list[int]) -> bool:
+        return sum(counts) <= self._most and float(np.dot(counts, self._listed_usd_per_hour)) <= self._most_usd_per_hour
+
+    def _best_of(self, i: int) -> list[int]:
+        """The best fleet of one offer alone."""
+        top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
+        by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
+        most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))
+        stack = [(i, _STAYS if k < self._running[i] else _NEW, k) for k in range(most)]
+        instances, launches, served = self._stacked(stack)
+        gain = np.cumsum(STEP_S * self._usd_per_overflow * served - instances - launches)
+        count = int(np.argmax(np.concatenate(([0.0], gain))))
+        return [count if j == i else 0 for j in range(len(self._names))]

@@ -1,0 +1,117 @@
+"""`as-is`: the autoscaler the user runs today, from `[policy]` of the service file: a bill to check against theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mark.domain.errors import BadInput
+from mark.domain.load import Load
+from mark.domain.plan import Target
+from mark.domain.service import AsIsPolicy, ResolvedService
+from mark.planning.policies.fixed import offer_named, without_functions
+from mark.planning.policies.reactive import PodAutoscaler
+from mark.planning.policies.static import Static
+from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
+from mark.planning.port import PlanningContext, Policy
+
+NAME = "as-is"
+DEFAULT_UTILISATION = 0.5
+
+
+def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
+    """The user's own policy; raises BadInput when the service file has none or it cannot be simulated."""
+    own = resolved.service.as_is
+    if own is None:
+        where = resolved.service.source or resolved.service.name
+        raise BadInput("the policy as-is needs a section [policy]", where)
+    if own.kind == "sagemaker":
+        return _endpoint(own, resolved, evaluated)
+    offer, able = offer_named(own.instance, resolved)
+    planner: Static | PodAutoscaler | TargetTracker
+    if own.kind == "fixed":
+        reason = f"fixed by the user, {own.min_instances * offer.usd_per_hour:.2f} $/h"
+        planner = Static(NAME, (Target(offer.name, own.min_instances, reason),), own.min_instances * able.capacity_rps)
+    elif own.kind == "hpa":
+        planner = PodAutoscaler(
+            NAME,
+            offer.name,
+            able.capacity_rps,
+            first_step_rps(evaluated),
+            utilisation=cpu_of_all,
+            target=_utilisation(own, resolved),
+            min_instances=own.min_instances,
+            max_instances=own.max_instances,
+        )
+    elif own.kind == "asg":
+        planner = TargetTracker(
+            name=NAME,
+            offer=offer.name,
+            metric=cpu(able.capacity_rps),
+            unit="CPU utilisation",
+            target=_utilisation(own, resolved),
+            target_rps=_utilisation(own, resolved) * able.capacity_rps,
+            capacity_rps=able.capacity_rps,
+            first_rps=first_step_rps(evaluated),
+            min_instances=own.min_instances,
+            max_instances=own.max_instances,
+            scale_out_cooldown_s=own.scale_out_cooldown_s,
+            scale_in_cooldown_s=own.scale_in_cooldown_s,
+        )
+    else:
+        raise BadInput("kind is one of asg, hpa, sagemaker, fixed", _where(resolved, "kind"), own.kind)
+    return Policy(planner, without_functions(resolved, [(offer, able)]), bouncers=False)
+
+
+def _endpoint(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
+    """SageMaker with the user's own type, target (requests per instance and minute), bounds and cool-downs."""
+    instance = own.instance if own.instance.startswith("ml.") else f"ml.{own.instance}"
+    policy = sagemaker_policy(resolved, instance, False, evaluated, NAME)
+    tracker = policy.planner
+    assert isinstance(tracker, TargetTracker)
+    target = tracker.target if own.target is None else own.target
+    if not target > 0.0:
+        raise BadInput("requests per instance and minute must be above zero", _where(resolved, "target"), own.target)
+    planner = replace(
+        tracker,
+        target=target,
+        target_rps=target / 60.0,
+        min_instances=own.min_instances,
+        max_instances=own.max_instances,
+        scale_out_cooldown_s=own.scale_out_cooldown_s,
+        scale_in_cooldown_s=own.scale_in_cooldown_s,
+    )
+    return replace(policy, planner=planner)
+
+
+def cpu(capacity_rps: float) -> Metric:
+    """Busy share of the instances in service; where it is not measured, what the load makes of them. It ends at one."""
+
+    def metric(context: PlanningContext, offer: str, in_service: int) -> float | None:
+        if in_service == 0:
+            return None
+        if offer in context.utilization:
+            return context.utilization[offer]
+        if context.last_minute_rps is None:
+            return None
+        return min(1.0, context.last_minute_rps / (in_service * capacity_rps))
+
+    return metric
+
+
+def cpu_of_all(context: PlanningContext, offer: str, capacity_rps: float) -> float | None:
+    """As a pod autoscaler averages it before scaling out: pods that are not ready yet count as idle."""
+    ready = context.fleet.ready().get(offer, 0)
+    live = context.fleet.live().get(offer, 0)
+    busy = cpu(capacity_rps / live)(context, offer, ready)
+    return None if busy is None else busy * min(1.0, ready / live)
+
+
+def _utilisation(own: AsIsPolicy, resolved: ResolvedService) -> float:
+    target = DEFAULT_UTILISATION if own.target is None else own.target
+    if not 0.0 < target <= 1.0:
+        raise BadInput("a utilisation lies above 0 and not above 1", _where(resolved, "target"), own.target)
+    return target
+
+
+def _where(resolved: ResolvedService, key: str) -> str:
+    return f"{resolved.service.source or resolved.service.name} [policy] {key}"

@@ -1,0 +1,336 @@
+"""`mark`: the fleet over the next minutes that costs the fewest expected dollars, launches and overflow included.
+
+In step t capacity x leaves E[D_t - S(D_t, x)] requests/s over, D_t being the load that is believed and S(D, x) what
+bouncers serve of it in time: a queueing formula (mark/planning/demand/served_load.py). With a price for each of them
+that is a convex function of x by step, and how many of which offer to hold in each step, launches at their price and a
+boot ahead, is a `Program` (mark/planning/solver/program.py), solved exactly where it is small and nearly so where not
+(`solve`). Only what it holds now and launches now is carried out; a minute later it is solved anew.
+
+So load that comes with probability q is covered when q x (functions saved) exceeds the price, a newsvendor's choice
+with the launch as its set-up cost; and what runs is swapped for something cheaper where that pays for the launch. What
+is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
+
+Where functions cannot answer within RT_max (or there are none), nothing is shed: all requests queue, and in a minute
+whose load exceeds the capacity nearly all of them are late. So the tail of the forecast counts, what came in the last
+minute is believed to go on, and a miss costs what the budget of misses makes it cost
+(mark/planning/demand/slo_budget.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.fleet import Fleet, Phase
+from mark.domain.load import FloatArray, Forecast
+from mark.domain.offer import Market
+from mark.domain.plan import Plan, Target
+from mark.domain.service import ResolvedService
+from mark.planning.demand.served_load import Savings, savings
+from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
+from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
+from mark.planning.policies.burstable import Burst, Lasting, carrier
+from mark.planning.policies.mark_paper import buyable
+from mark.planning.port import PlanningContext
+from mark.planning.solver.program import Program, overflow_usd, wanted_now
+from mark.planning.solver.solve import solve
+
+IntArray = NDArray[np.int64]
+
+STEP_S = 60.0
+TIME_BUDGET_S = 2.0  # of an integer program, for those who ask for it and where the plan is not proven before
+
+
+class ExpectedCostPolicy:
+    """Expected dollars behind the port `Planner`. It remembers burstables. `how` its program is solved: see `solve`."""
+
+    needs_forecast = True
+    monitors_slo = True
+    replans = True
+
+    def __init__(self, name: str, resolved: ResolvedService, how: str = "auto") -> None:
+        self.name = name
+        self._how, self._resolved = how, resolved
+        chosen = buyable(resolved)
+        rt_max_s = resolved.slo.rt_max_s
+        candidates = [resolved.candidates[i] for i in chosen]
+        slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
+        self._patience_s = max(slack_s, 0.01 * rt_max_s)
+        self._sheds = sheds(resolved)
+        self._backlog_s = None if self._sheds else rt_max_s
+        if how == "auto" and not self._sheds:
+            self._how = "fast"  # misses are priced so high that proofs take five times as long
+        carries = carrier(resolved)
+        if carries is not None:
+            chosen += (carries,)
+        usable_rps = [resolved.candidates[i].capacity_rps for i in chosen]
+        # From here on an offer is a pool's first member.
+        self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
+        self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
+        self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
+        self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
+        self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
+        self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
+        self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
+        self._burst = None
+        if carries is not None:
+            self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
+        self._usd_per_overflow, self._overflow = neutral_usd(resolved, buyable(resolved)), "misses of the SLO"
+        if self._sheds and resolved.function is not None:
+            self._usd_per_overflow, self._overflow = resolved.function.usd_per_request, "function calls"
+
+    def begin(self) -> None:
+        return None
+
+    def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, Any]:
+        those: tuple[Lasting, ...] = ()
+        leaving: tuple[int, ...] = ()
+        if self._burst is not None:
+            memory, those = self._burst.look(context.fleet, memory or (), context.now_s)
+            leaving = self._burst.spent(context.fleet, those)
+            left = tuple(i for i in context.fleet.instances if i.number not in leaving)
+            context = replace(context, fleet=Fleet(left))
+        live = context.fleet.live()
+        running = self._pools.count(live)
+        forecast = context.forecast
+        if forecast is None:
+            names = [offer.name for offer in self._pools.offers if live[offer.name] > 0]
+            held = (Target(name, live[name], "kept: there is no forecast") for name in names)
+            note = "no forecast: the fleet stays as it is"
+            return Plan(context.now_s, tuple(held), notes=(note,), leaving=leaving), memory
+        if not self._offers:
+            warm = self._warm(float(forecast.mean_at(0.5)[0]))
+            return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
+        factor = 1.0
+        if not self._sheds:
+            forecast = believed(forecast, context.last_minute_rps)
+            factor = price_factor(context.answered, self._resolved.slo)
+        usd_per_overflow = factor * self._usd_per_overflow
+        saved = savings(forecast, self._patience_s, self._backlog_s)
+        terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
+        pool, program = self._program(saved, running, terms, context, usd_per_overflow)
+        stay = 0
+        if self._burst is not None:
+            program, stay = self._burst.revised(program, those, memory, context.now_s)
+        solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
+        # Columns of one pool together: those that are committed and those that are not.
+        counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
+        if self._burst is not None:
+            counts[self._burst.place] += stay
+        if not self._sheds and not counts.any():
+            counts = self._least(forecast, running, terms)
+        kept, spare = counts, np.zeros_like(counts)
+        if not context.first:
+            kept, spare = self._with_spares(counts, running, context, float(forecast.mean_at(0.5)[0]))
+        served_rps = float(saved.at(counts @ self._usable_rps)[1])
+        plan = Plan(
+            at_s=context.now_s,
+            targets=self._targets(kept, spare, running, live, terms, forecast, context, usd_per_overflow),
+            predictor=forecast.predictor,
+            standbys=self._standbys(counts, context, terms),
+            warm=self._warm(float(saved.served[-1, 1]) - served_rps),
+            notes=("stopped at the service's limit of instances or $/h",) if self._limited(counts) else (),
+            capacity_rps=float(counts @ self._usable_rps),
+            solver=f"{solution.solver}, {solution.status}",
+            leaving=leaving,
+        )
+        return plan, memory
+
+    def _program(
+        self, saved: Savings, running: IntArray, terms: SpotTerms, context: PlanningContext, usd_per_overflow: float
+    ) -> tuple[IntArray, Program]:
+        """What is to be decided, and the pool of each column: first all pools at their price, then those committed."""
+        service = self._resolved.service
+        free = np.flatnonzero(self._committed)
+        pool = np.concatenate([np.arange(len(self._offers)), free])
+        committed = np.minimum(running, self._committed)
+        usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
+        most = np.where(terms.buyable, service.max_instances, running - committed)
+        overflow = overflow_usd(saved.served, None, usd_per_overflow, STEP_S)
+        late_rps = self._late_rps(context, saved.steps)
+        return pool, Program(
+            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free))]),
+            launch_usd=np.concatenate([self._launch_usd, np.zeros(len(free))]),
+            capacity_rps=self._usable_rps[pool],
+            boot_steps=self._boot_steps[pool],
+            running=np.concatenate([running - committed, committed[free]]),
+            most=np.concatenate([most, self._committed[free]]),
+            overflow_usd=without(overflow, late_rps / saved.spacing_rps),
+            spacing_rps=saved.spacing_rps,
+            max_instances=service.max_instances,
+            max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
+            first=context.first,
+        )
+
+    def _late_rps(self, context: PlanningContext, steps: int) -> FloatArray:
+        """Capacity of what boots, in the steps before it is expected to serve: (steps,). The overdue may come next."""
+        late_rps = np.zeros(steps)
+        pools = self._pools
+        usable_rps = {pools.offers[i].name: self._usable_rps[k] for k, m in enumerate(pools.members) for i in m}
+        for i in context.fleet.instances:
+            if i.phase is Phase.PENDING and i.doomed_s is None and not i.standby and i.offer in usable_rps:
+                left_s = math.inf if i.ready_s is None else i.ready_s - context.now_s
+                late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
+        return late_rps
+
+    def _limited(self, counts: IntArray) -> bool:
+        service = self._resolved.service
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
+        left = service.max_usd_per_hour - float(counts @ usd_per_hour)
+        return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
+
+    def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
+        """One instance, where nobody else answers in time and requests are to come: the cheapest, one that runs first.
+
+        A budget of misses is for what was not foreseen. To the program a load far below one instance is not worth it,
+        and everybody would be late, or refused where there is no function.
+        """
+        counts = np.zeros_like(running)
+        if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:
+            return counts
+        limits = self._resolved.service
+        lasts = np.array([o.market not in (Market.SPOT, Market.BURSTABLE) for o in self._offers])
+        usd_per_hour = np.where(terms.usd_per_hour <= limits.max_usd_per_hour, terms.usd_per_hour, np.inf)
+        for choice in (running > 0, terms.buyable & lasts, terms.buyable):
+            those = np.where(choice, usd_per_hour, np.inf)
+            if np.isfinite(those).any():
+                counts[int(those.argmin())] = 1
+                break
+        return counts
+
+    def _with_spares(
+        self, counts: IntArray, running: IntArray, context: PlanningContext, load_rps: float
+    ) -> tuple[IntArray, IntArray]:
+        """`counts` with spares for what was interrupted, as far as limits allow; and how many of them are spares."""
+        there = [i for i in context.fleet.instances if i.phase is not Phase.STOPPED]
+        ready = self._pools.count(
+            Counter(i.offer for i in there if i.phase is Phase.READY and i.doomed_s is None and not i.standby)
+        )
+        need = self._missing(counts, running, ready, context, load_rps)
+        if not need.any():
+            return counts, np.zeros_like(counts)
+        spares = self._pools.spares(need, self._usd_per_overflow)
+        service, price = self._resolved.service, {o.name: o.usd_per_hour for o in self._resolved.offers}
+        possible = within(
+            np.maximum(counts, ready + need + spares),
+            running,
+            np.array([o.usd_per_hour for o in self._offers]),
+            service.max_instances - len(there),
+            service.max_usd_per_hour - sum(price[i.offer] for i in there),
+        )
+        kept = np.maximum(counts, possible)
+        return kept, np.clip(kept - ready - need, 0, spares)
+
+    def _missing(
+        self, counts: IntArray, running: IntArray, ready: IntArray, context: PlanningContext, load_rps: float
+    ) -> IntArray:
+        """Of what is to come: so many are missing now, because others were interrupted not long ago. (pools,)"""
+        coming = np.maximum(0, counts - ready)
+        lost_s = max((belief.lost_s for belief in context.beliefs.values()), default=-math.inf)
+        boots_s = STEP_S * float(self._boot_steps[coming > 0].max(initial=0))
+        if context.now_s - lost_s > 2.0 * boots_s:
+            return np.zeros_like(counts)
+        bridging_rps = sum(
+            self._resolved.candidates[self._resolved.index(i.offer)].capacity_rps
+            for i in context.fleet.instances
+            if i.standby
+        )
+        missing_rps = load_rps - bridging_rps - float(ready @ self._usable_rps)
+        need = np.zeros_like(counts)
+        # What boots already will be there first.
+        for i in sorted(np.flatnonzero(coming), key=lambda i: -float((running[i] - ready[i]) * self._usable_rps[i])):
+            need[i] = min(int(coming[i]), math.ceil(max(0.0, missing_rps) / float(self._usable_rps[i])))
+            missing_rps -= float(need[i] * self._usable_rps[i])
+        return need
+
+    def _standbys(self, counts: IntArray, context: PlanningContext, terms: SpotTerms) -> tuple[Target, ...]:
+        resolved, pools = self._resolved, self._pools
+        sold = list(zip(resolved.offers, resolved.candidates, strict=True))
+        spot = {o.name: c.capacity_rps for o, c in sold if o.market is Market.SPOT}
+        if not spot:
+            return ()
+        rates = {o.name: float(r) for o, r in zip(pools.offers, terms.interruptions_per_hour, strict=True)}
+        planned = pools.spread(counts, context.fleet.live(), terms)
+        return planned_standbys(
+            [(o, c.capacity_rps) for o, c in sold if o.market is Market.BURSTABLE],
+            max((o.boot for o, _ in sold if o.market is Market.SPOT), key=lambda boot: boot.mean_s),
+            [(n * spot[name], rates[name]) for name, n in planned.items() if name in spot],
+            self._usd_per_overflow,
+            DISK_USD_PER_HOUR if resolved.catalog.bills_extras else 0.0,
+            Counter(i.offer for i in context.fleet.instances if i.standby),
+            first=context.first,
+        )
+
+    def _warm(self, overflow_rps: float) -> int:
+        """Environments for what is planned to overflow, since a cold start would be a miss.
+
+        Busy environments are Poisson with mean a = rate x time, where calls come as Poisson; a + 3 sqrt(a) + 1 are
+        nearly always enough (square-root staffing), and an idle one costs nothing but a ping when it is recycled.
+        """
+        function = self._resolved.function
+        if function is None or self._backlog_s is not None:
+            return 0
+        busy = max(0.0, overflow_rps) * function.warm_s
+        return min(function.offer.concurrency, 1 + math.ceil(busy + 3.0 * math.sqrt(busy)))
+
+    def _targets(
+        self,
+        kept: IntArray,
+        spare: IntArray,
+        running: IntArray,
+        live: Mapping[str, int],
+        terms: SpotTerms,
+        forecast: Forecast,
+        context: PlanningContext,
+        usd_per_overflow: float,
+    ) -> tuple[Target, ...]:
+        live_rps = float(running @ self._usable_rps)
+        pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
+        left = spare.copy()
+        budget = ""
+        if not self._sheds:
+            unspent = 1.0 - min(1.0, context.answered.burnt(self._resolved.slo))
+            budget = f", at {1e3 * usd_per_overflow:.2g} $ a thousand; {unspent:.0%} of their budget is left"
+        targets = []
+        for name, count in self._pools.spread(kept, live, terms).items():
+            i = pool_of[name]
+            step = 0 if context.first else min(int(self._boot_steps[i]), forecast.steps - 1)
+            full = 3600.0 * usd_per_overflow * float(self._usable_rps[i])
+            more = min(count, int(left[i]))
+            left[i] -= more
+            targets.append(
+                Target(
+                    name,
+                    count,
+                    f"forecast p50 {forecast.mean_at(0.5)[step]:.0f}, p90 {forecast.mean_at(0.9)[step]:.0f} requests/s "
+                    f"at +{step * STEP_S:.0f} s against capacity {live_rps:.0f}; one costs "
+                    f"{terms.usd_per_hour[i]:.3f} $/h and saves up to {full:.2f} $/h of {self._overflow}{budget}"
+                    + (f"; {more} until the others serve" if more > 0 else ""),
+                    spare=more,
+                )
+            )
+        return tuple(targets)
+
+
+def without(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
+    """Overflow (T, K + 1) of a capacity of which so many `levels` (T,) do not serve yet.
+
+    A plan that gives up what boots is priced as if less than nothing served: convex, and nobody cancels a boot for it.
+    """
+    late = np.flatnonzero(levels > 0.0)
+    if len(late) == 0:
+        return overflow_usd
+    more = math.ceil(float(levels.max()))  # the last level must still be enough
+    result = np.pad(overflow_usd, ((0, 0), (0, more)), mode="edge")
+    every = np.arange(result.shape[1], dtype=np.float64)
+    for t in late:
+        row = result[t].copy()
+        place = every - levels[t]
+        result[t] = np.where(place < 0.0, row[0] + place * (row[1] - row[0]), np.interp(place, every, row))
+    return result

@@ -1,0 +1,93 @@
+"""`fixed:c5.xlarge=10,p2.xlarge=2`: a fleet that somebody runs today, with neither bouncers nor functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mark.domain.errors import BadInput
+from mark.domain.offer import Market, Offer
+from mark.domain.plan import Target
+from mark.domain.profile import Candidate
+from mark.domain.service import ResolvedService
+from mark.planning.policies.static import Static
+from mark.planning.policies.target_tracking import NO_LIMIT_USD_PER_HOUR
+from mark.planning.port import Policy
+from mark.planning.resolve import profile_of
+from mark.profiling.policy import candidate, unbatched
+
+MOST = 10_000  # instances; more is a slip of the keyboard
+_MARKETS = (Market.ON_DEMAND, Market.BURSTABLE, Market.SPOT, Market.SAGEMAKER)
+
+
+def fixed(name: str, resolved: ResolvedService) -> Policy:
+    """The policy `fixed:...`; raises BadInput for what cannot be read, bought or profiled."""
+    counts: dict[str, int] = {}
+    for instance, count in counted(name.removeprefix("fixed:"), f"policy {name}").items():
+        found = offer_named(instance, resolved)[0].name
+        if found in counts:
+            raise BadInput("the same instances twice", f"policy {name}", instance)
+        counts[found] = count
+    return Policy(*_planner(name, counts, resolved), bouncers=False)
+
+
+def counted(fleet: str, where: str) -> dict[str, int]:
+    """`INSTANCE=COUNT[,INSTANCE=COUNT...]` as counts by name; raises BadInput."""
+    counts: dict[str, int] = {}
+    for part in fleet.split(","):
+        instance, equals, count = (text.strip() for text in part.partition("="))
+        if not instance or not equals:
+            raise BadInput("write INSTANCE=COUNT[,INSTANCE=COUNT...]", where, fleet)
+        if not (count.isascii() and count.isdigit() and 1 <= int(count[:9]) <= MOST):
+            raise BadInput(f"a count is a whole number from 1 to {MOST:,}", where, count)
+        if instance in counts:
+            raise BadInput("the same instances twice", where, instance)
+        counts[instance] = int(count)
+    return counts
+
+
+def _planner(name: str, counts: dict[str, int], resolved: ResolvedService) -> tuple[Static, ResolvedService]:
+    pairs = [offer_named(offer, resolved) for offer in counts]
+    targets = tuple(
+        Target(offer, count, f"fixed by the user, {count * sold.usd_per_hour:.2f} $/h")
+        for (offer, count), (sold, _) in zip(counts.items(), pairs, strict=True)
+    )
+    capacity_rps = sum(n * able.capacity_rps for n, (_, able) in zip(counts.values(), pairs, strict=True))
+    return Static(name, targets, capacity_rps), without_functions(resolved, pairs)
+
+
+def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidate]:
+    """An offer of the catalogue by its name or instance type, and the model on it, able to keep the SLO or not.
+
+    An instance type means on-demand where that is sold. Raises BadInput.
+    """
+    sold = [o for o in resolved.catalog.offers if wanted in (o.instance, o.name)]
+    if not sold:
+        raise BadInput("the catalogue has no such instance", resolved.catalog.name, wanted)
+    offer = min(sold, key=lambda o: (_MARKETS.index(o.market), o.name))
+    if offer.retired:
+        raise BadInput("retired: it can no longer be bought", resolved.catalog.name, wanted)
+    profile = profile_of(resolved.profiles, offer.instance)
+    if profile is None:
+        known = ", ".join(sorted(i for i in resolved.profiles if not i.startswith("lambda")))
+        raise BadInput(f"{resolved.service.model} has no profile on it (there is one on {known})", "policy", wanted)
+    able = candidate(profile, resolved.slo, resolved.service.batching)
+    return offer, unbatched(profile, resolved.slo) if isinstance(able, str) else able
+
+
+def without_functions(resolved: ResolvedService, pairs: list[tuple[Offer, Candidate]]) -> ResolvedService:
+    """The resolved service of somebody who buys just these offers, with no functions and no limits of ours."""
+    return replace(
+        resolved,
+        service=replace(
+            resolved.service,
+            markets=tuple(sorted({offer.market for offer, _ in pairs})),
+            instances=tuple(sorted({offer.instance for offer, _ in pairs})),
+            function=None,
+            max_instances=MOST * len(pairs),
+            max_usd_per_hour=NO_LIMIT_USD_PER_HOUR,
+        ),
+        offers=tuple(offer for offer, _ in pairs),
+        candidates=tuple(able for _, able in pairs),
+        function=None,
+        skipped=(),
+    )

@@ -1,0 +1,130 @@
+"""A service with everything looked up: which offers can keep its SLO, and with which batch policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from mark.catalog.commitment import DISCOUNTS
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.offer import Catalog, Market, Offer
+from mark.domain.profile import Candidate, Profile
+from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
+from mark.profiling.policy import candidate
+
+
+def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> ResolvedService:
+    """The offers that the service wants, that the model has a profile for, and that can keep the SLO, by name.
+
+    All others are in `skipped`, by instance type, with the reason. A function without a profile is skipped as well;
+    one that is slower than RT_max stays, because a late answer is better than none. Where no offer is left but the
+    function keeps RT_max, functions alone serve.
+
+    Raises BadInput for a model without a profile, a function or a committed type that the catalogue lacks, Infeasible
+    when nothing can keep the SLO.
+    """
+    of_model = profiles.get(service.model)
+    if of_model is None:
+        where = f"{service.source or service.name} [service] model"
+        raise BadInput(f"no profile of this model (known: {', '.join(sorted(profiles))})", where, service.model)
+    # One answer per type: its zones and markets differ in price, not in speed.
+    by_type: dict[str, Candidate | str] = {}
+    offers: list[tuple[Offer, Candidate]] = []
+    skipped: dict[str, str] = {}
+    for offer in sorted(catalog.offers, key=lambda offer: offer.name):
+        if offer.retired and service.wants(replace(offer, retired=False)):
+            skipped[offer.instance] = f"retired in {catalog.name}"
+        if not service.wants(offer):
+            continue
+        if offer.instance not in by_type:
+            by_type[offer.instance] = _candidate(service, of_model, offer.instance)
+        found = by_type[offer.instance]
+        if isinstance(found, str):
+            skipped[offer.instance] = found
+        else:
+            offers.append((offer, found))
+    for pattern in service.instances:
+        if not any(fnmatchcase(offer.instance, pattern) for offer in catalog.offers):
+            skipped[pattern] = f"matches nothing in {catalog.name}"
+    function = _function(service, catalog, of_model)
+    if service.function is not None and function is None:
+        skipped[service.function] = f"no profile of {service.model}"
+    committed, committed_usd_per_hour = _committed(service, catalog)
+    known = {offer.name for offer, _ in offers}
+    for commitment, name in zip(service.committed, committed, strict=True):
+        if name not in known:
+            reason = skipped.get(commitment.instance, "the service may not buy it on demand")
+            skipped[commitment.instance] = f"{reason}; {commitment.count} committed, paid for nothing"
+    if not offers and (function is None or function.warm_s > service.slo.rt_max_s):
+        raise Infeasible(_closest(service, of_model, list(by_type), function))
+    return ResolvedService(
+        service=service,
+        catalog=catalog,
+        offers=tuple(offer for offer, _ in offers),
+        candidates=tuple(found for _, found in offers),
+        function=function,
+        skipped=tuple(sorted(skipped.items())),
+        profiles=dict(of_model),
+        committed=committed,
+        committed_usd_per_hour=committed_usd_per_hour,
+    )
+
+
+def _committed(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, int], float]:
+    """Committed instances by the on-demand offer that they cover (the first by name), and what all of them cost."""
+    counts: dict[str, int] = {}
+    usd_per_hour = 0.0
+    for one in service.committed:
+        sold = [o for o in catalog.offers if o.instance == one.instance and o.market is Market.ON_DEMAND]
+        if not sold:
+            where = f"{service.source or service.name} [fleet.committed]"
+            raise BadInput(f"{catalog.name} sells no such type on demand", where, one.instance)
+        offer = min(sold, key=lambda o: o.name)
+        counts[offer.name] = one.count
+        listed = offer.usd_per_hour * (1.0 - DISCOUNTS["1-year"])
+        usd_per_hour += one.count * (listed if one.usd_per_hour is None else one.usd_per_hour)
+    return counts, usd_per_hour
+
+
+def profile_of(profiles: Mapping[str, Profile], instance: str) -> Profile | None:
+    """The profile of a type, by instance; an `ml.*` type without its own runs on the EC2 type of the same name."""
+    return profiles.get(instance) or profiles.get(instance.removeprefix("ml."))
+
+
+def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance: str) -> Candidate | str:
+    profile = profile_of(of_model, instance)
+    if profile is None:
+        return f"no profile of {service.model}"
+    # A burstable is planned at full speed; what happens out of credits is the cloud's affair.
+    return candidate(profile, service.slo, service.batching)
+
+
+def _function(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> FunctionUse | None:
+    if service.function is None:
+        return None
+    offer = catalog.function(service.function)
+    profile = of_model.get(offer.name)
+    if profile is None:
+        return None
+    first = profile.rows[0]
+    return FunctionUse(
+        offer=offer,
+        warm_s=profile.latency_s(1) + profile.overhead_s,
+        cold_s=(first.cold_ms or 0.0) / 1e3,
+        basis=first.basis,
+    )
+
+
+def _closest(
+    service: ServiceConfig, of_model: Mapping[str, Profile], types: list[str], function: FunctionUse | None
+) -> str:
+    found = [(name, profile) for name in types if (profile := profile_of(of_model, name)) is not None]
+    times = [(profile.latency_s(1) + profile.overhead_s, name) for name, profile in found]
+    if function is not None:
+        times.append((function.warm_s, function.offer.name))
+    what = f"no offer meets the SLO of {service.name} (RT_max {service.slo.rt_max_s * 1e3:g} ms)"
+    if not times:
+        return f"{what}: no type it may buy has a profile of {service.model}"
+    least_s, name = min(times)
+    return f"{what}: closest is {name} with {least_s * 1e3:.1f} ms for one {service.model} request"

@@ -1,0 +1,1 @@
+"""The program that a plan solves, and its solvers."""

@@ -1,0 +1,125 @@
+"""The cheapest counts over time of a few offers, exactly: a dynamic program over all their counts.
+
+A state is how many of each offer serve. From one step to the next each offer's count falls for nothing or rises for its
+launches, one offer after the other, so that a step costs a few operations per state.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mark.domain.load import FloatArray
+from mark.kernel.compiled import compiled
+from mark.planning.solver.program import ROUNDING, IntArray, Program
+
+
+def fewest(program: Program, states: int) -> IntArray:
+    """The largest offers, in their order: as many as have at most so many combined counts."""
+    total, found = 1, []
+    for j in np.argsort(-program.capacity_rps, kind="stable").tolist():
+        total *= int(program.most[j]) + 1
+        if total > states:
+            break
+        found.append(j)
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def cheapest(
+    program: Program, offers: IntArray, rent_usd: FloatArray | None = None, limits: bool = False
+) -> tuple[float, IntArray, FloatArray]:
+    """The cheapest plan with `offers` (L,), where other capacity may be rented at `rent_usd` (T,) per request/s.
+
+    Dollars, counts (L, T), and what is rented (T,). `limits`: what serves keeps the program's limits; what boots beside
+    it need not. Of equal plans that with fewer instances of the first offer in the first step, and so on.
+    """
+    steps, spacing = program.steps, program.spacing_rps
+    left_usd = program.overflow_usd
+    rented_rps = np.zeros(steps)
+    if rent_usd is not None:
+        # Overflow or rent, whichever is cheaper, at each level.
+        slopes = np.diff(left_usd, axis=1)
+        rent = -spacing * rent_usd[:, None]
+        saved = np.cumsum(np.maximum(slopes, rent)[:, ::-1], axis=1)[:, ::-1]
+        left_usd = left_usd[:, -1:] - np.concatenate([saved, np.zeros((steps, 1))], axis=1)
+        rented_rps = (slopes < rent).sum(axis=1) * spacing
+    shape = program.most[offers] + 1
+    total = int(shape.prod())
+    launch_usd, boot_steps = program.launch_usd[offers], program.boot_steps[offers]
+    # All states in one row, the last offer's count moving fastest; `stride` apart are two that differ by one instance.
+    stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
+    states = np.arange(total)[:, None] // stride % shape
+    capacity_rps = states @ program.capacity_rps[offers]
+    usd = states @ program.usd_per_step[offers]
+    if limits:
+        instances = states.sum(axis=1)
+        usd[(instances > program.max_instances) | (usd > program.max_usd_per_step * (1.0 + ROUNDING))] = math.inf
+    value, after = np.empty((steps, total)), np.zeros(total)
+    _go_back(
+        np.ascontiguousarray(left_usd), capacity_rps / spacing, usd, shape, stride, launch_usd, boot_steps, value, after
+    )
+    before = np.minimum(program.before, program.most)[offers]
+    chosen = np.empty(steps, dtype=np.int64)
+    _go_on(value, states, before, launch_usd, boot_steps, chosen)
+    return float(after[before @ stride]), states[chosen].T, np.maximum(0.0, rented_rps - capacity_rps[chosen])
+
+
+@compiled
+def _go_back(
+    left_usd: FloatArray, place: FloatArray, usd: FloatArray, shape: IntArray, stride: IntArray, launch_usd: FloatArray,
+    boot_steps: IntArray, value: FloatArray, after: FloatArray,
+) -> None:  # fmt: skip
+    """Fill `value` (T, states): dollars of serving with a state in a step, and the best from then on.
+
+    And `after` (states,), zeros first: the same from having a state before the first step. `place` (states,) is
+    capacity in levels of `left_usd`, `usd` what a state costs in a step.
+    """
+    steps, total = value.shape
+    levels = left_usd.shape[1] - 1
+    for t in range(steps - 1, -1, -1):
+        for i in range(total):
+            low = min(int(place[i]), levels - 1)
+            share = min(place[i] - low, 1.0)
+            below = left_usd[t, low]
+            after[i] += below + share * (left_usd[t, low + 1] - below) + usd[i]
+            value[t, i] = after[i]
+        for d in range(len(shape)):
+            one = stride[d]
+            block = shape[d] * one
+            for begin in range(0, total, block):
+                for none in range(begin, begin + one):
+                    # Falling is free: the best of as many or fewer. Then of more, for their launches.
+                    best = after[none]
+                    for i in range(none + one, none + block, one):
+                        best = min(best, after[i])
+                        after[i] = best
+                    if t >= boot_steps[d]:
+                        for i in range(none + block - 2 * one, none - 1, -one):
+                            best = min(best + launch_usd[d], after[i])
+                            after[i] = best
+
+
+@compiled
+def _go_on(
+    value: FloatArray, states: IntArray, before: IntArray, launch_usd: FloatArray, boot_steps: IntArray,
+    chosen: IntArray,
+) -> None:  # fmt: skip
+    """Fill `chosen` (T,): the best state of each step, from the counts `before`; of equal ones the first."""
+    steps, total = value.shape
+    at = before
+    for t in range(steps):
+        best_usd = np.inf
+        best = 0
+        for i in range(total):
+            usd = value[t, i]
+            if usd >= best_usd:
+                continue
+            for d in range(len(before)):
+                rises = states[i, d] - at[d]
+                if rises > 0:
+                    usd += launch_usd[d] * rises if t >= boot_steps[d] else np.inf
+            if usd < best_usd:
+                best_usd, best = usd, i
+        chosen[t] = best
+        at = states[best]

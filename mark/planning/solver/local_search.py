@@ -1,0 +1,346 @@
+"""A good plan in a millisecond or two: instances are stacked, each gets its own schedule. No solver but for limits.
+
+With one offer only this is exact: as overflow is convex in capacity, the k-th instance may be decided alone, and its
+best schedule is a dynamic program over two states, on and off (`switch`). With several offers an instance's worth
+depends on what stands below it: `_stack` chooses by level of capacity as if what is below always ran, and `improve`
+lets one offer after the other answer exactly to all the others until none can do better. Where the offers have few
+combined counts, all of them are gone through instead. How far it is from the best plan, benchmarks/planner.py measures.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from mark.domain.load import FloatArray
+from mark.kernel.compiled import compiled
+from mark.planning.solver.dynamic_program import cheapest, fewest
+from mark.planning.solver.integer_program import relax
+from mark.planning.solver.program import BoolArray, IntArray, Program, held, price, rises, violation
+
+_BUNDLES = 32  # at most so many instances, or bundles of them, are decided in one answer
+_ANSWERS = 12  # at most so many answers; nearly always two or three are enough
+_STATES = 300_000  # combined counts x steps that the dynamic program goes through as fast as the search
+_SPARSE = 50_000  # combined counts that may turn out to be so few when those that never pay are left out
+_NEVER = -1e30
+_TINY = 1e-12
+
+
+def fast(program: Program) -> tuple[IntArray, bool]:
+    """A plan (J, T), without regard to the limits, and whether no plan is cheaper.
+
+    The best of a fleet that is stacked anew, of the same with all that runs until it has booted, and of what runs
+    going on; they differ in what offers begin to answer to.
+    """
+    if (best := _of_all(program, limits=False)) is not None:
+        return best, True
+    everything = np.arange(program.offers)
+    stacked = _stack(program)
+    plans = [_settle(program, stacked, everything)]
+    if not program.first and program.running.any():
+        going_on = np.repeat(np.minimum(program.running, program.most)[:, None], program.steps, axis=1)
+        until = np.arange(program.steps) < program.boot_steps.min()
+        # Offers that do not run and were of no use there are not asked again.
+        some = np.flatnonzero(plans[0].any(axis=1) | (program.running > 0))
+        plans += [_settle(program, counts, some) for counts in (np.where(until, going_on, stacked), going_on)]
+    best = min(plans, key=lambda counts: price(program, counts))
+    return _settle(program, best, everything, around=True), False
+
+
+def within_limits(program: Program) -> tuple[IntArray, bool]:
+    """A plan (J, T) within the limits, and whether no other is cheaper.
+
+    The linear program shares out what is scarce; its plan is rounded in a few ways, and what is left is filled up.
+    """
+    best = _of_all(program, limits=True)
+    if best is not None and not violation(program, best):
+        return best, True
+    fractions = relax(program, limits=True).counts
+    plans = [np.zeros(fractions.shape, dtype=np.int64)]
+    for share in (0.5, 0.25, 1e-6):
+        counts = np.floor(fractions + share).astype(np.int64)
+        if not violation(program, counts):
+            plans.append(improve(program, counts, limits=True))
+    # Without launches, since rounded ones may stand in each other's way.
+    counts = np.minimum.accumulate(np.minimum(counts, program.before[:, None]), axis=1)
+    plans.append(improve(program, counts, limits=True))
+    return min(plans, key=lambda counts: price(program, counts)), False
+
+
+def tight(program: Program, counts: IntArray) -> Program:
+    """The same program without instances that never pay, whatever else there is, but for those of the plan `counts`."""
+    return replace(program, most=np.minimum(program.most, np.maximum(_worth_having(program), counts.max(axis=1))))
+
+
+def improve(program: Program, counts: IntArray, limits: bool = False) -> IntArray:
+    """The plan (J, T) after offers answered to each other. It never costs more."""
+    everything = np.arange(program.offers)
+    counts = _settle(program, counts, everything, limits=limits)
+    return _settle(program, counts, everything, around=True, limits=limits)
+
+
+def _settle(
+    program: Program, counts: IntArray, asked: IntArray, around: bool = False, limits: bool = False
+) -> IntArray:
+    """Let those of the offers `asked` answer, the one that saves most first, until none saves anything."""
+    for _ in range(_ANSWERS):
+        answer, could = _best_answer(program, counts, asked, around, limits)
+        if answer is None:
+            break
+        counts = answer
+        if asked.size == 1:
+            break
+        # The others have nothing to say, as a rule.
+        asked = np.union1d(could, np.flatnonzero(counts.any(axis=1) | (program.running > 0)))
+    return counts
+
+
+@compiled
+def switch(on_usd: FloatArray, launch_usd: float, boot_steps: int, runs: bool, on: BoolArray) -> float:
+    """What the best switching of an instance gains that gains `on_usd` (T,) in a step by being on; `on` (T,) is filled.
+
+    Going on costs `launch_usd` and is impossible before `boot_steps`; stopping is free; `runs`: was it on before? With
+    D what having been on is worth at the end of a step,
+
+        worth_t = on_t + D_t+1,    D_t = min(max(worth_t, 0), launch)
+
+    so that on stays on while worth_t > 0, and off goes on when worth_t > launch. `on_usd` becomes the worth.
+    """
+    gain = later = 0.0
+    for t in range(len(on_usd) - 1, -1, -1):
+        on_usd[t] += later
+        later = max(on_usd[t], 0.0)
+        if t >= boot_steps:
+            gain += max(on_usd[t] - launch_usd, 0.0)
+            later = min(later, launch_usd)
+    now = runs
+    for t in range(len(on_usd)):
+        now = on_usd[t] > 0.0 if now else t >= boot_steps and on_usd[t] > launch_usd
+        on[t] = now
+    return gain + later if runs else gain
+
+
+@compiled
+def _at(line: FloatArray, place: float) -> float:
+    """A line through points at 0, 1, 2, ...; constant beyond the last."""
+    low = min(int(place), len(line) - 2)
+    return float(line[low] + min(place - low, 1.0) * (line[low + 1] - line[low]))
+
+
+@compiled
+def _on_level(
+    overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: float, boot_steps: int, runs: bool,
+    worth: FloatArray, on: BoolArray,
+) -> float:  # fmt: skip
+    """What one instance of `size` levels gains on top of so many levels, and when it is on; `worth` (T,) is scratch."""
+    for t in range(len(worth)):
+        worth[t] = overflow_usd[t, level] - _at(overflow_usd[t], level + size) - usd
+    return switch(worth, launch_usd, boot_steps, runs, on)
+
+
+@compiled
+def _on_each_level(
+    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray,
+    runs: bool, worth: FloatArray, on: BoolArray, gain: FloatArray,
+) -> None:  # fmt: skip
+    for j in range(len(size)):
+        for k in range(gain.shape[1]):
+            gain[j, k] = _on_level(overflow_usd, k, size[j], usd[j], launch_usd[j], boot_steps[j], runs, worth, on)
+
+
+@compiled
+def _answer(
+    overflow_usd: FloatArray, others: FloatArray, size: float, usd: float, launch_usd: float, boot_steps: int,
+    before: int, floor: int, bundle: int, bundles: int, allowed: IntArray, worth: FloatArray, on: BoolArray,
+    counts: IntArray,
+) -> float:  # fmt: skip
+    """Fill `counts` (T,) with an offer's best ones from `floor` on, in bundles; dollars of them and of overflow.
+
+    `others` (T,) and `size` are capacities in levels, `allowed` (T,) are the most; `worth` and `on` (T,) are scratch.
+    """
+    total_usd = launch_usd * max(0, floor - before)
+    for t in range(len(others)):
+        counts[t] = floor
+        total_usd += _at(overflow_usd[t], others[t] + size * floor) + usd * floor
+    # What runs needs no launch, so that a bundle ends with it.
+    ends = max(1, int(np.rint((before - floor) / bundle))) if floor < before < floor + bundles * bundle else 0
+    low = floor
+    for k in range(1, bundles + 1):
+        high = before if k == ends else floor + k * bundle
+        for t in range(len(others)):
+            below, above = _at(overflow_usd[t], others[t] + size * low), _at(overflow_usd[t], others[t] + size * high)
+            worth[t] = below - above - usd * (high - low) if high <= allowed[t] else _NEVER
+        total_usd -= switch(worth, launch_usd * (high - low), boot_steps, high <= before, on)
+        for t in range(len(others)):
+            if on[t]:
+                counts[t] += high - low
+        low = high
+    return total_usd
+
+
+@compiled
+def _answers(
+    overflow_usd: FloatArray, others: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray,
+    boot_steps: IntArray, before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
+    worth: FloatArray, on: BoolArray, counts: IntArray, total_usd: FloatArray,
+) -> None:  # fmt: skip
+    """The same of many offers: fill `counts` (J, T) and `total_usd` (J,)."""
+    for j in range(len(size)):
+        total_usd[j] = _answer(
+            overflow_usd, others[j], size[j], usd[j], launch_usd[j], boot_steps[j], before[j], floor[j], bundle[j],
+            bundles[j], allowed[j], worth, on, counts[j],
+        )  # fmt: skip
+
+
+def _best_answer(
+    program: Program, counts: IntArray, asked: IntArray, around: bool, limits: bool
+) -> tuple[IntArray | None, IntArray]:
+    """The plan in which that one of the offers `asked` has its best counts that saves most by it; None: none does.
+
+    And all that would save something. First counts are from nothing upwards, in bundles where they are many; `around`:
+    one by one near those that are, where they were in bundles.
+    """
+    before, size = program.before, program.capacity_rps
+    capacity_rps = size @ counts
+    others = capacity_rps - size[:, None] * counts
+    room = program.levels * program.spacing_rps - others.min(axis=1, initial=np.inf)
+    most = np.minimum(program.most, np.ceil(np.maximum(0.0, room) / size - _TINY).astype(np.int64))
+    bundle = np.maximum(1, -(-most // _BUNDLES))
+    floor = np.zeros_like(most)
+    if around:
+        in_use = counts.any(axis=1) | ((program.running > 0) & (not program.first))
+        asked = asked[in_use[asked] & (bundle[asked] > 1)]
+        if not asked.size:
+            return None, asked
+        low, high = counts.min(axis=1) - bundle, counts.max(axis=1) + bundle
+        floor = np.maximum(0, low)
+        most = np.minimum(most, high) - floor
+        bundle = np.maximum(1, -(-most // (4 * _BUNDLES)))
+    usd, launch_usd, now = program.usd_per_step[asked], program.launch_usd[asked], counts[asked]
+    allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
+    answers, answer_usd = np.empty_like(now), np.empty(len(asked))
+    _answers(
+        np.ascontiguousarray(program.overflow_usd), others[asked] / program.spacing_rps,
+        size[asked] / program.spacing_rps, usd, launch_usd, program.boot_steps[asked], before[asked], floor[asked],
+        bundle[asked], (most // bundle)[asked], allowed, *_scratch(program), answers, answer_usd,
+    )  # fmt: skip
+    launches = rises(now, before[asked]).sum(axis=1)
+    now_usd = usd * now.sum(axis=1) + launch_usd * launches + float(program.overflow_at(capacity_rps).sum())
+    saved = now_usd - answer_usd
+    enough = _TINY + 1e-9 * float(program.overflow_usd[:, 0].sum())
+    could = saved > enough
+    for i in np.argsort(-saved, kind="stable")[: could.sum()]:
+        found = counts.copy()
+        found[asked[i]] = answers[i]
+        if not (limits and violation(program, found)):
+            return found, asked[could]
+    return None, asked[could]
+
+
+def _of_all(program: Program, limits: bool) -> IntArray | None:
+    """The cheapest plan (J, T), None where the offers have too many combined counts to go through."""
+    if not program.offers:
+        return np.zeros((0, program.steps), dtype=np.int64)
+    if len(fewest(program, _SPARSE)) < program.offers:
+        return None
+    program = replace(program, most=_worth_having(program))
+    every = fewest(program, _STATES // program.steps)
+    return cheapest(program, every, limits=limits)[1] if len(every) == program.offers else None
+
+
+def _stack(program: Program) -> IntArray:
+    """Counts (J, T): at every level of capacity the offer that gains most together with what comes above it.
+
+    As if nothing ran yet: what runs may serve until the new ones do, or in their stead, as `improve` finds.
+    """
+    counts = np.zeros((program.offers, program.steps), dtype=np.int64)
+    gain = _by_level(program, program.first)
+    best_gain = np.zeros(program.levels + 2)
+    _pile(*_numbers(program), program.first, gain, best_gain, program.most.copy(), *_scratch(program), counts)
+    return counts
+
+
+@compiled
+def _pile(
+    overflow_usd: FloatArray, size: FloatArray, usd: FloatArray, launch_usd: FloatArray, boot_steps: IntArray,
+    runs: bool, gain: FloatArray, best_gain: FloatArray, left: IntArray, worth: FloatArray, on: BoolArray,
+    counts: IntArray,
+) -> None:  # fmt: skip
+    """Fill `counts` (J, T), zeros first. `gain` (J, K + 1) of one instance by level becomes that of the whole stack.
+
+    `best_gain` (K + 2,), zeros first, `worth` and `on` (T,) are scratch; of `left` (J,) what is used is taken.
+    """
+    offers, levels = gain.shape
+    # What a stack gains that begins with an offer on a level. Instances smaller than a level fill it.
+    for level in range(levels - 1, -1, -1):
+        for j in range(offers):
+            if gain[j, level] > 0.0:
+                above = level + max(size[j], 1.0)
+                low = int(above)
+                gain[j, level] /= min(size[j], 1.0)
+                if low < levels:
+                    gain[j, level] += best_gain[low] + (above - low) * (best_gain[low + 1] - best_gain[low])
+                best_gain[level] = max(best_gain[level], gain[j, level])
+    at = 0.0
+    while at < levels - 1:
+        level = int(at)
+        best = -1
+        for j in range(offers):
+            if left[j] > 0 and gain[j, level] > (0.0 if best < 0 else gain[best, level]):
+                best = j
+        if best < 0:
+            break
+        # Small ones fill the level: the next would be the same.
+        count = min(left[best], max(1, math.ceil((level + 1 - at) / size[best] - _TINY)))
+        _on_level(overflow_usd, level, size[best], usd[best], launch_usd[best], boot_steps[best], runs, worth, on)
+        for t in range(len(on)):
+            counts[best, t] += count * on[t]
+        left[best] -= count
+        at += count * size[best]
+
+
+def _worth_having(program: Program) -> IntArray:
+    """More than that of an offer never pays, whatever else there is: (J,)."""
+    pays = _by_level(program, runs=True) > 0.0
+    # Less gains where more is below; so many fit below the first level at which one gains nothing.
+    levels = np.where(pays.all(axis=1), program.levels, np.argmin(pays, axis=1))
+    fit = np.ceil(levels * program.spacing_rps / program.capacity_rps - _TINY).astype(np.int64)
+    return np.minimum(program.most, fit)
+
+
+def _by_level(program: Program, runs: bool) -> FloatArray:
+    """What one instance gains on each level of capacity: (J, K + 1)."""
+    gain = np.empty((program.offers, program.levels + 1))
+    _on_each_level(*_numbers(program), runs, *_scratch(program), gain)
+    return gain
+
+
+def _numbers(program: Program) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, IntArray]:
+    """The program as compiled functions want it, capacities in levels."""
+    size = program.capacity_rps / program.spacing_rps
+    overflow_usd = np.ascontiguousarray(program.overflow_usd)
+    return overflow_usd, size, program.usd_per_step, program.launch_usd, program.boot_steps
+
+
+def _scratch(program: Program) -> tuple[FloatArray, BoolArray]:
+    return np.empty(program.steps), np.empty(program.steps, dtype=np.bool_)
+
+
+def _allowed(program: Program, counts: IntArray) -> IntArray:
+    """So many of each offer leave the limits to the others as they are, while they boot too: (J, T)."""
+    within = held(program, counts)
+    instances = program.max_instances - within.sum(axis=0)
+    usd = program.max_usd_per_step - program.usd_per_step @ within
+    with np.errstate(divide="ignore", invalid="ignore"):
+        affordable = np.floor(usd / program.usd_per_step[:, None] + _TINY)
+    room = np.minimum(instances, np.where(program.usd_per_step[:, None] > 0.0, affordable, np.inf))
+    room = np.minimum(room, 1e9).astype(np.int64)
+    least = room.copy()
+    for ahead in range(1, program.steps):
+        boots = program.boot_steps >= ahead
+        if not boots.any():
+            break
+        least[boots, ahead:] = np.minimum(least[boots, ahead:], room[boots, :-ahead])
+    return np.asarray(counts + least)

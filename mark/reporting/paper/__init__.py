@@ -1,0 +1,1 @@
+"""The paper's experiments as tables and pages."""

@@ -1,0 +1,1 @@
+"""What answers requests on one instance: bouncer, batches, replica."""

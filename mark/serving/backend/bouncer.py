@@ -1,0 +1,669 @@
+"""The bouncer: admission and batching for the workers of one instance (MArk, sections 4.1 and 4.3).
+
+One state machine without I/O and without a clock: requests, what workers did and the time go in, decisions come out.
+It decides by the functions of `mark.rules`, as the kernel does, so the simulator and the live bouncer share their
+semantics; `tests/serving/backend/test_bouncer.py` compares the two request by request. The shell around it does, in
+order:
+
+    on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
+    after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
+                            each to the worker that has the batch it follows; take_expired(); timer at due_s()
+    on a worker's answer    finished(batch, now)
+    on a worker's end       worker_down(now, back_s, batch), later worker_up(now)
+    on a stop               drain(now, until)
+
+Many requests that arrive together may be offered before next_batch is asked once: they share a batch.
+
+Queue: batches that are closed (nobody joins any more) in order, and behind them at most one that is open. A request
+never overtakes another. A closed batch may be handed to the worker that will be free first before it is (`next_ahead`):
+nothing would change for it any more, and the worker need not idle for the way there and back. If that worker then takes
+so long that a promise is in danger, an idle one gets the batch instead, and the first one's answer is for nobody.
+Predictions begin with what is known now: a batch runs until its predicted end, and one that overruns it is taken to end
+now. Times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heapreplace
+from math import ceil
+from typing import NamedTuple, Protocol
+
+from mark.domain.errors import BadInput
+from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, promised_s
+from mark.rules.batching import joins, reserve_s, start_s
+from mark.serving.backend.request import Request
+
+__all__ = [
+    "DEADLINE", "DRAINING", "FUNCTION", "INSTANCE", "NO_WORKER", "OVERLOADED", "QUEUE_FULL", "REJECT", "TOO_LARGE",
+    "Batch", "Bouncer", "FixedTimes", "IllegalTransition", "ServiceTimes", "Stranded",
+]  # fmt: skip
+
+# Why a request was not queued here (`Bouncer.reason`).
+OVERLOADED = "overloaded"  # it would not finish within RT_max
+DEADLINE = "deadline"  # its client's own deadline is shorter than the time of an idle instance
+TOO_LARGE = "too_large"  # more items than the model's times are known for, or more bytes than a batch may have
+QUEUE_FULL = "queue_full"
+NO_WORKER = "no_worker"  # and none is expected back in time
+DRAINING = "draining"
+
+# A lost request is tried once more, apart from others: with a third worker it might be the request that ends workers.
+_MOST_TRIES = 2
+# "Whenever": later than any deadline, and earlier than never.
+_WHENEVER_S = 1e9
+# So many closed batches are played through worker by worker; more are shared out evenly, which is late by less than one
+# batch's time.
+_DEEP = 64
+_LONGEST_RETRY_AFTER_S = 60.0
+
+
+class IllegalTransition(Exception):
+    """The shell reported what cannot have happened; the bouncer's state is as before."""
+
+
+class ServiceTimes(Protocol):
+    """How long a batch takes on a worker, by its number of items."""
+
+    @property
+    def n_batch(self) -> int:
+        """The most items that are batched together, at least 1."""
+
+    @property
+    def service_s(self) -> Sequence[float]:
+        """`service_s[items]`: predicted seconds, for at least 0 (unused) to `n_batch` items.
+
+        Where it is longer, one request of more than `n_batch` items is served too, alone in its batch.
+        """
+
+    def observe(self, items: int, seconds: float) -> bool:
+        """A batch took so long. Returns whether `n_batch` or `service_s` changed."""
+
+
+class FixedTimes:
+    """The times of a profile, as `Candidate.service_s.tolist()` and `BatchPolicy.n_batch` have them."""
+
+    __slots__ = ("n_batch", "service_s")
+
+    def __init__(self, service_s: Iterable[float], n_batch: int | None = None) -> None:
+        self.service_s: Sequence[float] = tuple(service_s)
+        self.n_batch = len(self.service_s) - 1 if n_batch is None else n_batch
+        _check_times(self)
+
+    def observe(self, items: int, seconds: float) -> bool:
+        return False
+
+
+class Batch:
+    """Requests that one worker serves together. `service_s` is predicted, `end_s` when it should end."""
+
+    __slots__ = (
+        "behind", "bytes", "end_s", "expires_s", "items", "oldest_s", "requests", "service_s", "start_s", "started_s",
+        "tightest_s",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, items: int, size: int, oldest_s: float, tightest_s: float, expires_s: float
+    ) -> None:
+        self.requests = [request]
+        self.items = items
+        self.bytes = size
+        self.oldest_s = oldest_s  # when its first request arrived
+        self.tightest_s = tightest_s  # the earliest promise to one of its requests
+        self.expires_s = expires_s  # the earliest deadline that a client set itself
+        self.start_s = oldest_s  # when it should start, as last predicted
+        self.service_s = self.started_s = self.end_s = NEVER_S
+        self.behind: Batch | None = None  # what its worker does next, and has already
+
+    def again(self) -> Batch:
+        """The same for another worker."""
+        batch = Batch(self.requests[0], self.items, self.bytes, self.oldest_s, self.tightest_s, self.expires_s)
+        batch.requests, batch.start_s, batch.service_s = self.requests, self.start_s, self.service_s
+        return batch
+
+    def runs(self, now_s: float) -> None:
+        """A worker starts it."""
+        self.started_s = now_s
+        self.end_s = now_s + self.service_s
+
+    def free_s(self, now_s: float) -> float:
+        """When its worker is free: a batch that overruns its end is taken to end now."""
+        free_s = self.end_s if self.end_s > now_s else now_s
+        return free_s if self.behind is None else free_s + self.behind.service_s
+
+
+class Stranded(NamedTuple):
+    """Requests that the workers left cannot answer in time."""
+
+    overflow: list[Request]  # a function can
+    failed: list[Request]  # nobody can
+
+
+class Bouncer:
+    """Admission and batching for `workers` identical workers that serve one batch at a time each.
+
+    `times` says how long a batch takes, `overhead_s` is added once per request, `window_s` is how long a batch that
+    isn't full waits for company though a worker is idle (0: work-conserving). `horizon_s` is what is promised, RT_max
+    unless said. `function_s` is what a warm function takes, infinite without functions; the attribute may be set to
+    infinity while functions refuse and back. At most `max_queued` requests wait, at most `max_batch_bytes` bytes of
+    bodies are in a batch. `workers` is how many are up; none is fine.
+
+    A request with a deadline earlier than arrival + RT_max brought it along: it is never admitted where it would miss
+    it, and dropped (`take_expired`) once it can't be met. Without such a deadline it is served however late.
+    Times that are learned can be wrong, and who refuses everything learns nothing: with `probe_every_s`, a request that
+    all workers, though idle, are thought too slow for is served once in so many seconds.
+    Raises BadInput for numbers that no bouncer can have.
+    """
+
+    def __init__(
+        self,
+        times: ServiceTimes,
+        *,
+        rt_max_s: float,
+        overhead_s: float = 0.0,
+        window_s: float = 0.0,
+        workers: int = 1,
+        function_s: float = NEVER_S,
+        horizon_s: float | None = None,
+        max_queued: int = 10_000,
+        max_batch_bytes: float = NEVER_S,
+        probe_every_s: float = NEVER_S,
+    ) -> None:
+        horizon_s = rt_max_s if horizon_s is None else min(horizon_s, rt_max_s)
+        for name, value, good in (
+            ("rt_max_s", rt_max_s, 0.0 < rt_max_s < NEVER_S),
+            ("horizon_s", horizon_s, horizon_s > 0.0),
+            ("overhead_s", overhead_s, 0.0 <= overhead_s < NEVER_S),
+            ("window_s", window_s, 0.0 <= window_s < NEVER_S),
+            ("function_s", function_s, function_s > 0.0),
+            ("workers", workers, workers >= 0),
+            ("max_queued", max_queued, max_queued >= 1),
+            ("max_batch_bytes", max_batch_bytes, max_batch_bytes > 0),
+            ("probe_every_s", probe_every_s, probe_every_s > 0.0),
+        ):
+            if not good:
+                raise BadInput("no bouncer can have this", name, value)
+        _check_times(times)
+        self.function_s = function_s
+        self.reason = ""  # why the last request that was not queued here was not
+        self.queued = 0  # requests that wait
+        self.in_flight = 0  # requests that workers have
+        self.workers = workers  # those up
+        self._times = times
+        self._rt_max_s, self._horizon_s, self._overhead_s = rt_max_s, horizon_s, overhead_s
+        self._own_below_s = rt_max_s - TOLERANCE_S  # a deadline below this after arrival is the client's own
+        self._asked_window_s = window_s
+        self._max_batch_bytes = max_batch_bytes
+        self._room = max_queued
+        self._probe_every_s, self._probe_s = probe_every_s, -NEVER_S if probe_every_s < NEVER_S else NEVER_S
+        self._until_s = NEVER_S  # when a drain must be over
+        # Where functions are slower than RT_max batches fill, whatever was promised.
+        self._keeps_promises = promised_s(horizon_s, function_s) < NEVER_S
+        self._open: Batch | None = None
+        self._closed: deque[Batch] = deque()
+        self._backlog_s = 0.0  # what the closed batches take together
+        self._together = 1  # requests that were lost with a worker, in a batch; nobody else joins them
+        self._running: list[Batch] = []
+        self._idle = workers
+        self._back_s: list[float] = []  # when each worker that is down should be up again
+        self._expired: list[Request] = []
+        # When each worker is free if the closed batches are played through, a heap; true until `_settled_s`.
+        self._free_s = [NEVER_S]
+        self._settled_s = -NEVER_S
+        self._read_times()
+
+    # Requests
+
+    def promise(self, horizon_s: float) -> None:
+        """From now on promise an answer within so long, at most RT_max; what was promised stays."""
+        self._horizon_s = min(horizon_s, self._rt_max_s)
+
+    @property
+    def keeps_promises(self) -> bool:
+        """Is nobody admitted who would be late? False where functions are slower than RT_max: then batches fill."""
+        return self._keeps_promises
+
+    def offer(self, request: Request, now_s: float) -> int:
+        """Admission: INSTANCE (it is queued here), FUNCTION or REJECT (the caller's business; see `reason`).
+
+        `reason` is set for both. Raises ValueError for a request without items.
+        """
+        arrived_s, deadline_s = request.arrived_s, request.deadline_s  # `_deadline_s`, written out: a tenth faster
+        own = deadline_s - arrived_s < self._own_below_s
+        limit_s = arrived_s + self._horizon_s
+        if not own or deadline_s > limit_s:
+            deadline_s = limit_s
+        size = len(request.call.body)
+        if self.queued >= self._room or size > self._max_batch_bytes or not 0 < request.items <= self._n_batch:
+            if request.items < 1:
+                raise ValueError(f"request {request.id}: {request.items} items")
+            if size > self._max_batch_bytes or request.items >= len(self._service_s):
+                self.reason = TOO_LARGE
+                return REJECT
+            if self.queued >= self._room:
+                return self._elsewhere(DRAINING if self._room == 0 else QUEUE_FULL, deadline_s - now_s, own)
+        where = self._decide(request, size, now_s, deadline_s, own, True)
+        if where != INSTANCE and now_s >= self._probe_s and not own and self._idle == self.workers > 0 == self.queued:
+            self._probe_s = now_s + self._probe_every_s
+            where = self._decide(request, size, now_s, now_s + _WHENEVER_S, True, False)
+        return where
+
+    def retry_after_s(self, now_s: float) -> float:
+        """When a request might be admitted that isn't now: as soon as the queue is short enough, at most a minute."""
+        latency_s = self._behind_all_s(now_s) + self._service_s[1] + self._overhead_s - now_s
+        return min(max(latency_s - self._horizon_s, 0.0), _LONGEST_RETRY_AFTER_S)
+
+    def next_batch(self, now_s: float) -> Batch | None:
+        """The batch that an idle worker starts now, if any: full ones first in order, then one whose window is over.
+
+        It is running from here on. Before those comes a batch that waits behind one that takes too long: an empty one
+        stays in its place there, with no requests and an answer for nobody. Requests whose client's own deadline can't
+        be met any more, not even alone, are taken out (`take_expired`).
+        """
+        while self._idle > 0:
+            if (first := self._first_stuck()) is not None and now_s >= self._patience_s(first):
+                return self._taken_back(first, now_s)
+            if self._closed:
+                batch = self._first_closed()
+            elif self._open is not None and now_s >= self._open.oldest_s + self._window_s:
+                batch, self._open = self._open, None
+                batch.service_s = self._service_s[batch.items]
+            else:
+                return None
+            self._settled_s = -NEVER_S
+            self.queued -= len(batch.requests)
+            if now_s + batch.service_s + self._overhead_s > batch.expires_s:
+                self._drop_expired(batch, now_s)
+                if not batch.requests:
+                    continue
+            self._start(batch, now_s)
+            self.in_flight += len(batch.requests)
+            return batch
+        return None
+
+    def next_ahead(self, now_s: float) -> tuple[Batch, Batch] | None:
+        """(a running batch, the closed one that its worker may have already and does next), if any.
+
+        The worker is the one that is free first; it has one batch ahead at most. A batch with a client's own deadline
+        stays here, where it can still be dropped.
+        """
+        if self._idle or not self._closed or not self._running or self._closed[0].expires_s < NEVER_S:
+            return None
+        first = min(self._running, key=lambda running: running.free_s(now_s))
+        if first.behind is not None:
+            return None
+        first.behind = batch = self._first_closed()
+        self._settled_s = -NEVER_S
+        self.queued -= len(batch.requests)
+        self.in_flight += len(batch.requests)
+        return first, batch
+
+    def take_expired(self) -> list[Request]:
+        """The requests dropped since the last call, because their client's deadline can't be met: to be answered."""
+        if not self._expired:
+            return []
+        expired, self._expired = self._expired, []
+        return expired
+
+    def due_s(self) -> float:
+        """When next_batch should be asked again though nothing happens: the end of a window, or of the patience with a
+        worker; infinite if never."""
+        if self._idle == 0:
+            return NEVER_S
+        first = self._first_stuck()
+        patience_s = NEVER_S if first is None else self._patience_s(first)
+        return patience_s if self._open is None else min(patience_s, self._open.oldest_s + self._window_s)
+
+    # Workers
+
+    def finished(self, batch: Batch, now_s: float, took_s: float = 0.0) -> None:
+        """A worker answered its batch, and is idle or begins the one it has already.
+
+        `took_s` is what the worker says that it took: longer than from the answer before to this one where a part of
+        the work is hidden behind the model's. A batch that finds its worker idle will take that long.
+        Raises IllegalTransition where the batch isn't running.
+        """
+        self._leave(batch)
+        if batch.behind is None:
+            self._idle += 1
+        else:
+            batch.behind.runs(now_s)
+            self._running.append(batch.behind)
+        seconds = now_s - batch.started_s
+        if self._times.observe(batch.items, took_s if took_s > seconds else seconds):
+            self._read_times()
+
+    def worker_down(
+        self, now_s: float, back_s: float = NEVER_S, batch: Batch | None = None, *, at_next: bool = False
+    ) -> Stranded:
+        """A worker is gone, with the batch it had or (None) idle; `back_s` is when it should be up again.
+
+        Until then it counts as busy, later than that as gone: with no worker left, what is admitted is what a restart
+        can meet. The batch's requests are tried once more, at the head of the queue: one of them may be what ends
+        workers, so each goes alone where there is time for that, else few share a batch. What can no longer be
+        answered in time, of them and of the queue, is handed back by the rule of admission: to functions where they are
+        quicker; else a lost request fails, and one that has not been tried yet stays, however late, if any worker is
+        expected. `at_next`: the worker was done with that batch but for saying so, and at the one behind it: that one's
+        requests are under suspicion, then.
+        Raises IllegalTransition where the batch isn't running, or no worker is idle.
+        """
+        if batch is not None:
+            self._leave(batch)
+        elif self._idle == 0:
+            raise IllegalTransition("no idle worker can go down")
+        else:
+            self._idle -= 1
+            self._settled_s = -NEVER_S
+        self.workers -= 1
+        self._back_s.append(back_s)
+        lost: Sequence[Request] = [] if batch is None else batch.requests
+        stranded = Stranded([], [])
+        queued = self._empty_queue()
+        if batch is not None and batch.behind is not None:
+            self.in_flight -= len(batch.behind.requests)
+            ahead = batch.behind.requests
+            if at_next:
+                lost, ahead = ahead, batch.requests
+            queued = ahead + queued
+        for request in lost:
+            request.tries += 1
+        self._together = self._most_together(lost, now_s)
+        for request in lost:
+            self._requeue(request, now_s, stranded, may_fail=True)
+        for request in queued:
+            self._requeue(request, now_s, stranded, may_fail=False)
+        return stranded
+
+    def worker_up(self, now_s: float) -> None:
+        """One more worker is up and idle. What is known of service times by now is read anew."""
+        self._read_times()
+        if self._back_s:
+            self._back_s.remove(min(self._back_s))
+        self.workers += 1
+        self._idle += 1
+        self._settled_s = -NEVER_S
+
+    def drain(self, now_s: float, until_s: float) -> list[Request]:
+        """From now on no new work. Returns the queued requests that can't be finished by `until_s`.
+
+        No window is waited for any more. May be called again, with a new `until_s`; at its end `drain(now, now)`
+        returns whatever still waits. Batches that run are left alone: end a worker and tell by `worker_down`.
+        """
+        self._room = 0
+        self._until_s = until_s
+        self._window_s = 0.0
+        left: list[Request] = []
+        for request in self._empty_queue():
+            size = len(request.call.body)
+            for deadline_s in (min(request.deadline_s, until_s), until_s):
+                if self._decide(request, size, now_s, deadline_s, True, False) == INSTANCE:
+                    break
+            else:
+                left.append(request)
+        return left
+
+    # Numbers
+
+    @property
+    def n_batch(self) -> int:
+        """The most items that are batched together now."""
+        return self._n_batch
+
+    @property
+    def draining(self) -> bool:
+        return self._room == 0
+
+    @property
+    def running(self) -> Sequence[Batch]:
+        """The batches that workers work on."""
+        return self._running
+
+    # Decisions
+
+    def _decide(self, request: Request, size: int, now_s: float, deadline_s: float, hard: bool, reserves: bool) -> int:
+        """Where the request goes; queued where that is here. A hard deadline knows no last resort.
+
+        `reserves`: a request that opens a batch is admitted as if the batch were full.
+        """
+        service_s, full, items, overhead_s = self._service_s, self._n_batch, request.items, self._overhead_s
+        # `free` is when a worker is free for the batch behind the closed ones.
+        if self._idle > len(self._closed):
+            free = now_s
+        elif now_s <= self._settled_s:
+            free = self._free_s[0]
+        else:
+            free = self._play_through(now_s)
+        batch = self._open
+        if batch is not None:
+            start = start_s(free, batch.oldest_s, self._window_s)
+            total = batch.items + items
+            # For one more item this was settled when the batch last grew, unless a worker overran since.
+            asks_again = items > 1 or start > batch.start_s
+            if (
+                total > full
+                or request.tries != batch.requests[0].tries
+                or batch.bytes + size > self._max_batch_bytes
+                or (asks_again and not self._may_join(batch, items, start, now_s))
+            ):
+                batch = None
+                free = self._behind_all_s(now_s)
+        if batch is None:
+            total = items
+            start = start_s(free, request.arrived_s, self._window_s)
+            answer_s = start + service_s[items] + overhead_s
+            latency = answer_s - now_s
+            if reserves and full > 1:
+                latency += reserve_s(self._window_s > 0.0 or free > now_s, service_s[items], service_s[full])
+        else:
+            answer_s = start + service_s[total] + overhead_s
+            # who fills a batch ends its window
+            latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
+        left_s = deadline_s - now_s
+        where = destination(latency, self.function_s, left_s)
+        if where != INSTANCE or (hard and latency > left_s + TOLERANCE_S):
+            return self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
+
+        promise_s = deadline_s if hard or self._keeps_promises else NEVER_S
+        if batch is None:
+            self._close_open()
+            expires_s = deadline_s if hard else NEVER_S
+            batch = self._open = Batch(request, items, size, request.arrived_s, promise_s, expires_s)
+        else:
+            batch.requests.append(request)
+            batch.items = total
+            batch.bytes += size
+            if promise_s < batch.tightest_s:
+                batch.tightest_s = promise_s
+            if hard and deadline_s < batch.expires_s:
+                batch.expires_s = deadline_s
+        batch.start_s = start
+        self.queued += 1
+        if total < full and not (request.tries and len(batch.requests) >= self._together):
+            # May one more item join? Settled now, so that the next one's completion is known before it comes.
+            tightest_s = batch.tightest_s
+            if answer_s > tightest_s + TOLERANCE_S:
+                tightest_s = self._tightest_s(batch, answer_s, now_s)
+            if joins(start, service_s[total], service_s[total + 1], service_s[1], tightest_s, overhead_s, 0.0):
+                return INSTANCE
+        self._close_open()
+        return INSTANCE
+
+    def _elsewhere(self, reason: str, left_s: float, hard: bool) -> int:
+        """FUNCTION or REJECT for a request that no worker will have."""
+        where = destination(NEVER_S, self.function_s, left_s)
+        if hard:
+            if where == FUNCTION and self.function_s > left_s + TOLERANCE_S:
+                where = REJECT
+            if where == REJECT and self._service_s[1] + self._overhead_s > left_s + TOLERANCE_S:
+                reason = DEADLINE
+        self.reason = reason
+        return where
+
+    def _may_join(self, batch: Batch, items: int, start: float, now_s: float) -> bool:
+        service_s, total = self._service_s, batch.items
+        answer_s, tightest_s = start + service_s[total] + self._overhead_s, batch.tightest_s
+        if answer_s > tightest_s + TOLERANCE_S:
+            tightest_s = self._tightest_s(batch, answer_s, now_s)
+        return joins(
+            start, service_s[total], service_s[total + items], service_s[items], tightest_s, self._overhead_s, 0.0
+        )
+
+    def _tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
+        """The earliest promise of a batch that is kept if it is answered then; a newcomer's where none is."""
+        promises = (self._deadline_s(r) for r in batch.requests)
+        return min(
+            (s for s, own in promises if (own or self._keeps_promises) and answer_s <= s + TOLERANCE_S),
+            default=now_s + self._horizon_s if self._keeps_promises else NEVER_S,
+        )
+
+    def _deadline_s(self, request: Request) -> tuple[float, bool]:
+        """What was promised to the request, and whether it brought that deadline along."""
+        promised = request.arrived_s + self._horizon_s
+        own = request.deadline_s - request.arrived_s < self._own_below_s
+        return (min(request.deadline_s, promised), True) if own else (promised, False)
+
+    def _drop_expired(self, batch: Batch, now_s: float) -> None:
+        """Take out of a batch that is to start whose client set a deadline that can't be met, not even alone."""
+        keep: list[Request] = []
+        for request in batch.requests:
+            _, own = self._deadline_s(request)
+            answer_s = now_s + self._service_s[request.items] + self._overhead_s
+            (self._expired if own and answer_s > request.deadline_s + TOLERANCE_S else keep).append(request)
+        if len(keep) < len(batch.requests):
+            batch.requests = keep
+            batch.items = sum(request.items for request in keep)
+            batch.bytes = sum(len(request.call.body) for request in keep)
+            batch.service_s = self._service_s[batch.items]
+
+    # Queue and workers
+
+    def _start(self, batch: Batch, now_s: float) -> None:
+        batch.runs(now_s)
+        self._running.append(batch)
+        self._idle -= 1
+        self._settled_s = -NEVER_S
+
+    def _first_stuck(self) -> Batch | None:
+        """Of the running batches that have requests behind them the one whose worker must be waited for least long."""
+        stuck = [batch for batch in self._running if batch.behind is not None and batch.behind.requests]
+        return min(stuck, key=self._patience_s, default=None)
+
+    def _patience_s(self, batch: Batch) -> float:
+        """Until when the batch behind it waits for its worker: the end, and half of what is then left until another
+        worker would have to begin."""
+        assert batch.behind is not None
+        promise_s = min(batch.behind.tightest_s, batch.behind.oldest_s + self._rt_max_s)
+        spare_s = promise_s - batch.end_s - batch.behind.service_s - self._overhead_s
+        return batch.end_s + 0.5 * max(0.0, spare_s)
+
+    def _taken_back(self, first: Batch, now_s: float) -> Batch:
+        assert first.behind is not None
+        batch = first.behind.again()
+        first.behind.requests = []
+        self._start(batch, now_s)
+        return batch
+
+    def _first_closed(self) -> Batch:
+        batch = self._closed.popleft()
+        self._backlog_s = self._backlog_s - batch.service_s if self._closed else 0.0
+        return batch
+
+    def _close_open(self) -> None:
+        batch = self._open
+        if batch is not None:
+            batch.service_s = self._service_s[batch.items]
+            self._closed.append(batch)
+            self._backlog_s += batch.service_s
+            self._open = None
+            heapreplace(self._free_s, self._free_s[0] + batch.service_s)
+
+    def _play_through(self, now_s: float) -> float:
+        """When a worker is free for the batch behind all closed ones; keeps the answer for as long as it holds."""
+        free = [batch.free_s(now_s) for batch in self._running]
+        free += [now_s] * self._idle
+        free += [back_s for back_s in self._back_s if back_s >= now_s]
+        if not free:
+            free.append(NEVER_S)
+        heapify(free)
+        # What is said of a worker is wrong from then on; of an idle one a moment later.
+        self._settled_s = -NEVER_S if self._idle else free[0]
+        if len(free) == 1:
+            free[0] += self._backlog_s
+        elif len(self._closed) <= _DEEP:
+            for batch in self._closed:
+                heapreplace(free, free[0] + batch.service_s)
+        else:
+            free = [(sum(free) + self._backlog_s) / len(free)] * len(free)
+        self._free_s = free
+        return free[0]
+
+    def _behind_all_s(self, now_s: float) -> float:
+        """When a worker is free for a batch behind the open one."""
+        free = self._play_through(now_s)
+        if self._open is None:
+            return free
+        played = self._free_s.copy()
+        heapreplace(played, free + self._service_s[self._open.items])
+        return played[0]
+
+    def _leave(self, batch: Batch) -> None:
+        try:
+            self._running.remove(batch)
+        except ValueError:
+            raise IllegalTransition("this batch is not running") from None
+        self._settled_s = -NEVER_S
+        self.in_flight -= len(batch.requests)
+
+    def _empty_queue(self) -> list[Request]:
+        """All who wait, in order; nobody waits any more."""
+        queued = [request for batch in self._closed for request in batch.requests]
+        if self._open is not None:
+            queued += self._open.requests
+        self._closed.clear()
+        self._backlog_s = 0.0
+        self._open = None
+        self._settled_s = -NEVER_S
+        self.queued = 0
+        return queued
+
+    def _most_together(self, lost: Sequence[Request], now_s: float) -> int:
+        """As few as there is time for until the earliest promise to one of them, if nobody else is served before."""
+        most = len(lost)
+        if most < 2:
+            return 1
+        left_s = min(self._deadline_s(request)[0] for request in lost) - self._overhead_s - self._play_through(now_s)
+        items = sum(request.items for request in lost) / most
+        together = 1
+        while together < most:
+            batches = ceil(most / together / max(1, self.workers))
+            if batches * self._service_s[min(ceil(items * together), self._n_batch)] <= left_s:
+                break
+            together *= 2
+        return together
+
+    def _requeue(self, request: Request, now_s: float, stranded: Stranded, *, may_fail: bool) -> None:
+        deadline_s, own = self._deadline_s(request)
+        deadline_s = min(deadline_s, self._until_s)
+        size = len(request.call.body)
+        if request.tries >= _MOST_TRIES:
+            where = self._elsewhere(NO_WORKER, deadline_s - now_s, own)
+        else:
+            where = self._decide(request, size, now_s, deadline_s, own or self.draining, False)
+        if where == REJECT and not may_fail and not own:
+            where = self._decide(request, size, now_s, min(now_s + _WHENEVER_S, self._until_s), True, False)
+        if where == FUNCTION:
+            stranded.overflow.append(request)
+        elif where == REJECT:
+            stranded.failed.append(request)
+
+    def _read_times(self) -> None:
+        self._n_batch, self._service_s = self._times.n_batch, self._times.service_s
+        # No window where nobody can join.
+        self._window_s = self._asked_window_s if self._n_batch > 1 and not self.draining else 0.0
+
+
+def _check_times(times: ServiceTimes) -> None:
+    if not 1 <= times.n_batch < len(times.service_s):
+        raise BadInput("times must be known for 1 to n_batch items", "n_batch", times.n_batch)
+    if not all(0.0 < seconds < NEVER_S for seconds in times.service_s[1:]):
+        raise BadInput("a time must be above zero", "service_s", list(times.service_s))

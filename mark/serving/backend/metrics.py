@@ -1,0 +1,175 @@
+"""What a bouncer counts, in Prometheus' words.
+
+On the way of a request only integers change; the page is made when somebody asks for it. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+if TYPE_CHECKING:
+    from mark.serving.frontend.http import ConnectionCounts
+    from mark.serving.overflow.functions import Spent
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+# From half a millisecond to a minute, so that any RT_max lies within a factor of 1.6 of a bound.
+SECONDS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3,
+    10.0, 60.0,
+)  # fmt: skip
+ITEMS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+
+class Histogram:
+    """Counts by upper bound, and the sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as Prometheus wants them."""
+        found, so_far = [], 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            so_far += count
+            found.append((bound, float(so_far)))
+        return found
+
+
+class ModelMetrics:
+    """Of one version of a model on this machine. Whoever serves writes here; `Metrics` reads."""
+
+    def __init__(self, model: str, version: str) -> None:
+        self.labels = (model, version)
+        self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)  # (answered by, status)
+        self.overflow: defaultdict[str, int] = defaultdict(int)  # why: capacity, crash, drain, large
+        self.refused: defaultdict[str, int] = defaultdict(int)  # why: overload, throttled, draining, large, ...
+        self.deadline_misses = 0  # answered later than RT_max, or not at all
+        self.expired = 0  # dropped unserved, because the client no longer waits
+        self.retries = 0
+        self.worker_losses = 0
+        self.worker_replacements = 0
+        self.latency_s = Histogram(SECONDS)
+        self.wait_s = Histogram(SECONDS)
+        self.service_s = Histogram(SECONDS)
+        self.batch_items = Histogram(ITEMS)
+        # What is there now; written when the page is made.
+        self.queued = self.running = self.workers_ready = 0
+        self.n_batch = 0
+
+
+class ListenerStats(Protocol):
+    """What is read of `mark.serving.frontend.http.HttpServer`."""
+
+    @property
+    def counts(self) -> ConnectionCounts: ...
+    @property
+    def connections(self) -> Sized: ...
+
+
+class Metrics(Collector):
+    """The page of a whole process; `door` is its HTTP door."""
+
+    def __init__(self) -> None:
+        self.models: list[ModelMetrics] = []
+        self.door: ListenerStats | None = None
+        self.spent: tuple[str, Spent] | None = None  # on functions, by which model
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def page(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        of = ("model", "version")
+        by_answer = CounterMetricFamily(
+            "mark_requests", "Requests by who answered and with which status.", labels=(*of, "answered_by", "code")
+        )
+        overflow = CounterMetricFamily(
+            "mark_overflow", "Requests sent to functions, by reason.", labels=(*of, "reason")
+        )
+        refused = CounterMetricFamily("mark_refused", "Requests refused, by reason.", labels=(*of, "reason"))
+        counters = {
+            "deadline_misses": CounterMetricFamily(
+                "mark_deadline_misses", "Answered later than RT_max, or not at all.", labels=of
+            ),
+            "expired": CounterMetricFamily("mark_expired", "Dropped unserved: past the client's deadline.", labels=of),
+            "retries": CounterMetricFamily("mark_retries", "Requests served again after a worker was lost.", labels=of),
+            "worker_losses": CounterMetricFamily("mark_worker_losses", "Workers that crashed or hung.", labels=of),
+            "worker_replacements": CounterMetricFamily(
+                "mark_worker_replacements", "Workers that had grown too large, and were replaced.", labels=of
+            ),
+        }
+        gauges = {
+            "queued": GaugeMetricFamily("mark_queued_requests", "Requests that wait for a worker.", labels=of),
+            "running": GaugeMetricFamily("mark_running_requests", "Requests that a worker has.", labels=of),
+            "workers_ready": GaugeMetricFamily("mark_workers_ready", "Workers that have the model loaded.", labels=of),
+            "n_batch": GaugeMetricFamily("mark_batch_limit_items", "The largest batch, as tuned now.", labels=of),
+        }
+        histograms = {
+            "latency_s": HistogramMetricFamily("mark_latency_seconds", "From arrival to answer.", labels=of),
+            "wait_s": HistogramMetricFamily("mark_wait_seconds", "From arrival to the start of the batch.", labels=of),
+            "service_s": HistogramMetricFamily("mark_service_seconds", "Of a batch in its worker.", labels=of),
+            "batch_items": HistogramMetricFamily("mark_batch_items", "Items in a batch.", labels=of),
+        }
+        for one in self.models:
+            for (who, status), count in sorted(one.requests.items()):
+                by_answer.add_metric((*one.labels, who, str(status)), count)
+            for reason, count in sorted(one.overflow.items()):
+                overflow.add_metric((*one.labels, reason), count)
+            for reason, count in sorted(one.refused.items()):
+                refused.add_metric((*one.labels, reason), count)
+            for name, counter in counters.items():
+                counter.add_metric(one.labels, getattr(one, name))
+            for name, gauge in gauges.items():
+                gauge.add_metric(one.labels, getattr(one, name))
+            for name, histogram in histograms.items():
+                values: Histogram = getattr(one, name)
+                histogram.add_metric(one.labels, values.buckets(), values.total)
+        yield from (by_answer, overflow, refused)
+        yield from counters.values()
+        yield from gauges.values()
+        yield from histograms.values()
+        if self.spent is not None:
+            model, spent = self.spent
+            calls = CounterMetricFamily(
+                "mark_function_calls", "Invocations of functions that ran, or may have.", labels=("model",)
+            )
+            calls.add_metric((model,), spent.calls)
+            billed = CounterMetricFamily(
+                "mark_function_billed_seconds", "What these invocations are billed for.", labels=("model",)
+            )
+            billed.add_metric((model,), spent.billed_s)
+            yield from (calls, billed)
+        if self.door is not None:
+            yield from _of_door(self.door)
+
+
+def _of_door(door: ListenerStats) -> Iterator[Metric]:
+    counts = door.counts
+    yield CounterMetricFamily("mark_clients_gone", "Answers that no client was there to take.", counts.dropped_answers)
+    yield CounterMetricFamily("mark_cut", "Connections cut because a client did not take its answers.", counts.cut)
+    yield GaugeMetricFamily("mark_connections", "Open connections.", len(door.connections))
+    refused = CounterMetricFamily(
+        "mark_door_refused",
+        "Refused by the HTTP door itself: malformed, too large, too slow, no key.",
+        labels=("code",),
+    )
+    for status, count in sorted(counts.refused.items()):
+        refused.add_metric((str(status),), count)
+    yield refused

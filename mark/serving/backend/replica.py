@@ -1,0 +1,345 @@
+"""One version of a model on this machine: its bouncer, its workers, and the way to functions.
+
+The bouncer decides; here is what it takes to do so: workers, a timer, tasks that wait for functions, and the numbers.
+Everything runs on one event loop, and only what goes to a function costs a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from mark.models.call import Call, Reply
+from mark.rules.admission import FUNCTION as TO_FUNCTION
+from mark.rules.admission import INSTANCE as HERE
+from mark.rules.admission import NEVER_S, in_time
+from mark.serving.backend.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Batch, Bouncer
+from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.refusals import error_reply, refusal
+from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Request
+from mark.serving.backend.tuning import Horizon
+from mark.serving.overflow.breaker import Breaker
+from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
+
+_LOG = logging.getLogger("mark.serving")
+
+# Told of a batch that a worker answered, and of the seconds it took, before its requests are answered.
+Served = Callable[[Batch, float], None]
+
+
+class WorkerPool(Protocol):
+    """What a replica asks of its workers (`mark.serving.worker.workers.Workers`)."""
+
+    def send(self, worker_id: int, calls: Sequence[Call]) -> None: ...
+
+
+class Replica:
+    """Takes requests and answers each exactly once.
+
+    `function_timeout_s` bounds a call to a function, `most_calls` how many of them are under way at once, and
+    `most_held_bytes` the bodies of all requests that are not answered yet.
+    """
+
+    def __init__(
+        self,
+        bouncer: Bouncer,
+        functions: FunctionClient | None,
+        metrics: ModelMetrics,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        rt_max_s: float,
+        function_timeout_s: float = 30.0,
+        most_calls: int = 1000,
+        most_held_bytes: int = 512 << 20,
+        now: Callable[[], float] = time.monotonic,  # uvloop's own clock ticks in milliseconds
+    ) -> None:
+        self.bouncer, self.metrics = bouncer, metrics
+        self._functions, self._loop, self._now = functions, loop, now
+        self._breaker, self._function_s = Breaker(), bouncer.function_s
+        self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
+        self.served: Served | None = None
+        self._held_bytes, self._most_held_bytes = 0, most_held_bytes
+        self._horizon = Horizon(rt_max_s)
+        self._workers: WorkerPool | None = None
+        self._batches: dict[int, deque[Batch]] = {}  # by worker: what it does, and what it does next
+        self._idle: list[int] = []
+        self._calls: set[asyncio.Task[None]] = set()
+        self._pumping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = NEVER_S
+        self._settled: asyncio.Future[None] | None = None
+
+    def attach(self, workers: WorkerPool) -> None:
+        """The workers that tell of themselves by `ready`, `done` and `lost`."""
+        self._workers = workers
+
+    # Requests
+
+    def offer(self, request: Request) -> None:
+        """Queue it, send it to a function, or refuse it: at once."""
+        self._held_bytes += len(request.call.body)
+        if self._held_bytes > self._most_held_bytes:
+            self._refuse(request, QUEUE_FULL)
+            return
+        where = self.bouncer.offer(request, self._now())
+        if where != HERE and not self._breaker.closed and self._breaker.admits(self._now()):
+            # Functions were left alone for long enough: this request finds out.
+            self.bouncer.function_s = self._function_s
+            where = self.bouncer.offer(request, self._now())
+            if where != TO_FUNCTION:  # it will not find out
+                self.bouncer.function_s = NEVER_S
+        if where == HERE:
+            if not self._pumping:
+                # What else arrives in this turn of the loop may share the batch.
+                self._pumping = True
+                self._loop.call_soon(self._pump)
+        elif where == TO_FUNCTION:
+            self._overflow(request, self.bouncer.reason)
+        else:
+            self._refuse(request, self.bouncer.reason)
+
+    def retry_after_s(self) -> float:
+        """When a request that is refused now should be sent again."""
+        return self.bouncer.retry_after_s(self._now())
+
+    # Workers
+
+    @property
+    def ready(self) -> bool:
+        """Would a request be served here?"""
+        return self.bouncer.workers > 0 and not self.bouncer.draining
+
+    def worker_ready(self, worker_id: int) -> None:
+        """A worker has the model loaded, and is idle."""
+        self.metrics.workers_ready += 1
+        self._idle.append(worker_id)
+        self.bouncer.worker_up(self._now())
+        self._pump()
+
+    def worker_done(self, worker_id: int, replies: Sequence[Reply], service_s: float) -> None:
+        """A worker answered its batch."""
+        batches = self._batches.get(worker_id)
+        if batches is None:  # a drain gave it up
+            return
+        now_s, batch = self._now(), batches.popleft()
+        self.bouncer.finished(batch, now_s, service_s)
+        if not batches:
+            del self._batches[worker_id]
+            self._idle.append(worker_id)
+        # First the next batch, so that the worker is busy while answers are written.
+        self._pump()
+        metrics = self.metrics
+        metrics.service_s.observe(service_s)
+        if not batch.requests:  # another worker had to have them
+            return
+        if self.served is not None:
+            self.served(batch, service_s)
+        by_status, latency, wait = metrics.requests, metrics.latency_s.observe, metrics.wait_s.observe
+        late = 0
+        for request, reply in zip(batch.requests, replies, strict=True):
+            latency_s = now_s - request.arrived_s
+            latency(latency_s)
+            wait(batch.started_s - request.arrived_s)
+            if not in_time(latency_s, self._rt_max_s):
+                late += 1
+            by_status[INSTANCE, reply.status] += 1
+            self._held_bytes -= len(request.call.body)
+            try:
+                request.answer(request, reply, INSTANCE)
+            except Exception:  # the others in the batch have answers, too
+                self._unanswered(request)
+        metrics.deadline_misses += late
+        if self.bouncer.keeps_promises:
+            self.bouncer.promise(self._horizon.answered(len(batch.requests), late))
+        if self._settled is not None:
+            self._settle()
+
+    def worker_lost(self, worker_id: int, reason: str, back_in_s: float, at_next: bool = False) -> None:
+        """A worker that was ready crashed or hung; it should be back after so many seconds (infinite: never).
+
+        `at_next`: by what it had ahead, with the results of its batch in hand.
+        """
+        self.metrics.workers_ready -= 1
+        self.metrics.worker_losses += 1
+        batches = self._batches.pop(worker_id, None)
+        batch = None if batches is None else batches[0]
+        if batch is not None:
+            self.metrics.retries += len(batch.requests)
+        elif worker_id in self._idle:
+            self._idle.remove(worker_id)
+        else:  # a drain gave its batch up
+            return
+        now_s = self._now()
+        stranded = self.bouncer.worker_down(now_s, now_s + back_in_s, batch, at_next=at_next)
+        for request in stranded.overflow:
+            self._overflow(request, "crash")
+        for request in stranded.failed:
+            self._refuse(request, "lost")
+        self._pump()
+
+    # Stopping
+
+    async def drain(self, until_s: float) -> None:
+        """Finish or overflow all there is; returns when every request is answered, at `until_s` at the latest.
+
+        What is still unanswered then goes to functions or is refused, but nothing is left without an answer. Batches
+        that workers have at that time are given up: end the workers afterwards.
+        """
+        self._strand(self.bouncer.drain(self._now(), until_s), "drain")
+        self._pump()
+        await self._until_settled(until_s)
+        now_s = self._now()
+        self._strand(self.bouncer.drain(now_s, now_s), "drain")
+        self._strand([r for has in self._batches.values() for batch in has for r in batch.requests], "drain")
+        self._batches.clear()
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=self._rt_max_s)
+        self._functions = None  # who still comes hears "no" at once
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _until_settled(self, until_s: float) -> None:
+        self._settled = self._loop.create_future()
+        self._settle()
+        await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
+
+    def _settle(self) -> None:
+        busy = self.bouncer.queued or self._batches or self._calls
+        if self._settled is not None and not busy and not self._settled.done():
+            self._settled.set_result(None)
+
+    def _strand(self, requests: Sequence[Request], reason: str) -> None:
+        for request in requests:
+            if self._functions is not None:
+                self._overflow(request, reason)
+            else:
+                self._refuse(request, DRAINING)
+
+    # Inside
+
+    def _pump(self) -> None:
+        """Start what can start, drop what expired, and set the timer to the next window's end."""
+        self._pumping = False
+        bouncer, idle = self.bouncer, self._idle
+        now_s = self._now()
+        while idle:
+            batch = bouncer.next_batch(now_s)
+            if batch is None:
+                break
+            self._send(idle.pop(), batch)
+        while bouncer.queued and (ahead := bouncer.next_ahead(now_s)) is not None:
+            running, batch = ahead
+            self._send(next(w for w, has in self._batches.items() if has[0] is running), batch)
+        for request in bouncer.take_expired():
+            self.metrics.expired += 1
+            self._refuse(request, "expired")
+        due_s = bouncer.due_s()
+        if due_s != self._timer_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_s = due_s
+            self._timer = self._loop.call_later(max(0.0, due_s - now_s), self._window_over) if due_s < NEVER_S else None
+        if self._settled is not None:
+            self._settle()
+
+    def _send(self, worker_id: int, batch: Batch) -> None:
+        self._batches.setdefault(worker_id, deque()).append(batch)
+        self.metrics.batch_items.observe(batch.items)
+        assert self._workers is not None
+        self._workers.send(worker_id, [request.call for request in batch.requests])
+
+    def _window_over(self) -> None:
+        self._timer, self._timer_s = None, NEVER_S
+        self._pump()
+
+    def _overflow(self, request: Request, reason: str) -> None:
+        if self._functions is None:
+            self._refuse(request, reason if reason != "crash" else "lost")
+            return
+        if len(self._calls) >= self._most_calls:
+            self._refuse(request, "throttled")
+            return
+        now_s = self._now()
+        if not self._breaker.admits(now_s):
+            self._refuse(request, "functions")
+            return
+        period = self._breaker.begin(now_s)
+        if not self._breaker.closed:
+            self.bouncer.function_s = NEVER_S  # one is enough to find out
+        self.metrics.overflow[reason] += 1
+        task = self._loop.create_task(self._call(self._functions, request, period))
+        self._calls.add(task)
+        task.add_done_callback(partial(self._called, request, period))
+
+    def _called(self, request: Request, period: int, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        if task.cancelled():  # by a drain, perhaps before it began
+            self._breaker.undecided(period)
+            self._refuse(request, "late")
+        if self._settled is not None:
+            self._settle()
+
+    async def _call(self, functions: FunctionClient, request: Request, period: int) -> None:
+        reason, asked, asked_s = "functions", False, 0.0
+        try:
+            # A deadline that the client set itself; RT_max is a promise, later than that is late and still an answer.
+            own_s = request.deadline_s - self._now()
+            asked = request.deadline_s < request.arrived_s + self._rt_max_s
+            timeout_s = min(self._function_timeout_s, own_s) if asked else self._function_timeout_s
+            (reply,) = await functions.call([request.call], max(timeout_s, 1e-3))
+        except Throttled as error:
+            reason, asked_s = "throttled", error.retry_after_s
+        except Unsuitable as error:
+            _LOG.warning("function: %s", error, extra={"request_id": request.id})
+            reason = OVERLOADED
+        except FunctionsFailed as error:
+            _LOG.warning("function: %s", error, extra={"request_id": request.id})
+            reason = "late" if self._now() >= request.deadline_s else "functions"
+        except Exception:
+            _LOG.exception("the adapter of functions failed", extra={"request_id": request.id})
+        else:
+            if not self._breaker.closed:
+                _LOG.warning("functions answer again")
+                self.bouncer.function_s = self._function_s
+            self._breaker.succeeded()
+            latency_s = self._now() - request.arrived_s
+            self.metrics.latency_s.observe(latency_s)
+            if not in_time(latency_s, self._rt_max_s):
+                self.metrics.deadline_misses += 1
+            self._answer(request, reply, FUNCTION)
+            return
+        if reason == OVERLOADED or (asked and reason == "late"):
+            self._breaker.undecided(period)  # the call was at fault, or its client in a hurry
+        elif left_alone_s := self._breaker.failed(period, self._now(), asked_s):
+            self.bouncer.function_s = NEVER_S
+            _LOG.warning("functions fail, and are left alone for %.1f s", left_alone_s)
+        self._refuse(request, reason)
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        self.metrics.refused[reason] += 1
+        self.metrics.deadline_misses += 1
+        self._answer(request, refusal(reason), NOBODY)
+
+    def _answer(self, request: Request, reply: Reply, who: str) -> None:
+        self.metrics.requests[who, reply.status] += 1
+        self._held_bytes -= len(request.call.body)
+        try:
+            request.answer(request, reply, who)
+        except Exception:
+            self._unanswered(request)
+
+    def _unanswered(self, request: Request) -> None:
+        """Its answer could not be said, or what is told of answers failed: nobody else must suffer from that."""
+        _LOG.exception("an answer failed", extra={"request_id": request.id})
+        with suppress(Exception):  # most likely it has its answer
+            request.answer(request, error_reply(500, "internal error"), NOBODY)

@@ -1,0 +1,205 @@
+"""Service times learned while serving: for a model without a profile, or a machine that is not as its profile says.
+
+Both classes are `mark.serving.backend.bouncer.ServiceTimes`: the bouncer tells them what each batch took and asks them
+for what the next will take. Nothing here reads a clock or draws at random.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mark.domain.errors import BadInput
+from mark.serving.backend.bouncer import ServiceTimes
+
+# After so many batches an observation counts half: a slow-down is believed within seconds, one odd batch is not.
+_HALF_LIFE_BATCHES = 100
+_KEPT = 0.5 ** (1.0 / _HALF_LIFE_BATCHES)
+# One batch counts as at most so many times what was predicted: a stall is no property of the model.
+_MOST_RATIO = 3.0
+# Smaller changes are not passed on, so that the bouncer's table changes rarely.
+_NOTICEABLE = 0.02
+
+# Clipper backs off by a tenth, since the best batch hardly moves (Crankshaw's thesis, 3.3: "Dynamic Batch Size").
+_BACK_OFF = 0.9
+# A p99 target allows one batch in a hundred to be late: none is a reason to go up, the second one to go down.
+_TRIAL_BATCHES = 100
+_LATE_ALLOWED = 1
+# Batches that all stay below this part of the target need no hundred to show that there is room.
+_CLEARLY = 0.8
+# Of `Horizon`: what may be late, the step of a batch that is late as a whole, and the least, as shares.
+_LATE_SHARE, _GAIN, _LEAST_PROMISED = 0.01, 0.02, 0.8
+_CLEAR_BATCHES = 10
+
+
+class SelfTuned:
+    """Learns the times of a model, and the largest batch whose p99 stays within a target.
+
+    `target_s` is for the service of one batch. A request that just missed a batch waits for it to end before its own
+    starts, so within an SLO it is (RT_max - overhead) / 2. `most` items are in a batch at most; `first_s` is a guess of
+    what a batch of one takes, until a warm-up or the first batch tells.
+
+    Times: latency(b) = a + c b by least squares, the weights fading with age, a and c at least 0. A line and not a
+    mean by batch size, because a slow-down must show in the sizes that are not seen now as well; the age makes it the
+    line near the sizes in use, which is all that a model with a knee needs. As long as all batches are of one size the
+    slope stays what it was, and before the first of another size it is that of a line through 0: the slowest guess.
+
+    Largest batch: additive increase, multiplicative decrease, as in Clipper, from 1. Until the first batch is late,
+    every full batch raises it by one step. From then on a step takes a hundred full batches of which none is late, or
+    ten that are clearly within the target; the second late batch of a hundred cuts it by 10 %, one changes nothing.
+    (With a step up for every batch in time and a cut for every late one, every fifth batch would be late.)
+    """
+
+    def __init__(self, target_s: float, *, most: int, first_s: float) -> None:
+        for name, value, good in (
+            ("target_s", target_s, 0.0 < target_s < math.inf),
+            ("most", most, most >= 1),
+            ("first_s", first_s, 0.0 < first_s < math.inf),
+        ):
+            if not good:
+                raise BadInput("nothing can be tuned with this", name, value)
+        self.n_batch = 1
+        self._target_s, self._most = target_s, most
+        self._step = max(1, most // 64)  # a climb takes as many steps however large batches may be
+        self._opening = True
+        self._trial, self._late, self._worst_s = 0, 0, 0.0
+        self._line = _Line(first_s)
+        self.service_s: Sequence[float] = self._table()
+
+    def warmed_up(self, items: int, seconds: float) -> None:
+        """What a warm-up of so many items took, better than a guess; ignored once something was served."""
+        if not self._line.learned:
+            self._line = _Line(seconds / items)
+            self.service_s = self._table()
+
+    def observe(self, items: int, seconds: float) -> bool:
+        """A batch took so long. Returns whether `n_batch` or `service_s` changed."""
+        learned = self._learn(items, seconds)
+        return self._adapt(items, seconds) or learned
+
+    def _learn(self, items: int, seconds: float) -> bool:
+        self._line.learn(items, seconds)
+        last = self.service_s
+        for size in (1, self.n_batch, self._most):
+            if abs(self._line.at(size) - last[size]) > _NOTICEABLE * last[size]:
+                self.service_s = self._table()
+                return True
+        return False
+
+    def _table(self) -> list[float]:
+        return [0.0, *(max(self._line.at(size), 1e-9) for size in range(1, self._most + 1))]
+
+    def _adapt(self, items: int, seconds: float) -> bool:
+        late = seconds > self._target_s
+        if not late and items < self.n_batch:
+            return False  # says nothing about larger ones
+        before = self.n_batch
+        self._trial += 1
+        self._late += late
+        self._worst_s = max(self._worst_s, seconds)
+        if (self._opening and late) or self._late > _LATE_ALLOWED:
+            self.n_batch = max(1, min(before - 1, int(before * _BACK_OFF)))
+            self._opening = False
+            self._begin_trial()
+        elif self._opening or (
+            self._late == 0
+            and self._trial >= (_CLEAR_BATCHES if self._worst_s <= _CLEARLY * self._target_s else _TRIAL_BATCHES)
+        ):
+            self.n_batch = min(before + self._step, self._most)
+            self._begin_trial()
+        elif self._trial >= _TRIAL_BATCHES:
+            self._begin_trial()
+        return self.n_batch != before
+
+    def _begin_trial(self) -> None:
+        self._trial, self._late, self._worst_s = 0, 0, 0.0
+
+
+class Corrected:
+    """A profile's times as they turn out here: a + c x profile, learned like `SelfTuned`'s line.
+
+    What is promised then holds on a machine that is persistently slower than its profile, or where a batch costs more
+    around the model (the hop to the worker: a). `n_batch` stays: it is the plan's, and whoever sees a machine this slow
+    (`slower_s`, what a full batch takes more than profiled) should replace it.
+    """
+
+    def __init__(self, profiled: ServiceTimes) -> None:
+        self._profiled = profiled
+        self.n_batch = profiled.n_batch
+        self.service_s: Sequence[float] = profiled.service_s
+        # As if so many full batches had taken what the profile says.
+        self._line = _Line(1.0)
+        for _ in range(_HALF_LIFE_BATCHES // 2):
+            full_s = profiled.service_s[self.n_batch]
+            self._line.learn(full_s, full_s)
+
+    @property
+    def slower_s(self) -> float:
+        """Seconds that a full batch takes more than its profile says; below zero on a faster machine."""
+        return self.service_s[self.n_batch] - self._profiled.service_s[self.n_batch]
+
+    def observe(self, items: int, seconds: float) -> bool:
+        """A batch took so long. Returns whether `service_s` changed."""
+        profiled_s, line = self._profiled.service_s, self._line
+        line.learn(profiled_s[items], seconds)
+        for size in (1, self.n_batch):
+            if abs(line.at(profiled_s[size]) - self.service_s[size]) > _NOTICEABLE * self.service_s[size]:
+                self.service_s = [0.0, *(max(line.at(s), 1e-9) for s in profiled_s[1:])]
+                return True
+        return False
+
+
+class Horizon:
+    """How much of RT_max a bouncer may promise so that at most one in a hundred of what it admits is late.
+
+    Service times scatter, and a request behind a queue of batches meets the scatter of all of them. The horizon is the
+    quantile of a stochastic approximation (Robbins and Monro, 1951): down by the share of a batch that was late, up by
+    what is allowed; between four fifths of RT_max and RT_max, where it is as long as nobody is late.
+    """
+
+    __slots__ = ("_rt_max_s", "horizon_s")
+
+    def __init__(self, rt_max_s: float) -> None:
+        self._rt_max_s = self.horizon_s = rt_max_s
+
+    def answered(self, requests: int, late: int) -> float:
+        """A batch of so many admitted requests was answered, so many of them late. Returns the horizon from now on."""
+        moved_s = self.horizon_s + _GAIN * self._rt_max_s * (_LATE_SHARE - late / requests)
+        self.horizon_s = min(max(moved_s, _LEAST_PROMISED * self._rt_max_s), self._rt_max_s)
+        return self.horizon_s
+
+
+class _Line:
+    """y = a + c x by least squares with weights that fade with age; neither a nor c is below zero.
+
+    Before anything is known, c is `slope` and a is 0; as long as all x are the same c stays what it was.
+    """
+
+    __slots__ = ("_a", "_c", "_w", "_wx", "_wxx", "_wxy", "_wy")
+
+    def __init__(self, slope: float) -> None:
+        self._a, self._c = 0.0, slope
+        self._w = self._wx = self._wxx = self._wxy = self._wy = 0.0
+
+    @property
+    def learned(self) -> bool:
+        return self._w > 0.0
+
+    def at(self, x: float) -> float:
+        return self._a + self._c * x
+
+    def learn(self, x: float, y: float) -> None:
+        if self._w > _CLEAR_BATCHES:
+            y = min(y, _MOST_RATIO * self.at(x))
+        self._w = self._w * _KEPT + 1.0
+        self._wx = self._wx * _KEPT + x
+        self._wxx = self._wxx * _KEPT + x * x
+        self._wxy = self._wxy * _KEPT + x * y
+        self._wy = self._wy * _KEPT + y
+        mean_x, mean_y = self._wx / self._w, self._wy / self._w
+        spread = max(0.0, self._wxx - self._wx * mean_x)
+        # The last slope counts as much as points that spread by a tenth of their x would.
+        prior = 0.01 * mean_x * mean_x
+        slope = (self._wxy - self._wx * mean_y + prior * self._c) / (spread + prior)
+        self._c = min(max(slope, 0.0), mean_y / mean_x)
+        self._a = mean_y - self._c * mean_x

@@ -1,0 +1,1 @@
+"""Protocols: HTTP, gRPC, authentication, documents."""

@@ -1,0 +1,221 @@
+"""Who may ask for what: API keys and signed tokens, and the rule that an open door is for this machine only.
+
+A client shows its key as `authorization: Bearer KEY` or `x-api-key: KEY`, a signed token in the same places. A key file
+has a line per key, `#` begins a comment:
+
+    KEY                      may infer
+    NAME:KEY                 the same; the name stands in logs
+    NAME:KEY:infer,metrics   scopes: infer, metrics, read (the controller's API), admin (all of them)
+
+A signed token is a JWT, HS256, with `exp` and `aud`, and its scopes in `scope`, separated by spaces (RFC 7519, RFC
+8693). PyJWT verifies it: pinned to that one algorithm, so "none" and the confusion of algorithms are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mark.domain.errors import BadInput
+from mark.serving.frontend.http import Refusal
+
+if TYPE_CHECKING:
+    import ssl
+
+INFER, METRICS, READ, ADMIN = "infer", "metrics", "read", "admin"
+SCOPES = frozenset((INFER, METRICS, READ, ADMIN))
+# Balancers and orchestrators ask these without a key, and they tell nothing but yes or no.
+HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
+
+_SHORTEST_KEY = 16  # characters: keys are random, not remembered
+_SHORTEST_SECRET_BYTES = 32  # RFC 7518, section 3.2
+_REMEMBERED = 10_000  # tokens that were verified
+
+_UNKNOWN: Refusal = (401, b'{"error": "a key or a token is needed"}', b"www-authenticate: Bearer\r\n")
+_FORBIDDEN: Refusal = (403, b'{"error": "this key is for something else"}', b"")
+
+
+class Grant(NamedTuple):
+    """Who somebody is, and what they may."""
+
+    name: str
+    scopes: frozenset[str]
+    until_s: float = float("inf")  # wall clock
+
+
+@dataclass(frozen=True)
+class TokenSigner:
+    """The secrets of signed tokens, newest first (the others are on their way out), and whom the tokens are for."""
+
+    secrets: Sequence[bytes] = field(repr=False)
+    audience: str = "mark"
+
+    def __post_init__(self) -> None:
+        if not self.secrets:
+            raise BadInput("no secret", "token secrets")
+        if any(len(secret) < _SHORTEST_SECRET_BYTES for secret in self.secrets):
+            raise BadInput(f"a secret has fewer than {_SHORTEST_SECRET_BYTES} bytes", "token secrets")
+
+    @classmethod
+    def from_file(cls, path: Path, audience: str = "mark") -> TokenSigner:
+        """A secret per line."""
+        return cls([line.encode() for _, line in _lines(path)], audience)
+
+    def sign(self, name: str, scopes: Iterable[str], until_s: float) -> str:
+        """A token that lets `name` do what `scopes` say, until `until_s` (wall clock)."""
+        import jwt
+
+        claims = {"sub": name, "aud": self.audience, "exp": int(until_s), "scope": " ".join(sorted(scopes))}
+        return jwt.encode(claims, self.secrets[0], algorithm="HS256")
+
+    def verify(self, token: bytes) -> Grant | None:
+        """What the token grants, None where it grants nothing."""
+        import jwt
+
+        for secret in self.secrets:
+            try:
+                claims = jwt.decode(
+                    token, secret, algorithms=["HS256"], audience=self.audience, options={"require": ["exp", "aud"]}
+                )
+            except jwt.InvalidSignatureError:
+                continue
+            except jwt.PyJWTError:
+                return None
+            scope = claims.get("scope", "")
+            scopes = frozenset(scope.split()) if isinstance(scope, str) else frozenset[str]()
+            return Grant(str(claims.get("sub", "")), scopes & SCOPES, float(claims["exp"]))
+        return None
+
+
+class Auth:
+    """Decides who may ask for what. `admit` is the hook of `HttpServer`; `check` the same for other doors.
+
+    Keys are not kept: only their digests under a key of this process are. They are looked up by digest, which a client
+    cannot steer, so the time of a look-up says nothing about a key. `clock` is the wall clock.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[str, Grant] | None = None,
+        tokens: TokenSigner | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._salt = os.urandom(32)
+        self._granted = {self._digest(key.encode()): grant for key, grant in (keys or {}).items()}
+        self._tokens = tokens
+        self._clock = clock
+        self._verified: dict[bytes, Grant] = {}
+        if not self._granted and tokens is None:
+            raise BadInput("no key and no token secret: nobody could be let in", "authentication")
+
+    def __repr__(self) -> str:
+        return f"Auth({len(self._granted)} keys, {'signed tokens' if self._tokens else 'no tokens'})"
+
+    def admit(self, method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """None where the request may come in, else the answer that refuses it."""
+        if path in HEALTH:
+            return None
+        return self.check(scope_of(path), headers)
+
+    def check(self, scope: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """The same for a door whose requests have no path; `headers` has lower-case names."""
+        grant = self.grant(headers)
+        if grant is None:
+            return _UNKNOWN
+        return None if scope in grant.scopes or ADMIN in grant.scopes else _FORBIDDEN
+
+    def grant(self, headers: Mapping[bytes, bytes]) -> Grant | None:
+        """What the key or token in the headers grants."""
+        shown = headers.get(b"x-api-key")
+        if shown is None:
+            scheme, _, shown = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer":
+                return None
+            shown = shown.strip()
+        digest = self._digest(shown)
+        grant = self._granted.get(digest)
+        if grant is None and self._tokens is not None:
+            grant = self._verified.get(digest)
+            if grant is None and shown.count(b".") == 2:
+                grant = self._tokens.verify(shown)
+                if grant is not None:
+                    if len(self._verified) >= _REMEMBERED:
+                        self._verified.clear()
+                    self._verified[digest] = grant
+        if grant is not None and grant.until_s <= self._clock():
+            self._verified.pop(digest, None)
+            return None
+        return grant
+
+    def _digest(self, shown: bytes) -> bytes:
+        return hashlib.blake2b(shown, digest_size=32, key=self._salt).digest()
+
+
+def scope_of(path: bytes) -> str:
+    """The scope that a request needs; whatever is not known to need less needs `admin`."""
+    if path in (b"/invocations", b"/v2", b"/openapi.json") or path.startswith(b"/v2/models/"):
+        return INFER
+    return METRICS if path == b"/metrics" else ADMIN
+
+
+def read_keys(path: Path) -> dict[str, Grant]:
+    """Keys and what they grant, from a key file. Raises BadInput, which names the line and never the key."""
+    keys: dict[str, Grant] = {}
+    for number, line in _lines(path):
+        where = f"{path}:{number}"
+        parts = line.split(":")
+        if len(parts) > 3:
+            raise BadInput("expected KEY, NAME:KEY or NAME:KEY:SCOPES", where)
+        name, key = (f"line {number}", parts[0]) if len(parts) == 1 else parts[:2]
+        scopes = frozenset(parts[2].split(",")) if len(parts) == 3 else frozenset((INFER,))
+        if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+            raise BadInput(f"a key is {_SHORTEST_KEY} or more printable characters without a space", where)
+        if not scopes <= SCOPES:
+            raise BadInput(f"scopes are {', '.join(sorted(SCOPES))}", where)
+        if key in keys:
+            raise BadInput("a key twice", where)
+        keys[key] = Grant(name, scopes)
+    if not keys:
+        raise BadInput("no key in it", str(path))
+    return keys
+
+
+def check_exposure(
+    host: str, auth: Auth | None, tls: ssl.SSLContext | None, *, tls_terminated_by_balancer: bool = False
+) -> None:
+    """Raises BadInput where others than this machine could reach `host` without keys, or keys would travel in clear."""
+    if is_loopback(host):
+        return
+    if auth is None:
+        raise BadInput("other machines can reach this address: give keys or token secrets", "host", host)
+    if tls is None and not tls_terminated_by_balancer:
+        raise BadInput(
+            "keys would travel in clear: give a certificate, or say that a balancer in front terminates TLS",
+            "host",
+            host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`; names but localhost are not looked up, they can be anything."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
+    stripped = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    return [(number, line) for number, line in stripped if line and not line.startswith("#")]

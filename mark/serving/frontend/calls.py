@@ -1,0 +1,41 @@
+"""The call in a request of the HTTP door: which headers say what of its body."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mark.models.call import Call
+from mark.serving.frontend.compression import Refused, inflated
+from mark.serving.frontend.http import Exchange
+
+_LONGEST_NUMBER = 18  # digits, more than any body has bytes
+
+
+def oip_call(exchange: Exchange, most_bytes: int) -> Call:
+    """By the Open Inference Protocol. Raises Refused; a compressed body may inflate to `most_bytes`."""
+    headers, body = exchange.headers, _body(exchange, most_bytes)
+    json_bytes = None
+    length = headers.get(b"inference-header-content-length")
+    if length is not None:
+        if not length.isdigit() or len(length) > _LONGEST_NUMBER or int(length) > len(body):
+            raise Refused(400, "inference-header-content-length is not within the body")
+        json_bytes = int(length)
+    return Call("oip", _text(headers.get(b"content-type", b"")), body, json_bytes)
+
+
+def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
+    """By SageMaker's contract. Raises Refused; a compressed body may inflate to `most_bytes`."""
+    headers, body = exchange.headers, _body(exchange, most_bytes)
+    accept = _text(headers.get(b"accept", b""))
+    return Call("sagemaker", _text(headers.get(b"content-type", b"")), body, accept=accept)
+
+
+def _body(exchange: Exchange, most_bytes: int) -> bytes:
+    coding = exchange.headers.get(b"content-encoding")
+    return exchange.body if coding is None else inflated(exchange.body, coding, most_bytes)
+
+
+@lru_cache(maxsize=64)
+def _text(value: bytes) -> str:
+    """Nearly always the same few; one text for all means that a batch has one kind of calls."""
+    return value.decode("latin-1")

@@ -1,0 +1,267 @@
+"""The gRPC door: Open Inference Protocol v2, on the same loop and into the same bouncers as HTTP.
+
+gRPC costs a task for each request, and its C core its own threads: who counts microseconds uses HTTP. This module is
+imported only where the door is asked for.
+
+Who asks is known before a message is read, and reading has limits: what comes within a second, and of messages that
+take longer as many as fit into what the HTTP door gathers (`HttpLimits.gathered_bytes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import orjson
+from google.protobuf.message import DecodeError
+
+from mark.domain.errors import BadInput
+from mark.models.call import Reply
+from mark.models.metadata import server_metadata
+from mark.serving.backend.request import NOBODY, Request
+from mark.serving.frontend.auth import INFER, Auth
+from mark.serving.frontend.grpc_messages import CLASSES, SERVICE, BadMessage, call_of, metadata_of, response_of
+from mark.serving.frontend.http import HttpLimits
+from mark.serving.frontend.server import Server
+from mark.serving.frontend.tls import TlsFiles
+
+_LOG = logging.getLogger("mark.serving")
+
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+_STREAMS = 256  # calls under way on one connection; also what bounds those that are begun and reset, again and again
+_CONNECTIONS = 4  # times those of HTTP: an idle one costs some 10 kB
+_SLOW_S = 1.0  # a message that takes longer is slow
+_SLOWEST_BYTES_PER_S = 1 << 20  # of the largest message
+
+# Who asks whether to send something here needs no key, as with HTTP.
+_OPEN = frozenset(("ServerLive", "ServerReady"))
+
+# A response, or the status and text of an error; and metadata that goes with either.
+Outcome = tuple[Any, tuple[int, str] | None, list[tuple[str, str]]]
+# Of a message, its call's context, and its metadata as headers.
+Answer = Callable[[Any, Any, dict[bytes, bytes]], Awaitable[Any]]
+
+
+class GrpcDoor:
+    """Listens by gRPC for `server`, within the same limits and for the same keys as the HTTP door."""
+
+    def __init__(self, server: Server, limits: HttpLimits, auth: Auth | None) -> None:
+        self._server, self._auth = server, auth
+        self._most_slow = max(1, limits.gathered_bytes // limits.body_bytes)
+        self._patience_s = limits.body_timeout_s + limits.body_bytes / _SLOWEST_BYTES_PER_S
+        self._slow: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}  # whose message is
+        self._cut_off: set[asyncio.Task[Any]] = set()
+        self._door = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limits.body_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", limits.header_bytes),
+                ("grpc.absolute_max_metadata_size", limits.header_bytes),
+                ("grpc.max_connection_idle_ms", int(limits.idle_timeout_s * 1e3)),
+                ("grpc.server_handshake_timeout_ms", int(limits.header_timeout_s * 1e3)),
+                ("grpc.max_allowed_incoming_connections", _CONNECTIONS * limits.connections),
+                ("grpc.max_concurrent_streams", _STREAMS),
+                ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its requests
+            ],
+            maximum_concurrent_rpcs=limits.connections * limits.pipelined,
+        )
+        answers: dict[str, Answer] = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ServerMetadata": self._metadata,
+            "ModelReady": self._model_ready,
+            "ModelMetadata": self._model_metadata,
+            "ModelInfer": self._infer,
+        }
+        handlers = {
+            # As if there were many messages, so that it is ours to wait for the one.
+            name: grpc.stream_unary_rpc_method_handler(
+                self._read(name, answer), None, CLASSES[f"{name}Response"].SerializeToString
+            )
+            for name, answer in answers.items()
+        }
+        self._door.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    async def start(self, host: str, port: int, tls: TlsFiles | None) -> int:
+        """Listen; returns the port bound, which `port` 0 leaves to the system. Raises BadInput where it cannot be."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if tls is None:
+                bound = self._door.add_insecure_port(address)
+            else:
+                bound = self._door.add_secure_port(address, _credentials(tls))
+        except RuntimeError:
+            raise BadInput("cannot listen", "host and --grpc-port", address) from None
+        await self._door.start()
+        return int(bound)
+
+    async def close(self, grace_s: float) -> None:
+        """Take no more calls; returns when those under way are answered, or after `grace_s`.
+
+        To be done last: while a server drains its door stays open and says so (UNAVAILABLE). What meets the closing
+        itself, and was not taken, gRPC's core ends as CANCELLED (https://github.com/grpc/grpc/issues/41785).
+        """
+        await self._door.stop(grace_s)
+
+    # Answers
+
+    def _read(self, name: str, answer: Answer) -> Callable[[bytes, Any], Awaitable[Any]]:
+        """What is done before `answer` has the message."""
+        parse = CLASSES[f"{name}Request"].FromString
+
+        async def read(_: Any, context: Any) -> Any:
+            headers = {
+                key.encode(): value.encode() if isinstance(value, str) else value
+                for key, value in context.invocation_metadata() or ()
+            }
+            if self._auth is not None and name not in _OPEN:
+                refusal = self._auth.check(INFER, headers)
+                if refusal is not None:
+                    await _fail(context, refusal[0], orjson.loads(refusal[1])["error"])
+            message = await self._message(context)
+            try:
+                request = parse(message)
+            except DecodeError:
+                await _fail(context, 400, f"the message is no {name}Request")
+            return await answer(request, context, headers)
+
+        return read
+
+    async def _message(self, context: Any) -> bytes:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        timer = loop.call_later(_SLOW_S, self._is_slow, task)
+        try:
+            message = await context.read()
+        except asyncio.CancelledError:
+            if task not in self._cut_off:
+                raise
+            self._cut_off.remove(task)
+            task.uncancel()
+            await _fail(context, 408, "the message took too long")
+        finally:
+            timer.cancel()
+            if (slow := self._slow.pop(task, None)) is not None:
+                slow.cancel()
+        return message if message is not grpc.aio.EOF else b""
+
+    def _is_slow(self, task: asyncio.Task[Any]) -> None:
+        """Those that have been slow for longest make room: a few bytes must not keep places from honest uploads."""
+        if len(self._slow) >= self._most_slow:
+            longest = next(iter(self._slow))
+            self._slow.pop(longest).cancel()
+            self._cut(longest)
+        self._slow[task] = asyncio.get_running_loop().call_later(self._patience_s - _SLOW_S, self._cut, task)
+
+    def _cut(self, task: asyncio.Task[Any]) -> None:
+        self._cut_off.add(task)
+        task.cancel()
+
+    async def _live(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        return CLASSES["ServerLiveResponse"](live=True)
+
+    async def _ready(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        return CLASSES["ServerReadyResponse"](ready=self._server.ready)
+
+    async def _metadata(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        return CLASSES["ServerMetadataResponse"](**server_metadata())
+
+    async def _model_ready(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        version = await self._version(request.name, request.version, context)
+        return CLASSES["ModelReadyResponse"](ready=self._server.model_ready(version))
+
+    async def _model_metadata(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        version = await self._version(request.name, request.version, context)
+        return metadata_of(self._server.model_metadata(version))
+
+    async def _infer(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        arrived_s = time.monotonic()
+        version = await self._version(request.model_name, request.model_version, context)
+        try:
+            call = call_of(request)
+        except BadMessage as error:
+            await _fail(context, 400, str(error))
+        left_s = context.time_remaining()
+        if left_s is not None:
+            left_ms = b"%.3f" % (left_s * 1e3)
+            headers[b"mark-deadline-ms"] = min(headers.get(b"mark-deadline-ms", left_ms), left_ms, key=_number)
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def answer(request: Request, reply: Reply, who: str) -> None:
+            if not outcome.done():  # else the client has gone
+                # Here and now: the reply's body need not outlive this call.
+                outcome.set_result(self._outcome(request, reply, who))
+            if self._server.answered is not None:
+                self._server.answered(request, reply, who)
+
+        self._server.infer(call, headers, arrived_s, version, answer)
+        response, error_, metadata = await outcome
+        context.set_trailing_metadata(metadata)
+        if error_ is not None:
+            await _fail(context, *error_)
+        return response
+
+    def _outcome(self, request: Request, reply: Reply, who: str) -> Outcome:
+        metadata = [("x-request-id", request.id)]
+        if who != NOBODY:
+            metadata.append(("mark-answered-by", who))
+        elif reply.status in (429, 503):
+            metadata.append(("retry-after", str(max(1, math.ceil(self._server.retry_after_s())))))
+        if reply.status != 200:
+            return None, (reply.status, _error_in(reply)), metadata
+        try:
+            return response_of(reply), None, metadata
+        except (ValueError, KeyError, TypeError) as error:
+            _LOG.error("an answer cannot be said by gRPC: %r", error, extra={"request_id": request.id})
+            return None, (500, "the answer cannot be said by gRPC"), metadata
+
+    async def _version(self, name: str, version: str, context: Any) -> str | None:
+        server = self._server
+        if name != server.name or (version and version not in server.versions):
+            await _fail(context, 404, f"nothing at {name[:100]} {version[:100]}; the model here is {server.name}")
+        return version or None
+
+
+async def _fail(context: Any, status: int, what: str) -> None:
+    """Ends the call: does not return."""
+    await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), what)
+
+
+def _error_in(reply: Reply) -> str:
+    """What a function's model answers with may be nobody's JSON."""
+    try:
+        return str(orjson.loads(reply.body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {reply.status}"
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0  # refused later
+
+
+def _credentials(tls: TlsFiles) -> Any:
+    tls.context()  # says what is wrong with the files
+    return grpc.ssl_server_credentials(
+        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
+        root_certificates=tls.client_ca.read_bytes() if tls.client_ca is not None else None,
+        require_client_auth=tls.client_ca is not None,
+    )

@@ -1,0 +1,242 @@
+"""The doors' requests to replicas and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
+
+Bodies are passed on undecoded. An `Exchange` is a request of the HTTP door, which is answered once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from mark.models.call import Call, Reply
+from mark.models.items import items_in
+from mark.models.metadata import server_metadata
+from mark.models.versions import Versions
+from mark.serving.backend import metrics as numbers
+from mark.serving.backend.refusals import error_reply, retry_after
+from mark.serving.backend.replica import Replica
+from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
+from mark.serving.frontend.calls import oip_call, sagemaker_call
+from mark.serving.frontend.compression import Refused
+from mark.serving.frontend.http import Exchange, HttpLimits
+
+if TYPE_CHECKING:
+    from mark.serving.observe.tracing import Tracer
+
+JSON = b"application/json"
+_BY = {who: b"mark-answered-by: %b\r\n" % who.encode() for who in (INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT)}
+_BY[NOBODY] = b""
+_LONGEST_ID = 128
+
+
+@dataclass(slots=True)
+class Hosted:
+    """A version of the model on this machine. `metadata` is what its workers say of the model, in JSON."""
+
+    version: str
+    replica: Replica
+    metadata: bytes = b"{}"
+
+
+Answered = Callable[[Request, Reply, str], None]
+
+
+class Server:
+    """Routes of one service: its model under `name`, in one or several versions.
+
+    `ready` is a condition beside the workers' (false while draining). `answered` is told of every answer (logs,
+    traces), `tracer` begins what traces say.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hosted: Sequence[Hosted],
+        versions: Versions,
+        rt_max_s: float,
+        metrics: numbers.Metrics,
+        answered: Answered | None = None,
+        *,
+        tracer: Tracer | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self.name, self.metrics, self.draining = name, metrics, False
+        self._versions, self._rt_max_s, self._tracer = versions, rt_max_s, tracer
+        self._most_bytes = (limits or HttpLimits()).body_bytes
+        self.hosted, self.answered = hosted, answered
+        self._hosted = {one.version: one for one in hosted}
+        self._only = hosted[0] if len(hosted) == 1 else None
+        self._described = b"", b""  # the metadata that /openapi.json was made of, and the page
+        self._id_prefix, self._ids = os.urandom(6).hex(), 0
+        self._routes: dict[bytes, Callable[[Exchange], None]] = {}
+        self._add_routes()
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer the exchange, now or later."""
+        route = self._routes.get(exchange.path)
+        if route is None:
+            path = exchange.path
+            if path != b"/":
+                path = unquote_to_bytes(path).rstrip(b"/")
+            route = self._routes.get(path)
+            if route is None:
+                self._not_found(exchange)
+                return
+        route(exchange)
+
+    @property
+    def ready(self) -> bool:
+        """Would a request be served?"""
+        return not self.draining and all(one.replica.ready for one in self._hosted.values())
+
+    @property
+    def versions(self) -> Sequence[str]:
+        """What a request may ask for."""
+        return list(self._hosted)
+
+    def model_ready(self, version: str | None) -> bool:
+        """The same for one version of the model, None: for all of them."""
+        those = self._hosted.values() if version is None else (self._hosted[version],)
+        return not self.draining and all(one.replica.ready for one in those)
+
+    def model_metadata(self, version: str | None) -> dict[str, Any]:
+        """What the protocol says of a version, None: of the first."""
+        one = self.hosted[0] if version is None else self._hosted[version]
+        known: dict[str, Any] = orjson.loads(one.metadata)
+        return known | {"name": self.name, "versions": self.versions}
+
+    def infer(
+        self,
+        call: Call,
+        headers: Mapping[bytes, bytes],
+        arrived_s: float,
+        version: str | None,
+        answer: Callable[[Request, Reply, str], None],
+    ) -> None:
+        """Offer a call of any door. Its answer says where it came from; a malformed deadline is refused at once."""
+        request_id = headers.get(b"x-request-id")
+        if not request_id or len(request_id) > _LONGEST_ID:
+            self._ids += 1
+            identity = f"{self._id_prefix}-{self._ids:x}"
+        else:
+            identity = request_id.decode("latin-1")
+        deadline_s = arrived_s + self._rt_max_s
+        left_ms = headers.get(b"mark-deadline-ms")
+        request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
+        one = self._only
+        if one is None or version is not None:
+            one = self._hosted[version if version is not None else self._versions.choose(identity)]
+        if self._tracer is not None:
+            request.trace = self._tracer.begin(headers, one.version)
+        if left_ms is not None:
+            try:
+                left_s = float(left_ms) / 1e3
+            except ValueError:
+                left_s = -1.0
+            if not left_s >= 0.0:
+                answer(request, error_reply(400, "mark-deadline-ms must be a number of milliseconds"), NOBODY)
+                return
+            request.deadline_s = min(deadline_s, arrived_s + left_s)
+        one.replica.offer(request)
+
+    # Routes
+
+    def _add_routes(self) -> None:
+        routes, model = self._routes, f"/v2/models/{self.name}"
+        get = self._only_by
+        routes[b"/v2"] = get(b"GET", self._server_metadata)
+        routes[b"/v2/health/live"] = get(b"GET", self._live)
+        routes[b"/v2/health/ready"] = get(b"GET", self._is_ready)
+        routes[b"/ping"] = get(b"GET", self._ping)
+        routes[b"/openapi.json"] = get(b"GET", self._openapi)
+        routes[b"/metrics"] = get(b"GET", self._metrics_page)
+        routes[b"/invocations"] = get(b"POST", partial(self._called, sagemaker_call, None))
+        for version in (None, *self._hosted):
+            base = (model if version is None else f"{model}/versions/{version}").encode()
+            routes[base] = get(b"GET", partial(self._model_metadata, version))
+            routes[base + b"/ready"] = get(b"GET", partial(self._model_ready, version))
+            routes[base + b"/infer"] = get(b"POST", partial(self._called, oip_call, version))
+
+    def _only_by(self, method: bytes, route: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+        also = b"HEAD" if method == b"GET" else method
+
+        def checked(exchange: Exchange) -> None:
+            if exchange.method == method or exchange.method == also:
+                route(exchange)
+            else:
+                reply = error_reply(405, f"only {method.decode()} here")
+                exchange.answer(405, reply.body, JSON, b"allow: %b\r\n" % method)
+
+        return checked
+
+    def _called(self, read: Callable[[Exchange, int], Call], version: str | None, exchange: Exchange) -> None:
+        try:
+            call = read(exchange, self._most_bytes)
+        except Refused as error:
+            self._refuse(exchange, error.status, str(error), error.headers)
+        else:
+            self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
+
+    def _answer(self, exchange: Exchange, request: Request, reply: Reply, who: str) -> None:
+        headers = b"%bx-request-id: %b\r\n" % (_BY[who], request.id.encode("latin-1"))
+        if reply.json_bytes is not None:
+            headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
+        elif who == NOBODY and reply.status in (429, 503):
+            headers += retry_after(self.retry_after_s())
+        exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
+        if self.answered is not None:
+            self.answered(request, reply, who)
+
+    def retry_after_s(self) -> float:
+        """When a request that is refused now should be sent again."""
+        return min(one.replica.retry_after_s() for one in self._hosted.values())
+
+    def _server_metadata(self, exchange: Exchange) -> None:
+        exchange.answer(200, orjson.dumps(server_metadata()), JSON)
+
+    def _live(self, exchange: Exchange) -> None:
+        exchange.answer(200, b'{"live": true}', JSON)
+
+    def _is_ready(self, exchange: Exchange) -> None:
+        ready = self.ready
+        exchange.answer(200 if ready else 503, b'{"ready": true}' if ready else b'{"ready": false}', JSON)
+
+    def _ping(self, exchange: Exchange) -> None:
+        exchange.answer(200 if self.ready else 503, b"", JSON)
+
+    def _model_ready(self, version: str | None, exchange: Exchange) -> None:
+        ready = self.model_ready(version)
+        body = {"name": self.name, "ready": ready}
+        exchange.answer(200 if ready else 503, orjson.dumps(body), JSON)
+
+    def _model_metadata(self, version: str | None, exchange: Exchange) -> None:
+        exchange.answer(200, orjson.dumps(self.model_metadata(version)), JSON)
+
+    def _openapi(self, exchange: Exchange) -> None:
+        metadata = self.hosted[0].metadata
+        if self._described[0] != metadata:  # a worker has said more of its model since
+            from mark.serving.frontend.openapi import openapi
+
+            page = openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))
+            self._described = metadata, orjson.dumps(page)
+        exchange.answer(200, self._described[1], JSON)
+
+    def _metrics_page(self, exchange: Exchange) -> None:
+        for one in self._hosted.values():
+            bouncer, its = one.replica.bouncer, one.replica.metrics
+            its.queued, its.running, its.n_batch = bouncer.queued, bouncer.in_flight, bouncer.n_batch
+        exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
+
+    def _not_found(self, exchange: Exchange) -> None:
+        path = exchange.path[:200].decode("latin-1")
+        self._refuse(exchange, 404, f"nothing at {path}; the model here is {self.name}")
+
+    def _refuse(self, exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
+        reply = error_reply(status, what)
+        exchange.answer(reply.status, reply.body, JSON, headers)

@@ -1,0 +1,415 @@
+"""The gateway's shell: requests from the HTTP door to replicas and answers back, as `mark.serving.gateway.gateway`
+decides.
+
+Bodies are passed on as they came. A client's key ends here: replicas are shown the gateway's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mark.domain.errors import BadInput
+from mark.models.call import Reply
+from mark.rules.admission import NEVER_S, in_time
+from mark.serving.backend.refusals import error_reply, retry_after
+from mark.serving.frontend.auth import INFER, is_loopback, scope_of
+from mark.serving.frontend.compression import Refused
+from mark.serving.frontend.http import JSON, Exchange
+from mark.serving.gateway.gateway import (
+    FULL,
+    NOBODY_READY,
+    PASS_ON,
+    WAIT,
+    Gateway,
+    GatewayPolicy,
+    Passage,
+    Ticket,
+)
+from mark.serving.gateway.metrics import GatewayMetrics
+from mark.serving.gateway.overflow import ByFunctions, LastResort
+from mark.serving.gateway.probing import Probing
+from mark.serving.overflow.http_client import HOP_BY_HOP, Address, Answer, Asker, Connection, Reach, Upstream
+
+log = logging.getLogger("mark.serving")
+_REQUESTS = logging.getLogger("mark.requests")
+
+_LONGEST_ID = 128
+_LOOK_S = 0.25  # between looks at who is to be asked, who has gone and what hangs
+_SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
+_CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
+# Why the gateway answers by itself: status, and what is said.
+_REASONS = {
+    NOBODY_READY: (503, "no replica is ready"),
+    FULL: (503, "too many requests are on their way"),
+    "lost": (503, "no replica answered"),
+    "broken_off": (502, "a replica broke off its answer"),
+    "expired": (504, "the deadline passed before a replica answered"),
+    "hung": (504, "no replica answered in time"),
+    "draining": (503, "this gateway is draining"),
+    "gone": (503, "the client has gone"),  # nobody hears it
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """How a gateway forwards. Times in seconds.
+
+    A replica has `timeout_s` to answer, exact to a quarter of a second. A client's own deadline, where it is earlier,
+    counts; the replica is given `grace_s` more, to say by itself that it was late. Without `in_clear`, replicas on
+    other machines need https.
+    `keep_credentials` passes the client's key on: for a gateway that asks for none. What no replica can take goes to
+    functions, if there are any.
+    """
+
+    policy: GatewayPolicy = field(default_factory=GatewayPolicy)
+    reach: Reach = field(default_factory=Reach)
+    replica_key: str | None = field(default=None, repr=False)
+    in_clear: bool = False
+    keep_credentials: bool = False
+    timeout_s: float = 30.0
+    grace_s: float = 0.1
+    probe_timeout_s: float = 1.0
+    drain_s: float = 30.0
+    linger_s: float = 0.0
+    by_functions: ByFunctions | None = None
+    log_requests: bool = False
+
+
+class _Forward(Passage):
+    """A request that is passed on."""
+
+    __slots__ = (
+        "by_function",
+        "client_s",
+        "exchange",
+        "id",
+        "line",
+        "lines",
+        "other_line",
+        "refusal",
+        "timer",
+        "until_s",
+    )
+
+    def __init__(self, exchange: Exchange, identity: bytes, client_s: float | None, until_s: float) -> None:
+        super().__init__(until_s if client_s is None else min(until_s, client_s), len(exchange.body))
+        self.exchange, self.id = exchange, identity
+        self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
+        self.lines = b""
+        self.line: Connection[Ticket[_Forward]] | None = None
+        self.other_line: Connection[Ticket[_Forward]] | None = None
+        self.refusal: Answer | None = None  # for the client, should there be no better answer
+        self.timer: asyncio.TimerHandle | None = None
+        self.by_function = False  # answered
+
+
+class Forwarder:
+    """Answers each exchange exactly once, by a replica or by itself. Everything runs on one event loop."""
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._loop, self._now = forwarding, loop, now
+        self.gateway: Gateway[_Forward] = Gateway(forwarding.policy)
+        self.metrics = GatewayMetrics(self.gateway)
+        self.draining = False
+        self._upstreams: dict[str, Upstream[Ticket[_Forward]]] = {}
+        self._under_way: set[_Forward] = set()
+        self._settled: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._id_prefix, self._ids = os.urandom(6).hex(), 0
+        key = forwarding.replica_key
+        self._key = b"authorization: Bearer %b\r\n" % key.encode() if key is not None else b""
+        self._dropped = HOP_BY_HOP | _SAID_ANEW
+        if key is not None or not forwarding.keep_credentials:
+            self._dropped |= _CREDENTIALS
+        self._hedges = forwarding.policy.hedge_after_s < forwarding.timeout_s
+        by = forwarding.by_functions
+        self._last_resort = None if by is None else LastResort(by, loop, now)
+        self.metrics.spent = None if by is None else by.functions.spent
+        self.probing = Probing(self.gateway, forwarding.reach, self._key, forwarding.probe_timeout_s, loop, now)
+
+    @property
+    def ready(self) -> bool:
+        """Would a request be answered, by a replica or by a function?"""
+        return (self.gateway.ready or self._last_resort is not None) and not self.draining
+
+    def put(self, weights: Mapping[str, float]) -> None:
+        """These and no other replicas: weight by URL. Raises BadInput, and changes nothing, for what cannot be one."""
+        addresses = {url: Address.of(url) for url in weights}
+        for address in addresses.values():
+            if not (address.tls or self._settings.in_clear or is_loopback(address.host)):
+                raise BadInput("would be reached in clear: https, or --replicas-in-clear", "replica", address.url)
+        self.gateway.put(weights, self._now())
+        for url, address in addresses.items():
+            if url not in self._upstreams:
+                self._upstreams[url] = Upstream(address, self, self._settings.reach, self._loop, self._now)
+        self._look()
+
+    def start(self) -> None:
+        """Look after replicas and requests, again and again."""
+        self._timer = self._loop.call_later(min(_LOOK_S, self._settings.policy.probe_s / 2.0), self.start)
+        self._look()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the answers that are owed; at the end of `timeout_s` the rest is refused."""
+        until_s = self._now() + timeout_s
+        if self._under_way:
+            self._settled = self._loop.create_future()
+            await asyncio.wait([self._settled], timeout=timeout_s)
+        for forward in tuple(self._under_way):
+            self.gateway.abandoned(forward)
+            self._refuse(forward, "draining")
+        if self._last_resort is not None:
+            await self._last_resort.drain(max(0.0, until_s - self._now()))
+
+    def close(self) -> None:
+        """Close every connection to replicas."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.probing.close()
+        for upstream in self._upstreams.values():
+            upstream.close()
+
+    # Requests
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer the exchange, now or later."""
+        path, headers = exchange.path, exchange.headers
+        # A server that resolves dots would be asked, with our key, for what the client may not ask.
+        if scope_of(path) != INFER or b".." in path or b"%2e" in path.lower():
+            say(exchange, 404, f"nothing at {path[:200].decode('latin-1')}")
+            return
+        if exchange.method not in (b"POST", b"GET", b"HEAD"):
+            say(exchange, 405, "only GET and POST here", b"allow: GET, POST\r\n")
+            return
+        identity = headers.get(b"x-request-id")
+        if not identity or len(identity) > _LONGEST_ID:
+            self._ids += 1
+            identity = f"{self._id_prefix}-{self._ids:x}".encode()
+        client_s = None
+        left_ms = headers.get(b"mark-deadline-ms")
+        if left_ms is not None:
+            try:
+                left_s = float(left_ms) / 1e3
+            except ValueError:
+                left_s = -1.0
+            if not left_s >= 0.0:
+                say(exchange, 400, "mark-deadline-ms must be a number of milliseconds")
+                return
+            client_s = exchange.arrived_s + left_s
+        now_s = self._now()
+        forward = _Forward(exchange, identity, client_s, exchange.arrived_s + self._settings.timeout_s)
+        if now_s >= forward.deadline_s:
+            self._refuse(forward, "expired")
+            return
+        ticket = self.gateway.begin(forward, now_s)
+        if isinstance(ticket, str):
+            if ticket is not NOBODY_READY or not self._by_function(forward, ticket):
+                self._refuse(forward, ticket)
+            return
+        self._under_way.add(forward)
+        if client_s is not None or self._hedges:
+            self._wake(forward, now_s)
+        self._send(forward, ticket, now_s)
+
+    def _send(self, forward: _Forward, ticket: Ticket[_Forward], now_s: float) -> None:
+        exchange = forward.exchange
+        lines = forward.lines
+        if not lines:
+            headers, dropped = exchange.headers, self._dropped
+            named = headers.get(b"connection")
+            if named is not None:
+                dropped = dropped.union(name.strip() for name in named.lower().split(b","))
+            kept = [b"%b: %b\r\n" % line for line in headers.items() if line[0] not in dropped]
+            kept.append(b"%bx-request-id: %b\r\n" % (self._key, forward.id))
+            if exchange.body or exchange.method == b"POST":
+                kept.append(b"content-length: %d\r\n" % len(exchange.body))
+            forward.lines = lines = b"".join(kept)
+        if forward.client_s is not None and forward.client_s < forward.until_s:
+            lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.client_s - now_s) * 1e3)
+        target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
+        upstream = self._upstreams[ticket.replica.url]
+        # A body of HEAD's answer would come all the same, and the door does not pass it on.
+        method = b"GET" if exchange.method == b"HEAD" else exchange.method
+        head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
+        line = upstream.ask(ticket, head + exchange.body)
+        if forward.line is None:
+            forward.line = line
+        else:
+            forward.other_line = line
+
+    def answered(self, tag: Ticket[_Forward], answer: Answer) -> None:
+        """A replica answered."""
+        forward = tag.passage
+        now_s = self._now()
+        what = self.gateway.answered(tag, answer.status, now_s)
+        if what is PASS_ON:
+            self._pass_on(forward, answer)
+            return
+        forward.refusal = answer
+        if what is not WAIT:
+            self._again(forward, what, now_s)
+
+    def failed(self, tag: Ticket[_Forward], began: bool, why: str) -> None:
+        """A replica did not."""
+        forward = tag.passage
+        now_s = self._now()
+        log.debug("request %s: %s %s", forward.id.decode("latin-1"), tag.replica.url, why)
+        what = self.gateway.failed(tag, now_s, began=began)
+        if isinstance(what, Ticket):
+            self._again(forward, what, now_s)
+        elif what is not WAIT:
+            if forward.refusal is not None:
+                self._pass_on(forward, forward.refusal)
+            elif began:
+                self._refuse(forward, "broken_off")
+            else:
+                self._leave(forward)
+                if not self._by_function(forward, "lost"):
+                    self._refuse(forward, "lost")
+
+    def _again(self, forward: _Forward, ticket: Ticket[_Forward] | str, now_s: float) -> None:
+        assert isinstance(ticket, Ticket)
+        if forward.exchange.gone:
+            self.gateway.abandoned(forward)
+            self._refuse(forward, "gone")
+        else:
+            self._send(forward, ticket, now_s)
+
+    def _wake(self, forward: _Forward, now_s: float) -> None:
+        """A timer for what comes next: the time to hedge, or the client's deadline. Most requests need none."""
+        settings = self._settings
+        due_s = NEVER_S if forward.client_s is None else forward.client_s + settings.grace_s
+        hedge_s = forward.exchange.arrived_s + settings.policy.hedge_after_s
+        if hedge_s > now_s:
+            due_s = min(due_s, hedge_s)
+        if due_s < forward.until_s:
+            # Loops count in milliseconds, and may be early by one.
+            forward.timer = self._loop.call_later(due_s - now_s + 1e-3, self._due, forward)
+
+    def _due(self, forward: _Forward) -> None:
+        now_s = self._now()
+        if forward.client_s is not None and now_s >= forward.client_s + self._settings.grace_s:
+            self.gateway.expired(forward, now_s, hung=False)
+            self._refuse(forward, "expired")
+            return
+        ticket = self.gateway.hedge(forward, now_s)
+        if ticket is not None:
+            self._send(forward, ticket, now_s)
+        self._wake(forward, now_s)
+
+    def _by_function(self, forward: _Forward, reason: str) -> bool:
+        """Let a function answer, or refuse for this reason; False where none can be asked."""
+        resort = self._last_resort
+        if resort is None:
+            return False
+
+        def done(reply: Reply | None) -> None:
+            if reply is None:
+                expired = forward.client_s is not None and self._now() >= forward.client_s
+                self._refuse(forward, "expired" if expired else reason)
+                return
+            headers = b"mark-answered-by: function\r\nx-request-id: %b\r\n" % forward.id
+            if reply.json_bytes is not None:
+                headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
+            forward.by_function = True
+            self.metrics.by_functions += 1
+            self.metrics.late += not in_time(self._now() - forward.exchange.arrived_s, resort.by.rt_max_s)
+            self._settle(forward, reply.status, "")
+            kind = reply.content_type.encode("latin-1", "replace")  # from a function's JSON: it may hold anything
+            forward.exchange.answer(reply.status, reply.body, kind, headers)
+
+        hurried = forward.client_s is not None and forward.client_s < forward.until_s
+        try:
+            return resort.begin(forward.exchange, forward.deadline_s, done, hurried=hurried)
+        except Refused as error:  # as any replica would
+            self._settle(forward, error.status, "")
+            say(forward.exchange, error.status, str(error), error.headers)
+            return True
+
+    # Answers
+
+    def _pass_on(self, forward: _Forward, answer: Answer) -> None:
+        headers = answer.headers + b"x-request-id: %b\r\n" % forward.id
+        if answer.status in (429, 503) and b"retry-after: " not in headers:
+            headers += retry_after(1.0)
+        self._settle(forward, answer.status, "")
+        forward.exchange.answer(answer.status, answer.body, answer.content_type, headers)
+
+    def _refuse(self, forward: _Forward, reason: str) -> None:
+        status, what = _REASONS[reason]
+        headers = b"x-request-id: %b\r\n" % forward.id
+        if status == 503:
+            headers += retry_after(1.0)
+        self._settle(forward, status, reason)
+        forward.exchange.answer(status, error_reply(status, what).body, JSON, headers)
+
+    def _leave(self, forward: _Forward) -> None:
+        """No replica has anything to do with the request any more."""
+        if forward.timer is not None:
+            forward.timer.cancel()
+            forward.timer = None  # it holds the request: a cycle waits for the garbage collector
+        for line in (forward.line, forward.other_line):
+            if line is not None and line.tag is not None and line.tag.passage is forward:
+                line.upstream.cancel(line, line.tag)
+        self._under_way.discard(forward)
+        if self._settled is not None and not self._under_way and not self._settled.done():
+            self._settled.set_result(None)
+
+    def _settle(self, forward: _Forward, status: int, reason: str) -> None:
+        """The request is over: nothing of it stays."""
+        self._leave(forward)
+        latency_s = self._now() - forward.exchange.arrived_s
+        metrics = self.metrics
+        metrics.requests[status] += 1
+        metrics.latency_s.observe(latency_s)
+        if reason:
+            metrics.refused[reason] += 1
+        if forward.exchange.gone:
+            metrics.clients_gone += 1
+        if self._settings.log_requests:
+            lines = (forward.line, forward.other_line)
+            _REQUESTS.info(
+                "answered",
+                extra={
+                    "request_id": forward.id.decode("latin-1"),
+                    "status": status,
+                    "latency_ms": round(latency_s * 1e3, 3),
+                    "answered_by": "nobody" if reason else "function" if forward.by_function else "replica",
+                    "sent_to": [line.upstream.address.url for line in lines if line is not None],
+                },
+            )
+
+    def _look(self) -> None:
+        """Ask who is to be asked, and end what nobody needs any more."""
+        gateway = self.gateway
+        now_s = self._now()
+        for forward in [one for one in self._under_way if one.until_s <= now_s or one.exchange.gone]:
+            if forward.exchange.gone:
+                gateway.abandoned(forward)
+                self._refuse(forward, "gone")
+            else:
+                gateway.expired(forward, now_s, hung=True)
+                self._refuse(forward, "hung")
+        self.probing.look(now_s)
+        for url in [url for url in self._upstreams if url not in gateway.replicas and url not in gateway.leaving]:
+            self._upstreams.pop(url).close()
+        for upstream in self._upstreams.values():
+            upstream.sweep()
+
+
+_: type[Asker[Ticket[_Forward]]] = Forwarder
+
+
+def say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:
+    """Answer by an error of the gateway's own."""
+    exchange.answer(status, error_reply(status, what).body, JSON, headers)

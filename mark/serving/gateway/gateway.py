@@ -1,0 +1,406 @@
+"""The gateway's decisions: which replica gets a request, who gets its second copy, and who is left out for a while.
+
+One state machine without I/O and without a clock: requests, what became of their copies and the time go in, decisions
+come out. A replica is a server of the model behind one URL, mostly a bouncer. The shell
+(`mark.serving.gateway.forwarding`) does:
+
+    on a request            begin(passage, now): a ticket, or why not (NOBODY_READY, FULL)
+    on a replica's answer   answered(ticket, status, now): PASS_ON, WAIT, or a ticket for another copy
+    on none                 failed(ticket, now): GIVE_UP, WAIT, or a ticket for another copy
+    after hedge_after_s     hedge(passage, now): a ticket for another copy, or None
+    at the deadline         expired(passage, now)
+    on a client's leaving   abandoned(passage)
+    every now and then      tick(now): replicas whose readiness is to be asked, then probed(replica, ready, now)
+
+A `Passage` is one request on its way, a `Ticket` one copy of it at one replica. Each ticket is closed exactly once,
+with what became of it or with the end of its passage, and in-flight counts are changed by nothing else.
+
+The rules:
+
+- Least expected completion: the learned response time x (in flight + 1) / weight, plus what is left of `avoid_s` for a
+  replica that has just refused or failed; without it one that refuses everything looks idle, and attracts everything.
+  Ties go to the replica that came first.
+- There are never more than two copies of a request, and the second never goes to the replica of the first. A second one
+  is made when nothing of an answer came, when a bouncer refused (429, 503) and somebody else has not done so just now,
+  or to hedge; only if there is time until the deadline, and only out of a budget, a share of all requests, so that
+  replicas in trouble do not get twice the load.
+- After `eject_after` failures in a row a replica is out for a back-off time, which doubles when it soon fails again,
+  and until it says that it is ready. Answers 500 and 502 count as well, but for them at most half of the replicas are
+  put out: what a client sent may be the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import exp, isfinite
+from typing import Any, Generic, TypeVar
+
+from mark.domain.errors import BadInput
+from mark.rules.admission import NEVER_S
+from mark.rules.routing import better
+from mark.serving.backend.bouncer import IllegalTransition
+
+# What becomes of a request.
+PASS_ON = "pass on"  # this answer is the client's
+WAIT = "wait"  # for the other copy
+GIVE_UP = "give up"  # no replica answered it
+# Why there is no ticket for it.
+NOBODY_READY = "nobody_ready"
+FULL = "full"
+
+# Of the first replicas, before any answer. Less than any real one: whoever is asked more then looks slower, so that all
+# are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.
+_FIRST_RESPONSE_S = 0.0005
+_LEARNED = 0.1  # share of the newest answer in the response time
+_FORGETTING_S = 10.0  # in which two thirds are forgotten of how much slower than the best a replica was
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPolicy:
+    """How a gateway decides."""
+
+    most_in_flight: int = 10_000  # requests
+    most_bytes: int = 1024**3  # of their bodies
+    most_per_replica: int = 512  # copies, and so connections
+    eject_after: int = 3
+    backoff_s: float = 1.0
+    longest_backoff_s: float = 30.0
+    probe_s: float = 1.0  # between questions for readiness
+    avoid_s: float = 0.1  # after a refusal or a failure; a queue changes its mind within a batch or two
+    retry_share: float = 0.2  # second copies per request, in the long run
+    retry_burst: float = 500.0
+    hedge_after_s: float = NEVER_S
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if not getattr(self, one.name) > 0:
+                raise BadInput("must be above zero", f"policy.{one.name}", getattr(self, one.name))
+
+
+class ReplicaState:
+    """What the gateway knows of one replica. Read it; only `Gateway` writes."""
+
+    __slots__ = (
+        "answers", "avoid_until_s", "back_s", "each_s", "ejections", "failed", "failures", "in_flight", "number",
+        "probe_at_s", "probing", "ready", "refused", "response_s", "seen_s", "url", "weight",
+    )  # fmt: skip
+
+    def __init__(self, url: str, number: int, now_s: float) -> None:
+        self.url, self.number = url, number
+        self.weight = 0.0
+        self.ready = False  # until it says so
+        self.in_flight = 0
+        self.response_s = _FIRST_RESPONSE_S
+        self.each_s = NEVER_S  # response_s / weight
+        self.seen_s = -NEVER_S  # its last answer
+        self.failures = 0  # in a row
+        self.ejections = 0
+        self.back_s = -NEVER_S  # when it was last let in
+        self.avoid_until_s = -NEVER_S
+        self.probe_at_s = now_s
+        self.probing = False
+        # Since the start.
+        self.answers = self.refused = self.failed = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.url} weight {self.weight:g}, {'ready' if self.ready else 'out'}, {self.in_flight} in flight>"
+
+
+class Passage:
+    """A request on its way through the gateway. Times are of one monotonic clock; `size` is its body's, in bytes."""
+
+    __slots__ = ("deadline_s", "first", "second", "size", "under_way")
+
+    def __init__(self, deadline_s: float, size: int) -> None:
+        self.deadline_s, self.size = deadline_s, size
+        self.under_way = False
+        self.first: Ticket[Any] | None = None
+        self.second: Ticket[Any] | None = None
+
+
+P = TypeVar("P", bound=Passage)
+
+
+class Ticket(Generic[P]):
+    """A copy of a request at a replica; `open` until it is known what became of it."""
+
+    __slots__ = ("open", "passage", "replica", "sent_s")
+
+    def __init__(self, passage: P, replica: ReplicaState, sent_s: float) -> None:
+        self.passage, self.replica, self.sent_s = passage, replica, sent_s
+        self.open = True
+
+
+class Gateway(Generic[P]):
+    """See the module. Methods raise IllegalTransition, and change nothing, for a ticket or passage that is closed."""
+
+    def __init__(self, policy: GatewayPolicy | None = None) -> None:
+        self.policy = policy or GatewayPolicy()
+        self.replicas: dict[str, ReplicaState] = {}
+        self.leaving: dict[str, ReplicaState] = {}  # removed, with copies still in flight
+        self.in_flight = 0  # requests
+        self.bytes = 0
+        self.retries = self.hedges = self.ejections = 0
+        self._budget = self.policy.retry_burst
+        self._numbers = 0
+        self._open: list[ReplicaState] = []  # may be chosen: ready, with weight; in the order they came
+        self._ticked_s = -NEVER_S
+
+    @property
+    def ready(self) -> bool:
+        """Would a request find a replica?"""
+        return bool(self._open)
+
+    def put(self, weights: Mapping[str, float], now_s: float) -> None:
+        """These and no other replicas, by URL. Weight 0: nothing new is sent there; what is there stays.
+
+        A new replica is asked for its readiness before it gets anything. Raises BadInput, and changes nothing, where a
+        weight is not a number of zero or more.
+        """
+        for url, weight in weights.items():
+            if not (isfinite(weight) and weight >= 0.0):
+                raise BadInput("a weight is a number of zero or more", url, weight)
+        for url in [url for url in self.replicas if url not in weights]:
+            gone = self.replicas.pop(url)
+            gone.weight = 0.0
+            if gone.in_flight:
+                self.leaving[url] = gone
+        known = [one.response_s for one in self.replicas.values() if one.answers]
+        for url, weight in weights.items():
+            one = self.replicas.get(url)
+            if one is None:
+                one = self.leaving.pop(url, None)
+                if one is None:
+                    one = ReplicaState(url, self._numbers, now_s)
+                    self._numbers += 1
+                    if known:
+                        one.response_s = min(known)
+                self.replicas[url] = one
+            one.weight = float(weight)
+        self._sort_out()
+
+    # Requests
+
+    def begin(self, passage: P, now_s: float) -> Ticket[P] | str:
+        """Its first copy; or NOBODY_READY, or FULL, and then it is not under way."""
+        if passage.under_way:
+            raise IllegalTransition("this request is under way")
+        policy = self.policy
+        if not self._open:
+            return NOBODY_READY
+        if self.in_flight >= policy.most_in_flight or self.bytes + passage.size > policy.most_bytes:
+            return FULL
+        replica = self._best(now_s, None)
+        if replica is None:
+            return FULL
+        self._budget = min(policy.retry_burst, self._budget + policy.retry_share)
+        self.in_flight += 1
+        self.bytes += passage.size
+        passage.under_way = True
+        passage.second = None
+        passage.first = ticket = self._copy(passage, replica, now_s)
+        return ticket
+
+    def answered(self, ticket: Ticket[P], status: int, now_s: float) -> Ticket[P] | str:
+        """The whole answer of a replica is there."""
+        self._close(ticket)
+        passage, replica = ticket.passage, ticket.replica
+        replica.answers += 1
+        if status == 429 or status == 503:
+            replica.refused += 1
+            replica.failures = 0
+            replica.avoid_until_s = now_s + self.policy.avoid_s
+            if self._waits(passage):
+                return WAIT
+            second = self._second(passage, replica, now_s, after_refusal=True)
+            if second is not None:
+                self.retries += 1
+                return second
+        elif status == 500 or status == 502:
+            self._fault(replica, now_s, answered=True)
+        else:
+            replica.failures = 0
+            if status < 300:
+                self._learn(replica, now_s - ticket.sent_s, now_s)
+            if passage.second is not None:
+                self._outrun(passage, now_s)
+        self._end(passage)
+        return PASS_ON
+
+    def failed(self, ticket: Ticket[P], now_s: float, *, began: bool) -> Ticket[P] | str:
+        """No answer will come: refused, reset, closed, nonsense. `began`: a part of one came."""
+        self._close(ticket)
+        passage = ticket.passage
+        self._fault(ticket.replica, now_s)
+        if self._waits(passage):
+            return WAIT
+        if not began:
+            second = self._second(passage, ticket.replica, now_s)
+            if second is not None:
+                self.retries += 1
+                return second
+        self._end(passage)
+        return GIVE_UP
+
+    def hedge(self, passage: P, now_s: float) -> Ticket[P] | None:
+        """A second copy of a request that takes long. None: it has one, or nobody can take it."""
+        self._check(passage)
+        first = passage.first
+        assert first is not None
+        second = self._second(passage, first.replica, now_s)
+        if second is not None:
+            self.hedges += 1
+        return second
+
+    def expired(self, passage: P, now_s: float, *, hung: bool) -> None:
+        """Its time is over. `hung`: by our own measure, so whoever has a copy has failed."""
+        self._check(passage)
+        if hung:
+            for ticket in (passage.first, passage.second):
+                if ticket is not None and ticket.open:
+                    self._fault(ticket.replica, now_s)
+        self._end(passage)
+
+    def abandoned(self, passage: P) -> None:
+        """Nobody waits for it any more."""
+        self._check(passage)
+        self._end(passage)
+
+    # Replicas
+
+    def tick(self, now_s: float) -> list[ReplicaState]:
+        """Replicas to be asked whether they are ready; each is to be reported by `probed`."""
+        best_s = min((one.response_s for one in self._open if one.seen_s >= self._ticked_s), default=NEVER_S)
+        for one in self._open:
+            if one.seen_s < self._ticked_s and not one.in_flight and one.response_s > best_s:
+                # Once slow, a replica is chosen no more, and would never show that it is fast again.
+                one.response_s = best_s + (one.response_s - best_s) * exp((self._ticked_s - now_s) / _FORGETTING_S)
+                one.each_s = one.response_s / one.weight
+        self._ticked_s = now_s
+        due = [one for one in self.replicas.values() if not one.probing and one.probe_at_s <= now_s]
+        for one in due:
+            one.probing = True
+        return due
+
+    def probed(self, replica: ReplicaState, ready: bool | None, now_s: float) -> None:
+        """What it said of its readiness; None: nothing."""
+        if not replica.probing:
+            raise IllegalTransition(f"{replica.url} was not asked")
+        replica.probing = False
+        was, due_s = replica.ready, replica.probe_at_s
+        replica.probe_at_s = now_s + self.policy.probe_s
+        if not was and due_s > now_s:
+            replica.probe_at_s = due_s  # it was ejected while it was asked: the back-off is not to be cut short
+        elif ready is None:
+            if was:
+                self._fault(replica, now_s)
+        else:
+            replica.ready = ready
+            if ready and not was:
+                replica.failures = 0
+                replica.back_s = now_s
+        if replica.ready != was:
+            self._sort_out()
+
+    # Inside
+
+    def _best(self, now_s: float, besides: ReplicaState | None) -> ReplicaState | None:
+        most, best, best_s = self.policy.most_per_replica, None, NEVER_S
+        for one in self._open:
+            finish_s = one.each_s * (one.in_flight + 1)
+            if one.avoid_until_s > now_s:
+                finish_s += one.avoid_until_s - now_s
+            # Most are not better, and need no call to be told so.
+            if (
+                finish_s <= best_s
+                and one is not besides
+                and one.in_flight < most
+                and (best is None or better(finish_s, False, one.number, best_s, False, best.number))
+            ):
+                best, best_s = one, finish_s
+        return best
+
+    def _second(
+        self, passage: P, besides: ReplicaState, now_s: float, *, after_refusal: bool = False
+    ) -> Ticket[P] | None:
+        if passage.second is not None or self._budget < 1.0:
+            return None
+        replica = self._best(now_s, besides)
+        if replica is None or now_s + replica.response_s > passage.deadline_s:
+            return None
+        if after_refusal and replica.avoid_until_s > now_s:
+            return None
+        self._budget -= 1.0
+        passage.second = ticket = self._copy(passage, replica, now_s)
+        return ticket
+
+    def _copy(self, passage: P, replica: ReplicaState, now_s: float) -> Ticket[P]:
+        replica.in_flight += 1
+        return Ticket(passage, replica, now_s)
+
+    def _close(self, ticket: Ticket[P]) -> None:
+        if not ticket.open:
+            raise IllegalTransition("this copy is closed")
+        ticket.open = False
+        replica = ticket.replica
+        replica.in_flight -= 1
+        if not replica.in_flight and self.leaving.get(replica.url) is replica:
+            del self.leaving[replica.url]
+
+    def _waits(self, passage: P) -> bool:
+        """Is another copy in flight?"""
+        first, second = passage.first, passage.second
+        return (first is not None and first.open) or (second is not None and second.open)
+
+    def _check(self, passage: P) -> None:
+        if not passage.under_way:
+            raise IllegalTransition("this request is not under way")
+
+    def _end(self, passage: P) -> None:
+        passage.under_way = False
+        self.in_flight -= 1
+        self.bytes -= passage.size
+        for ticket in (passage.first, passage.second):
+            if ticket is not None and ticket.open:
+                self._close(ticket)
+        passage.first = passage.second = None  # a cycle would wait for the garbage collector
+
+    def _learn(self, replica: ReplicaState, response_s: float, now_s: float) -> None:
+        replica.response_s += _LEARNED * (response_s - replica.response_s)
+        replica.seen_s = now_s
+        if replica.weight:
+            replica.each_s = replica.response_s / replica.weight
+
+    def _outrun(self, passage: P, now_s: float) -> None:
+        """Whoever still has a copy takes at least so long; cancelled, it would look idle, and as fast as ever."""
+        for ticket in (passage.first, passage.second):
+            if ticket is not None and ticket.open:
+                slow, took_s = ticket.replica, now_s - ticket.sent_s
+                if took_s > slow.response_s:
+                    slow.avoid_until_s = now_s + self.policy.avoid_s
+                    self._learn(slow, took_s, now_s)
+
+    def _fault(self, replica: ReplicaState, now_s: float, *, answered: bool = False) -> None:
+        policy = self.policy
+        if not answered:
+            replica.failed += 1
+        replica.failures += 1
+        replica.avoid_until_s = now_s + policy.avoid_s
+        if not replica.ready or replica.failures < policy.eject_after:
+            return
+        if answered and 2 * (len(self._open) - 1) < sum(1 for one in self.replicas.values() if one.weight):
+            return
+        if now_s - replica.back_s > policy.longest_backoff_s:
+            replica.ejections = 0
+        out_s = min(policy.longest_backoff_s, policy.backoff_s * 2.0 ** min(replica.ejections, 30))
+        replica.ejections += 1
+        self.ejections += 1
+        replica.ready = False
+        replica.probe_at_s = now_s + out_s
+        self._sort_out()
+
+    def _sort_out(self) -> None:
+        self._open = sorted((one for one in self.replicas.values() if one.ready and one.weight), key=lambda r: r.number)
+        for one in self.replicas.values():
+            one.each_s = one.response_s / one.weight if one.weight else NEVER_S

@@ -1,0 +1,175 @@
+"""The gateway before clients: its own pages, and all else forwarded; put together, run, drained.
+
+/v2, /v2/models/..., /invocations     passed on (`mark.serving.gateway.forwarding`)
+/v2/health/live, /ready, /ping        the gateway's own: ready when a replica is, or where there are functions
+/metrics                              the gateway's own
+/admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from mark.domain.errors import BadInput
+from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
+from mark.serving.frontend.tls import TlsFiles
+from mark.serving.gateway.forwarding import Forwarder, Forwarding, say
+from mark.serving.gateway.gateway import ReplicaState
+from mark.serving.gateway.metrics import CONTENT_TYPE
+
+log = logging.getLogger("mark.serving")
+_CONNECTIONS_S = 0.05  # between looks at whether all have gone
+
+
+class GatewayDoor:
+    """Answers what is asked of the gateway itself, and hands the rest to `forwarder`."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+        self._own: dict[bytes, Callable[[Exchange], None]] = {
+            b"/v2/health/live": self._live,
+            b"/v2/health/ready": self._is_ready,
+            b"/ping": self._ping,
+            b"/metrics": self._metrics_page,
+            b"/admin/replicas": self._admin,
+        }
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer the exchange, now or later."""
+        self._own.get(exchange.path, self._forwarder.handle)(exchange)
+
+    def _live(self, exchange: Exchange) -> None:
+        exchange.answer(200, b'{"live": true}')
+
+    def _is_ready(self, exchange: Exchange) -> None:
+        ready = self._forwarder.ready
+        exchange.answer(200 if ready else 503, b'{"ready": true}' if ready else b'{"ready": false}')
+
+    def _ping(self, exchange: Exchange) -> None:
+        exchange.answer(200 if self._forwarder.ready else 503, b"")
+
+    def _metrics_page(self, exchange: Exchange) -> None:
+        exchange.answer(200, self._forwarder.metrics.page(), CONTENT_TYPE.encode())
+
+    def _admin(self, exchange: Exchange) -> None:
+        if exchange.method == b"PUT":
+            try:
+                weights = _weights(exchange.body)
+                self._forwarder.put(weights)
+            except BadInput as error:
+                say(exchange, 400, str(error))
+                return
+            log.info("weights are %s", weights)
+        elif exchange.method != b"GET":
+            say(exchange, 405, "only GET and PUT here", b"allow: GET, PUT\r\n")
+            return
+        exchange.answer(200, orjson.dumps(self.state()))
+
+    def state(self) -> dict[str, Any]:
+        """What `/admin/replicas` shows; times in seconds and milliseconds, as named."""
+        gateway, now_s = self._forwarder.gateway, time.monotonic()
+
+        def shown(one: ReplicaState) -> dict[str, Any]:
+            return {
+                "weight": one.weight,
+                "ready": one.ready,
+                "in_flight": one.in_flight,
+                "response_ms": round(one.response_s * 1e3, 3) if one.answers else None,
+                "answers": one.answers,
+                "refused": one.refused,
+                "failed": one.failed,
+                "ejections": one.ejections,
+                "asked_again_in_s": round(max(0.0, one.probe_at_s - now_s), 3),
+            }
+
+        return {
+            "ready": self._forwarder.ready,
+            "in_flight": gateway.in_flight,
+            "retries": gateway.retries,
+            "hedges": gateway.hedges,
+            "ejections": gateway.ejections,
+            "replicas": {url: shown(one) for url, one in gateway.replicas.items()},
+            "leaving": {url: shown(one) for url, one in gateway.leaving.items()},
+        }
+
+
+def _weights(body: bytes) -> dict[str, float]:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"no JSON ({error})", "body") from None
+    if not isinstance(said, dict):
+        raise BadInput('must be {"http://host:port": weight, ...}', "body")
+    for url, weight in said.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+            raise BadInput("a weight is a number of zero or more", url, weight)
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayListener:
+    """Where requests come in, and who may."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tls: TlsFiles | None = None
+    auth: Auth | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+
+
+async def serve_gateway(
+    forwarding: Forwarding,
+    door: GatewayListener,
+    weights: Mapping[str, float],
+    started: Callable[[int], None] = lambda port: None,
+) -> None:
+    """Forward until SIGTERM or SIGINT, then drain: no new connection, all that was taken is answered.
+
+    `started` is told the port once each of the first replicas has been asked whether it is ready. Raises BadInput for
+    replicas that cannot be, and where the port is taken.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    forwarder = Forwarder(forwarding, loop)
+    forwarder.put(weights)
+    http = HttpServer(
+        GatewayDoor(forwarder).handle, door.limits, admit=door.auth.admit if door.auth is not None else None
+    )
+    by = forwarding.by_functions
+    try:
+        if by is not None:
+            await by.functions.open()
+        bound = await http.start(door.host, door.port, door.tls.context() if door.tls is not None else None)
+        forwarder.start()
+        await forwarder.probing.probed.wait()
+        gc.collect()
+        gc.freeze()
+        started(bound)
+        await stop.wait()
+        forwarder.draining = True
+        if forwarding.linger_s > 0.0:
+            await asyncio.sleep(forwarding.linger_s)
+        await http.let_in()
+        http.stop_listening()
+        until_s = time.monotonic() + forwarding.drain_s
+        # Kept connections end with their next answer, or idle: a client may be about to use one.
+        while http.connections and time.monotonic() < until_s:
+            await asyncio.sleep(_CONNECTIONS_S)
+        await forwarder.drain(max(0.0, until_s - time.monotonic()))
+        await http.close(5.0)
+    finally:
+        forwarder.close()
+        if by is not None:
+            await by.functions.close()

@@ -1,0 +1,113 @@
+"""Structured logs: a line of JSON each, on standard error.
+
+A thread writes them, so that nobody who serves waits for whoever reads standard error: a pipe can be full, with what a
+model prints or because nobody reads it any more. What does not fit into that thread's queue is lost, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
+
+from mark.models.call import Reply
+from mark.serving.backend.request import Request
+
+_REQUESTS = logging.getLogger("mark.requests")
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class JsonLines(logging.Formatter):
+    """Time (UTC), level, logger, message, and whatever was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {key: value for key, value in vars(record).items() if key not in _OWN}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class Aside(logging.Handler):
+    """Writes to a stream, which may take as long as it likes. `flush` waits for that, a second at most."""
+
+    FLUSH_S = 1.0
+
+    def __init__(self, stream: TextIO, most_lines: int = 10_000) -> None:
+        super().__init__()
+        self.lost = 0  # lines, since the start
+        self._stream = stream
+        self._lines: queue.Queue[str] = queue.Queue(most_lines)
+        threading.Thread(target=self._write, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self.lost += 1
+        except Exception:  # as every handler does: who logs must not suffer from what it says
+            self.handleError(record)
+
+    def flush(self) -> None:
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, self.FLUSH_S)
+
+    def _write(self) -> None:
+        told = 0
+        while True:
+            line = self._lines.get()
+            if lost := self.lost - told:
+                told += lost
+                line += f'\n{{"level": "warning", "logger": "{__name__}", "message": "{lost} lines were lost"}}'
+            with suppress(OSError, ValueError):  # nobody is there to be told
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            self._lines.task_done()
+
+
+def to_stderr(level: int = logging.INFO) -> None:
+    """Send every logger of this process there."""
+    handler = Aside(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for chatty in ("httpx", "httpcore", "botocore", "aiobotocore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def say(line: str) -> None:
+    """A line for people, behind all that was logged before."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    print(f"mark: {line}", file=sys.stderr, flush=True)
+
+
+def answered(now: Callable[[], float]) -> Callable[[Request, Reply, str], None]:
+    """Logs each answer: which request, who made it, how long it took. Bodies and headers are nobody's business."""
+
+    def log(request: Request, reply: Reply, who: str) -> None:
+        _REQUESTS.info(
+            "answered",
+            extra={
+                "request_id": request.id,
+                "status": reply.status,
+                "answered_by": who,
+                "items": request.items,
+                "latency_ms": round((now() - request.arrived_s) * 1e3, 3),
+            },
+        )
+
+    return log

@@ -1,0 +1,140 @@
+"""OpenTelemetry traces, when asked for: a span for each request, made when it is answered.
+
+Nothing is made on a request's way but a `RequestTrace`, which notes what the span will say. Where spans go, which of
+them and under which name the service is known is said by OpenTelemetry's own environment variables (OTEL_*). The
+packages are imported only here, and only when a `Tracer` is made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from mark.domain.errors import BadInput
+from mark.models.call import Reply
+from mark.serving.backend.request import Request
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from mark.serving.backend.bouncer import Batch
+
+WHERE = "--trace-requests"
+_PARENT = (b"traceparent", b"tracestate")  # W3C Trace Context
+
+
+@dataclass(slots=True)
+class RequestTrace:
+    """What is known of a request for its span. `parent` are the headers of the client's own trace."""
+
+    version: str
+    parent: dict[str, str]
+    served: dict[str, float] = field(default_factory=dict)  # how a worker did
+
+
+class Tracer:
+    """Makes the spans of the model `name`. `begin`, then `served` where a worker answers, then `answered`."""
+
+    def __init__(self, name: str, provider: TracerProvider) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._name = name
+        self._tracer = provider.get_tracer("mark.serving")
+        self._extract = TraceContextTextMapPropagator().extract
+        self._kind, self._error, self._Status = SpanKind.SERVER, StatusCode.ERROR, Status
+
+    def begin(self, headers: Mapping[bytes, bytes], version: str) -> RequestTrace:
+        """Of a request that came with these headers."""
+        parent = {name.decode(): headers[name].decode("latin-1") for name in _PARENT if name in headers}
+        return RequestTrace(version, parent)
+
+    def served(self, batch: Batch, service_s: float) -> None:
+        """A worker took `service_s` for this batch; its requests are answered next."""
+        requests = batch.requests
+        for request in requests:
+            if request.trace is not None:
+                # Numbers, not the batch: it holds its requests, and cycles wait for the garbage collector.
+                request.trace.served = {
+                    "mark.wait_s": batch.started_s - request.arrived_s,
+                    "mark.service_s": service_s,
+                    "mark.batch.items": batch.items,
+                    "mark.batch.requests": len(requests),
+                }
+
+    def answered(self, request: Request, reply: Reply, who: str) -> None:
+        """Make the span, from the arrival until now."""
+        trace = request.trace
+        if trace is None:
+            return
+        end_ns, end_s = time.time_ns(), time.monotonic()
+        attributes: dict[str, str | int | float] = {
+            "mark.model": self._name,
+            "mark.version": trace.version,
+            "mark.answered_by": who,
+            "mark.request_id": request.id,
+            "mark.items": request.items,
+            "mark.protocol": request.call.protocol,
+            "http.response.status_code": reply.status,
+        }
+        attributes |= trace.served
+        span = self._tracer.start_span(
+            f"infer {self._name}",
+            self._extract(trace.parent) if trace.parent else None,
+            self._kind,
+            attributes,
+            start_time=end_ns - int((end_s - request.arrived_s) * 1e9),
+        )
+        if reply.status >= 500:
+            span.set_status(self._Status(self._error))
+        span.end(end_ns)
+
+
+def from_environment(name: str) -> Tracer:
+    """A tracer that exports as OTEL_* says: by OTLP where its exporter is installed, else to standard output.
+
+    Spans leave in batches, by a thread; what is left goes when the process ends. Raises BadInput where packages are
+    missing.
+    """
+    try:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise BadInput("needs opentelemetry-sdk: pip install opentelemetry-sdk", WHERE) from None
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come first; without them the name would be "unknown_service".
+    resource = Resource.create()
+    if resource.attributes.get("service.name", "").startswith("unknown_service"):  # type: ignore[union-attr]
+        resource = resource.merge(Resource({"service.name": name}))
+    provider = TracerProvider(resource=resource)
+    installed = {each.name: each for each in entry_points(group="opentelemetry_traces_exporter")}
+    for exporter in exporters(os.environ, installed):
+        provider.add_span_processor(BatchSpanProcessor(exporter.load()()))
+    return Tracer(name, provider)
+
+
+def exporters(environment: Mapping[str, str], installed: Mapping[str, EntryPoint]) -> list[EntryPoint]:
+    """Those of the installed ones that OTEL_TRACES_EXPORTER names. Raises BadInput."""
+    named = environment.get("OTEL_TRACES_EXPORTER", "")
+    if not named:
+        return [_otlp(installed, environment) or installed["console"]]
+    found = []
+    for one in (each.strip() for each in named.split(",") if each.strip() != "none"):
+        exporter = _otlp(installed, environment) if one == "otlp" else installed.get(one)
+        if exporter is None:
+            package = "opentelemetry-exporter-otlp-proto-http" if one == "otlp" else "the package of that exporter"
+            raise BadInput(f"needs {package}", "OTEL_TRACES_EXPORTER", one)
+        found.append(exporter)
+    return found
+
+
+def _otlp(installed: Mapping[str, EntryPoint], environment: Mapping[str, str]) -> EntryPoint | None:
+    """By the protocol that is asked for, else by the one whose exporter is there."""
+    for variable in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if environment.get(variable):
+            return installed.get("otlp_proto_grpc" if environment[variable] == "grpc" else "otlp_proto_http")
+    return installed.get("otlp_proto_http") or installed.get("otlp_proto_grpc")

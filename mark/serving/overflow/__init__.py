@@ -1,0 +1,1 @@
+"""Functions that answer what no instance can answer in time."""

@@ -1,0 +1,335 @@
+"""The client side of the gateway: requests to one server, over kept connections, an answer or a failure for each.
+
+As in `mark.serving.frontend.http` there is no coroutine per request: a request is one write, its answer callbacks of
+llhttp. Only a new connection costs a task. A connection carries one request at a time; whatever is odd about an answer
+ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from mark.domain.errors import BadInput
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+# Of one connection, not of the message (RFC 9110, section 7.6.1), or said anew by whoever passes it on.
+HOP_BY_HOP = frozenset(
+    (
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+        b"trailer", b"transfer-encoding", b"upgrade", b"content-length",
+    )
+)  # fmt: skip
+# Why a request failed; with no byte of an answer before it is most likely the fate of a kept connection.
+CLOSED = "closed the connection"
+_NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the door says these
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a replica is: `http://host:port` or `https://host:port`."""
+
+    url: str
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Raises BadInput for anything else."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or not port
+            or url != f"{parts.scheme}://{parts.netloc}"
+            or "@" in parts.netloc
+            or not url.isascii()
+            or not url.isprintable()
+            or " " in url
+        ):
+            raise BadInput("a replica is http://host:port or https://host:port", "replica", url)
+        return cls(url, parts.hostname, port, parts.scheme == "https")
+
+    @property
+    def authority(self) -> bytes:
+        """The host header."""
+        return self.url.partition("://")[2].encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How servers are reached. Times in seconds."""
+
+    connect_timeout_s: float = 1.0
+    keep_s: float = 30.0  # an idle connection; less than any server's own idle time-out, or requests meet closed ones
+    answer_bytes: int = 64 * 1024 * 1024  # a larger answer is none
+    head_bytes: int = 64 * 1024
+    tls: ssl.SSLContext | None = None  # for https; None: the system's authorities
+
+
+class Answer:
+    """What a server answered. `headers` are ready lines without those of `HOP_BY_HOP` and what the door says itself."""
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(self, status: int, content_type: bytes, headers: bytes, body: bytes) -> None:
+        self.status, self.content_type, self.headers, self.body = status, content_type, headers, body
+
+
+class Asker(Protocol[T_contra]):
+    """Who asks. For each `ask` that is not cancelled exactly one of these is called, with the ask's tag."""
+
+    def answered(self, tag: T_contra, answer: Answer) -> None:
+        """The whole answer is there."""
+
+    def failed(self, tag: T_contra, began: bool, why: str) -> None:
+        """None will come; `began`: a part of one did."""
+
+
+class Upstream(Generic[T]):
+    """One server. Its newest idle connection is used first, so that the others can be closed when idle for `keep_s`."""
+
+    def __init__(
+        self,
+        address: Address,
+        asker: Asker[T],
+        reach: Reach,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address, self.asker, self.reach = address, asker, reach
+        self._loop, self.now = loop, now
+        self.authority = address.authority
+        self._tls = (reach.tls or ssl.create_default_context()) if address.tls else None
+        self.connections: set[Connection[T]] = set()
+        self.idle: list[Connection[T]] = []
+        self._dials: dict[asyncio.Task[None], Connection[T]] = {}
+        self.unasked = 0  # answers that nobody asked for, or begun twice
+        self.closed = False
+
+    def ask(self, tag: T, data: bytes) -> Connection[T]:
+        """Send a request. What is returned is for `cancel`, with the same tag. Nothing is told before this returns."""
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            transport = connection.transport
+            if transport is not None and not transport.is_closing():
+                connection.tag = tag
+                transport.write(data)
+                return connection
+        connection = Connection(self)
+        connection.tag = tag
+        connection.unsent = data
+        task = self._loop.create_task(self._dial(connection))
+        self._dials[task] = connection
+        task.add_done_callback(self._dials.pop)
+        return connection
+
+    def cancel(self, connection: Connection[T], tag: T) -> None:
+        """Nobody wants the answer: nothing will be told of it. Too late is no error."""
+        if connection.tag is tag:
+            connection.tag = None
+            connection.unsent = b""
+            connection.cut()  # the server notices, and need not work for nobody
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long."""
+        before_s = self.now() - self.reach.keep_s
+        old = [one for one in self.idle if one.since_s < before_s]
+        for connection in old:
+            connection.cut()
+
+    def close(self) -> None:
+        """Close all connections; requests on them fail."""
+        self.closed = True
+        for connection in tuple(self.connections):
+            connection.cut()
+        for task, connection in tuple(self._dials.items()):
+            task.cancel()
+            self._loop.call_soon(connection.fail, "is not asked any more")  # the task may not have begun
+
+    async def _dial(self, connection: Connection[T]) -> None:
+        address, reach = self.address, self.reach
+        try:
+            async with asyncio.timeout(reach.connect_timeout_s):
+                await self._loop.create_connection(lambda: connection, address.host, address.port, ssl=self._tls)
+        except (OSError, ValueError, asyncio.CancelledError) as error:
+            why = f"cannot be reached ({getattr(error, 'strerror', None) or type(error).__name__})"
+            self._loop.call_soon(connection.fail, why)
+
+
+class Connection(asyncio.Protocol, Generic[T]):
+    """To a server, with at most one request on it."""
+
+    def __init__(self, upstream: Upstream[T]) -> None:
+        self.upstream = upstream
+        self.tag: T | None = None  # the request that waits for an answer
+        self.unsent = b""  # it, while the connection is being made
+        self.transport: asyncio.Transport | None = None
+        self.since_s = 0.0  # idle
+        self._parser = httptools.HttpResponseParser(self)
+        self._room = upstream.reach.answer_bytes
+        self._forget()
+
+    def _forget(self) -> None:
+        self._began = self._whole = self._keep = self._framed = self._to_the_end = False
+        self._status = self._head_bytes = 0
+        self._content_type = b"application/octet-stream"
+        self._lines: list[tuple[bytes, bytes]] = []
+        self._named = b""  # headers that are of this connection only, as it says
+        self._body: bytes | bytearray = b""
+
+    # --- the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport = cast(asyncio.Transport, transport)
+        upstream = self.upstream
+        upstream.connections.add(self)
+        if upstream.closed:
+            self.cut()
+        elif self.tag is None:
+            self._rest()
+        else:
+            transport.write(self.unsent)
+            self.unsent = b""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        upstream = self.upstream
+        self.transport = None
+        upstream.connections.discard(self)
+        if self in upstream.idle:
+            upstream.idle.remove(self)
+        if self._to_the_end and error is None and self.tag is not None:
+            self._finish()
+        else:
+            self.fail(f"{CLOSED}{f' ({error})' if error else ''}")
+
+    def cut(self) -> None:
+        """Close at once; a request on it fails."""
+        upstream = self.upstream
+        if self in upstream.idle:
+            upstream.idle.remove(self)
+        self._to_the_end = False
+        if self.transport is not None:
+            self.transport.abort()
+
+    def fail(self, why: str) -> None:
+        """Tell of the failure, if there is somebody to tell."""
+        tag = self.tag
+        if tag is not None:
+            self.tag = None
+            self.upstream.asker.failed(tag, self._began, why)
+
+    def _rest(self) -> None:
+        self.since_s = self.upstream.now()
+        self.upstream.idle.append(self)
+
+    # --- reading
+
+    def data_received(self, data: bytes) -> None:
+        if self.tag is None:  # an answer that nobody asked for
+            self.upstream.unasked += 1
+            self.cut()
+            return
+        self._began = True
+        why = ""
+        try:
+            self._parser.feed_data(data)
+            if not self._status:
+                # A head is counted when it is complete; this bounds what is not.
+                self._head_bytes += len(data)
+                if self._head_bytes > self.upstream.reach.head_bytes:
+                    why = "answered a head that is too long"
+        except httptools.HttpParserCallbackError as error:
+            why = str(error.__context__)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            why = f"answered what is no HTTP/1.1 ({error})"
+        if why:
+            self._keep = False
+            if not self._whole:  # what follows a whole answer spoils the connection, not the answer
+                self.cut()
+                self.fail(why)
+                return
+        if self._whole:
+            self._finish()
+
+    def on_message_begin(self) -> None:
+        if self._whole:
+            self.upstream.unasked += 1
+            raise _Refused("answered twice")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-type":
+            self._content_type = value
+        elif name not in _NOT_KEPT:
+            self._lines.append((name, value))
+        elif name == b"connection":
+            self._named += value.lower() + b","
+        elif name == b"content-length" or name == b"transfer-encoding":
+            self._framed = True
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        status = parser.get_status_code()
+        if status < 200:
+            if status == 101:
+                raise _Refused("switched protocols")
+            self._lines.clear()
+            self._named = b""
+            return
+        self._status = status
+        self._keep = parser.should_keep_alive()
+        self._to_the_end = not self._keep and not self._framed  # then the server's closing ends the answer
+
+    def on_body(self, piece: bytes) -> None:
+        if len(self._body) + len(piece) > self._room:
+            raise _Refused(f"answered more than {self._room} bytes")
+        if not self._body:
+            self._body = piece
+        elif isinstance(self._body, bytearray):
+            self._body += piece
+        else:
+            self._body = bytearray(self._body) + piece
+
+    def on_message_complete(self) -> None:
+        if self._status:
+            self._whole = True
+
+    def _finish(self) -> None:
+        tag, upstream = self.tag, self.upstream
+        assert tag is not None
+        lines = self._lines
+        if self._named and self._named not in (b"close,", b"keep-alive,"):
+            named = {name.strip() for name in self._named.split(b",")}
+            lines = [line for line in lines if line[0] not in named]
+        headers = b"".join([b"%b: %b\r\n" % line for line in lines])
+        answer = Answer(self._status, self._content_type, headers, bytes(self._body))
+        self.tag = None
+        keep, transport = self._keep, self.transport
+        self._forget()
+        if transport is not None:
+            # The request may be unsent in part, where the server did not wait for it.
+            if keep and not transport.is_closing() and not transport.get_write_buffer_size() and not upstream.closed:
+                self._rest()
+            else:
+                self.cut()
+        upstream.asker.answered(tag, answer)
+
+
+class _Refused(Exception):
+    """An answer that is not taken; leaves the parser."""

@@ -1,0 +1,369 @@
+"""A bouncer with its workers on this machine: put together, run, drained.
+
+    readiness true after warm-up ─► serving ─► SIGTERM, SIGINT or an interruption's notice ─► draining ─► exit
+
+Draining: readiness off; for `linger_s` requests are still taken, so that a load balancer can notice; then no new work,
+the queue is finished or goes to functions, at `drain_s` at the latest; then workers end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import math
+import resource
+import signal
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from mark.domain.errors import BadInput
+from mark.domain.profile import Candidate
+from mark.models.call import Reply
+from mark.models.versions import Versions
+from mark.rules.admission import NEVER_S
+from mark.serving import interruption_watch as notice
+from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.replica import Replica
+from mark.serving.backend.request import Request
+from mark.serving.backend.tuning import Corrected, SelfTuned
+from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.http import HttpLimits, HttpServer
+from mark.serving.frontend.server import Answered, Hosted, Server
+from mark.serving.frontend.tls import TlsFiles
+from mark.serving.observe import logs
+from mark.serving.overflow.functions import FunctionClient
+from mark.serving.worker.workers import Workers
+
+if TYPE_CHECKING:
+    from mark.serving.frontend.grpc import GrpcDoor
+    from mark.serving.observe.tracing import Tracer
+
+log = logging.getLogger("mark.serving")
+
+# Of a doomed instance's last seconds: nobody is sent there any more, and what is there ends.
+NOTICE_MARGIN_S = 10.0
+_DESCRIPTORS = 8192
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served, and how. Times in seconds.
+
+    `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
+    (self-tuning). `function_s` is what a warm function takes; it counts only with `functions`. A batch that takes
+    longer than `hang_s` costs its worker process its life; one that has more than `worker_memory_bytes` is replaced.
+    """
+
+    name: str
+    versions: Versions
+    search: Path
+    rt_max_s: float
+    candidate: Candidate | None = None
+    workers: int = 1
+    threads: int | None = None
+    functions: FunctionClient | None = None
+    function_s: float = NEVER_S
+    function_timeout_s: float = 30.0
+    most_batch: int = 64
+    max_queued: int = 10_000
+    hang_s: float = 60.0
+    worker_memory_bytes: float = math.inf
+    drain_s: float = 30.0
+    linger_s: float = 0.0
+    loader: str = "mark.serving.worker.worker:load"
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where requests come in, who may, and what is told of them. `watch` tells of interruptions."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    grpc_port: int | None = None
+    tls: TlsFiles | None = None
+    auth: Auth | None = None
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    watch: notice.MetadataService | None = None
+    log_requests: bool = False
+    trace_requests: bool = False
+
+
+class Bay:
+    """All of one process: replicas with their workers, and the doors. `start`, then `drain` when `stop` is set."""
+
+    def __init__(self, serving: Serving, doors: Doors) -> None:
+        self._serving, self._doors = serving, doors
+        self._loop = asyncio.get_running_loop()
+        self.metrics = Metrics()
+        self._workers: list[Workers] = []
+        self._first_ready = asyncio.Event()
+        self._tls_context: ssl.SSLContext | None = None
+        self._failure: str | None = None
+        self.stop = asyncio.Event()
+        hosted = [self._host(version, reference) for version, reference in serving.versions.references.items()]
+        tracer = _tracer(serving.name, hosted) if doors.trace_requests else None
+        self.server = Server(
+            serving.name,
+            hosted,
+            serving.versions,
+            serving.rt_max_s,
+            self.metrics,
+            _told(doors, tracer),
+            tracer=tracer,
+            limits=doors.limits,
+        )
+        admit = doors.auth.admit if doors.auth is not None else None
+        self.http = HttpServer(self.server.handle, doors.limits, admit=admit)
+        self.metrics.door = self.http
+        if serving.functions is not None:
+            self.metrics.spent = serving.name, serving.functions.spent
+        self.grpc = _grpc_door(self.server, doors)
+        self._background: set[asyncio.Task[None]] = set()
+
+    def _host(self, version: str, reference: str) -> Hosted:
+        serving, candidate = self._serving, self._serving.candidate
+        times: ServiceTimes
+        if candidate is None:
+            # A request that just missed a batch waits for its end: two of them fit into RT_max. Nobody knows what the
+            # first takes; a tenth of RT_max admits little until it is known.
+            times = SelfTuned(serving.rt_max_s / 2.0, most=serving.most_batch, first_s=serving.rt_max_s / 10.0)
+            overhead_s, window_s = 0.0, 0.0
+        else:
+            times = Corrected(FixedTimes(candidate.service_s.tolist(), candidate.policy.n_batch))
+            overhead_s, window_s = candidate.overhead_s, candidate.policy.w_batch_s
+        bouncer = Bouncer(
+            times,
+            rt_max_s=serving.rt_max_s,
+            overhead_s=overhead_s,
+            window_s=window_s,
+            workers=0,
+            function_s=serving.function_s if serving.functions is not None else NEVER_S,
+            max_queued=serving.max_queued,
+            probe_every_s=max(1.0, serving.rt_max_s),
+        )
+        metrics = ModelMetrics(serving.name, version)
+        self.metrics.models.append(metrics)
+        replica = Replica(
+            bouncer,
+            serving.functions,
+            metrics,
+            self._loop,
+            rt_max_s=serving.rt_max_s,
+            function_timeout_s=serving.function_timeout_s,
+        )
+        hosted = Hosted(version, replica)
+
+        def ready(worker: int, seconds: float, said: bytes) -> None:
+            known = orjson.loads(said)
+            warm_up = known.pop("warm_up", None)
+            if warm_up is not None and isinstance(times, SelfTuned):
+                times.warmed_up(warm_up["items"], warm_up["s"])
+            hosted.metadata = orjson.dumps(known)
+            log.info("worker %d of version %s is ready after %.2f s", worker, version, seconds)
+            replica.worker_ready(worker)
+            if self.server.ready:
+                self._first_ready.set()
+
+        def failed(reason: str) -> None:
+            self._failure = reason
+            self._first_ready.set()
+            self.stop.set()
+
+        def replaced() -> None:
+            metrics.worker_replacements += 1
+
+        workers = Workers(
+            reference,
+            serving.search,
+            serving.workers,
+            on_ready=ready,
+            on_done=replica.worker_done,
+            on_lost=replica.worker_lost,
+            on_failed=failed,
+            on_replaced=replaced,
+            threads=serving.threads,
+            hang_s=serving.hang_s,
+            memory_bytes=serving.worker_memory_bytes,
+            name=serving.name,
+            version=version,
+            loader=serving.loader,
+        )
+        replica.attach(workers)
+        self._workers.append(workers)
+        return hosted
+
+    async def start(self) -> int:
+        """Listen, start the workers, wait until they are warm. The port bound.
+
+        Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
+        """
+        doors = self._doors
+        if self._serving.functions is not None:
+            await self._serving.functions.open()
+        if doors.tls is not None:
+            self._tls_context = doors.tls.context()
+        bound = await self.http.start(doors.host, doors.port, self._tls_context)
+        if self.grpc is not None and doors.grpc_port is not None:
+            port = await self.grpc.start(doors.host, doors.grpc_port, doors.tls)
+            log.info("gRPC listens on %s:%d", doors.host, port)
+        for workers in self._workers:
+            workers.start()
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._first_ready, self.stop)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if self._failure is not None:
+            reason = self._failure
+            await self.close()
+            raise BadInput(reason, "model")
+        # What is here now stays: no collection need look at it, and a pause of tens of milliseconds is a miss.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)  # requests make no cycles
+        return bound
+
+    def reload_certificates(self) -> None:
+        """Present what the certificate's files hold now; where they cannot be used, go on with what there is."""
+        if self._doors.tls is None or self._tls_context is None:
+            return
+        try:
+            self._doors.tls.reload(self._tls_context)
+            log.info("certificates are read anew")
+        except BadInput as error:
+            log.error("certificates stay as they were: %s", error)
+
+    def watch_notices(self, service: notice.MetadataService) -> None:
+        """Drain in time when this instance is announced to be taken away."""
+        task = self._loop.create_task(notice.watch(service, self._announced))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _announced(self, gone_unix_s: float) -> None:
+        needed_s = self._serving.linger_s + self._serving.rt_max_s + NOTICE_MARGIN_S
+        left_s = gone_unix_s - time.time() - needed_s
+        log.warning("this instance is taken away in %.0f s", gone_unix_s - time.time())
+        self._loop.call_later(max(0.0, left_s), self.stop.set)
+
+    async def drain(self) -> str | None:
+        """Stop as the module says. Returns why it had to, if that was a failure."""
+        serving = self._serving
+        self.server.draining = True
+        if serving.linger_s > 0.0 and self._failure is None:
+            await asyncio.sleep(serving.linger_s)
+        await self.http.let_in()
+        self.http.stop_listening()
+        until_s = time.monotonic() + serving.drain_s
+        await asyncio.gather(*(one.replica.drain(until_s) for one in self.server.hosted))
+        # A client that sends just now on a connection that it kept must hear "no", and not a reset.
+        limits = self._doors.limits
+        quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
+        while self.http.connections and time.monotonic() < quiet_s:
+            await asyncio.sleep(0.02)
+        await self.close()
+        return self._failure
+
+    async def close(self) -> None:
+        """End workers, door and background work. Answers already given still leave."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*(workers.stop(5.0) for workers in self._workers))
+        if self.grpc is not None:
+            await self.grpc.close(5.0)
+        await self.http.close(5.0)
+        if self._serving.functions is not None:
+            await self._serving.functions.close()
+
+
+def _grpc_door(server: Server, doors: Doors) -> GrpcDoor | None:
+    if doors.grpc_port is None:
+        return None
+    from mark.serving.frontend.grpc import GrpcDoor
+
+    return GrpcDoor(server, doors.limits, doors.auth)
+
+
+def _tracer(name: str, hosted: Sequence[Hosted]) -> Tracer:
+    from mark.serving.observe.tracing import from_environment
+
+    tracer = from_environment(name)
+    for one in hosted:
+        one.replica.served = tracer.served
+    return tracer
+
+
+def _told(doors: Doors, tracer: Tracer | None) -> Answered | None:
+    """Who hears of every answer."""
+    told: list[Answered] = []
+    if doors.log_requests:
+        told.append(logs.answered(time.monotonic))
+    if tracer is not None:
+        told.append(tracer.answered)
+    if not told:
+        return None
+    if len(told) == 1:
+        return told[0]
+
+    def all_of_them(request: Request, reply: Reply, who: str) -> None:
+        for one in told:
+            one(request, reply, who)
+
+    return all_of_them
+
+
+async def serve(serving: Serving, doors: Doors, started: Callable[[int], None] = lambda port: None) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. `started` is told the port once everything is ready.
+
+    Raises BadInput where the model cannot be loaded or the port is taken, RuntimeError where all workers were lost for
+    good.
+    """
+    loop = asyncio.get_running_loop()
+    bay = Bay(serving, doors)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, bay.stop.set)
+    loop.add_signal_handler(signal.SIGHUP, bay.reload_certificates)
+    bound = await bay.start()
+    if doors.watch is not None:
+        bay.watch_notices(doors.watch)
+    if not bay.stop.is_set():
+        started(bound)
+    await bay.stop.wait()
+    failure = await bay.drain()
+    if failure is not None:
+        raise RuntimeError(f"no worker could be kept: {failure}")
+
+
+def run(main: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run a coroutine function on uvloop."""
+    import uvloop
+
+    _keep_memory()
+    _allow_descriptors()
+    uvloop.run(main())
+
+
+def _allow_descriptors() -> None:
+    """As many as a full house needs: clients, their handshakes, functions, replicas. The usual 1024 do not.
+
+    Raised to no more than that, though more may be allowed: an unfinished TLS handshake, which counts as no connection
+    yet, has some 50 kB.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(_DESCRIPTORS, hard)), hard))
+
+
+def _keep_memory() -> None:
+    """Tell glibc not to give freed memory back at once: bodies of 100 kB would fault their pages in again each time."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+        libc.mallopt(_M_MMAP_THRESHOLD, 16 << 20)

@@ -1,0 +1,1 @@
+"""Processes that run the model, and the memory shared with them."""

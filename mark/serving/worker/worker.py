@@ -1,0 +1,113 @@
+"""A worker process: loads the model, then answers one batch after the other until the channel ends.
+
+    python -m mark.serving.worker.worker CHANNEL,CALLS,REPLIES,... LIFELINE REFERENCE SEARCH NAME VERSION LOADER
+
+The first are file descriptors: of a channel, and of arenas for calls and replies, used in turns by one batch after the
+other. LIFELINE is one of a pipe whose other end only the bouncer has. LOADER ("module:function") makes the function
+that answers calls from REFERENCE, SEARCH, NAME and VERSION.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import pkgutil
+import select
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+from mark.domain.errors import MarkError
+from mark.models.call import Reply
+from mark.serving.worker.shared_memory import FAILED, LOADED, MESSAGE_BYTES, Arena
+from mark.serving.worker.worker_loop import Loaded, Stages, serve
+
+
+def main() -> None:
+    fds, lifeline, reference, search, name, version, loader = sys.argv[1:]
+    channel_fd, *arena_fds = map(int, fds.split(","))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bouncer drains; what it still has must be answered
+    _end_with_the_bouncer(int(lifeline))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a model prints survives its crash
+    sys.path.insert(0, search)
+    channel = socket.socket(fileno=channel_fd)
+    with suppress(BrokenPipeError):  # the bouncer is gone, and with it everybody who waits
+        try:
+            loaded: Loaded = pkgutil.resolve_name(loader)(reference, Path(search), name, version)
+        except Exception as error:
+            if not isinstance(error, MarkError):  # those say all in their one line
+                traceback.print_exc()
+            channel.send(FAILED + _in_one_line(error).encode(errors="replace")[: MESSAGE_BYTES - 1])
+            sys.exit(1)
+        # The model is here to stay: no collection of garbage need look at it between two batches.
+        gc.collect()
+        gc.freeze()
+        signal.signal(signal.SIGTERM, lambda *_: _hear_no_more(channel))
+        # Else who ends a child that a model has forked would end this channel instead, and wait for the child for ever.
+        os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
+        arenas = [Arena(fd) for fd in arena_fds]
+        slots = list(zip(arenas[::2], arenas[1::2], strict=True))
+        channel.send(LOADED.pack(b"R", slots[0][1].write_replies([Reply(200, "application/json", loaded.said)])))
+        serve(channel, slots, loaded)
+
+
+def load(reference: str, search: Path, name: str, version: str) -> Loaded:
+    """The usual LOADER: the model answers under the service's name, says what it is, and what one warm-up took."""
+    import orjson
+
+    from mark.models import answering
+    from mark.models.load import load as load_model
+    from mark.models.metadata import metadata
+
+    model = load_model(reference, search)
+    model.name, model.version = name, version
+    said = metadata(model)
+    if items := answering.warm_up(model):
+        began_s = perf_counter()
+        answering.warm_up(model)  # the first time is of lazy beginnings
+        said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
+    stages = Stages(
+        partial(answering.decode, model),
+        partial(answering.predict, model),
+        answering.hold,
+        partial(answering.encode, model),
+    )
+    return Loaded(stages, orjson.dumps(said))
+
+
+def _hear_no_more(channel: socket.socket) -> None:
+    """The batch that is here is finished, then the channel ends."""
+    with suppress(OSError):
+        channel.shutdown(socket.SHUT_RD)
+
+
+def _end_with_the_bouncer(lifeline: int) -> None:
+    """Once nobody has the pipe's other end, the kernel kills this process and all it has started, in whatever they are.
+
+    Those share its process group. PR_SET_PDEATHSIG would not do: it is lost by exec'ed children of the worker, and is
+    sent when the thread ends that made the process.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(lifeline, 0)
+    if ended.poll(0):  # before this was arranged
+        sys.exit(1)
+
+
+def _in_one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, MarkError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The simulated cloud and its telemetry, behind the same ports as the real ones."""

@@ -1,0 +1,132 @@
+"""What the simulated world lets the controller see."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers
+from mark.domain.load import FloatArray, Load
+from mark.domain.offer import Offer
+from mark.kernel.stage import StageSimulation
+from mark.simulation.world.cloud import SimulatedCloud
+
+MINUTE_S = 60.0
+
+
+class SimulatedTelemetry:
+    """Counts arrivals in 5 s windows and hands them out as forecast steps; implements `Telemetry`.
+
+    Seconds count from the start of the evaluated part. `gaps` are (start, end) pairs whose windows are missing, not
+    empty. `step_s` is a multiple of 5 s. `bin_s` is the trace's bin width, `before_rps` the rate right before the
+    start, None when it is not known.
+    """
+
+    def __init__(
+        self,
+        stage: StageSimulation,
+        cloud: SimulatedCloud,
+        offers: tuple[Offer, ...],
+        workers: tuple[int, ...],
+        *,
+        end_s: float,
+        step_s: float,
+        bin_s: float,
+        gaps: tuple[tuple[float, float], ...],
+        before_rps: float | None,
+    ) -> None:
+        self._stage, self._cloud = stage, cloud
+        self._workers = {offer.name: n for offer, n in zip(offers, workers, strict=True)}
+        self._step_s, self._bin_s, self._before_rps = step_s, bin_s, before_rps
+        windows = int(np.ceil(end_s / WINDOW_S)) + 1
+        self._counts = np.zeros(windows)
+        self._missing = np.zeros(windows, dtype=bool)
+        for start, end in gaps:
+            first, last = start / WINDOW_S, end / WINDOW_S
+            self._missing[max(0, int(np.ceil(first - 1e-9))) : max(0, int(last + 1e-9))] = True
+        self._closed = 0  # windows counted so far
+        self._given = 0  # windows handed out as load
+        self._arrived = 0
+        self._busy_s: dict[int, float] = {}
+        self._utilization: dict[str, float] = {}
+
+    def close_window(self) -> None:
+        """The kernel has just reached the end of the next 5 s window."""
+        arrived = self._stage.arrived
+        self._counts[self._closed] = arrived - self._arrived
+        self._arrived = arrived
+        self._closed += 1
+
+    def in_gap(self) -> bool:
+        """Is the window that begins now missing?"""
+        return bool(self._missing[self._closed])
+
+    def measure_utilization(self, over_s: float) -> None:
+        """Once a minute: the busy share of ready instances since the last call, by offer."""
+        busy: dict[str, float] = {}
+        count: dict[str, int] = {}
+        seen: dict[int, float] = {}
+        for instance in self._cloud.fleet().instances:
+            if instance.ready_s is None or instance.phase != "ready":
+                continue
+            now_busy = self._stage.busy_s(instance.number)
+            seen[instance.number] = now_busy
+            if instance.number in self._busy_s:
+                busy[instance.offer] = busy.get(instance.offer, 0.0) + now_busy - self._busy_s[instance.number]
+                count[instance.offer] = count.get(instance.offer, 0) + 1
+        self._busy_s = seen
+        self._utilization = {
+            offer: min(1.0, busy[offer] / (count[offer] * self._workers[offer] * over_s)) for offer in sorted(busy)
+        }
+
+    def load(self) -> Load:
+        per_step = round(self._step_s / WINDOW_S)
+        steps = (self._closed - self._given) // per_step
+        if steps == 0:
+            return Load(self._given * WINDOW_S, self._step_s, np.zeros(0), np.zeros(0), self._bin_s <= WINDOW_S)
+        first, last = self._given, self._given + steps * per_step
+        counts = np.where(self._missing[first:last], np.nan, self._counts[first:last]).reshape(steps, per_step)
+        self._given = last
+        present = np.isfinite(counts)
+        known = present.mean(axis=1) >= 0.5
+        total, windows = np.where(present, counts, 0.0).sum(axis=1), np.maximum(present.sum(axis=1), 1)
+        mean = np.where(known, total / windows / WINDOW_S, np.nan)
+        fine = self._bin_s <= WINDOW_S
+        peak = np.where(known, self._peaks(np.where(present, counts, 0.0), fine), np.nan)
+        return Load(first * WINDOW_S, self._step_s, mean, np.fmax(peak, mean), fine)
+
+    def _peaks(self, counts: np.ndarray, fine: bool) -> np.ndarray:
+        """Highest 5 s rate of each step; on coarser traces the highest one-minute rate."""
+        width = 1 if fine else round(MINUTE_S / WINDOW_S)
+        if counts.shape[1] % width:
+            width = counts.shape[1]
+        return np.asarray(
+            counts.reshape(counts.shape[0], -1, width).sum(axis=2).max(axis=1, initial=0.0) / (width * WINDOW_S)
+        )
+
+    def last_minute_rps(self) -> float | None:
+        if self._closed == 0:
+            return self._before_rps
+        recent = slice(max(0, self._closed - 12), self._closed)
+        seen = ~self._missing[recent]
+        if not seen.any():
+            return None
+        return float(self._counts[recent][seen].sum() / (seen.sum() * WINDOW_S))
+
+    def windows_rps(self) -> FloatArray:
+        recent = slice(max(0, self._closed - 12), self._closed)
+        return np.where(self._missing[recent], np.nan, self._counts[recent] / WINDOW_S)
+
+    def recent(self) -> RecentAnswers:
+        count, in_time = self._stage.recent()
+        return RecentAnswers(count, in_time)
+
+    def answers(self) -> RecentAnswers:
+        stage = self._stage
+        answered = stage.by_instances + stage.by_functions
+        return RecentAnswers(answered + stage.rejected, answered - stage.late)
+
+    def utilization(self) -> dict[str, float]:
+        return self._utilization
+
+    def overflow(self) -> OverflowTotals:
+        return OverflowTotals(self._stage.by_functions, self._stage.function_usd())

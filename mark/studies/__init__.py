@@ -1,0 +1,1 @@
+"""Questions asked of the simulator: compare, attribution, reconcile, decisions."""

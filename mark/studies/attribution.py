@@ -1,0 +1,125 @@
+"""Where the dollars between a bill and its bound go: runs in better worlds, and plans that know every arrival.
+
+docs/attribution.md has the definitions; the parts add up to bill - bound exactly, `other` being what is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mark.billing.extras import extras_usd
+from mark.bounds.cost_gap import Frictions, frictions
+from mark.domain.errors import BadInput
+from mark.planning.policies.registry import make_policy, wants_perfect_forecast
+from mark.simulation.bounding import drawn_problem
+from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.studies.compare import policy_requests, run_all
+
+PARTS = ("forecast_error", "boot_delay", "launch_overhead", "queueing", "integrality", "extras", "other")
+ORACLE = "oracle"
+PAPER = "mark-paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """`parts` in dollars by the names in `PARTS`; their sum is bill - bound.
+
+    `perfect_usd` is the bill with perfect forecasts, `certain_usd` with these where every boot takes its mean.
+    """
+
+    bill_usd: float
+    perfect_usd: float
+    certain_usd: float
+    bound_usd: float
+    parts: dict[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bill_usd": self.bill_usd,
+            "bound_usd": self.bound_usd,
+            "gap_usd": self.bill_usd - self.bound_usd,
+            "parts_usd": self.parts,
+            "perfect_forecasts_bill_usd": self.perfect_usd,
+            "and_certain_boots_bill_usd": self.certain_usd,
+        }
+
+
+def compare_attributed(
+    request: RunRequest, policies: Sequence[str], wanted: Sequence[str] | None = None, *, workers: int = 1
+) -> tuple[dict[str, SimulationResult], dict[str, Attribution]]:
+    """`compare`, and the attribution of those in `wanted`, of all that forecast but `mark-paper` unless said.
+
+    Every planner takes two runs more: with perfect forecasts (unless `oracle` is among the policies and has the same
+    planner) and with these in a world where every boot takes its mean. Policies without a regret are left out. Raises
+    BadInput for wanted policies that are not compared or plan without a forecast.
+    """
+    inputs = open_inputs(request)
+    asked = dict(zip(policies, policy_requests(inputs, policies), strict=True))
+    planners = _planners(inputs, asked, wanted)
+    better: dict[tuple[str, bool], RunRequest] = {}
+    for planner in dict.fromkeys(planners.values()):
+        perfect = replace(request, policy=planner, foresight=True, with_bound=False, explain=False)
+        if planner != "mark" or ORACLE not in asked:
+            better[planner, False] = perfect
+        better[planner, True] = replace(perfect, sensitivity=replace(request.sensitivity, certain_boots=True))
+    runs = run_all([*asked.values(), *better.values()], workers=workers, progress=request.progress)
+    results = dict(zip(asked, runs[: len(asked)], strict=True))
+    worlds = dict(zip(better, runs[len(asked) :], strict=True))
+    if ORACLE in results:
+        worlds.setdefault(("mark", False), results[ORACLE])
+    kept = [named for named in planners if results[named].regret is not None]
+    if not kept:
+        return results, {}
+    problem, total = drawn_problem(inputs)
+    extras_in_bound = 0.0
+    if inputs.resolved.catalog.bills_extras:
+        service = inputs.service
+        extras_in_bound = extras_usd(inputs.duration_s, 0.0, total, service.request_kb, service.response_kb)
+    found = {}
+    for named in kept:
+        # Nobody buys instances where there are no such plans: nothing but forecasts and boots is told apart.
+        plans = frictions(problem, float(results[named].requests.late)) or Frictions(0.0, 0.0, 0.0, 0.0, 0.0)
+        perfect_run, certain_run = (worlds[planners[named], certain] for certain in (False, True))
+        found[named] = _split(results[named], perfect_run, certain_run, plans, extras_in_bound)
+    return results, found
+
+
+def _planners(inputs: Inputs, asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> dict[str, str]:
+    """By policy to be attributed, the policy whose planner it has."""
+    planners = {}
+    for named in asked if wanted is None else wanted:
+        if named not in asked:
+            raise BadInput("is not among the policies compared", "--attribute", named)
+        policy = asked[named].policy
+        if make_policy(policy, inputs.resolved, inputs.evaluated).planner.needs_forecast:
+            if policy != PAPER or wanted is not None:
+                planners[named] = "mark" if wants_perfect_forecast(policy) else policy
+        elif wanted is not None:
+            raise BadInput("plans without a forecast", "--attribute", named)
+    return planners
+
+
+def _split(
+    result: SimulationResult,
+    perfect: SimulationResult,
+    certain: SimulationResult,
+    plans: Frictions,
+    extras_in_bound: float,
+) -> Attribution:
+    assert result.bound_usd is not None
+    bill_usd, perfect_usd, certain_usd = result.bill.total, perfect.bill.total, certain.bill.total
+    parts = {
+        "forecast_error": bill_usd - perfect_usd,
+        "boot_delay": perfect_usd - certain_usd,
+        "launch_overhead": certain.fleet.boot_usd - plans.launches_usd,
+        "queueing": plans.queueing_usd - plans.whole_usd,
+        "integrality": plans.whole_usd - plans.fluid_usd,
+        "extras": certain.bill.other - extras_in_bound,
+    }
+    parts["other"] = bill_usd - result.bound_usd - math.fsum(parts.values())
+    return Attribution(bill_usd, perfect_usd, certain_usd, result.bound_usd, parts)

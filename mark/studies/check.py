@@ -1,0 +1,58 @@
+"""What a file is, and whether it can be used: `mark check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mark.catalog.tables import CATALOG_NAMES, load_catalog
+from mark.config.service_file import SERVICE_NAMES
+from mark.domain.cells import is_file
+from mark.profiling.table import load_profiles
+from mark.reporting.words import count, duration, number, usd
+from mark.simulation.inputs import open_service
+from mark.simulation.request import RunRequest
+from mark.workload.info import trace_info
+from mark.workload.reader import open_trace
+
+
+def check_file(name: str) -> str:
+    """One line on what is in a service, catalogue, profile or trace. Raises BadInput, Infeasible.
+
+    Services are told by name or `.toml`, catalogues and profiles by their header; everything else is read as a trace.
+    """
+    if name in SERVICE_NAMES or name.endswith(".toml"):
+        return _service(name)
+    header = _header(name)
+    if name in CATALOG_NAMES or {"instance", "market"} <= header:
+        catalog = load_catalog(name)
+        retired = sum(offer.retired for offer in catalog.offers)
+        return f"ok, a catalogue of {len(catalog.offers)} offers ({retired} retired)"
+    if {"model", "instance"} <= header:
+        profiles = load_profiles(name)
+        return "ok, a profile of " + ", ".join(f"{model} on {len(types)} types" for model, types in profiles.items())
+    info = trace_info(open_trace(name))
+    text = f"ok, a trace of {count(info['requests'])} requests in {duration(info['duration_s'])}"
+    return "; ".join([f"{text}, {number(info['mean_rps'])} a second", *info["notes"]])
+
+
+def _service(name: str) -> str:
+    resolved = open_service(RunRequest(trace="", service=name))
+    function = resolved.function.offer.name if resolved.function is not None else "no function"
+    parts = [f"ok, a service that can buy {len(resolved.offers)} offers and {function}"]
+    if committed := resolved.service.committed:
+        counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
+        parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")
+    reasons: dict[str, list[str]] = {}
+    for kind, reason in resolved.skipped:
+        reasons.setdefault(reason, []).append(kind)
+    return "; ".join([*parts, *(f"left out {', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())])
+
+
+def _header(name: str) -> frozenset[str]:
+    """The columns that the first line names; none for what is no readable text (its reader will say what is wrong)."""
+    path = Path(name)
+    if not is_file(path):
+        return frozenset()
+    with path.open("rb") as file:
+        line = file.readline(4096).decode("utf-8-sig", errors="replace")
+    return frozenset(column.strip() for column in line.split(","))

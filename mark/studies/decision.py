@@ -1,0 +1,71 @@
+"""One decision of a policy, without a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from mark.domain.errors import BadInput
+from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan
+from mark.domain.service import ResolvedService
+from mark.forecasting.perfect import PerfectPredictor
+from mark.forecasting.registry import make_predictor
+from mark.forecasting.supervised import Supervised
+from mark.planning.policies.fixed import counted
+from mark.planning.policies.registry import make_policy, wants_perfect_forecast
+from mark.planning.port import PlanningContext
+from mark.simulation.inputs import open_inputs
+from mark.simulation.request import RunRequest
+
+
+def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> tuple[Plan, PlanningContext]:
+    """What a policy would buy at `at_s` of the trace, and the situation it saw.
+
+    `running` is the fleet that serves, `INSTANCE=COUNT[,...]`; None: nothing does, and what is planned is the first
+    fleet of a part that starts there. Raises BadInput also for instances that the policy may not buy.
+    """
+    try:
+        inputs = open_inputs(replace(request, start_s=at_s))
+    except BadInput as error:
+        if error.where != "--start":
+            raise
+        raise BadInput(error.what, "--at", error.value) from None  # nobody named a start
+    policy = make_policy(request.policy, inputs.resolved, inputs.evaluated)
+    forecast: Forecast | None = None
+    notes: tuple[str, ...] = ()
+    if policy.planner.needs_forecast:
+        if wants_perfect_forecast(request.policy):
+            supervised = Supervised(PerfectPredictor(inputs.drawn()), most_times=math.inf)
+        else:
+            supervised = Supervised(make_predictor(request.predictor, request.seed, inputs.history.step_s))
+        supervised.fit(inputs.history)
+        forecast = supervised.predict(60).by_minute()
+        if why := supervised.stands_in:
+            notes += (f"{forecast.predictor} instead of {supervised.name}: {why} ({supervised.causes[why]})",)
+    fleet = Fleet(()) if running is None else _fleet(running, policy.resolved)
+    context = PlanningContext(
+        now_s=0.0,
+        resolved=policy.resolved,
+        fleet=fleet,
+        forecast=forecast,
+        first=running is None,
+        last_minute_rps=None if running is None else inputs.before_rps,
+    )
+    plan, _ = policy.planner.plan(context, policy.planner.begin())
+    return replace(plan, notes=plan.notes + notes), context
+
+
+def _fleet(running: str, resolved: ResolvedService) -> Fleet:
+    """Ready instances; a type's name means its first offer by market and zone."""
+    known: dict[str, str] = {}
+    for offer in sorted(resolved.offers, key=lambda o: (str(o.market), o.name)):
+        known.setdefault(offer.instance, offer.name)
+        known[offer.name] = offer.name
+    numbers = []
+    for wanted, count in counted(running, "--running").items():
+        if wanted not in known:
+            raise BadInput(f"not among what may be bought ({', '.join(sorted(known))})", "--running", wanted)
+        numbers += [known[wanted]] * count
+    return Fleet(tuple(Instance(i + 1, offer, Phase.READY, 0.0, 0.0) for i, offer in enumerate(numbers)))

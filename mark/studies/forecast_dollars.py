@@ -1,0 +1,60 @@
+"""Forecasts scored in dollars: what the same policy pays when it plans with one predictor or another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mark.domain.errors import BadInput
+from mark.planning.policies.registry import make_policy
+from mark.simulation.inputs import open_inputs
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.studies.compare import run_all
+
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True, slots=True)
+class Dollars:
+    """The simulated part: one result a predictor, and that of the policy `oracle`, which knows what will come."""
+
+    results: dict[str, SimulationResult]
+    oracle: SimulationResult
+
+    def as_json(self, predictor: str) -> dict[str, Any]:
+        """What the backtest's JSON says of a predictor beside its scores."""
+        result = self.results[predictor]
+        return {
+            **_outcome(result),
+            "above_oracle_usd": result.bill.total - self.oracle.bill.total,
+        }
+
+    def oracle_json(self) -> dict[str, Any]:
+        return _outcome(self.oracle)
+
+
+def forecast_dollars(request: RunRequest, predictors: Sequence[str], *, workers: int = 1) -> Dollars:
+    """Simulate the request's policy with each of `predictors`, and `oracle`, on the same arrivals.
+
+    `oracle` is `mark` with perfect forecasts, whatever the policy. Raises what a run raises.
+    """
+    requests = [replace(request, predictor=name) for name in predictors]
+    requests.append(replace(request, policy=ORACLE))
+    *results, oracle = run_all(requests, workers=workers, progress=request.progress)
+    return Dollars(dict(zip(predictors, results, strict=True)), oracle)
+
+
+def check_request(request: RunRequest) -> None:
+    """Find out what is wrong with a request before anything long begins.
+
+    Raises what opening its inputs raises, and BadInput for a policy that plans without a forecast.
+    """
+    inputs = open_inputs(request)
+    if not make_policy(request.policy, inputs.resolved, inputs.evaluated).planner.needs_forecast:
+        raise BadInput("plans without a forecast", "--policy", request.policy)
+
+
+def _outcome(result: SimulationResult) -> dict[str, Any]:
+    return {"usd": result.bill.total, "attainment": result.slo_result.attainment, "regret": result.regret}

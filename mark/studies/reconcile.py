@@ -1,0 +1,331 @@
+"""A past period replayed and laid beside its invoice, line by line; then what other policies would have paid.
+
+The simulated side of a line is what the run did at the catalogue's price, or at the price that the invoice shows was
+really paid. Lines add up: on the invoiced side to the invoice, on the simulated side to the run's bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mark.billing.extras import extras
+from mark.billing.invoice import Invoice, read_invoice
+from mark.billing.invoice_lines import (
+    CALLS,
+    COMMITMENTS,
+    CPU_CREDITS,
+    DISKS,
+    EXTRAS,
+    GB_SECONDS,
+    INSTANCE_MARKETS,
+    InvoiceLine,
+)
+from mark.billing.meter import DISK_USD_PER_GIB_MONTH
+from mark.domain.errors import BadInput
+from mark.planning.policies.registry import FIXED
+from mark.planning.resolve import profile_of
+from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.studies.compare import policy_requests, run_all
+
+AS_IS = "as-is"
+_STEADY = 0.02  # instances an hour may differ so much, relative, from their whole number
+_MOST_OF_TIME = 0.95  # of the period at one number, to call a fleet constant: a roll-out may double it for an hour
+_HALF_A_CENT = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceQuery:
+    """Where the invoice is, which of it is meant, and whose prices count: `catalog` or `invoice`.
+
+    `began_s` is when the trace's first row was, in Unix seconds; None: the trace knows.
+    """
+
+    paths: tuple[str, ...]
+    began_s: float | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    instances: tuple[str, ...] = ()
+    prices: str = "catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What an hour of an instance was invoiced at, and what the catalogue has for it (None: it is not sold there)."""
+
+    line: InvoiceLine
+    invoice_usd_per_hour: float
+    catalog_usd_per_hour: float | None
+
+    @property
+    def factor(self) -> float | None:
+        return None if self.catalog_usd_per_hour is None else self.invoice_usd_per_hour / self.catalog_usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One line. Amounts are in the line's unit; `simulates` says whether a run bills such a thing at all."""
+
+    line: InvoiceLine
+    invoiced: float
+    invoiced_usd: float
+    simulated: float
+    simulated_usd: float
+    simulates: bool
+
+    @property
+    def difference_usd(self) -> float:
+        return self.simulated_usd - self.invoiced_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """`policy` is what ran in the period; `results` and `usd` (bills at the prices that count) have it first."""
+
+    invoice: Invoice
+    begin_s: float
+    end_s: float
+    policy: str
+    prices: str
+    lines: tuple[Compared, ...]
+    rates: tuple[Rate, ...]
+    results: dict[str, SimulationResult]
+    usd: dict[str, float]
+    notes: tuple[str, ...]
+
+    @property
+    def simulated_usd(self) -> float:
+        return self.usd[self.policy]
+
+    @property
+    def explained(self) -> float | None:
+        """1 - sum |simulated - invoiced| / sum |invoiced| over all lines, at least 0: errors of two lines do not cancel
+        each other, and what no simulation knows counts in full. None where nothing was invoiced."""
+        invoiced = sum(abs(one.invoiced_usd) for one in self.lines)
+        apart = sum(abs(one.difference_usd) for one in self.lines)
+        return max(0.0, 1.0 - round(apart / invoiced, 9)) if invoiced > 0.0 else None
+
+    @property
+    def not_simulated(self) -> list[Compared]:
+        """What was invoiced and no run bills, the dearest first."""
+        found = [one for one in self.lines if not one.simulates and one.invoiced_usd]
+        return sorted(found, key=lambda one: (-abs(one.invoiced_usd), one.line.label))
+
+    def paid_usd(self, policy: str) -> float:
+        """What the invoice would have been: what changes is simulated, what is not simulated stays."""
+        return self.invoice.usd + self.usd[policy] - self.simulated_usd
+
+
+def reconcile(
+    request: RunRequest,
+    query: InvoiceQuery,
+    others: Sequence[str],
+    *,
+    own: str | None = None,
+    workers: int = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Reconciliation:
+    """Read the invoice, replay the period with the policy `own`, and run the others on the same arrivals.
+
+    Without `own` it is the service file's [policy], else the constant fleet that was invoiced. Raises what reading
+    and running raise, and BadInput where nobody knows when the trace was or what ran.
+    """
+    inputs = open_inputs(request)
+    began_s = inputs.trace.began_s if query.began_s is None else query.began_s
+    if began_s is None:
+        what = "say when its first row was, as 2026-05-01T00:00Z; this trace does not know"
+        raise BadInput(what, "--began", inputs.trace.name)
+    begin_s, end_s = began_s + inputs.start_s, began_s + inputs.end_s
+    invoice = read_invoice(query.paths, begin_s, end_s, tags=query.tags, instances=query.instances)
+    if own is None:
+        own = AS_IS if inputs.service.as_is is not None else _fleet_of(invoice, begin_s, end_s, inputs)
+    policies = (own, *(name for name in others if name != own))
+    runs = run_all(policy_requests(inputs, policies), workers=workers, progress=progress)
+    results = dict(zip(policies, runs, strict=True))
+    rates = _rates(invoice, inputs)
+    paid = {rate.line: rate for rate in rates} if query.prices == "invoice" else {}
+    simulated = {name: _simulated(result, inputs, paid) for name, result in results.items()}
+    return Reconciliation(
+        invoice=invoice,
+        begin_s=begin_s,
+        end_s=end_s,
+        policy=own,
+        prices=query.prices,
+        lines=_compared(invoice, simulated[own], inputs.resolved.catalog.bills_extras),
+        rates=rates,
+        results=results,
+        usd={name: sum(usd for _, usd in lines.values()) for name, lines in simulated.items()},
+        notes=(*invoice.notes, *_notes(invoice, inputs)),
+    )
+
+
+def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) -> str:
+    """The policy `fixed:...` of an invoice on which each type has one whole number of instances nearly all the time."""
+    counts: dict[str, int] = {}
+    others: list[str] = []
+    for line, runs in sorted(invoice.runs.items(), key=lambda item: item[0].label):
+        levels = _levels(runs, begin_s, end_s)
+        spans_s: dict[int, float] = {}
+        for count, span_s in levels:
+            if abs(count - round(count)) <= _STEADY * count:
+                spans_s[round(count)] = spans_s.get(round(count), 0.0) + span_s
+        usual = max(spans_s, key=lambda count: spans_s[count], default=0)
+        if line.market == "spot":
+            others.append(line.label)
+        elif profile_of(inputs.resolved.profiles, line.name) is None:
+            others.append(f"{line.name}, which {inputs.service.model} has no profile on")
+        elif not usual or spans_s[usual] < _MOST_OF_TIME * (end_s - begin_s):
+            seen = [count for count, _ in levels]
+            others.append(f"{line.name} {min(seen):.3g} to {max(seen):.3g}")
+        else:
+            counts[line.name] = usual
+    if others or not counts:
+        why = (
+            f"the instances invoiced are not a constant fleet of it: {', '.join(others)}"
+            if others
+            else "none was invoiced"
+        )
+        where = f"{inputs.service.source or inputs.service.name} [policy]"
+        what = "say what runs today, as kind, instance, min, max, or choose with --tag, --instances; it is missing, and"
+        raise BadInput(f"{what} {why}", where)
+    return FIXED + ",".join(f"{name}={count}" for name, count in counts.items())
+
+
+def _levels(runs: Sequence[tuple[float, float, float]], begin_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Instances that ran at a time, and for how many seconds of the period; none at all counts too."""
+    steps = {begin_s: 0.0, end_s: 0.0}
+    for from_s, to_s, hours in runs:
+        if to_s > from_s:
+            each = hours / ((to_s - from_s) / 3600.0)
+            for at_s, change in ((max(from_s, begin_s), each), (min(to_s, end_s), -each)):
+                steps[at_s] = steps.get(at_s, 0.0) + change
+    times = sorted(steps)
+    levels, count = [], 0.0
+    for at_s, next_s in pairwise(times):
+        count += steps[at_s]
+        levels.append((max(0.0, count), next_s - at_s))
+    return levels
+
+
+def _rates(invoice: Invoice, inputs: Inputs) -> tuple[Rate, ...]:
+    """Of every instance line with hours billed by use, in order of their dollars."""
+    sold: dict[tuple[str, str], list[float]] = {}
+    for offer in inputs.resolved.catalog.offers:
+        sold.setdefault((_field(str(offer.market)), offer.instance), []).append(offer.usd_per_hour)
+    found = [
+        (charge.rated_usd, line, charge.rated_usd / charge.rated_amount)
+        for line, charge in invoice.charges.items()
+        if line.is_instance and charge.rated_amount > 0.0 and charge.rated_usd > 0.0
+    ]
+    return tuple(
+        Rate(line, usd_per_hour, sum(prices) / len(prices) if (prices := sold.get((line.market, line.name))) else None)
+        for _, line, usd_per_hour in sorted(found, key=lambda one: (-one[0], one[1].label))
+    )
+
+
+def _simulated(
+    result: SimulationResult, inputs: Inputs, paid: Mapping[InvoiceLine, Rate]
+) -> dict[InvoiceLine, tuple[float, float]]:
+    """Amount and dollars of a run by line. At catalogue prices (`paid` is empty) they add up to its bill.
+
+    A type that the invoice does not have is dearer or cheaper by as much as its market is on the whole; a market that
+    it does not have keeps the catalogue's prices.
+    """
+    bill, resolved = result.bill, inputs.resolved
+    price = {offer.name: offer.usd_per_hour for offer in resolved.catalog.offers}
+    hours: dict[InvoiceLine, float] = {}
+    listed: dict[InvoiceLine, float] = {}
+    for name, ran_h in result.fleet.instance_hours.items():
+        instance, market = name.split("/")[:2]
+        line = InvoiceLine(_field(market), instance, "h")
+        hours[line] = hours.get(line, 0.0) + ran_h
+        listed[line] = listed.get(line, 0.0) + ran_h * price[name]
+    lines: dict[InvoiceLine, tuple[float, float]] = {}
+    fee_usd = resolved.committed_usd_per_hour * result.trace.duration_s / 3600.0
+    rest = {
+        "on_demand": (COMMITMENTS, fee_usd),
+        "burstable": (CPU_CREDITS, 0.0),
+    }
+    for market in INSTANCE_MARKETS:
+        ours = [line for line in listed if line.market == market]
+        listed_usd = sum(listed[line] for line in ours)
+        billed_usd = getattr(bill, market)
+        # Spot may have been cheaper or dearer than the catalogue says, by a price series.
+        drift = billed_usd / listed_usd if market == "spot" and listed_usd > 0.0 else 1.0
+        whole = _market_factor(market, paid)
+        usd = {line: listed[line] * drift * _factor(line, paid, whole) for line in ours}
+        lines |= {line: (hours[line], usd[line]) for line in ours}
+        if market in rest:
+            line, fixed_usd = rest[market]
+            # What commitments cover is off by as much as the instances are that they cover.
+            scale = sum(usd.values()) / listed_usd if listed_usd > 0.0 else 1.0
+            left_usd = fixed_usd + (billed_usd - fixed_usd - listed_usd) * scale
+            if abs(left_usd) > 1e-9:
+                lines[line] = (0.0, left_usd)
+    if bill.functions > 0.0 and resolved.function is not None:
+        offer = resolved.function.offer
+        calls = float(result.requests.functions)
+        calls_usd = min(bill.functions, calls * offer.usd_per_million_requests / 1e6)
+        lines[CALLS] = (calls, calls_usd)
+        lines[GB_SECONDS] = ((bill.functions - calls_usd) / offer.usd_per_gb_second, bill.functions - calls_usd)
+    if resolved.catalog.bills_extras:
+        service = inputs.service
+        parts = extras(
+            result.trace.duration_s, sum(hours.values()), result.requests.total, service.request_kb, service.response_kb
+        )
+        lines |= {line: (parts[line.name][0], parts[line.name][0] * parts[line.name][1]) for line in EXTRAS}
+        disks_usd = bill.other - sum(amount * usd for amount, usd in parts.values())
+        lines[DISKS] = (disks_usd / DISK_USD_PER_GIB_MONTH, disks_usd)
+    return lines
+
+
+def _market_factor(market: str, paid: Mapping[InvoiceLine, Rate]) -> float:
+    """How much dearer the invoice is than the catalogue in a market; all types count alike."""
+    factors = [f for line, rate in paid.items() if line.market == market and (f := rate.factor) is not None]
+    return sum(factors) / len(factors) if factors else 1.0
+
+
+def _factor(line: InvoiceLine, paid: Mapping[InvoiceLine, Rate], whole: float) -> float:
+    own = paid[line].factor if line in paid else None
+    return whole if own is None else own
+
+
+def _compared(
+    invoice: Invoice, simulated: Mapping[InvoiceLine, tuple[float, float]], bills_extras: bool
+) -> tuple[Compared, ...]:
+    """Markets in the bill's order, then what is not simulated; within them the dearest first."""
+    order = ("on_demand", "spot", "burstable", "functions", "sagemaker", "other", "")
+    found = []
+    for line in {**invoice.charges, **simulated}:
+        charge = invoice.charges.get(line)
+        amount, usd = simulated.get(line, (0.0, 0.0))
+        invoiced, invoiced_usd = (charge.amount, charge.usd) if charge else (0.0, 0.0)
+        simulates = bool(line.market) and (line.market != "other" or bills_extras)
+        found.append(Compared(line, invoiced, invoiced_usd, amount, usd, simulates))
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                order.index(one.line.market) if one.simulates else len(order),
+                -max(abs(one.invoiced_usd), abs(one.simulated_usd)),
+                one.line.label,
+            ),
+        )
+    )
+
+
+def _notes(invoice: Invoice, inputs: Inputs) -> list[str]:
+    notes = []
+    committed = invoice.charges.get(COMMITMENTS)
+    if committed is not None and abs(committed.usd) > _HALF_A_CENT and not inputs.resolved.committed:
+        notes.append("reserved instances or savings plans were invoiced; say them in [fleet.committed]")
+    if len(invoice.regions) > 1 or (invoice.regions and invoice.regions[0] != "us-east-1"):
+        notes.append(f"instances in {', '.join(invoice.regions)}; the catalogues shipped are of us-east-1")
+    return notes
+
+
+def _field(market: str) -> str:
+    """A market as a field of Bill."""
+    return market.replace("-", "_")

@@ -1,0 +1,168 @@
+"""Service files: what ships, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mark.config.service_file import SERVICE_NAMES, load_service, markets_of, template
+from mark.domain.errors import BadInput
+from mark.domain.offer import Market
+from mark.domain.service import Commitment, ServiceConfig, Version
+
+HEAD = '[service]\nname = "s"\nmodel = "m"\nslo_ms = 600\nslo_attainment = 0.98\n'
+
+
+def service(folder: Path, text: str) -> ServiceConfig:
+    path = folder / "service.toml"
+    path.write_text(text)
+    return load_service(str(path))
+
+
+def test_the_shipped_services_are_the_paper_s() -> None:
+    promises = {name: round(load_service(name).slo.rt_max_s * 1e3) for name in SERVICE_NAMES}
+    assert promises == {"inception-v3": 600, "nasnet": 1000, "lstm-ptb": 100, "opennmt-ende": 1400}
+    for name in SERVICE_NAMES:
+        shipped = load_service(name)
+        assert (shipped.name, shipped.model, shipped.slo.attainment) == (name, name, 0.98)
+        assert (shipped.catalog, shipped.markets) == ("aws-2019", (Market.ON_DEMAND,))
+        assert shipped.instances == ("c5.*", "p2.xlarge", "t2.*")
+        assert (shipped.max_instances, shipped.max_usd_per_hour, shipped.function) == (500, 1000.0, "lambda:3008")
+
+
+def test_a_template_loads_and_carries_the_new_name(tmp_path: Path) -> None:
+    for name in ("shop-images", *SERVICE_NAMES):
+        assert service(tmp_path, template(name)).name == name
+    assert service(tmp_path, template("shop-images")).model == "inception-v3"
+    assert "# [policy]" in template("shop-images")
+    with pytest.raises(BadInput, match="service name"):
+        template('x"; rm')
+
+
+def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
+    short = service(tmp_path, HEAD)
+    assert (short.catalog, short.markets, short.instances) == ("aws-2026", (Market.ON_DEMAND,), ("*",))
+    assert (short.max_instances, short.max_usd_per_hour, short.function) == (500, 1000.0, None)
+    assert (short.batching, short.routing, short.as_is) == ("work-conserving", "least-completion", None)
+
+
+def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
+    full = service(
+        tmp_path,
+        HEAD
+        + 'batching = "paper"\nrouting = "power-of-two-choices"\n'
+        + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
+        + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
+        + 'max_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\n'
+        + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
+        + "scale_in_cooldown_s = 0\n",
+    )
+    assert (full.batching, full.routing) == ("paper", "power-of-two-choices")
+    assert (full.request_kb, full.response_kb) == (100.0, 0.5)
+    assert full.markets == (Market.SPOT, Market.ON_DEMAND)
+    assert (full.max_instances, full.max_usd_per_hour, full.function) == (7, 2.5, "lambda:1769")
+    # Files lie beside the service file, wherever mark is started.
+    assert full.catalog == str(tmp_path / "prices.csv")
+    assert full.profile_file == str(tmp_path / "own" / "p.csv")
+    assert full.as_is is not None
+    assert (full.as_is.kind, full.as_is.target, full.as_is.min_instances) == ("asg", 0.6, 2)
+    assert (full.as_is.max_instances, full.as_is.scale_in_cooldown_s) == (9, 0.0)
+
+
+def test_a_fixed_fleet_is_said_by_its_number_alone(tmp_path: Path) -> None:
+    fixed = service(tmp_path, HEAD + '[policy]\nkind = "fixed"\ninstance = "c5.large"\nmin = 4\n').as_is
+    assert fixed is not None
+    assert (fixed.min_instances, fixed.max_instances, fixed.target) == (4, 4, None)
+
+
+def test_commitments_are_read_by_type_with_or_without_their_price(tmp_path: Path) -> None:
+    told = '[fleet.committed]\n"p2.xlarge" = 2\n"c5.large" = { count = 4, usd_per_hour = 0.05 }\n'
+    assert service(tmp_path, HEAD + told).committed == (Commitment("c5.large", 4, 0.05), Commitment("p2.xlarge", 2))
+    assert service(tmp_path, HEAD).committed == ()
+
+
+def test_versions_share_the_requests(tmp_path: Path) -> None:
+    """In the file's order, each with its model and weight; none said: the model itself."""
+    told = '[service.versions]\n"1" = { model = "a:Old", weight = 0.9 }\n"2" = { model = "a:New", weight = 0.1 }\n'
+    assert service(tmp_path, HEAD + told).versions == (Version("1", "a:Old", 0.9), Version("2", "a:New", 0.1))
+    assert service(tmp_path, HEAD).versions == ()
+
+
+POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[service\n", "is no TOML"),
+        (HEAD.replace("600", "9" * 5000), "is no TOML"),
+        ("", "[service] name: missing"),
+        (HEAD.replace("slo_ms = 600\n", ""), "[service] slo_ms: missing"),
+        (HEAD.replace("600", "0"), "[service] slo_ms: RT_max must lie between"),
+        (HEAD.replace("600", "-5"), "[service] slo_ms: must be zero or more: -5"),
+        (HEAD.replace("600", "nan"), "[service] slo_ms: must be zero or more: nan"),
+        (HEAD.replace("600", '"600"'), "[service] slo_ms: must be a number: 600"),
+        (HEAD.replace("600", "true"), "[service] slo_ms: must be a number: True"),
+        (HEAD.replace("0.98", "98"), "[service] slo_attainment: SL_min must lie between"),
+        (HEAD.replace('"s"', '"a b"'), "[service] name: must be 1 to 63 letters"),
+        (HEAD.replace('"m"', '" "'), "[service] model: must be a text that is not empty"),
+        (HEAD + "slo = 3\n", "[service] slo: unknown key: 3"),
+        (HEAD + "[flet]\n", "[flet]: unknown section"),
+        ("fleet = 3\n" + HEAD, "fleet: must be a section: 3"),
+        (HEAD + 'batching = "greedy"\n', "[service] batching: must be one of work-conserving, paper: greedy"),
+        (HEAD + 'routing = "random"\n', "[service] routing: must be one of"),
+        (HEAD + "[fleet]\nmarkets = []\n", "[fleet] markets: must be a list of texts that is not empty: []"),
+        (HEAD + '[fleet]\nmarkets = "spot"\n', "[fleet] markets: must be a list of texts"),
+        (HEAD + '[fleet]\nmarkets = ["sport"]\n', "[fleet] markets: must be one of on-demand, spot"),
+        (HEAD + '[fleet]\nmarkets = ["function"]\n', "[fleet] markets: must be one of on-demand, spot"),
+        (HEAD + '[fleet]\nmarkets = ["spot", "spot"]\n', "[fleet] markets: names a market twice"),
+        (HEAD + "[fleet]\ninstances = [3]\n", "[fleet] instances: must be a list of texts"),
+        (HEAD + "[fleet]\nmax_instances = 0\n", "[fleet] max_instances: must lie between 1 and 100000: 0"),
+        (HEAD + "[fleet]\nmax_instances = 1.5\n", "[fleet] max_instances: must be a whole number: 1.5"),
+        (HEAD + "[fleet]\nmax_usd_per_hour = 0\n", "[fleet] max_usd_per_hour: must be above zero: 0"),
+        (HEAD + '[service.versions]\n"1" = "a:B"\n', "[service.versions] 1: must be { model = ..., weight = ... }"),
+        (HEAD + '[service.versions]\n"1" = { model = "a:B", weight = 2 }\n', "weight: a weight is a share"),
+        (HEAD + '[service.versions]\n"1" = { model = "a:B", weight = 0.4 }\n', "weights must add up to 1: 0.4"),
+        (HEAD + '[service.versions]\n"1" = { model = "a:B", share = 1 }\n', "[service.versions.1] share: unknown key"),
+        (HEAD + "[fleet]\ncommitted = 3\n", "[fleet.committed]: must be a section: 3"),
+        (HEAD + '[fleet.committed]\n"c5.large" = 0\n', "[fleet.committed] c5.large: must lie between 1 and"),
+        (HEAD + '[fleet.committed]\n"c5.large" = "4"\n', "[fleet.committed] c5.large: must be a whole number: 4"),
+        (HEAD + '[fleet.committed]\n"a" = { usd_per_hour = 1 }\n', "[fleet.committed.a] count: missing"),
+        (HEAD + '[fleet.committed]\n"a" = { count = 1, usd = 1 }\n', "[fleet.committed.a] usd: unknown key: 1"),
+        (
+            HEAD + '[fleet.committed]\n"a" = { count = 1, usd_per_hour = -1 }\n',
+            "usd_per_hour: must be zero or more: -1",
+        ),
+        (HEAD + '[overflow]\nfunction = "lambda"\n', "[overflow] function: must be lambda:MEMORY_MB"),
+        (HEAD + POLICY.replace("asg", "magic"), "[policy] kind: must be one of asg, hpa, sagemaker, fixed: magic"),
+        (HEAD + POLICY.replace("0.5", "50"), "[policy] target: a utilisation must lie between 0 and 1: 50"),
+        (HEAD + POLICY.replace("0.5", "0"), "[policy] target: must be above zero: 0"),
+        (
+            HEAD + '[fleet]\nmarkets = ["sagemaker"]\n',
+            "[fleet] markets: must be one of on-demand, spot, burstable: sagemaker",
+        ),
+        (HEAD + POLICY + "min = 5\nmax = 4\n", "[policy] max: must not be below min: 4 (min 5)"),
+        (HEAD + POLICY.replace("asg", "fixed"), "[policy] target: a fixed fleet has no target"),
+        (HEAD + '[policy]\nkind = "fixed"\ninstance = "x"\nmin = 3\nmax = 4\n', "must equal min in a fixed fleet"),
+        (HEAD + "[policy]\n", "[policy] kind: missing"),
+    ],
+)
+def test_a_wrong_service_is_named_by_file_section_key_and_value(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        service(tmp_path, text)
+    assert str(caught.value).startswith(str(tmp_path / "service.toml"))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_says_which_services_ship() -> None:
+    with pytest.raises(BadInput, match=r"resnet: no such file.*inception-v3, nasnet"):
+        load_service("resnet")
+
+
+def test_markets_given_as_an_option_are_checked_under_its_name() -> None:
+    assert markets_of(["burstable", "spot"], "--markets") == (Market.BURSTABLE, Market.SPOT)
+    for names in ([], ["lambda"], ["spot", "spot"]):
+        with pytest.raises(BadInput, match="--markets"):
+            markets_of(names, "--markets")

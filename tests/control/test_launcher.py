@@ -1,0 +1,183 @@
+"""Launches are written down before they are made, and crossed out when their outcome is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mark.control.launcher import SHOWN_S, UNSURE_S, Launcher
+from mark.control.memory_store import MemoryStore
+from mark.control.views import Limits
+from mark.domain.command import Launch
+from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, StoreError, ThrottledError
+from mark.domain.fleet import Fleet
+from mark.planning.port import Policy
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, FakeCloud, ManualClock, ScriptedPlanner, resolved
+
+OD, A = ON_DEMAND.name, SPOT_A.name
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.clock, self.store = ManualClock(), MemoryStore()
+        self.cloud = FakeCloud(self.clock)
+        self.buyer = self.again()
+
+    def again(self, limits: Limits | None = None) -> Launcher:
+        self.buyer = Launcher(resolved(), self.cloud, self.store, limits or Limits(10, 100.0), 7)
+        return self.buyer
+
+    def buy(self, offer: str, count: int, at_s: float = 0.0) -> bool:
+        return self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), replans=True)
+
+    def tokens(self) -> list[str]:
+        return [call[3] for call in self.cloud.calls]
+
+
+def test_the_intent_is_in_the_store_while_the_cloud_is_asked() -> None:
+    """And nowhere afterwards."""
+    shop = Shop()
+    launch, seen = shop.cloud.launch, []
+
+    def watched(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        seen.extend(shop.store.get("intents"))
+        return launch(offer, count, token, standby=standby)
+
+    shop.cloud.launch = watched  # type: ignore[method-assign]
+    assert shop.buy(OD, 2)
+    assert [(intent.offer, intent.count, intent.token) for intent in seen] == [(OD, 2, shop.tokens()[0])]
+    assert [intent.made for intent in shop.store.get("intents")] == [True]
+
+
+def test_who_takes_over_repeats_what_was_just_launched_and_no_more() -> None:
+    """The cloud may not show it yet, and would be asked for it again; repeated, it shows."""
+    shop = Shop()
+    assert shop.buy(OD, 2)
+    shown, shop.cloud.instances = shop.cloud.instances, {}
+    launch = shop.cloud.launch
+
+    def shows(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        shop.cloud.instances = shown
+        return launch(offer, count, token, standby=standby)
+
+    shop.cloud.launch = shows  # type: ignore[method-assign]
+    buyer = shop.again()
+    buyer.repeat(SHOWN_S - 1.0)
+    assert len(shop.cloud.fleet().instances) == 2
+    assert not buyer.promised(standby=False)
+    assert len(set(shop.tokens())) == 1
+    buyer.repeat(SHOWN_S - 0.5)
+    assert len(shop.tokens()) == 2
+    assert len(shop.store.journal) == 1, "it was one decision"
+    shop.again().repeat(SHOWN_S - 0.2)  # the next one needs it as well
+    assert len(shop.tokens()) == 3
+    shop.again().repeat(SHOWN_S)
+    assert len(shop.tokens()) == 3
+    assert shop.store.get("intents") == ()
+
+
+def test_launches_of_long_ago_are_not_kept() -> None:
+    """What is written at each launch stays small."""
+    shop = Shop()
+    for at_s in (0.0, 1.0, SHOWN_S, SHOWN_S + 1.0):
+        shop.buy(OD, 1, at_s)
+    assert [intent.at_s for intent in shop.store.get("intents")] == [SHOWN_S, SHOWN_S + 1.0]
+
+
+def test_nothing_is_launched_that_could_not_be_written_down() -> None:
+    """The store is the fence: who lost the lease, or the store, buys nothing."""
+    shop = Shop()
+
+    def full(key: str, value: object) -> None:
+        raise StoreError("the disk is full")
+
+    shop.store.put = full  # type: ignore[method-assign]
+    with pytest.raises(StoreError):
+        shop.buy(OD, 2)
+    assert shop.cloud.calls == []
+
+
+@pytest.mark.parametrize("error", [CapacityError("out"), LimitError("quota"), DeniedError("no")])
+def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
+    """Nothing was launched: the next plan decides."""
+    shop = Shop()
+    shop.cloud.fail = {OD: error}
+    shop.buy(OD, 2)
+    shop.again().repeat(1.0)
+    assert len(shop.cloud.calls) == 1
+
+
+@pytest.mark.parametrize("error", [CloudError("timed out"), ThrottledError("twice"), StoreError("no number")])
+def test_an_unclear_answer_is_asked_for_again_until_it_is_clear(error: CloudError) -> None:
+    """With the same token, also by the next process; meanwhile it counts as there, against the limits too."""
+    shop = Shop()
+    shop.cloud.fail = {OD: error}
+    shop.buy(OD, 4)
+    buyer = shop.again()
+    buyer.repeat(1.0)
+    assert buyer.promised(standby=False) == {OD: 4}
+    assert buyer.room(ON_DEMAND, 1.0)[0] == 6
+    shop.cloud.fail = {}
+    buyer.repeat(2.0)
+    assert not buyer.promised(standby=False)
+    assert len(set(shop.tokens())) == 1
+    assert len(shop.cloud.instances) == 4
+    assert [outcome for *_, outcome in shop.store.journal] == [str(error), "done"]
+
+
+def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
+    """Also two of one offer."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("no answer in time")}
+    shop.buy(OD, 4)
+    shop.buy(OD, 3, 60.0)
+    assert shop.buyer.promised(standby=False) == {OD: 7}
+    assert shop.buyer.room(ON_DEMAND, 61.0)[0] == 3
+
+
+def test_what_stays_unclear_is_given_up() -> None:
+    """By then the fleet shows what was launched."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("timed out")}
+    shop.buy(OD, 1)
+    shop.buyer.repeat(UNSURE_S - 1.0)
+    assert shop.buyer.promised(standby=False)
+    shop.buyer.repeat(UNSURE_S)
+    assert not shop.buyer.promised(standby=False)
+
+
+def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
+    """Who it counts for is part of the intent."""
+    shop = Shop()
+    shop.cloud.fail = {A: CapacityError("out"), "c5.large/spot/b": CapacityError("out"), OD: CloudError("timed out")}
+    shop.buyer.launch(0.0, Launch("needed", 0.0, A, 1), replans=False)
+    shop.cloud.fail = {}
+    buyer = shop.again()
+    buyer.repeat(1.0)
+    assert buyer.counted_as(shop.cloud.fleet(), {A: 1}) == {1: A}
+    buyer.forget_gone(Fleet(()))
+    assert buyer.stands_for == {}
+
+
+def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
+    """Its memory goes on; the next plan and launch keep the new limits."""
+    bench = Bench()
+    bench.tick({OD: 2})
+    tight = replace(bench.resolved, service=replace(bench.resolved.service, max_instances=3))
+    bench.controller.use(Policy(bench.planner, tight, bouncers=True))
+    bench.tick({OD: 5})
+    assert len(bench.cloud.instances) == 3
+    assert bench.planner.contexts[-1].resolved is tight
+
+
+def test_a_floor_keeps_the_cheapest_of_what_is_there() -> None:
+    """And what the SLO monitor would buy, where nothing is."""
+    bench = Bench(ScriptedPlanner())
+    bench.controller = bench.controller_again(floor=1)
+    bench.tick({})
+    assert [i.offer for i in bench.cloud.instances.values()] == [OD]
+    bench.tick({OD: 1, A: 1})
+    bench.cloud.boot()
+    bench.tick({})
+    assert bench.phases() == {1: f"{OD} draining", 2: f"{A} ready"}

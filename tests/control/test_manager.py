@@ -1,0 +1,514 @@
+"""The control room: who is looked after when, who acts, and what is shown."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from mark.billing.tariff import Repriced
+from mark.control.lease import FencedLease, MemoryTerms
+from mark.control.manager import ControllerManager
+from mark.control.ports import OverflowTotals, Ran, RecentAnswers
+from mark.control.views import Limits
+from mark.domain.errors import BadInput, CloudError, StoreError
+from mark.domain.fleet import Instance, Phase
+from mark.planning.port import Policy
+from tests.control.control_fakes import ON_DEMAND, SPOT_A
+from tests.control.room_fakes import ORIGIN, FakePrices, InlinePool, Process, World
+
+OD = ON_DEMAND.name
+
+
+def launches(world: World) -> int:
+    """However often each was asked for."""
+    return len({call for call in world.cloud.calls if call[0] == "launch"})
+
+
+def test_a_first_start_plans_the_first_fleet_and_launches_it_once() -> None:
+    """Nothing runs and nothing is remembered: the first plan is made at once, and followed."""
+    world = World()
+    world.planner.wanted = {OD: 3}
+    process = Process(world)
+    process.run(2)
+    assert len(world.cloud.instances) == 3
+    assert [s.first for s in world.planner.contexts[:1]] == [True]
+    process.run(180)
+    assert launches(world) == 1
+
+
+def test_nothing_planned_still_keeps_somebody_who_sees_requests_come() -> None:
+    """A fleet of none would be blind."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    assert [i.offer for i in world.cloud.instances.values()] == [OD]
+    world.cloud.boot()
+    process.run(120)
+    assert len(world.cloud.instances) == 1
+
+
+def test_fast_runs_every_window_and_a_tick_every_minute() -> None:
+    """Twelve looks a minute, one of them with a plan."""
+    world = World()
+    world.planner.wanted = {OD: 1}
+    process = Process(world)
+    process.run(2)
+    before = len(world.planner.contexts)
+    process.run(300)
+    assert len(world.planner.contexts) - before == 5
+
+
+def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
+    """No first fleet again, no launch; bill, history and decisions go on."""
+    world = World()
+    world.planner.wanted = {OD: 2}
+    first = Process(world)
+    first.run(2)
+    world.cloud.boot()
+    world.changes.told = [Ran(1, OD, True, 1.0), Ran(2, OD, True, 1.0)]
+    world.telemetry.total = RecentAnswers(100, 99)
+    first.run(240)
+    before = first.room.view("inception")
+    rows = first.room.history("inception", 1.0, 60)
+    first.room.close()  # a killed one would have to wait for its lease to end
+    second = Process(world)
+    second.run(1)
+    assert launches(world) == 1
+    after = second.room.view("inception")
+    usd = 2 * (after.at_s - before.at_s) * ON_DEMAND.usd_per_s
+    assert after.bill.total == pytest.approx(before.bill.total + usd)
+    assert before.bill.total == pytest.approx(2 * (before.at_s - 1.0) * ON_DEMAND.usd_per_s)
+    assert second.room.history("inception", 1.0, 60) == rows
+    assert second.room.decisions("inception", None, 10) == first.room.decisions("inception", None, 10)
+
+
+@pytest.mark.parametrize("lost", [CloudError("no answer in time"), None])
+def test_a_launch_cut_short_is_repeated_under_its_token_and_made_once(lost: CloudError | None) -> None:
+    """Killed (or left without an answer) between launch and what follows it: the same token, the same instances."""
+    world = World()
+    world.planner.wanted = {OD: 2}
+    launch, hidden = world.cloud.launch, dict[int, Instance]()
+
+    def launched_and_lost(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        launch(offer, count, token, standby=standby)
+        hidden.update(world.cloud.instances)
+        world.cloud.instances.clear()  # they do not show yet
+        if lost is None:
+            raise KeyboardInterrupt
+        raise lost
+
+    def found_again(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        world.cloud.instances.update(hidden)
+        return launch(offer, count, token, standby=standby)
+
+    world.cloud.launch = launched_and_lost  # type: ignore[method-assign]
+    process = Process(world)
+    if lost is None:
+        with pytest.raises(KeyboardInterrupt):
+            process.room._members["inception"].look(1, ORIGIN)
+        process = Process(world)
+    else:
+        process.run(1)
+    world.cloud.launch = found_again  # type: ignore[method-assign]
+    process.run(300)
+    assert [call[0] for call in world.cloud.calls] == ["launch", "launch"]
+    assert launches(world) == 1
+    assert len(world.cloud.instances) == 2
+    assert world.store.journal[-1][2] == "done"
+
+
+def test_while_an_outcome_is_unknown_nothing_is_bought_for_the_same_need() -> None:
+    """Every answer is lost for a while: the launch is asked for again, never beside itself."""
+    world = World()
+    world.planner.wanted = {OD: 2}
+    world.cloud.fail = {OD: CloudError("no answer in time")}
+    process = Process(world)
+    process.run(200)
+    assert len({call[3] for call in world.cloud.calls}) == 1
+    process.run(200)  # given up after five minutes: what was launched would show by now
+    assert len({call[3] for call in world.cloud.calls}) == 2
+    world.cloud.fail = {}
+    process.run(10)
+    assert len(world.cloud.instances) == 2
+
+
+def test_of_two_rooms_one_acts_and_the_other_takes_over_without_a_second_launch() -> None:
+    """The second waits for the lease's end, then goes on from store and cloud."""
+    world = World()
+    world.planner.wanted = {OD: 2}
+    one, other = Process(world), Process(world)
+    one.run(5)
+    other.run(5)
+    assert (one.room.leads(), other.room.leads()) == (True, False)
+    assert other.room.view("inception").mode == "standing by"
+    with pytest.raises(BadInput, match="stands by"):
+        other.room.pause("inception", True)
+    other.run(14)  # `one` is gone, or asleep
+    assert other.room.leads()
+    other.run(120)
+    assert other.room.view("inception").mode == "acting"
+    assert launches(world) == 1
+    one.step()  # awake again: it notices, and lets go
+    assert not one.room.leads()
+    assert one.room.view("inception").mode == "standing by"
+    assert world.closed == 1
+
+
+def test_a_released_lease_is_taken_at_once() -> None:
+    """An orderly end makes room."""
+    world = World()
+    one, other = Process(world), Process(world)
+    one.run(2)
+    one.room.close()
+    other.run(16)  # it asks again within the term it had seen
+    assert other.room.leads()
+    assert world.closed == 1
+
+
+def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
+    """A failing start, a failing cloud and a fault of ours stay with their service, and end with their cause."""
+    terms = MemoryTerms()
+    good, bad = World("good", terms), World("bad", terms)
+    bad.fail_start = CloudError("AWS does not answer")
+    process = Process(good, bad)
+    process.run(5)
+    assert process.room.view("bad").troubles == ("AWS does not answer",)
+    assert process.room.view("good").troubles == ()
+    assert len(good.cloud.instances) == 1
+    bad.fail_start = None
+    process.run(15)
+    assert process.room.view("bad").troubles == ()
+    assert len(bad.cloud.instances) == 1
+
+    def broken() -> None:
+        raise ZeroDivisionError("so it goes")
+
+    fleet, bad.cloud.fleet = bad.cloud.fleet, broken
+    process.run(60)
+    assert "a fault of ours: ZeroDivisionError" in process.room.view("bad").troubles[0]
+    assert process.room.view("good").troubles == ()
+    bad.cloud.fleet = fleet
+    process.run(6)
+    assert process.room.view("bad").troubles == ()
+
+
+def test_who_is_still_busy_is_skipped_and_named() -> None:
+    """The room never waits for a look."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    process.pool.held = True
+    process.run(20)
+    assert "skipped: its last look began" in process.room.view("inception").troubles[0]
+    process.pool.release()
+    process.run(6)
+    assert process.room.view("inception").troubles == ()
+
+
+def test_services_learn_in_turns_one_a_window() -> None:
+    """However many there are: nobody's learning meets another's, and every turn is used at the next look."""
+    terms = MemoryTerms()
+    worlds = [World(name, terms) for name in ("one", "two", "three")]
+    process = Process(*worlds)
+    process.run(10)
+    turns: list[str] = []
+    for world in worlds:
+        assert world.controller is not None
+        world.controller.learn = lambda name=world.service: turns.append(name)  # type: ignore[method-assign, misc]
+    process.run(60)
+    assert len(turns) == 12
+    assert turns[3:] == turns[:-3]
+    assert set(turns) == {"one", "two", "three"}
+
+
+def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
+    """Nothing is launched or drained until it is resumed; the view goes on."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    process.room.pause("inception", True)
+    assert process.room.view("inception").mode == "paused"
+    world.planner.wanted = {OD: 5}
+    process.run(130)
+    assert len(world.cloud.instances) == 1
+    process.room.close()
+    process = Process(world)
+    process.run(130)
+    assert process.room.view("inception").mode == "paused"
+    assert len(world.cloud.instances) == 1
+    process.room.pause("inception", False)
+    process.run(70)
+    assert len(world.cloud.instances) == 5
+
+
+def test_a_pause_that_the_store_did_not_take_is_kept_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile it holds; and whoever lost the lease before it was kept does not bring it back."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+
+    def fails(key: str, value: object) -> None:
+        raise StoreError("a hiccup")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "put", fails)
+        process.room.pause("inception", True)
+        world.planner.wanted = {OD: 5}
+        process.run(130)
+        assert len(world.cloud.instances) == 1
+    process.run(10)
+    process.room.close()
+    process = Process(world)
+    process.run(10)
+    assert process.room.view("inception").mode == "paused"
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "put", fails)
+        process.room.pause("inception", False)
+        process.run(10)
+        process.room._members["inception"].look(None, ORIGIN + world.clock.t_s)
+    process.run(130)
+    assert process.room.view("inception").mode == "paused"
+
+
+def test_while_it_is_paused_load_is_taken_in() -> None:
+    """It would be lost with the process."""
+    world = World()
+    process = Process(world)
+    process.run(70)
+    process.room.pause("inception", True)
+    process.run(10)
+    loads: list[int] = []
+    load = world.telemetry.load
+    world.telemetry.load = lambda: loads.append(1) or load()  # type: ignore[method-assign, func-returns-value]
+    process.run(300)
+    assert len(loads) == 5
+    assert len(world.cloud.instances) == 1
+
+
+def test_nobody_acts_whose_term_is_over_while_its_store_hangs() -> None:
+    """The room's own thread waits in `hold` then; others ask whether it leads."""
+    world, passed_s = World(), [0.0]
+    lease = FencedLease(world.terms, "room", monotonic_s=lambda: passed_s[0])
+    room = ControllerManager([world.member()], lease, InlinePool())
+    room.step(ORIGIN)
+    assert room.leads()
+    passed_s[0] = 13.9
+    assert room.leads()
+    passed_s[0] = 14.1
+    assert not room.leads()
+    room.close()
+
+
+def test_while_it_ends_the_lease_is_held() -> None:
+    """A look under way still acts; nothing new is begun, and who waits leads when it is over."""
+    world = World()
+    process = Process(world)
+    process.run(2)
+    process.pool.held = True
+    process.run(5)
+    now_s, renewed = world.clock.t_s, list[float]()
+
+    def unix_s() -> float:
+        renewed.append(ORIGIN + now_s + 10.0 * len(renewed))
+        if len(renewed) == 3:
+            process.pool.release()
+        return renewed[-1]
+
+    process.room.end(unix_s)
+    assert len(renewed) == 3
+    assert process.room.leads()
+    assert FencedLease(world.terms, "room").hold(renewed[-1] + 1.0) is None
+    process.room.close()
+    assert not process.room.leads()
+    assert FencedLease(world.terms, "room").hold(renewed[-1] + 2.0) is not None
+
+
+def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
+    """The controller and the planner see them from the next look on."""
+    world = World()
+    world.planner.wanted = {OD: 5}
+    process = Process(world)
+    process.run(1)
+    world.planner.wanted = {OD: 9}
+    limits = Limits(7, 50.0)
+    process.room.set_limits("inception", limits)
+    assert process.room.view("inception").limits == limits
+    process.run(65)
+    assert len(world.cloud.instances) == 7
+    assert world.planner.contexts[-1].resolved.service.max_instances == 7
+    process.room.close()
+    process = Process(world)
+    process.run(65)
+    assert process.room.view("inception").limits == limits
+    assert len(world.cloud.instances) == 7
+    for bad in (Limits(0, 1.0), Limits(1, 0.0), Limits(1, float("nan"))):
+        with pytest.raises(BadInput):
+            process.room.set_limits("inception", bad)
+
+
+def test_the_view_says_what_runs_what_it_costs_and_how_the_promise_is_kept() -> None:
+    """A snapshot: the same object between looks."""
+    world = World()
+    world.planner.wanted = {OD: 2, SPOT_A.name: 1}
+    process = Process(world)
+    process.run(1)
+    world.cloud.boot()
+    world.telemetry.total, world.telemetry.latest = RecentAnswers(1000, 990), RecentAnswers(1000, 995)
+    world.telemetry.overflowed = OverflowTotals(50, 0.25)
+    world.changes.told = [Ran(1, OD, True, 1.0), Ran(2, OD, True, 1.0)]
+    process.run(60)
+    view = process.room.view("inception")
+    assert view is process.room.view("inception")
+    assert view.mode == "acting"
+    assert view.capacity_rps == 30.0
+    assert view.usd_per_hour == pytest.approx(2 * ON_DEMAND.usd_per_hour + SPOT_A.usd_per_hour)
+    assert view.prices == {OD: ON_DEMAND.usd_per_hour, SPOT_A.name: SPOT_A.usd_per_hour}
+    assert (view.slo.attainment, view.slo.recent) == (0.99, 0.995)
+    assert view.slo.error_budget_left == pytest.approx(0.5)
+    assert view.bill.functions == 0.25
+    assert view.bill.on_demand == pytest.approx(2 * (view.at_s - 1.0) * ON_DEMAND.usd_per_s)
+    assert view.at_unix_s == ORIGIN + view.at_s
+    assert view.requests == 1000
+    process.run(60)
+    history = process.room.history("inception", 1.0, 60)
+    assert history.instances[OD][-1] == 2
+    assert history.rps[-1] == 25.0
+
+
+def test_silence_of_what_is_ready_is_a_trouble() -> None:
+    """Instances that serve and tell nothing: the plan rests on nothing."""
+    world = World()
+    process = Process(world)
+    process.run(1)
+    world.cloud.boot()
+    world.telemetry.rps = None
+    process.run(6)
+    assert "nothing is known of the load" in process.room.view("inception").troubles[0]
+
+
+def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One line each, with its reason in money."""
+    world = World()
+    world.planner.wanted = {OD: 1}
+    process = Process(world)
+    with caplog.at_level(logging.INFO, "mark.control"):
+        process.run(1)
+        world.planner.wanted = {OD: 1, SPOT_A.name: 1}
+        process.run(65)
+    newest, oldest = process.room.decisions("inception", None, 10)
+    assert (newest.id, oldest.id) == (2, 1)
+    assert "c5.large/spot" in newest.text
+    assert newest.outcome == "done"
+    assert ORIGIN < newest.at_unix_s <= ORIGIN + 66.0
+    assert process.room.decisions("inception", 2, 10) == [oldest]
+    lines = [record for record in caplog.records if record.message == "decided"]
+    assert [line.outcome for line in lines] == ["done", "done"]
+    assert lines[0].service == "inception"
+
+
+def test_a_dry_run_says_that_nothing_was_done() -> None:
+    """Mode and outcomes cannot be mistaken."""
+    world = World()
+    process = Process(world, dry_run=True)
+    process.run(2)
+    assert process.room.view("inception").mode == "dry-run"
+    assert process.room.decisions("inception", None, 1)[0].outcome == "dry run: would be done"
+
+
+def test_an_unknown_service_is_a_key_error() -> None:
+    """As the API expects."""
+    process = Process(World())
+    for ask in (process.room.view, lambda s: process.room.pause(s, True)):
+        with pytest.raises(KeyError):
+            ask("nobody")
+    assert process.room.services() == ["inception"]
+
+
+def test_what_the_fleet_loses_is_replaced() -> None:
+    """The loop really is closed."""
+    world = World()
+    world.planner.wanted = {OD: 2}
+    process = Process(world)
+    process.run(1)
+    world.cloud.boot()
+    del world.cloud.instances[1]
+    process.run(65)
+    assert sorted(i.phase for i in world.cloud.instances.values()) == [Phase.PENDING, Phase.READY]
+
+
+def one_that_runs(prices: FakePrices) -> tuple[World, Process]:
+    world = World()
+    world.planner.wanted, world.prices = {OD: 1}, prices
+    process = Process(world)
+    process.run(2)
+    world.cloud.boot()
+    world.changes.told = [Ran(1, OD, True, 1.0)]
+    process.run(60)
+    return world, process
+
+
+def test_new_prices_are_planned_with_shown_and_billed() -> None:
+    """From the look at which they are known; the same object again is nothing new."""
+    world, process = one_that_runs(prices := FakePrices())
+    offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
+    prices.new = Repriced(replace(world.resolved, offers=offers), {})
+    bill = process.room.view("inception").bill.on_demand
+    process.run(60)
+    view = process.room.view("inception")
+    assert view.usd_per_hour == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
+    assert view.prices[OD] == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
+    assert view.bill.on_demand - bill == pytest.approx(2.0 * 60.0 * ON_DEMAND.usd_per_s, rel=0.1)
+    assert world.planner.contexts[-1].resolved.offers == offers
+    prices.old = "prices are 20 minutes old: throttled"
+    process.run(6)
+    assert process.room.view("inception").troubles == (prices.old,)
+
+
+def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
+    """From then on; what ran until then stays billed by what it cost."""
+    world = World()
+    world.planner.wanted = {OD: 1}
+    world.prices = FakePrices()
+    offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
+    world.prices.new = Repriced(replace(world.resolved, offers=offers), {})
+    process = Process(world)
+    process.run(2)
+    world.cloud.boot()
+    world.changes.told = [Ran(1, OD, True, 2.0)]
+    process.run(60)
+    process.room.close()
+    world.prices = None
+    before = world.clock.t_s
+    again = Process(world)
+    again.run(61)
+    view = again.room.view("inception")
+    expected = (2.0 * (before + 1.0 - 2.0) + (view.at_s - before - 1.0)) * ON_DEMAND.usd_per_s
+    assert view.bill.on_demand == pytest.approx(expected)
+
+
+def test_new_prices_that_nobody_can_plan_with_yet_are_a_trouble_and_tried_again() -> None:
+    """The look goes on with the old policy; the bill has the new prices at once."""
+    world, process = one_that_runs(prices := FakePrices())
+    assert world.controller is not None
+    offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
+    prices.new = Repriced(replace(world.resolved, offers=offers), {})
+    use, refusals = world.controller.use, [CloudError("no"), CloudError("no")]
+
+    def fails(policy: Policy) -> None:
+        if refusals:
+            raise refusals.pop()
+        use(policy)
+
+    world.controller.use = fails  # type: ignore[method-assign]
+    ticks = len(world.planner.contexts)
+    process.run(6)
+    view = process.room.view("inception")
+    assert view.troubles == ("no",)
+    assert view.usd_per_hour == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
+    process.run(70)
+    assert refusals == []
+    assert process.room.view("inception").troubles == ()
+    assert len(world.planner.contexts) > ticks
+    assert world.planner.contexts[-1].resolved.offers == offers

@@ -1,0 +1,74 @@
+"""Metrics pages as bouncers and gateways make them, read as counters."""
+
+from __future__ import annotations
+
+import pytest
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_gateway
+
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+
+
+class Spent:
+    calls, billed_s = 7, 1.5
+
+
+def page() -> bytes:
+    metrics = Metrics()
+    for version, count in (("1", 100), ("2} 9", 11)):
+        one = ModelMetrics('odd "model"', version)
+        one.requests["instance", 200] = count
+        one.requests["function", 200] = 5
+        one.requests["nobody", 503] = 2
+        one.deadline_misses = 3
+        one.service_s.observe(0.5)
+        one.workers_ready = 2
+        metrics.models.append(one)
+    metrics.spent = ("odd", Spent())  # type: ignore[assignment]
+    return metrics.page()
+
+
+def test_a_bouncers_page_is_summed_over_versions() -> None:
+    """Whatever the labels hold."""
+    assert read_bouncer(page()) == BouncerCounters(
+        requests=125.0, misses=6.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
+        workers=4.0,
+    )  # fmt: skip
+
+
+def test_a_gateways_page_counts_clients_and_refusals() -> None:
+    """Reasons and statuses together."""
+    text = (
+        b'# HELP x y\nmark_gateway_requests_total{code="200"} 10.0\nmark_gateway_requests_total{code="503"} 2.0\n'
+        b'mark_gateway_refused_total{reason="none"} 2.0\nmark_gateway_in_flight_requests 0.0\n'
+    )
+    assert read_gateway(text) == GatewayCounts(12.0, 2.0)
+    text += b"mark_gateway_by_functions_total 4.0\nmark_gateway_late_total 1.0\n"
+    text += b"mark_gateway_function_calls_total 5.0\nmark_gateway_function_billed_seconds_total 0.5\n"
+    assert read_gateway(text) == GatewayCounts(12.0, 2.0, 4.0, 1.0, 5.0, 0.5)
+
+
+def test_a_new_gateway_has_counted_nothing_and_says_so() -> None:
+    """No label, no line: but it is a gateway."""
+    assert read_gateway(b"# TYPE\nmark_gateway_in_flight_requests 0.0\n") == GatewayCounts()
+
+
+@pytest.mark.parametrize("text", [b"", b"<html>", b"up 1\n", b"mark_workers_ready{} many\n"])
+def test_another_page_is_none(text: bytes) -> None:
+    """A wrong port, a proxy's error."""
+    with pytest.raises(ValueError, match=r".+"):
+        read_bouncer(text)
+    with pytest.raises(ValueError, match=r".+"):
+        read_gateway(text)
+
+
+def test_counters_that_fell_began_anew() -> None:
+    """A restarted bouncer: all that it counts is new."""
+    before, now = (
+        BouncerCounters(100.0, 5.0, 1.0, 9.0, 0.0, 0.0, 2.0),
+        BouncerCounters(110.0, 5.0, 1.0, 9.5, 0.0, 0.0, 1.0),
+    )
+    assert now.since(before) == BouncerCounters(10.0, 0.0, 0.0, 0.5, 0.0, 0.0, 1.0)
+    assert before.since(now) == before
+    assert GatewayCounts(5.0, 1.0).since(GatewayCounts(9.0, 1.0)) == GatewayCounts(5.0, 1.0)
+    grown = GatewayCounts(9.0, 2.0, 4.0, 1.0, 5.0, 0.5).since(GatewayCounts(5.0, 1.0))
+    assert grown == GatewayCounts(4.0, 1.0, 4.0, 1.0, 5.0, 0.5)

@@ -1,0 +1,152 @@
+"""Asking bouncers for their metrics, over real sockets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+from mark_infra.clock import WallClock
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+from mark_infra.telemetry.scraper import Scraper
+from mark_infra.telemetry.telemetry import ScrapeTarget
+
+from mark.domain.errors import CloudError
+
+BOUNCER = b"mark_requests_total{} 5.0\nmark_workers_ready{} 1.0\n"
+GATEWAY = b"\nmark_gateway_in_flight_requests 0.0\n"
+
+
+class Page(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    connections: ClassVar[set[tuple[str, int]]] = set()
+
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, PageServer)
+        server.connections.add(self.client_address)
+        allowed = self.headers["authorization"] == "Bearer key" and self.path == "/metrics"
+        body = server.page if allowed else b""
+        self.send_response(200 if allowed else 401)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+class PageServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), Page)
+        self.page, self.connections = page, set[tuple[str, int]]()
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def end(self) -> None:
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[bytes], PageServer]]:
+    servers: list[PageServer] = []
+
+    def begin(page: bytes) -> PageServer:
+        servers.append(PageServer(page))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.end()
+
+
+@pytest.fixture
+def scraper() -> Iterator[Scraper]:
+    made = Scraper({"authorization": "Bearer key"})
+    yield made
+    made.close()
+
+
+class Seen:
+    """What a sink was handed; `wait` until there are so many windows."""
+
+    def __init__(self) -> None:
+        self.windows: list[tuple[int, int, Mapping[str, BouncerCounters], GatewayCounts | None]] = []
+        self._changed = threading.Condition()
+
+    def __call__(
+        self,
+        window: int,
+        asked: Sequence[ScrapeTarget],
+        answered: Mapping[str, BouncerCounters],
+        gateway: GatewayCounts | None,
+    ) -> None:
+        with self._changed:
+            self.windows.append((window, len(asked), answered, gateway))
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.windows) >= count, 20.0)
+
+
+def fast_clock() -> WallClock:
+    """A window takes a tenth of a second."""
+    return WallClock(0.0, 50.0, unix_s=lambda: 0.0)
+
+
+def test_all_are_asked_at_the_end_of_each_window_over_kept_connections(
+    serve: Callable[[bytes], PageServer], scraper: Scraper
+) -> None:
+    """Who does not answer, or with something else, is left out."""
+    good, strange, gateway = serve(BOUNCER), serve(b"<html>"), serve(GATEWAY)
+    gone = serve(b"")
+    gone.end()
+    targets = [ScrapeTarget(id, server.url, "o", 0.0) for id, server in (("a", good), ("b", strange), ("c", gone))]
+    seen = Seen()
+    stop = scraper.watch(fast_clock(), lambda: targets, gateway.url, seen)
+    seen.wait(3)
+    stop()
+    windows = [window for window, *_ in seen.windows]
+    assert windows == sorted(set(windows))
+    _, asked, answered, by_gateway = seen.windows[-1]
+    assert asked == 3
+    assert answered == {"a": BouncerCounters(requests=5.0, workers=1.0)}
+    assert by_gateway == GatewayCounts()
+    assert len(good.connections) == 1
+
+
+def test_a_wrong_key_gets_no_answer(serve: Callable[[bytes], PageServer]) -> None:
+    """And stops nothing."""
+    scraper, seen = Scraper(), Seen()
+    try:
+        target = ScrapeTarget("a", serve(BOUNCER).url, "o", 0.0)
+        scraper.watch(fast_clock(), lambda: [target], None, seen)
+        seen.wait(2)
+    finally:
+        scraper.close()
+    assert [(asked, answered) for _, asked, answered, _ in seen.windows[:2]] == [(1, {}), (1, {})]
+
+
+def test_when_nobody_knows_whom_to_ask_windows_pass_all_the_same(scraper: Scraper) -> None:
+    """The cloud does not say which instances there are, or somebody's code fails: it goes on."""
+    seen, raised = Seen(), iter([CloudError("no answer"), ZeroDivisionError("a fault")])
+
+    def targets() -> Sequence[ScrapeTarget]:
+        error = next(raised, None)
+        if error is not None:
+            raise error
+        return []
+
+    scraper.watch(fast_clock(), targets, None, seen)
+    seen.wait(2)
+    assert [asked for _, asked, _, _ in seen.windows[:2]] == [0, 0]

@@ -1,0 +1,340 @@
+"""Counters into windows, windows into load."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
+from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
+
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import OverflowTotals, RecentAnswers
+from mark.domain.errors import StoreError
+from mark.domain.load import Load
+from mark.domain.offer import FunctionOffer
+
+FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0)
+
+
+class Bench:
+    """Bouncers that count, and a telemetry that is told what they say. Windows of 5 s, from number 0."""
+
+    def __init__(self, *ids: str, store: MemoryStore | None = None, **more: Any) -> None:
+        self.store, self.kept, self.more = store or MemoryStore(), list[Load](), more
+        self.window = 0
+        self.counts: dict[str, BouncerCounters] = {}
+        self.targets: dict[str, ScrapeTarget] = {}
+        self.silent: set[str] = set()
+        self.gateway: GatewayCounts | None = None
+        self.telemetry = self.again()
+        for id in ids:
+            self.begin(id)
+
+    def again(self, since_s: float = 0.0) -> ScrapedTelemetry:
+        self.telemetry = ScrapedTelemetry(
+            self.store, now_s=self.window * 5.0, since_s=since_s, keep_load=self.kept.append, **self.more
+        )
+        return self.telemetry
+
+    def begin(self, id: str, ready_s: float | None = None) -> None:
+        at_s = self.window * 5.0 if ready_s is None else ready_s
+        self.targets[id], self.counts[id] = (
+            ScrapeTarget(id, f"http://{id}", "c5.large/spot/a", at_s),
+            BouncerCounters(workers=2.0),
+        )
+
+    def serve(self, *requests: float, misses: float = 0.0) -> None:
+        """A window passes, in which each target serves so many requests."""
+        for id, count in zip(self.targets, requests, strict=False):
+            c = self.counts[id]
+            self.counts[id] = BouncerCounters(
+                c.requests + count, c.misses + misses, 0.0, c.service_s + count * 0.1, 0, 0, 2.0
+            )
+        self.close()
+
+    def close(self) -> None:
+        answered = {id: c for id, c in self.counts.items() if id in self.targets and id not in self.silent}
+        self.telemetry.close_window(self.window, list(self.targets.values()), answered, self.gateway)
+        self.window += 1
+
+
+def test_windows_are_the_sum_of_what_the_bouncers_counted_since() -> None:
+    """The newest last, at most twelve."""
+    bench = Bench("a", "b")
+    for count in range(14):
+        bench.serve(count, 1.0)
+    assert list(bench.telemetry.windows_rps()) == [(count + 1.0) / 5.0 for count in range(2, 14)]
+    assert bench.telemetry.last_minute_rps() == pytest.approx(8.5 / 5.0)
+    assert bench.telemetry.answers() == RecentAnswers(91 + 14, 91 + 14)
+
+
+def test_load_that_cannot_be_kept_is_given_again() -> None:
+    """Or the predictor would miss a minute."""
+    bench = Bench("a")
+    for _ in range(12):
+        bench.serve(10.0)
+
+    def full(load: Load) -> None:
+        raise StoreError("full")
+
+    bench.telemetry._keep_load = full
+    with pytest.raises(StoreError):
+        bench.telemetry.load()
+    bench.telemetry._keep_load = bench.kept.append
+    load = bench.telemetry.load()
+    assert (load.start_s, list(load.mean_rps)) == (0.0, [2.0])
+    assert len(bench.kept) == 1
+    assert len(bench.telemetry.load()) == 0
+
+
+def test_load_is_by_the_minute_once_and_kept() -> None:
+    """Mean and the highest window of each; complete steps only."""
+    bench = Bench("a")
+    for window in range(25):
+        bench.serve(10.0 if window != 13 else 40.0)
+    load = bench.telemetry.load()
+    assert (load.start_s, load.step_s) == (0.0, 60.0)
+    assert list(load.mean_rps) == [2.0, 2.5]
+    assert list(load.peak_rps) == [2.0, 8.0]
+    assert len(bench.telemetry.load()) == 0
+    assert bench.telemetry.load().start_s == 120.0
+    for _ in range(11):
+        bench.serve(5.0)
+    assert list(bench.telemetry.load().mean_rps) == pytest.approx([(10.0 + 55.0) / 60.0])
+    assert [len(load) for load in bench.kept] == [2, 1]
+
+
+def test_load_begins_where_the_history_ended() -> None:
+    """Steps before the first window are missing, and there."""
+    bench = Bench("a")
+    bench.window = 36
+    bench.again(since_s=60.0)
+    for _ in range(12):
+        bench.serve(5.0)
+    load = bench.telemetry.load()
+    assert load.start_s == 60.0
+    assert np.array_equal(load.mean_rps, [np.nan, np.nan, 1.0], equal_nan=True)
+
+
+def test_a_bouncer_that_restarts_counts_anew() -> None:
+    """Its worker was lost, or a standby resumed: what it counts is new."""
+    bench = Bench("a")
+    bench.serve(100.0)
+    bench.counts["a"] = BouncerCounters(workers=2.0)
+    bench.serve(7.0)
+    assert list(bench.telemetry.windows_rps()) == [20.0, 1.4]
+    assert bench.telemetry.answers().count == 107
+
+
+def test_who_vanishes_leaves_no_hole() -> None:
+    """The others are all there is."""
+    bench = Bench("a", "b")
+    bench.serve(10.0, 10.0)
+    del bench.targets["b"]
+    bench.serve(10.0)
+    assert list(bench.telemetry.windows_rps()) == [4.0, 2.0]
+
+
+@pytest.mark.parametrize("missing", [{"a", "b"}, {"b"}], ids=["all", "one"])
+def test_who_is_not_asked_for_a_while_is_not_counted_again(missing: set[str]) -> None:
+    """The cloud could not say for a minute who runs, or left one out: nobody's whole life is news then."""
+    bench = Bench("a", "b")
+    for _ in range(30):
+        bench.serve(10.0, 10.0)
+    there = dict(bench.targets)
+    for id in missing:
+        del bench.targets[id]
+    for _ in range(12):
+        bench.close()
+    bench.telemetry.load()
+    bench.again()  # nor after a restart
+    bench.targets = there
+    bench.serve(10.0, 10.0)
+    assert bench.telemetry.answers().count == 620
+    rates = [10.0 / 13.0 / 5.0 if id in missing else 10.0 / 5.0 for id in "ab"]  # as if spread over the whole time
+    assert bench.telemetry.windows_rps()[-1] == pytest.approx(sum(rates))
+
+
+def test_a_standby_that_was_resumed_is_counted_from_then_on() -> None:
+    """Also where it has counted more by now than when it was stopped."""
+    bench = Bench("a")
+    bench.serve(5.0)
+    del bench.targets["a"]
+    bench.close()
+    bench.begin("a")
+    bench.serve(100.0)
+    assert bench.telemetry.answers().count == 105
+
+
+def test_a_silent_bouncer_is_taken_for_an_average_one_and_made_up_for_later() -> None:
+    """Rates stay right, and no request is forgotten in the totals."""
+    bench = Bench("a", "b", "c")
+    bench.serve(10.0, 10.0, 10.0)
+    bench.silent = {"c"}
+    bench.serve(10.0, 10.0, 10.0)
+    bench.silent = set()
+    bench.serve(10.0, 10.0, 10.0)
+    assert list(bench.telemetry.windows_rps()) == pytest.approx([6.0, 6.0, 6.0])
+    assert bench.telemetry.answers().count == 90
+
+
+@pytest.mark.parametrize("answering", [0, 1])
+def test_a_window_is_missing_when_most_could_not_be_asked(answering: int) -> None:
+    """One of three says too little."""
+    bench = Bench("a", "b", "c")
+    bench.serve(10.0, 10.0, 10.0)
+    bench.silent = set("abc"[answering:])
+    for _ in range(12):
+        bench.serve(10.0, 10.0, 10.0)
+    assert bench.telemetry.last_minute_rps() is None
+    assert np.isnan(bench.telemetry.load().mean_rps).all()
+
+
+def test_without_anybody_to_ask_nothing_is_known() -> None:
+    """No instance is no proof of no request."""
+    bench = Bench()
+    bench.close()
+    assert bench.telemetry.last_minute_rps() is None
+
+
+def test_windows_that_were_slept_through_are_missing() -> None:
+    """What was counted meanwhile is spread over them."""
+    bench = Bench("a")
+    bench.serve(10.0)
+    bench.window += 2
+    bench.serve(30.0)
+    assert np.array_equal(bench.telemetry.windows_rps(), [2.0, np.nan, np.nan, 2.0], equal_nan=True)
+
+
+def test_a_restart_counts_on_from_what_it_kept() -> None:
+    """No request is lost or counted twice, no spike where it was away."""
+    bench = Bench("a")
+    for _ in range(12):
+        bench.serve(10.0)
+    bench.telemetry.load()
+    bench.serve(10.0)  # after this it is killed
+    for _ in range(3):
+        bench.counts["a"] = bench.counts["a"]._replace(requests=bench.counts["a"].requests + 10.0)
+        bench.window += 1
+    bench.again(since_s=60.0)
+    bench.serve(10.0)
+    assert list(bench.telemetry.windows_rps()) == pytest.approx([2.0])
+    assert bench.telemetry.answers().count == 170
+
+
+def test_who_served_before_the_service_was_first_watched_is_counted_from_then_on() -> None:
+    """Its past is nobody's load."""
+    bench = Bench()
+    bench.window = 100
+    bench.again()
+    bench.begin("old", ready_s=10.0)
+    bench.counts["old"] = BouncerCounters(1e6, workers=2.0)
+    bench.serve(10.0)
+    bench.serve(10.0)
+    assert bench.telemetry.windows_rps()[-1] == 2.0
+    assert bench.telemetry.answers().count == 10
+
+
+def test_the_gateway_sees_also_who_found_no_instance() -> None:
+    """Its clients are the load; what it refuses is late."""
+    bench = Bench("a", gateway=True)
+    bench.gateway = GatewayCounts(1000.0, 0.0)
+    bench.serve(0.0)
+    bench.gateway = GatewayCounts(1050.0, 40.0)
+    bench.serve(10.0, misses=1.0)
+    assert np.array_equal(bench.telemetry.windows_rps(), [np.nan, 10.0], equal_nan=True)
+    assert bench.telemetry.answers() == RecentAnswers(50, 9)
+    bench.targets.clear()
+    bench.gateway = GatewayCounts(1060.0, 50.0)
+    bench.close()
+    assert bench.telemetry.windows_rps()[-1] == 2.0
+    bench.gateway = None
+    bench.close()
+    assert math.isnan(bench.telemetry.windows_rps()[-1])
+
+
+def test_what_the_gateway_had_functions_answer_is_paid_and_late_where_it_was() -> None:
+    """Besides what bouncers sent there."""
+    bench = Bench("a", gateway=True, function=FUNCTION)
+    bench.gateway = GatewayCounts(1000.0, 0.0)
+    bench.serve(0.0)
+    assert bench.telemetry.overflow() == OverflowTotals(0, 0.0)
+    bench.gateway = GatewayCounts(1050.0, 10.0, by_functions=20.0, late=5.0, function_calls=21.0, function_billed_s=4.0)
+    bench.serve(10.0, misses=1.0)
+    assert bench.telemetry.answers() == RecentAnswers(50, 34)
+    usd = 4.0 * FUNCTION.usd_per_s + 21 * FUNCTION.usd_per_million_requests / 1e6
+    assert bench.telemetry.overflow() == OverflowTotals(20, pytest.approx(usd))
+
+
+def test_who_was_never_asked_has_no_load_of_zero() -> None:
+    """Until the first request its windows are missing; from then on, also after a restart, silence is silence."""
+    bench = Bench("a", gateway=True)
+    for requests in (0.0, 0.0, 50.0, 50.0):
+        bench.gateway = GatewayCounts(requests, 0.0)
+        bench.close()
+    nan = np.nan
+    assert np.array_equal(bench.telemetry.windows_rps(), [nan, nan, 10.0, 0.0], equal_nan=True)
+    bench.gateway = GatewayCounts(0.0, 0.0)  # begun anew
+    bench.close()
+    assert bench.telemetry.windows_rps()[-1] == 0.0
+
+
+def test_history_says_what_the_rate_is_until_the_first_window_is_over() -> None:
+    bench = Bench("a", before_rps=7.0)
+    assert bench.telemetry.last_minute_rps() == 7.0
+    bench.serve(10.0)
+    assert bench.telemetry.last_minute_rps() == 2.0
+
+
+def test_the_last_thousand_are_looked_back_at() -> None:
+    """Whole windows, the newest first."""
+    bench = Bench("a")
+    bench.serve(5000.0, misses=5000.0)
+    bench.serve(600.0)
+    bench.serve(600.0, misses=30.0)
+    assert bench.telemetry.recent() == RecentAnswers(1200, 1170)
+
+
+def test_busy_is_the_share_of_the_workers_time() -> None:
+    """0.1 s a request, two workers, 5 s."""
+    bench = Bench("a", "b")
+    for _ in range(12):
+        bench.serve(50.0, 25.0)
+    assert bench.telemetry.utilization() == {"c5.large/spot/a": pytest.approx(0.375)}
+
+
+def test_functions_cost_what_they_are_billed_for() -> None:
+    """Seconds and calls, at the catalogue's price."""
+    bench = Bench("a", function=FUNCTION)
+    bench.counts["a"] = BouncerCounters(100.0, 0.0, 40.0, 0.0, 50.0, 20.0, 1.0)
+    bench.close()
+    overflow = bench.telemetry.overflow()
+    assert overflow.requests == 40
+    assert overflow.usd == pytest.approx(20.0 * 1e-5 + 50 * 0.2e-6)
+
+
+def test_rates_are_of_the_wall_where_control_seconds_are_shorter() -> None:
+    """Ten control seconds a second: a window takes half a second."""
+    bench = Bench("a", scale=10.0)
+    for _ in range(12):
+        bench.serve(10.0)
+    assert bench.telemetry.last_minute_rps() == pytest.approx(20.0)
+    assert list(bench.telemetry.load().mean_rps) == pytest.approx([20.0])
+    assert bench.telemetry.utilization()["c5.large/spot/a"] == 1.0
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=3, max_size=3), max_size=40))
+def test_no_request_is_lost_or_counted_twice_whoever_is_silent(windows: list[list[int | None]]) -> None:
+    """In the end all answer once more: the total is what they counted."""
+    bench = Bench("a", "b", "c")
+    for counts in [*windows, [0, 0, 0]]:
+        bench.silent = {id for id, count in zip("abc", counts, strict=True) if count is None}
+        bench.serve(*(count or 0 for count in counts))
+    assert bench.telemetry.answers().count == sum(count or 0 for counts in windows for count in counts)
+    windows_rps = bench.telemetry.windows_rps()
+    assert (windows_rps[np.isfinite(windows_rps)] >= 0.0).all()

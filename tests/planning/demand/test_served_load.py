@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.domain.load import FloatArray
+from mark.kernel.stage import StageSimulation
+from mark.planning.demand.served_load import _TAIL_WEIGHTS, _WITH_TAIL, late_share, overflow_rps, savings
+from tests.planning.build import forecast, resolved, sold
+
+
+@settings(max_examples=25, deadline=None)
+@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
+def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
+    """Rising in capacity, never above it, and the expected load where everything is covered."""
+    saved = savings(forecast(rate, spread, peak), 0.5, backlog_s=0.6)
+    served = saved.served[:, 1]
+    assert np.all(np.diff(served) >= -1e-9)
+    assert np.all(served <= saved.spacing_rps * np.arange(len(served)) + 1e-9)
+    # The normal within a step is cut at zero, which can only add.
+    assert served[-1] >= rate * 0.99
+    assert np.allclose(saved.served[:, 5] - saved.served[:, 4], served)
+
+
+@pytest.mark.parametrize("instances", [1, 3, 8])
+@pytest.mark.parametrize("use", [0.8, 0.9, 1.0, 1.1])
+def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> None:
+    """Poisson arrivals on bouncers: the closed form is within 1 or 2 % of the load of what the kernel counts."""
+    of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0})
+    load_rps = use * 10.0 * instances
+    stage = StageSimulation(
+        of.candidates, rt_max_s=0.6, end_s=6000.0, function=replace(of.function, cold_s=0.0), bouncers=True
+    )
+    for number in range(instances):
+        stage.add(number, 0, 0.0)
+    arrivals_s = np.cumsum(np.random.default_rng(7).exponential(1.0 / load_rps, int(load_rps * 5000.0)))
+    stage.advance(arrivals_s, 0, np.inf)
+    expected = overflow_rps(np.array(load_rps), np.array(10.0 * instances), 0.5) / load_rps
+    assert stage.by_functions / stage.arrived == pytest.approx(float(expected), abs=0.006 + 0.016 / instances)
+
+
+def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
+    """Overflow falls with both, is all of the load without capacity, and never more."""
+    loads, capacities = np.array([1.0, 40.0, 100.0, 300.0])[:, None], np.arange(0.0, 400.0, 7.0)
+    turned = overflow_rps(loads, capacities, 0.3)
+    assert np.all(np.diff(turned, axis=1) <= 1e-9)
+    assert np.all(turned[:, 0] == loads[:, 0])
+    assert np.all((turned >= 0.0) & (turned <= loads))
+    assert np.all(overflow_rps(loads, capacities, 0.6) <= turned + 1e-9)
+
+
+def plain_overflow(load: FloatArray, capacity: FloatArray, patience_s: float) -> FloatArray:
+    """The formula as it is printed, all at once."""
+    spare = np.where(np.abs(capacity - load) < 1e-9, 1e-9, capacity - load)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        turned_away = spare / np.expm1(2.0 * spare * capacity * patience_s / load)
+    return np.where(capacity > 0.0, np.minimum(turned_away, load**2 / (capacity + load)), load)
+
+
+def plain_late(load: FloatArray, capacity: FloatArray, patience_s: float) -> FloatArray:
+    return np.exp(-2.0 * np.maximum(0.0, capacity - load) * capacity * patience_s / load)
+
+
+@pytest.mark.parametrize("patience_s", [1e-3, 0.4, 50.0])
+def test_the_compiled_formulas_are_the_printed_ones(patience_s: float) -> None:
+    """From far too little capacity to far too much."""
+    loads, capacities = np.geomspace(1e-3, 1e4, 40)[:, None], np.append(0.0, np.geomspace(1e-3, 1e5, 60))
+    turned = overflow_rps(loads, capacities, patience_s)
+    assert turned == pytest.approx(plain_overflow(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
+    late = late_share(loads, capacities, patience_s)
+    assert late == pytest.approx(plain_late(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0), sheds=st.booleans())
+def test_savings_are_the_expectation_of_the_formulas(rate: float, spread: float, peak: float, sheds: bool) -> None:
+    """Point by point: quantiles for a tenth each, or with the tail, and three points within a step."""
+    believed = forecast(rate, spread, peak)
+    saved = savings(believed, 0.4, None if sheds else 0.6, steps=3)
+    points, weights = (np.arange(0.05, 1.0, 0.1), np.full(10, 0.1)) if sheds else (_WITH_TAIL, _TAIL_WEIGHTS)
+    assert weights.sum() == pytest.approx(1.0)
+    normal = NormalDist()
+    middle = float(believed.mean_at(0.5)[0])
+    unrest = max(0.0, ((float(believed.peak_at(0.5)[0]) - middle) / 1.63) ** 2 - middle / 5.0)
+    capacity = saved.spacing_rps * np.arange(len(saved.served))
+    expected = np.zeros(len(capacity))
+    for point, weight in zip(points, weights, strict=True):
+        mean = float(believed.mean_at(point)[0])
+        mean += (mean - middle) * (max(1.0, normal.inv_cdf(point) / normal.inv_cdf(believed.levels[-1])) - 1.0)
+        for deviation, share in ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0)):
+            load = np.array(max(1e-9, mean * (1.0 + deviation * unrest**0.5 / middle)))
+            lost = plain_overflow(load, capacity, 0.4) if sheds else load * plain_late(load, capacity, 0.4)
+            expected += weight * share * (load - lost)
+    assert saved.served[:, 1] == pytest.approx(expected, rel=1e-6, abs=1e-6 * rate)
+    assert saved.served[:, 3] == pytest.approx(3.0 * expected, rel=1e-6, abs=1e-6 * rate)
+
+
+def test_savings_against_plain_sampling() -> None:
+    """The same expectation by drawing quantiles and normals one by one, within the error of drawing."""
+    believed = forecast(100.0, 0.5, peak=1.4)
+    saved = savings(believed, 0.5)
+    rng = np.random.default_rng(5)
+    rates = rng.choice(believed.mean_at(0.5)[0] * (1.0 + 0.5 * (2.0 * np.arange(0.05, 1.0, 0.1) - 1.0)), 50_000)
+    unrest = (0.4 * 100.0 / 1.63) ** 2 - 100.0 / 5.0
+    demand = np.maximum(1e-9, rng.normal(rates, np.sqrt(unrest) * rates / 100.0))
+    for level in (10, 24, 40):
+        capacity = np.array(level * saved.spacing_rps)
+        expected = (demand - overflow_rps(demand, capacity, 0.5)).mean()
+        assert saved.served[level, 1] == pytest.approx(expected, rel=0.01)
+
+
+def test_where_nothing_is_shed_the_tail_of_the_forecast_counts() -> None:
+    """Of a load spread evenly over 50..150, capacity for q of it serves q in time but for queues; its top goes on."""
+    believed = forecast(100.0, 0.5)
+    saved = savings(believed, 50.0, backlog_s=60.0)  # so patient that queues do not matter
+    for share in (0.3, 0.6, 0.9):
+        capacity = np.array([50.0 + 100.0 * share])
+        below = (50.0 + float(capacity[0])) / 2.0 * share
+        assert saved.at(capacity)[0, 1] == pytest.approx(below, abs=4.0)
+    assert saved.at(np.array([150.0]))[0, 1] < saved.served[-1, 1]
+
+
+@pytest.mark.parametrize("instances", [2, 6])
+@pytest.mark.parametrize("use", [0.85, 0.95])
+def test_late_share_by_the_kernel(instances: int, use: float) -> None:
+    """Poisson arrivals that all queue, a server of 100 ms each and half a second of patience."""
+    of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=900.0)
+    load_rps = use * 10.0 * instances
+    end_s = 3600.0
+    stage = StageSimulation(of.candidates, rt_max_s=0.6, end_s=end_s, function=of.function, bouncers=True)
+    for number in range(1, instances + 1):
+        stage.add(number, 0, 0.0)
+    arrivals = np.sort(np.random.default_rng(3).uniform(0.0, end_s, round(load_rps * end_s)))
+    stage.advance(arrivals, 0, np.inf)
+    stage.finish()
+    expected = float(late_share(np.array(load_rps), np.array(10.0 * instances), 0.5))
+    # For a few instances the motion is coarse: it errs towards late, up to twice.
+    assert 0.5 * expected - 0.02 <= stage.late / stage.arrived <= expected + 0.02

@@ -1,0 +1,192 @@
+"""What a decision was weighed against."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mark.domain.offer import Market
+from mark.domain.plan import Plan, Target
+from mark.domain.service import ResolvedService
+from mark.planning.demand.served_load import HORIZON, overflow_rps
+from mark.planning.demand.slo_budget import NEUTRAL
+from mark.planning.policies.alternatives import CHOSEN, KEPT, NONE, Alternative, Weighed, weigh
+from mark.planning.policies.expected_cost import ExpectedCostPolicy
+from mark.planning.port import PlanningContext
+from tests.planning.build import fleet, forecast, resolved, sold, usual
+
+MINUTES = float(HORIZON)
+
+
+def plan(**counts: int) -> Plan:
+    return Plan(0.0, tuple(Target(f"{name}/on-demand", n, "because") for name, n in counts.items()))
+
+
+def context(
+    rps: float, running: dict[str, int] | None = None, of: ResolvedService | None = None, **more: float
+) -> PlanningContext:
+    there = {f"{name}/on-demand": n for name, n in (running or {}).items()}
+    return PlanningContext(
+        0.0, of or usual(), fleet(there), forecast(rps, **more), first=running is None, last_minute_rps=rps
+    )
+
+
+def weighed(made: Plan, seen: PlanningContext) -> Weighed:
+    found = weigh(made, seen)
+    assert found is not None
+    return found
+
+
+def labelled(found: Weighed, label: str) -> Alternative:
+    return next(one for one in found.alternatives if one.label == label)
+
+
+def test_a_first_fleet_costs_its_price_and_the_function_calls_of_what_overflows() -> None:
+    """At a certain 80 requests/s: one large of 100 requests/s, no launch; the overflow is the queueing formula's."""
+    found = weighed(plan(large=1), context(80.0))
+    of = usual()
+    assert of.function is not None
+    patience_s = 0.6 - 0.1  # less the service of the slower type
+    overflow = float(overflow_rps(np.array(80.0), np.array(100.0), patience_s))
+    assert found.chosen.label == CHOSEN
+    assert (found.chosen.instances_usd_per_hour, found.chosen.launches_usd_per_hour) == (pytest.approx(1.5), 0.0)
+    assert found.chosen.overflow_rps == pytest.approx(overflow, abs=0.05)
+    call_usd = of.function.usd_per_request
+    assert found.chosen.overflow_usd_per_hour == pytest.approx(found.chosen.overflow_rps * 3600.0 * call_usd)
+    nothing = labelled(found, NONE)
+    assert nothing.usd_per_hour == pytest.approx(80.0 * 3600.0 * call_usd, rel=1e-3)
+
+
+def test_a_launch_is_paid_from_when_it_is_billed_and_serves_when_it_is_ready() -> None:
+    """180 s of boot, 20 of them unbilled; then it serves for the minutes that are left."""
+    found = weighed(plan(large=1), context(80.0, running={}))
+    hours = MINUTES / 60.0
+    assert found.chosen.launches_usd_per_hour == pytest.approx(1.5 * 160.0 / 3600.0 / hours)
+    assert found.chosen.instances_usd_per_hour == pytest.approx(1.5 * (MINUTES - 3.0) / MINUTES)
+    assert found.chosen.overflow_rps == pytest.approx(80.0 * 3.0 / MINUTES, rel=0.1)
+    assert found.belief.horizon_s == 240.0
+
+
+def test_what_is_replaced_is_paid_until_its_replacement_serves() -> None:
+    """Nine small ones instead of a large one: it serves on for the three minutes that they boot, and no longer."""
+    found = weighed(plan(small=9), context(85.0, running={"large": 1}))
+    assert found.chosen.instances_usd_per_hour == pytest.approx((1.5 * 3 + 9 * 0.2 * (MINUTES - 3)) / MINUTES)
+    assert found.chosen.overflow_rps < 1.0
+    # The same when the plan says that it holds on to it until then.
+    held = weighed(plan(small=9, large=1), context(85.0, running={"large": 1}))
+    assert held.chosen.usd_per_hour <= found.chosen.usd_per_hour + 1e-9
+
+
+def test_what_is_no_longer_needed_is_paid_for_a_minute() -> None:
+    found = weighed(plan(large=3), context(80.0, running={"large": 3}))
+    assert found.chosen.instances_usd_per_hour == pytest.approx(1.5 + 2 * 1.5 / MINUTES)
+    assert KEPT not in {one.label for one in found.alternatives}  # nothing was changed
+    assert found.saved_against_kept_usd_per_hour is None
+
+
+def test_alternatives_are_the_fleet_as_it_is_one_more_one_fewer_single_kinds_and_functions_cheapest_first() -> None:
+    found = weighed(plan(large=1), context(150.0, running={"small": 3}))
+    labels = {one.label for one in found.alternatives}
+    assert {KEPT, NONE, "one large/on-demand more"} <= labels
+    assert "one large/on-demand fewer" not in labels  # no instance at all: the same as functions alone, named once
+    assert any(label.endswith(" small/on-demand") for label in labels)
+    prices = [one.usd_per_hour for one in found.alternatives]
+    assert prices == sorted(prices)
+    assert len({tuple(one.counts.items()) for one in found.alternatives}) == len(found.alternatives)
+    assert found.saved_usd_per_hour == pytest.approx(prices[0] - found.chosen.usd_per_hour)
+    kept = labelled(found, KEPT)
+    assert kept.counts == {"small/on-demand": 3}
+    assert found.saved_against_kept_usd_per_hour == pytest.approx(kept.usd_per_hour - found.chosen.usd_per_hour)
+
+
+@pytest.mark.parametrize("rps", [20.0, 40.0, 130.0, 700.0])
+@pytest.mark.parametrize("running", [None, {"small": 4}, {"large": 2}, {"large": 9, "small": 9}])
+def test_the_planner_s_own_choice_is_never_far_from_the_best_alternative(
+    rps: float, running: dict[str, int] | None
+) -> None:
+    """Both price by the same formula; the planner may also stop now and come back, which is not priced here."""
+    seen = context(rps, running, spread=0.2)
+    made, _ = ExpectedCostPolicy("mark", usual()).plan(seen, None)
+    found = weighed(made, seen)
+    assert found.saved_usd_per_hour is not None
+    assert found.saved_usd_per_hour >= -0.02 * found.chosen.usd_per_hour - 0.05
+
+
+def test_the_best_of_a_kind_is_the_best_number_of_it() -> None:
+    seen = context(150.0, spread=0.2)
+    found = weighed(plan(), seen)
+    best = next(one for one in found.alternatives if one.label.endswith(" small/on-demand") and "one" not in one.label)
+    count = best.counts["small/on-demand"]
+    for other in (count - 1, count + 1):
+        assert weighed(plan(small=other), seen).chosen.usd_per_hour >= best.usd_per_hour
+
+
+def test_committed_instances_cost_nothing_more() -> None:
+    of = replace(usual(), committed={"large/on-demand": 1})
+    found = weighed(plan(large=2), context(180.0, of=of))
+    assert found.chosen.instances_usd_per_hour == pytest.approx(1.5, rel=0.01)
+    assert weighed(plan(large=1), context(180.0, running={}, of=of)).chosen.launches_usd_per_hour == 0.0
+    # Beside the one that is covered already a second is not.
+    assert weighed(plan(large=2), context(180.0, running={"large": 1}, of=of)).chosen.launches_usd_per_hour > 0.0
+
+
+def test_what_the_limits_forbid_is_no_alternative() -> None:
+    """Two large ones for 3 $/h are all that is allowed: no third one, nor the twenty small ones it would take."""
+    for limits in ({"max_usd_per_hour": 3.0}, {"max_instances": 2}):
+        found = weighed(plan(large=2), context(190.0, of=usual(**limits)))
+        for one in found.alternatives:
+            assert sum(one.counts.values()) <= limits.get("max_instances", 500)
+            usd_per_hour = {"large/on-demand": 1.5, "small/on-demand": 0.2}
+            assert sum(n * usd_per_hour[name] for name, n in one.counts.items()) <= 3.0 + 1e-9
+        assert any("small" in one.label for one in found.alternatives)
+    found = weighed(plan(large=1), context(190.0, of=usual(max_usd_per_hour=3.0)))
+    assert "one large/on-demand more" in {one.label for one in found.alternatives}
+
+
+def test_how_many_burstables_may_be_started_is_not_weighed() -> None:
+    """Their credits are the planner's to know: they are priced where they are chosen and are no alternative."""
+    of = resolved(sold("t2", 0.05, Market.BURSTABLE), sold("small", 0.2), latencies_ms={"t2": 100.0, "small": 100.0})
+    for counts in ({}, {"t2/burstable": 2}):
+        made = Plan(0.0, tuple(Target(name, n, "") for name, n in {"small/on-demand": 3, **counts}.items()))
+        found = weighed(made, context(50.0, of=of))
+        assert found.chosen.capacity_rps == pytest.approx(10.0 * (3 + sum(counts.values())))
+        more = {one.counts.get("t2/burstable", 0) for one in found.alternatives if one.label != NONE}
+        assert max(more) <= counts.get("t2/burstable", 0)
+
+
+def test_where_functions_are_too_slow_misses_are_priced_and_functions_alone_are_no_way() -> None:
+    found = weighed(plan(large=1), context(150.0, of=usual(function_ms=900.0)))
+    assert found.overflow == "misses of the SLO"
+    assert NONE not in {one.label for one in found.alternatives}
+    assert labelled(found, "one large/on-demand more").overflow_rps < found.chosen.overflow_rps
+
+
+def test_a_miss_is_priced_by_what_lasts_as_the_planner_prices_it() -> None:
+    """Cheap spot beside it makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
+    of = resolved(sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0}, function_ms=None)
+    chosen = weighed(plan(small=1), context(80.0, of=of)).chosen
+    miss_usd = NEUTRAL * 0.2 / 3600.0 / 10.0 / 0.02
+    assert chosen.overflow_usd_per_hour == pytest.approx(chosen.overflow_rps * 3600.0 * miss_usd)
+
+
+def test_what_is_believed_is_read_in_the_coming_minute_unless_something_is_launched() -> None:
+    rates = np.arange(60.0) + 50.0
+    seen = replace(context(1.0, running={"large": 1}), forecast=forecast(rates, spread=0.5))
+    kept, more = weighed(plan(large=1), seen).belief, weighed(plan(large=2), seen).belief
+    assert (kept.horizon_s, more.horizon_s) == (60.0, 240.0)
+    assert (kept.mean_rps[2], more.mean_rps[2]) == (50.0, 53.0)
+    assert kept.mean_rps[0] == pytest.approx(50.0 * (1.0 - 0.5 * 0.9))
+    assert kept.predictor == "test"
+
+
+def test_without_a_forecast_nothing_is_weighed() -> None:
+    assert weigh(plan(large=1), replace(context(10.0), forecast=None)) is None
+
+
+def test_numbers_stay_finite_when_nothing_or_very_much_arrives() -> None:
+    for rps in (0.0, 1e6):
+        found = weighed(plan(large=1), context(rps, running={"small": 1}))
+        assert all(math.isfinite(one.usd_per_hour) for one in (found.chosen, *found.alternatives))

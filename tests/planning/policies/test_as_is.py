@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.domain.fleet import Fleet
+from mark.domain.offer import Market
+from mark.domain.service import AsIsPolicy, ResolvedService
+from mark.planning.policies.as_is import as_is
+from mark.planning.port import PlanningContext
+from tests.planning.build import Minutes, load, resolved, sold
+
+SMALL = "small/on-demand"
+
+
+def running(own: AsIsPolicy | None) -> ResolvedService:
+    return resolved(
+        sold("small", 0.2), sold("ml.small", 0.3, Market.SAGEMAKER), latencies_ms={"small": 100.0}, as_is=own
+    )
+
+
+def started(own: AsIsPolicy, rate_rps: float) -> Minutes:
+    policy = as_is(running(own), load(rate_rps))
+    play = Minutes(policy.planner, policy.resolved)
+    play.first(PlanningContext(0.0, policy.resolved, Fleet(()), last_minute_rps=rate_rps, first=True))
+    return play
+
+
+def test_an_auto_scaling_group_tracks_cpu() -> None:
+    """Three minutes at full CPU double a group with a target of one half, and no more: CPU ends at one."""
+    play = started(AsIsPolicy("asg", "small", target=0.5), 20.0)
+    busy = {"utilization": {SMALL: 1.0}}
+    assert [play.minute(400.0, **busy)[SMALL] for _ in range(3)] == [4, 4, 8]
+
+
+def test_cpu_is_reckoned_from_load_where_it_is_not_measured() -> None:
+    """Load over capacity, but never above one."""
+    play = started(AsIsPolicy("asg", "small", target=0.5), 20.0)
+    assert [play.minute(400.0)[SMALL] for _ in range(3)] == [4, 4, 8]
+
+
+def test_a_pod_autoscaler_sees_cpu_only() -> None:
+    """Unlike `reactive`, what queues beyond full CPU is invisible to it."""
+    play = started(AsIsPolicy("hpa", "small", target=0.8), 32.0)
+    assert play.ready == {SMALL: 4}
+    assert play.minute(400.0, utilization={SMALL: 1.0}) == {SMALL: 5}
+
+
+def test_an_endpoint_keeps_the_users_target_and_bounds() -> None:
+    """Target in requests per instance and minute, minimum and maximum from the service file."""
+    play = started(AsIsPolicy("sagemaker", "ml.small", target=60.0, min_instances=2, max_instances=5), 1.0)
+    assert play.ready == {"ml.small/sagemaker": 2}
+    assert [play.minute(100.0)["ml.small/sagemaker"] for _ in range(3)] == [2, 2, 5]
+
+
+def test_a_fixed_fleet_is_its_minimum() -> None:
+    """kind = fixed holds `min` instances."""
+    assert started(AsIsPolicy("fixed", "small", min_instances=7), 1.0).ready == {SMALL: 7}
+
+
+@pytest.mark.parametrize("kind", ["asg", "hpa", "sagemaker", "fixed"])
+def test_nobody_has_bouncers_or_functions_today(kind: str) -> None:
+    """Their system is simulated as it is."""
+    policy = as_is(running(AsIsPolicy(kind, "small")), load(1.0))
+    assert not policy.bouncers
+    assert policy.resolved.function is None
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (None, r"\[policy\]"),
+        (AsIsPolicy("magic", "small"), "magic"),
+        (AsIsPolicy("asg", "small", target=50.0), "utilisation"),
+        (AsIsPolicy("sagemaker", "small", target=0.0), "above zero"),
+        (AsIsPolicy("hpa", "unknown"), "unknown"),
+    ],
+)
+def test_what_cannot_be_simulated_is_bad_input(own: AsIsPolicy | None, says: str) -> None:
+    """The line names the file's key or value."""
+    with pytest.raises(BadInput, match=says):
+        as_is(running(own), load(1.0))

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.load import FloatArray, Forecast
+from mark.domain.plan import Plan
+from mark.domain.service import ResolvedService
+from mark.planning.policies.expected_cost import ExpectedCostPolicy
+from mark.planning.port import PlanningContext
+from tests.planning.build import fleet, forecast, resolved, sold, usual
+
+SMALL, LARGE = "small/on-demand", "large/on-demand"
+
+
+def decided(of: ResolvedService, running: Fleet, believed: Forecast, *, first: bool = False) -> Plan:
+    return ExpectedCostPolicy("mark", of).plan(PlanningContext(0.0, of, running, believed, first=first), None)[0]
+
+
+def small(**changes: object) -> ResolvedService:
+    """10 requests/s at 0.2 $/h: a request costs 5.6e-6 $ on a full instance, 20e-6 as a function."""
+    return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, **changes)  # type: ignore[arg-type]
+
+
+def test_certain_load_is_covered_and_no_more() -> None:
+    """Steady 90 requests/s need nine or ten of ten each; the eleventh would serve next to nothing."""
+    count = decided(small(), Fleet(()), forecast(90.0), first=True).counts[SMALL]
+    assert 9 <= count <= 11
+
+
+def test_cover_is_a_newsvendors_quantile() -> None:
+    """An instance pays from 28 % use on: of a load spread evenly over 0..200, about the lower 72 % are covered."""
+    plan = decided(small(rt_max_s=60.0), Fleet(()), forecast(100.0, 1.0), first=True)
+    share = 0.2 / 3600.0 / 10.0 / small().function.usd_per_request  # type: ignore[union-attr]
+    assert plan.counts[SMALL] * 10.0 == pytest.approx(200.0 * (1.0 - share), abs=12.0)
+
+
+def test_dearer_functions_buy_more_instances() -> None:
+    """The dearer an overflowed request, the higher the quantile that is covered."""
+    believed = forecast(100.0, 0.8)
+    cheap = decided(small(function_ms=200.0), Fleet(()), believed, first=True).counts[SMALL]
+    dear = decided(small(function_ms=500.0), Fleet(()), believed, first=True).counts[SMALL]
+    assert dear > cheap
+
+
+@pytest.mark.parametrize("function_ms", [None, 900.0])
+def test_nearly_all_is_covered_where_functions_cannot_keep_the_promise(function_ms: float | None) -> None:
+    """Overflow is then a miss of the SLO, not a price."""
+    plan = decided(small(function_ms=function_ms), Fleet(()), forecast(100.0, 0.5), first=True)
+    assert plan.capacity_rps >= 145.0
+    assert "misses of the SLO" in plan.targets[0].reason
+
+
+def step(before: float, after: float, at: int) -> FloatArray:
+    return np.where(np.arange(60) < at, before, after)
+
+
+@pytest.mark.parametrize("function_ms", [None, 2000.0])
+def test_a_load_far_below_one_instance_still_has_one_where_functions_cannot_answer_in_time(
+    function_ms: float | None,
+) -> None:
+    """A twentieth of an instance is not worth it by any price of misses, and without it all are late or refused."""
+    of = small(function_ms=function_ms)
+    assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
+    assert decided(of, fleet({SMALL: 1}), forecast(0.5)).counts == {SMALL: 1}
+    assert decided(of, Fleet(()), forecast(0.01)).counts == {}
+    assert decided(small(), Fleet(()), forecast(0.5)).counts == {}
+    assert decided(small(function_ms=function_ms, max_usd_per_hour=0.1), Fleet(()), forecast(0.5)).counts == {}
+
+
+def test_what_takes_a_boot_is_launched_a_boot_ahead() -> None:
+    """A certain rise is launched for when the boot of three minutes just reaches it, and not earlier."""
+    running = fleet({SMALL: 3})
+    late = decided(small(), running, forecast(step(28.0, 90.0, 4))).counts[SMALL]
+    due = decided(small(), running, forecast(step(28.0, 90.0, 3))).counts[SMALL]
+    assert (late, due >= 9) == (3, True)
+
+
+def test_a_spike_that_ends_before_the_boot_launches_nothing() -> None:
+    """What is over in three minutes goes to functions."""
+    assert decided(small(), fleet({SMALL: 3}), forecast(step(90.0, 28.0, 3))).counts == {SMALL: 3}
+
+
+def test_a_short_surge_is_not_worth_its_launch() -> None:
+    """Launching pays only for what is served beyond the price of the boot."""
+    surge = np.where((np.arange(60) >= 3) & (np.arange(60) < 4), 90.0, 28.0)
+    assert decided(small(), fleet({SMALL: 3}), forecast(surge)).counts == {SMALL: 3}
+
+
+def test_a_short_dip_stops_nothing_and_a_long_one_does() -> None:
+    """Idling for two minutes is cheaper than launching again, idling for half an hour is not."""
+    running = fleet({SMALL: 10})
+    dip = np.where(np.arange(60) < 2, 30.0, 95.0)
+    assert decided(small(), running, forecast(dip)).counts == {SMALL: 10}
+    assert decided(small(), running, forecast(30.0)).counts[SMALL] <= 4
+
+
+@settings(max_examples=150, deadline=None)
+@given(rate=st.floats(0.0, 400.0), spread=st.floats(0.0, 1.0), running=st.integers(0, 40))
+def test_a_steady_forecast_does_not_flap(rate: float, spread: float, running: int) -> None:
+    """On the same beliefs the plans come to rest within a few minutes, whatever ran before."""
+    of = usual()
+    plans = [{SMALL: running, LARGE: running // 10}]
+    for _ in range(5):
+        plans.append(decided(of, fleet(plans[-1]), forecast(rate, spread)).counts)
+    assert plans[-1] == plans[-2]
+
+
+def test_cheap_requests_at_the_bottom_and_small_steps_on_top() -> None:
+    """Steady 230: two large ones are full, the rest is not worth a third but a few small ones."""
+    plan = decided(usual(), Fleet(()), forecast(218.0), first=True)
+    assert plan.counts[LARGE] == 2
+    assert 2 <= plan.counts[SMALL] <= 5
+
+
+def test_running_instances_are_not_swapped_for_slightly_cheaper_ones() -> None:
+    """Ten small ones that run serve 95 requests/s; a large one saves less in 40 minutes than its boot costs."""
+    of = resolved(sold("large", 1.95), sold("small", 0.2), latencies_ms={"large": 10.0, "small": 100.0})
+    assert decided(of, fleet({SMALL: 10}), forecast(95.0)).counts == {SMALL: 10}
+
+
+def test_what_runs_is_swapped_where_that_pays_and_ended_when_its_replacement_serves() -> None:
+    """A large one for 1.5 $/h instead of ten small ones for 2 $/h pays for its boot within ten minutes."""
+    of = usual()
+    assert decided(of, fleet({SMALL: 10}), forecast(95.0)).counts == {SMALL: 10, LARGE: 1}
+    booting = Instance(11, LARGE, Phase.PENDING, launched_s=-60.0, ready_s=120.0)
+    both = Fleet((*fleet({SMALL: 10}).instances, booting))
+    assert decided(of, both, forecast(95.0)).counts == {SMALL: 10, LARGE: 1}
+    overdue = Fleet((*both.instances[:-1], replace(booting, ready_s=-30.0)))
+    assert decided(of, overdue, forecast(95.0)).counts == {SMALL: 10, LARGE: 1}
+    serves = Fleet((*both.instances[:-1], replace(booting, phase=Phase.READY, ready_s=-1.0)))
+    assert decided(of, serves, forecast(95.0)).counts == {LARGE: 1}
+
+
+def test_greedy_and_ilp_find_what_mark_finds() -> None:
+    """The same program, solved in other ways; who solved it is named."""
+    of = usual()
+    context = PlanningContext(0.0, of, fleet({SMALL: 3}), forecast(250.0, 0.2))
+    plans = {how: ExpectedCostPolicy(how, of, how).plan(context, None)[0] for how in ("auto", "fast", "ilp")}
+    assert plans["fast"].counts == plans["auto"].counts == plans["ilp"].counts
+    assert all(plan.solver.split(", ")[1] == "proven" for plan in plans.values())
+
+
+def test_committed_instances_come_first_and_cost_nothing_more() -> None:
+    """They run even for a load that functions would serve for less, had they to be paid."""
+    of = replace(usual(), committed={SMALL: 2})
+    assert decided(of, Fleet(()), forecast(0.5)).counts == {SMALL: 1}
+    assert decided(of, fleet({SMALL: 2}), forecast(100.0)).counts.get(SMALL, 0) >= 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60))
+def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, running: int) -> None:
+    """Neither max_instances nor max_usd_per_hour is exceeded by a plan."""
+    of = usual(max_instances=most, max_usd_per_hour=usd)
+    plan = decided(of, fleet({SMALL: running}), forecast(rate, 0.5))
+    assert sum(plan.counts.values()) <= most
+    assert sum(n * {SMALL: 0.2, LARGE: 1.5}[o] for o, n in plan.counts.items()) <= usd + 1e-6
+
+
+def test_no_load_needs_no_fleet() -> None:
+    """Functions answer what comes rarely."""
+    assert decided(usual(), fleet({SMALL: 2}), forecast(0.0)).counts == {}
+    assert decided(usual(), Fleet(()), forecast(0.01), first=True).counts == {}
+
+
+def test_functions_alone_and_no_forecast_are_said() -> None:
+    """A resolved service without offers plans nothing; without a forecast the fleet stays."""
+    alone = replace(usual(), offers=(), candidates=())
+    assert decided(alone, Fleet(()), forecast(10.0)).notes == ("functions alone serve",)
+    plan, _ = ExpectedCostPolicy("mark", usual()).plan(PlanningContext(0.0, usual(), fleet({SMALL: 3})), None)
+    assert plan.counts == {SMALL: 3}
+
+
+def test_reasons_speak_of_load_and_money() -> None:
+    """What is believed for when, what there is, what one costs and what it can save."""
+    (target,) = decided(small(), fleet({SMALL: 3}), forecast(90.0, 0.2)).targets
+    assert "forecast p50 90, p90 104 requests/s at +180 s against capacity 30" in target.reason
+    assert "one costs 0.200 $/h and saves up to" in target.reason
+
+
+def test_environments_are_warm_for_what_is_planned_to_overflow() -> None:
+    """A few where next to nothing overflows, more where functions carry the load, none where they are too slow."""
+    covered = decided(small(), Fleet(()), forecast(70.0), first=True)
+    assert 2 <= covered.warm <= 5
+    tiny = decided(small(), Fleet(()), forecast(0.5), first=True)  # 0.19 busy on average
+    assert (tiny.counts, tiny.warm) == ({}, 3)
+    alone = decided(small(max_instances=0), Fleet(()), forecast(100.0), first=True)  # 38 busy on average
+    assert (alone.counts, alone.warm) == ({}, 1 + math.ceil(38.0 + 3.0 * math.sqrt(38.0)))
+    late = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=900.0)
+    assert decided(late, Fleet(()), forecast(70.0), first=True).warm == 0

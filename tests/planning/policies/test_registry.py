@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.domain.fleet import Fleet
+from mark.domain.offer import Market
+from mark.domain.service import AsIsPolicy, ResolvedService
+from mark.planning.policies.registry import POLICY_NAMES, make_policy, wants_perfect_forecast
+from mark.planning.port import PlanningContext
+from tests.planning.build import fleet, forecast, load, resolved, sold
+
+
+def everything() -> ResolvedService:
+    return resolved(
+        sold("large", 1.5),
+        sold("small", 0.2),
+        sold("ml.small", 0.3, Market.SAGEMAKER),
+        latencies_ms={"large": 10.0, "small": 100.0},
+        as_is=AsIsPolicy("hpa", "small"),
+    )
+
+
+@pytest.mark.parametrize("name", [*POLICY_NAMES, "fixed:small=2"])
+def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
+    """Plans name offers of the policy's resolved service only, at the start and later, and the same arguments repeat
+    them."""
+    policy = make_policy(name, everything(), load(30.0, 50.0))
+    assert policy.planner.name == name
+    known = {offer.name for offer in policy.resolved.offers}
+    context = PlanningContext(0.0, policy.resolved, Fleet(()), forecast(30.0, 0.3), last_minute_rps=30.0, first=True)
+    plan, memory = policy.planner.plan(context, policy.planner.begin())
+    later = replace(context, now_s=60.0, first=False, fleet=fleet(plan.counts))
+    following, _ = policy.planner.plan(later, memory)
+    assert {*plan.counts, *following.counts} <= known
+    assert plan.counts
+    assert all(target.reason for target in (*plan.targets, *following.targets))
+    assert policy.planner.plan(later, memory)[0] == following
+
+
+@pytest.mark.parametrize(
+    ("name", "bouncers"),
+    [
+        ("mark", True),
+        ("mark-paper", True),
+        ("oracle", True),
+        ("reactive", True),
+        ("static-peak", True),
+        ("static-mean", True),
+        ("target-tracking", False),
+        ("target-tracking-best", False),
+        ("as-is", False),
+        ("fixed:small=2", False),
+    ],
+)
+def test_who_has_bouncers_and_functions(name: str, bouncers: bool) -> None:
+    """Ours and the plain policies have them, what others run today has not."""
+    policy = make_policy(name, everything(), load(30.0))
+    assert policy.bouncers is bouncers
+    assert (policy.resolved.function is not None) is bouncers
+
+
+def test_only_the_oracle_is_told_the_truth() -> None:
+    """Nobody else may see the future."""
+    assert [name for name in POLICY_NAMES if wants_perfect_forecast(name)] == ["oracle"]
+
+
+def test_an_unknown_policy_names_the_known_ones() -> None:
+    """One line to correct the slip with."""
+    with pytest.raises(BadInput, match=r"mark-paper, target-tracking.*magic"):
+        make_policy("magic", everything(), load(30.0))
+
+
+@pytest.mark.parametrize("name", ["mark", "mark-paper"])
+def test_a_plan_is_quick_for_large_fleets(name: str) -> None:
+    """A simulated day is 1,440 plans: a dozen offers and 500 instances must not take long. Far above what it takes."""
+    offers = [sold(f"type{i}", 0.1 * (i + 1) * (1.0 + 0.02 * i)) for i in range(12)]
+    of = resolved(*offers, latencies_ms={f"type{i}": 100.0 / (i + 1) for i in range(12)})
+    policy = make_policy(name, of, load(30.0))
+    demand = forecast(4000.0 + 1500.0 * np.sin(np.arange(60) / 9.0), 0.3, peak=1.2)
+    context = PlanningContext(0.0, of, fleet({"type0/on-demand": 200, "type3/on-demand": 80}), demand)
+    spent = []
+    for _ in range(5):
+        began = perf_counter()
+        policy.planner.plan(context, policy.planner.begin())
+        spent.append(perf_counter() - began)
+    assert min(spent) < 0.06

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mark.domain.errors import Infeasible
+from mark.domain.fleet import Fleet
+from mark.planning.policies.static import static
+from mark.planning.port import PlanningContext
+from tests.planning.build import load, usual
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(("name", "count"), [("static-peak", 3), ("static-mean", 2)])
+def test_enough_of_the_cheapest_type_for_peak_or_mean(name: str, count: int) -> None:
+    """Large has 100 requests/s at the lowest price: three hold the highest minute of 250, two the mean of 150."""
+    planner = static(name, usual(), load(100.0, NAN, 250.0, 100.0))
+    for first in (True, False):
+        plan, _ = planner.plan(PlanningContext(0.0, usual(), Fleet(()), first=first), planner.begin())
+        assert plan.counts == {"large/on-demand": count}
+        assert plan.capacity_rps == 100.0 * count
+
+
+def test_exactly_full_instances_are_enough() -> None:
+    """A rate of exactly three instances' capacity is not rounded up to four."""
+    assert static("static-peak", usual(), load(300.0)).plan(PlanningContext(0.0, usual(), Fleet(())), None)[
+        0
+    ].counts == {"large/on-demand": 3}
+
+
+def test_limits_are_kept_and_said() -> None:
+    """A fleet that the service's limits cut short says what it would have needed."""
+    of = usual(max_usd_per_hour=3.1)
+    plan, _ = static("static-peak", of, load(500.0)).plan(PlanningContext(0.0, of, Fleet(())), None)
+    assert plan.counts == {"large/on-demand": 2}
+    assert "5 instances are needed" in plan.notes[0]
+
+
+def test_no_load_buys_nothing() -> None:
+    """A part that is one gap has neither peak nor mean."""
+    assert (
+        static("static-mean", usual(), load(NAN)).plan(PlanningContext(0.0, usual(), Fleet(())), None)[0].counts == {}
+    )
+
+
+def test_nothing_to_buy_is_infeasible() -> None:
+    """Functions alone are no static fleet."""
+    with pytest.raises(Infeasible):
+        static("static-peak", replace(usual(), offers=(), candidates=()), load(1.0))

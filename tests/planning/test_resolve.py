@@ -1,0 +1,132 @@
+"""Which offers a service may buy and can use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.offer import Catalog, Market
+from mark.domain.profile import Profile
+from mark.domain.service import Commitment, ResolvedService, ServiceConfig
+from mark.domain.slo import Slo
+from mark.planning.resolve import profile_of, resolve
+from mark.profiling.table import load_profiles
+
+DAY = load_catalog("aws-2019")
+PROFILES = load_profiles()
+
+
+def deployed(service: ServiceConfig, catalog: Catalog = DAY) -> ResolvedService:
+    return resolve(service, catalog, PROFILES)
+
+
+def with_slo(service: ServiceConfig, rt_max_ms: float) -> ServiceConfig:
+    return replace(service, slo=Slo(rt_max_ms / 1e3, 0.98))
+
+
+def test_offers_are_those_wanted_with_a_profile_ordered_by_name() -> None:
+    found = deployed(load_service("inception-v3"))
+    assert [offer.name for offer in found.offers] == [
+        "c5.2xlarge/on-demand", "c5.4xlarge/on-demand", "c5.large/on-demand", "c5.xlarge/on-demand",
+        "p2.xlarge/on-demand",
+    ]  # fmt: skip
+    assert [c.profile.instance for c in found.candidates] == [offer.instance for offer in found.offers]
+    assert dict(found.skipped)["c5.9xlarge"] == "no profile of inception-v3"
+    assert found.profiles.keys() == PROFILES["inception-v3"].keys()
+
+
+def test_zones_and_markets_of_a_type_share_its_candidate() -> None:
+    both = replace(load_service("inception-v3"), markets=(Market.SPOT, Market.ON_DEMAND), instances=("p2.xlarge",))
+    found = deployed(both)
+    assert len(found.offers) == 5
+    assert all(c is found.candidates[0] for c in found.candidates)
+
+
+def test_a_burstable_is_planned_at_full_speed() -> None:
+    found = deployed(replace(load_service("inception-v3"), markets=(Market.BURSTABLE,)))
+    medium = found.candidates[found.index("t2.medium/burstable")]
+    assert medium.capacity_rps == pytest.approx(1e3 / 140.37)
+
+
+def test_a_type_too_slow_is_skipped_with_its_time() -> None:
+    found = deployed(load_service("opennmt-ende"))
+    assert dict(found.skipped)["c5.large"] == "one request takes 2180.0 ms, RT_max is 1400 ms"
+    assert found.candidates[found.index("p2.xlarge/on-demand")].policy.n_batch == 7
+
+
+def test_retired_types_and_patterns_without_a_match_are_named() -> None:
+    service = replace(load_service("inception-v3"), instances=("c5.*", "p2.xlarge", "c9.*"))
+    skipped = dict(deployed(service, load_catalog("aws-2026")).skipped)
+    assert skipped["p2.xlarge"] == "retired in aws-2026"
+    assert skipped["c9.*"] == "matches nothing in aws-2026"
+
+
+def test_the_function_comes_with_the_model_s_times_even_when_it_is_slower_than_the_promise() -> None:
+    use = deployed(load_service("inception-v3")).function
+    assert use is not None
+    assert (use.warm_s, use.cold_s, use.basis) == (0.38, 2.86, "measured")
+    slow = deployed(load_service("opennmt-ende")).function
+    assert slow is not None
+    assert slow.warm_s == 3.1
+    assert deployed(replace(load_service("nasnet"), function=None)).function is None
+
+
+def test_a_function_without_a_profile_is_skipped_and_one_not_sold_is_bad_input() -> None:
+    found = deployed(replace(load_service("nasnet"), function="lambda:1024"))
+    assert found.function is None
+    assert dict(found.skipped)["lambda:1024"] == "no profile of nasnet"
+    with pytest.raises(BadInput, match="lambda:9999"):
+        deployed(replace(load_service("nasnet"), function="lambda:9999"))
+
+
+def test_an_unknown_model_says_which_are_known() -> None:
+    with pytest.raises(BadInput, match=r"known: inception-resnet-v2, inception-v3.*: resnet"):
+        deployed(replace(load_service("nasnet"), model="resnet"))
+
+
+def test_an_slo_that_nothing_keeps_is_infeasible_and_names_the_closest() -> None:
+    with pytest.raises(Infeasible, match=r"RT_max 100 ms.*closest is p2\.xlarge with 188\.0 ms"):
+        deployed(with_slo(load_service("nasnet"), 100))
+    with pytest.raises(Infeasible, match=r"closest is lambda:3008 with 380\.0 ms"):
+        deployed(replace(with_slo(load_service("inception-v3"), 100), instances=("m5.*",)))
+    with pytest.raises(Infeasible, match="no type it may buy has a profile"):
+        deployed(replace(load_service("inception-v3"), instances=("m5.*",), function=None))
+
+
+def test_functions_alone_may_serve_when_they_are_fast_enough() -> None:
+    alone = deployed(replace(load_service("inception-v3"), instances=("m5.*",)))
+    assert alone.offers == ()
+    assert alone.function is not None
+
+
+def test_a_sagemaker_type_runs_on_the_profile_of_its_ec2_type() -> None:
+    of_model: dict[str, Profile] = PROFILES["inception-v3"]
+    assert profile_of(of_model, "ml.p2.xlarge") is of_model["p2.xlarge"]
+    assert profile_of(of_model, "ml.m5.large") is None
+    found = deployed(replace(load_service("inception-v3"), markets=(Market.SAGEMAKER,), instances=("ml.p2.*",)))
+    assert [offer.name for offer in found.offers] == ["ml.p2.xlarge/sagemaker"]
+
+
+def committing(*committed: Commitment) -> ResolvedService:
+    return deployed(replace(load_service("inception-v3"), committed=committed))
+
+
+def test_committed_instances_are_known_by_their_offer_and_paid_all_together() -> None:
+    found = committing(Commitment("c5.large", 4, 0.05), Commitment("p2.xlarge", 2))
+    assert found.committed == {"c5.large/on-demand": 4, "p2.xlarge/on-demand": 2}
+    assert found.committed_usd_per_hour == pytest.approx(4 * 0.05 + 2 * 0.9 * (1.0 - 0.338))
+
+
+def test_a_commitment_that_cannot_serve_is_paid_and_named() -> None:
+    found = committing(Commitment("c5.9xlarge", 1, 1.0))
+    assert found.committed_usd_per_hour == 1.0
+    assert dict(found.skipped)["c5.9xlarge"] == "no profile of inception-v3; 1 committed, paid for nothing"
+
+
+def test_a_commitment_to_what_is_not_sold_is_bad_input() -> None:
+    with pytest.raises(BadInput, match=r"\[fleet.committed\]: aws-2019 sells no such type on demand: c5.huge"):
+        committing(Commitment("c5.huge", 1))

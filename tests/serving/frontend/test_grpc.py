@@ -1,0 +1,589 @@
+"""The gRPC door, over real sockets.
+
+The protocol's own definition, as tritonclient ships it, is the reference for messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import trustme
+import uvloop
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+import mark
+from mark.domain.errors import BadInput
+from mark.models.call import Reply
+from mark.serving.frontend.auth import INFER, METRICS, Auth, Grant
+from mark.serving.frontend.grpc_messages import CLASSES, BadMessage, call_of, response_of
+from mark.serving.frontend.tls import TlsFiles
+from tests.serving.conftest import serving
+from tests.serving.frontend import raw_grpc
+from tests.serving.place import RT_MAX_S, Place, Twice
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def go(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(main, 20))
+
+    return go
+
+
+def infer_request(rows: Sequence[Sequence[float]] = ((1.0, 2.0),), **more: Any) -> Any:
+    request = service_pb2.ModelInferRequest(model_name="twice", **more)
+    request.inputs.add(name="x", datatype="FP32", shape=[len(rows), 2])
+    request.raw_input_contents.append(np.array(rows, dtype="<f4").tobytes())
+    return request
+
+
+async def failure(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call
+    said = error.value
+    return said.code(), said.details() or "", {key: str(value) for key, value in said.trailing_metadata() or ()}
+
+
+# Messages
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name.endswith(("Request", "Response"))])
+def test_every_message_has_the_protocols_fields(name: str) -> None:
+    """By number, name, type and label, down to the parts."""
+
+    def fields(descriptor: Any) -> dict[int, Any]:
+        return {
+            field.number: (
+                field.name,
+                field.type,
+                field.is_repeated,
+                fields(field.message_type) if field.message_type else None,
+            )
+            for field in descriptor.fields
+        }
+
+    theirs = service_pb2.DESCRIPTOR.message_types_by_name[name]
+    assert fields(CLASSES[name].DESCRIPTOR) == fields(theirs)
+
+
+def test_the_service_has_the_protocols_name_and_methods() -> None:
+    service = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+    assert service.full_name == "inference.GRPCInferenceService"
+    ours = {name.removesuffix("Request") for name in CLASSES if name.endswith("Request")}
+    assert ours <= {method.name for method in service.methods}
+    assert len(ours) == 6
+
+
+CONTENTS: dict[str, tuple[str, list[Any]]] = {
+    "BOOL": ("bool_contents", [True, False]),
+    "INT8": ("int_contents", [-128, 127]),
+    "INT16": ("int_contents", [-32768, 32767]),
+    "INT32": ("int_contents", [-(2**31), 2**31 - 1]),
+    "INT64": ("int64_contents", [-(2**63), 2**63 - 1]),
+    "UINT8": ("uint_contents", [0, 255]),
+    "UINT16": ("uint_contents", [0, 65535]),
+    "UINT32": ("uint_contents", [0, 2**32 - 1]),
+    "UINT64": ("uint64_contents", [0, 2**64 - 1]),
+    "FP32": ("fp32_contents", [0.5, -1.5]),
+    "FP64": ("fp64_contents", [0.1, -1e300]),
+    "BYTES": ("bytes_contents", [b"", b"\xff\x00"]),
+}
+
+
+def typed(datatype: str, field: str, values: list[Any]) -> Any:
+    theirs = service_pb2.ModelInferRequest(model_name="m")
+    tensor = theirs.inputs.add(name="x", datatype=datatype, shape=[len(values)])
+    getattr(tensor.contents, field).extend(values)
+    return CLASSES["ModelInferRequest"].FromString(theirs.SerializeToString())
+
+
+@pytest.mark.parametrize("datatype", CONTENTS)
+def test_typed_contents_are_what_their_raw_bytes_would_be(datatype: str) -> None:
+    field, values = CONTENTS[datatype]
+    call = call_of(typed(datatype, field, values))
+    assert call.json_bytes is not None
+    if datatype == "BYTES":
+        expected = b"".join(struct.pack("<I", len(value)) + value for value in values)
+    else:
+        numpys = {"BOOL": "?", "FP32": "<f4", "FP64": "<f8"}
+        expected = np.array(values, numpys.get(datatype) or datatype.lower()).tobytes()
+    assert bytes(call.body[call.json_bytes :]) == expected
+    (given,) = json.loads(bytes(call.body[: call.json_bytes]))["inputs"]
+    assert given == {
+        "name": "x",
+        "datatype": datatype,
+        "shape": [2],
+        "parameters": {"binary_data_size": len(expected)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "values", "said"),
+    [
+        ("INT8", "int_contents", [128], "a value does not fit INT8"),
+        ("UINT16", "uint_contents", [65536], "a value does not fit UINT16"),
+        ("FP32", "fp64_contents", [1.0], "the contents of FP32 are fp32_contents, not fp64_contents"),
+        ("FP16", "fp32_contents", [1.0], "FP16 cannot be in contents"),
+        ("", "fp32_contents", [1.0], "no datatype cannot be in contents"),
+    ],
+)
+def test_contents_that_are_not_of_their_datatype_are_refused(
+    datatype: str, field: str, values: list[Any], said: str
+) -> None:
+    with pytest.raises(BadMessage, match=said):
+        call_of(typed(datatype, field, values))
+
+
+def test_what_a_request_asks_for_reaches_the_model_s_side() -> None:
+    theirs = infer_request(id="mine")
+    theirs.parameters["sequence_id"].int64_param = 3
+    theirs.outputs.add(name="y").parameters["classification"].int64_param = 2
+    call = call_of(CLASSES["ModelInferRequest"].FromString(theirs.SerializeToString()))
+    said = json.loads(bytes(call.body[: call.json_bytes]))
+    assert said["id"] == "mine"
+    assert said["outputs"] == [{"name": "y", "parameters": {"classification": 2, "binary_data": True}}]
+    assert said["parameters"] == {"binary_data_output": True}
+
+
+def test_shared_memory_and_both_ways_at_once_are_refused() -> None:
+    theirs = infer_request()
+    theirs.inputs[0].contents.fp32_contents.append(1.0)
+    with pytest.raises(BadMessage, match="has both contents and raw_input_contents"):
+        call_of(CLASSES["ModelInferRequest"].FromString(theirs.SerializeToString()))
+    theirs = infer_request()
+    theirs.raw_input_contents.append(b"")
+    with pytest.raises(BadMessage, match="1 inputs, and 2 raw_input_contents"):
+        call_of(CLASSES["ModelInferRequest"].FromString(theirs.SerializeToString()))
+    theirs = service_pb2.ModelInferRequest(model_name="twice")
+    theirs.inputs.add(name="x", datatype="FP32", shape=[1]).parameters["shared_memory_region"].string_param = "r"
+    with pytest.raises(BadMessage, match="shared_memory_region is not supported"):
+        call_of(CLASSES["ModelInferRequest"].FromString(theirs.SerializeToString()))
+
+
+def test_an_answer_without_binary_tensors_is_none() -> None:
+    with pytest.raises(ValueError, match="no binary tensors"):
+        response_of(Reply(200, "application/json", b'{"model_name": "m", "outputs": []}'))
+
+
+# The door
+
+
+def test_it_infers_and_says_who_answered(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            call = place.stub.ModelInfer(
+                infer_request([[1.0, 2.0], [3.0, 4.0]], id="mine"), metadata=[("x-request-id", "r-1")]
+            )
+            got = await call
+            assert (got.model_name, got.model_version, got.id) == ("twice", "1", "mine")
+            (output,) = got.outputs
+            assert (output.name, output.datatype, list(output.shape)) == ("y", "FP32", [2, 2])
+            assert np.frombuffer(got.raw_output_contents[0], "<f4").tolist() == [2.0, 4.0, 6.0, 8.0]
+            assert dict(await call.trailing_metadata()) == {"x-request-id": "r-1", "mark-answered-by": "instance"}
+            ((request, reply, who),) = place.told
+            assert (request.id, request.items, reply.status, who) == ("r-1", 2, 200, "instance")
+
+    run(main())
+
+
+def test_calls_that_come_together_share_a_batch(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            calls = [asyncio.ensure_future(place.stub.ModelInfer(infer_request([[n, 0.0]]))) for n in range(5)]
+            while place.replica.bouncer.queued + len(place.pool.calls) < 5:
+                await asyncio.sleep(0)
+            place.pool.held = False
+            place.pool.release()
+            got = [np.frombuffer((await call).raw_output_contents[0], "<f4")[0] for call in calls]
+            assert got == [0.0, 2.0, 4.0, 6.0, 8.0]
+            assert place.metrics.batch_items.counts[0] <= 1  # the rest waited, and went together
+
+    run(main())
+
+
+def test_health_and_metadata(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            stub = place.stub
+            assert (await stub.ServerLive(service_pb2.ServerLiveRequest())).live
+            assert (await stub.ServerReady(service_pb2.ServerReadyRequest())).ready
+            assert (await stub.ModelReady(service_pb2.ModelReadyRequest(name="twice", version="1"))).ready
+            said = await stub.ServerMetadata(service_pb2.ServerMetadataRequest())
+            assert (said.name, said.version) == ("mark", mark.__version__)
+            of = await stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="twice"))
+            assert (of.name, list(of.versions), of.platform) == ("twice", ["1"], "python")
+            assert [(each.name, each.datatype, list(each.shape)) for each in of.inputs] == [("x", "FP32", [-1, 2])]
+            place.server.draining = True
+            assert not (await stub.ServerReady(service_pb2.ServerReadyRequest())).ready
+            assert not (await stub.ModelReady(service_pb2.ModelReadyRequest(name="twice"))).ready
+
+    run(main())
+
+
+def test_what_is_not_here_is_not_found(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            request = infer_request()
+            request.model_name = "other"
+            code, said, _ = await failure(place.stub.ModelInfer(request))
+            assert (code, said) == (grpc.StatusCode.NOT_FOUND, "nothing at other ; the model here is twice")
+            request = infer_request(model_version="9")
+            assert (await failure(place.stub.ModelInfer(request)))[0] == grpc.StatusCode.NOT_FOUND
+            ready = service_pb2.ModelReadyRequest(name="twice", version="9")
+            assert (await failure(place.stub.ModelReady(ready)))[0] == grpc.StatusCode.NOT_FOUND
+            index = place.stub.RepositoryIndex(service_pb2.RepositoryIndexRequest())
+            assert (await failure(index))[0] == grpc.StatusCode.UNIMPLEMENTED
+
+    run(main())
+
+
+def test_what_the_model_refuses_is_an_invalid_argument_and_names_itself(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            request = infer_request()
+            request.inputs[0].name = "z"
+            code, said, trailing = await failure(place.stub.ModelInfer(request))
+            assert (code, said) == (grpc.StatusCode.INVALID_ARGUMENT, "the model has no input 'z', but x")
+            assert trailing["mark-answered-by"] == "instance"
+            request = infer_request()
+            request.raw_input_contents.append(b"")
+            assert (await failure(place.stub.ModelInfer(request)))[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+    run(main())
+
+
+def test_a_model_that_fails_is_an_internal_error(run: Run) -> None:
+    class Fails(Twice):
+        def predict(self, batch: list[Any]) -> Any:
+            raise RuntimeError("no")
+
+    async def main() -> None:
+        async with Place(Fails()) as place:
+            code, said, _ = await failure(place.stub.ModelInfer(infer_request()))
+            assert (code, said) == (grpc.StatusCode.INTERNAL, "the model failed: RuntimeError")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "said"),
+    [
+        (Reply(418, "text/html", b"<html>"), grpc.StatusCode.INTERNAL, "status 418"),
+        (Reply(400, "application/json", memoryview(b'{"error": "no"}')), grpc.StatusCode.INVALID_ARGUMENT, "no"),
+        (Reply(404, "application/json", b"[]"), grpc.StatusCode.NOT_FOUND, "status 404"),
+        (Reply(200, "application/json", b"{}"), grpc.StatusCode.INTERNAL, "the answer cannot be said by gRPC"),
+        (Reply(200, "any", b"{}", 2), grpc.StatusCode.INTERNAL, "the answer cannot be said by gRPC"),
+        (Reply(200, "any", b"[", 1), grpc.StatusCode.INTERNAL, "the answer cannot be said by gRPC"),
+    ],
+)
+def test_whatever_another_server_answers_the_call_ends(
+    run: Run, reply: Reply, code: grpc.StatusCode, said: str
+) -> None:
+    """Functions are other people's servers, and one odd answer must not take others of its batch along."""
+
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            call = asyncio.ensure_future(failure(place.stub.ModelInfer(infer_request())))
+            while not place.pool.waiting:
+                await asyncio.sleep(0)
+            place.pool.waiting.clear()
+            place.replica.worker_done(0, [reply], 0.001)
+            assert (await call)[:2] == (code, said)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("metadata_", "code"),
+    [
+        ([("mark-deadline-ms", "0.0001")], grpc.StatusCode.DEADLINE_EXCEEDED),
+        ([("mark-deadline-ms", "soon")], grpc.StatusCode.INVALID_ARGUMENT),
+        ([("mark-deadline-ms", "nan")], grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+def test_the_deadline_in_metadata_counts(run: Run, metadata_: Any, code: grpc.StatusCode) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            call = place.stub.ModelInfer(infer_request(), metadata=metadata_, timeout=5.0)
+            assert (await failure(call))[0] == code
+
+    run(main())
+
+
+def test_grpcs_own_deadline_is_the_requests_and_the_sooner_one_counts(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            await place.stub.ModelInfer(infer_request(), timeout=0.5)
+            await place.stub.ModelInfer(infer_request(), timeout=0.5, metadata=[("mark-deadline-ms", "100")])
+            await place.stub.ModelInfer(infer_request())
+            left_s = [request.deadline_s - request.arrived_s for request, _, _ in place.told]
+            assert 0.3 < left_s[0] <= 0.5
+            assert left_s[1:] == pytest.approx([0.1, RT_MAX_S])
+
+    run(main())
+
+
+def test_a_client_that_went_away_costs_nobody_anything(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            call = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
+            while not place.pool.waiting:
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+            await place.stub.ServerLive(service_pb2.ServerLiveRequest())  # behind the cancellation, so that has come
+            place.pool.held = False
+            place.pool.release()
+            assert [who for _, _, who in place.told] == ["instance"]
+            assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+
+    run(main())
+
+
+def test_refusals_say_when_to_come_back(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            first = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
+            while not place.pool.waiting:
+                await asyncio.sleep(0)
+            place.replica.bouncer.drain(0.0, 0.0)
+            code, said, trailing = await failure(place.stub.ModelInfer(infer_request()))
+            assert (code, said) == (grpc.StatusCode.UNAVAILABLE, "this server is draining")
+            assert int(trailing["retry-after"]) >= 1
+            assert "mark-answered-by" not in trailing
+            place.pool.release()
+            await first
+
+    run(main())
+
+
+def test_too_many_items_exhaust_the_resource(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            code, _, _ = await failure(place.stub.ModelInfer(infer_request([[0.0, 0.0]] * 100)))
+            assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(main())
+
+
+def test_messages_are_limited_also_when_they_are_compressed(run: Run) -> None:
+    async def main() -> None:
+        async with Place(body_bytes=100_000) as place:
+            for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
+                small = place.stub.ModelInfer(infer_request(), compression=compression)
+                assert (await small).model_name == "twice"
+                large = infer_request([[0.0, 0.0]] * 100_000)
+                assert len(gzip.compress(large.SerializeToString())) < 10_000
+                code, _, _ = await failure(place.stub.ModelInfer(large, compression=compression))
+                assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    run(main())
+
+
+def test_bytes_that_are_no_message_are_refused(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            call = place.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            code, said, _ = await failure(call(b"\xff\xff\xff"))
+            assert (code, said) == (grpc.StatusCode.INVALID_ARGUMENT, "the message is no ModelInferRequest")
+            assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+
+    run(main())
+
+
+def test_only_who_may_comes_in_and_health_is_for_all(run: Run) -> None:
+    keys = {"k" * 16: Grant("one", frozenset((INFER,))), "m" * 16: Grant("two", frozenset((METRICS,)))}
+
+    async def main() -> None:
+        async with Place(auth=Auth(keys)) as place:
+            bearer = [("authorization", "Bearer " + "k" * 16)]
+            other = [("x-api-key", "m" * 16)]
+            assert (await place.stub.ModelInfer(infer_request(), metadata=bearer)).model_name == "twice"
+            assert (await failure(place.stub.ModelInfer(infer_request())))[0] == grpc.StatusCode.UNAUTHENTICATED
+            call = place.stub.ModelInfer(infer_request(), metadata=other)
+            assert (await failure(call))[:2] == (
+                grpc.StatusCode.PERMISSION_DENIED,
+                "this key is for something else",
+            )
+            for closed in (
+                place.stub.ServerMetadata(service_pb2.ServerMetadataRequest()),
+                place.stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="twice")),
+                place.stub.ModelReady(service_pb2.ModelReadyRequest(name="twice")),
+            ):
+                assert (await failure(closed))[0] == grpc.StatusCode.UNAUTHENTICATED
+            assert (await place.stub.ServerReady(service_pb2.ServerReadyRequest())).ready
+            assert (await place.stub.ServerLive(service_pb2.ServerLiveRequest())).live
+
+    run(main())
+
+
+def test_who_may_not_come_in_is_told_before_the_message_is_read(run: Run) -> None:
+    async def main() -> None:
+        async with Place(auth=Auth({"k" * 16: Grant("one", frozenset((INFER,)))})) as place:
+            with raw_grpc.connect(place.port) as client:
+                client.sendall(raw_grpc.begun(1))
+                assert b"a key or a token is needed" in await asyncio.to_thread(raw_grpc.ended, client)
+
+    run(main())
+
+
+def test_messages_that_take_too_long_are_cut_off_and_only_some_may_take_long(run: Run) -> None:
+    """Of two slow ones there is room for one, the later, and for that not for ever; who is quick notices nothing."""
+
+    async def main() -> None:
+        async with Place(body_bytes=1 << 20, gathered_bytes=1 << 20, body_timeout_s=0.5) as place:
+            with raw_grpc.connect(place.port) as first, raw_grpc.connect(place.port) as second:
+                for client in (first, second):
+                    client.sendall(raw_grpc.begun(1) + raw_grpc.message(1, b"x", said_bytes=1000))
+                began_s = time.monotonic()
+                waiting = [asyncio.to_thread(raw_grpc.ended, client) for client in (first, second)]
+                ends = []
+                for said in asyncio.as_completed(waiting):
+                    assert b"the message took too long" in await said
+                    ends.append(time.monotonic() - began_s)
+                    assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+                assert ends[1] - ends[0] > 0.3  # 1.0 s, and 1.5 s
+            assert not place.door._slow
+            assert not place.door._cut_off
+
+    run(main())
+
+
+def test_calls_begun_and_reset_again_and_again_disturb_nobody(run: Run) -> None:
+    """As in CVE-2023-44487: each costs its sender next to nothing."""
+    content = infer_request().SerializeToString()
+    flood = b"".join(
+        raw_grpc.begun(stream)
+        + raw_grpc.message(stream, content)
+        + raw_grpc.frame(raw_grpc.RESET, 0, stream, b"\0\0\0\x08")
+        for stream in range(1, 100_000, 2)
+    )
+
+    async def main() -> None:
+        async with Place() as place:
+            with raw_grpc.connect(place.port) as client, suppress(ConnectionError):
+                flooding = asyncio.create_task(asyncio.to_thread(client.sendall, flood))
+                for _ in range(20):
+                    assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
+                await flooding
+
+    run(main())
+
+
+def test_tls_by_the_same_files_and_clients_by_their_certificate(run: Run, tmp_path: Path) -> None:
+    ca = trustme.CA()
+    leaf, mine = ca.issue_cert("localhost"), ca.issue_cert("client")
+    files = TlsFiles(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem")
+    leaf.private_key_pem.write_to_path(files.key)
+    files.certificate.write_bytes(b"".join(part.bytes() for part in leaf.cert_chain_pems))
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate = b"".join(part.bytes() for part in mine.cert_chain_pems)
+
+    async def live(port: int, *pair: bytes) -> bool:
+        credentials = grpc.ssl_channel_credentials(ca.cert_pem.bytes(), *pair)
+        async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            return bool((await stub.ServerLive(service_pb2.ServerLiveRequest())).live)
+
+    async def main() -> None:
+        place = Place()
+        port = await place.door.start("127.0.0.1", 0, files)
+        assert await live(port, mine.private_key_pem.bytes(), certificate)
+        assert (await failure(live(port)))[0] == grpc.StatusCode.UNAVAILABLE
+        await place.door.close(0.0)
+
+    run(main())
+
+
+def test_files_and_ports_that_cannot_be_used_are_bad_input(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            second = Place()
+            with pytest.raises(BadInput, match="cannot listen"):
+                await second.door.start("127.0.0.1", place.port, None)
+            with pytest.raises(BadInput, match="no such file"):
+                await second.door.start("127.0.0.1", 0, TlsFiles(tmp_path / "a", tmp_path / "b"))
+
+    run(main())
+
+
+def test_a_drain_answers_what_is_under_way_and_refuses_what_is_new(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            place.pool.held = True
+            first = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
+            while not place.pool.waiting:
+                await asyncio.sleep(0)
+            draining = asyncio.ensure_future(place.replica.drain(time.monotonic() + 10.0))
+            await asyncio.sleep(0)
+            code, _, _ = await failure(place.stub.ModelInfer(infer_request()))
+            assert code == grpc.StatusCode.UNAVAILABLE
+            closing = asyncio.ensure_future(place.door.close(10.0))
+            await asyncio.sleep(0)
+            place.pool.release()
+            assert (await first).model_name == "twice"
+            await draining
+            await closing
+
+    run(main())
+
+
+def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
+    """A real process: each call has the model's answer, or was not taken and hears so."""
+
+    async def load(address: str, then: Callable[[], None]) -> dict[int, grpc.StatusCode]:
+        codes: dict[int, grpc.StatusCode] = {}
+        numbers = iter(range(250))  # whose log fits into a pipe that nobody reads
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+            async def one_after_the_other() -> None:
+                for number in numbers:
+                    request = infer_request([[number, 0.0]], id=str(number))
+                    request.model_name = "plain"
+                    try:
+                        got = await stub.ModelInfer(request, timeout=10.0, metadata=[("x-request-id", f"n{number}")])
+                    except grpc.aio.AioRpcError as error:
+                        codes[number] = error.code()
+                        continue
+                    assert got.id == str(number)
+                    assert np.frombuffer(got.raw_output_contents[0], "<f4").tolist() == [2.0 * number, 0.0]
+                    codes[number] = grpc.StatusCode.OK
+                    if len(codes) == 100:
+                        then()
+
+            await asyncio.gather(*(one_after_the_other() for _ in range(16)))
+        return codes
+
+    with serving(tmp_path, "--log-requests") as (process, doors, said):
+        codes = asyncio.run(load(doors.grpc, process.terminate))
+        assert process.wait(20) == 0
+    logged = [json.loads(line) for line in "".join(said).splitlines() if '"request_id": "n' in line]
+    answered = {int(line["request_id"][1:]) for line in logged if line["status"] == 200}
+    assert len(answered) >= 100
+    assert {number for number, code in codes.items() if code == grpc.StatusCode.OK} == answered
+    others = Counter(code for number, code in codes.items() if number not in answered)
+    assert set(others) <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}, others
+    assert others[grpc.StatusCode.CANCELLED] <= 16  # those that met the closing itself
+    assert len(codes) == 250

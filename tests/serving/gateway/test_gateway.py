@@ -1,0 +1,556 @@
+"""The gateway's decisions: time is an argument, and whatever happens the counts come back to zero."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mark.domain.errors import BadInput
+from mark.serving.backend.bouncer import IllegalTransition
+from mark.serving.gateway.gateway import (
+    FULL,
+    GIVE_UP,
+    NOBODY_READY,
+    PASS_ON,
+    WAIT,
+    Gateway,
+    GatewayPolicy,
+    Passage,
+    ReplicaState,
+    Ticket,
+)
+
+A, B, C = "http://a:1", "http://b:1", "http://c:1"
+
+
+def a_gateway(weights: dict[str, float] | None = None, **policy: float) -> Gateway[Passage]:
+    """Its replicas are ready at time 0."""
+    gateway: Gateway[Passage] = Gateway(GatewayPolicy(**policy))  # type: ignore[arg-type]
+    gateway.put({A: 1.0, B: 1.0} if weights is None else weights, 0.0)
+    say_ready(gateway, 0.0)
+    return gateway
+
+
+def say_ready(gateway: Gateway[Passage], now_s: float) -> list[str]:
+    asked = gateway.tick(now_s)
+    for replica in asked:
+        gateway.probed(replica, True, now_s)
+    return [replica.url for replica in asked]
+
+
+def begun(gateway: Gateway[Passage], now_s: float = 0.0, deadline_s: float = 30.0, size: int = 0) -> Ticket[Passage]:
+    ticket = gateway.begin(Passage(deadline_s, size), now_s)
+    assert isinstance(ticket, Ticket)
+    return ticket
+
+
+def again(what: Ticket[Passage] | str | None) -> Ticket[Passage]:
+    assert isinstance(what, Ticket)
+    return what
+
+
+def teach(gateway: Gateway[Passage], url: str, response_s: float, now_s: float = 0.0) -> None:
+    """So many answers after so long that nothing else is known of it."""
+    weights = {one.url: one.weight for one in gateway.replicas.values()}
+    gateway.put({other: weight if other == url else 0.0 for other, weight in weights.items()}, now_s)
+    for _ in range(200):
+        assert gateway.answered(begun(gateway, now_s - response_s), 200, now_s) is PASS_ON
+    gateway.put(weights, now_s)
+
+
+# --- who gets it
+
+
+def test_it_goes_to_whoever_is_expected_to_answer_first_and_ties_to_whoever_came_first() -> None:
+    gateway = a_gateway({A: 1.0, B: 1.0, C: 2.0})
+    chosen = [begun(gateway).replica.url for _ in range(8)]
+    # (in flight + 1) / weight: C 1/2, then 1 each, in the order they came.
+    assert chosen == [C, A, B, C, C, A, B, C]
+
+
+def test_a_slower_replica_gets_as_much_less() -> None:
+    gateway = a_gateway()
+    teach(gateway, A, 0.031)
+    teach(gateway, B, 0.010)
+    chosen = [begun(gateway).replica.url for _ in range(8)]
+    assert (chosen.count(A), chosen.count(B)) == (2, 6)
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 1.0), st.floats(0.1, 10.0), st.integers(0, 5)), min_size=1, max_size=6))
+def test_no_other_choice_would_finish_earlier(replicas: list[tuple[float, float, int]]) -> None:
+    """Against the formula, spelt out."""
+    urls = [f"http://r:{n + 1}" for n in range(len(replicas))]
+    gateway = a_gateway({url: weight for url, (_, weight, _) in zip(urls, replicas, strict=True)})
+    for url, (response_s, _, _) in zip(urls, replicas, strict=True):
+        teach(gateway, url, response_s)
+    for url, (_, _, in_flight) in zip(urls, replicas, strict=True):
+        weights = {one.url: one.weight for one in gateway.replicas.values()}
+        gateway.put({other: weight if other == url else 0.0 for other, weight in weights.items()}, 0.0)
+        for _ in range(in_flight):
+            begun(gateway)
+        gateway.put(weights, 0.0)
+    states = gateway.replicas.values()
+    expected = min(states, key=lambda one: (one.response_s / one.weight * (one.in_flight + 1), one.number))
+    assert begun(gateway).replica is expected
+
+
+def test_weight_0_gets_nothing_new_and_keeps_what_it_has() -> None:
+    gateway = a_gateway()
+    ticket = begun(gateway)
+    assert ticket.replica.url == A
+    gateway.put({A: 0.0, B: 1.0}, 1.0)
+    assert {begun(gateway, 1.0).replica.url for _ in range(5)} == {B}
+    assert gateway.answered(ticket, 200, 2.0) is PASS_ON
+    gateway.put({A: 0.0, B: 0.0}, 3.0)
+    assert not gateway.ready
+    assert gateway.begin(Passage(30.0, 0), 3.0) == NOBODY_READY
+
+
+def test_a_new_replica_gets_nothing_before_it_says_that_it_is_ready() -> None:
+    gateway: Gateway[Passage] = Gateway()
+    gateway.put({A: 1.0}, 0.0)
+    assert gateway.begin(Passage(30.0, 0), 0.0) == NOBODY_READY
+    (asked,) = gateway.tick(0.0)
+    assert gateway.tick(0.5) == []  # one question at a time
+    gateway.probed(asked, False, 0.5)
+    assert not gateway.ready
+    assert gateway.tick(1.4) == []
+    assert say_ready(gateway, 1.5) == [A]
+    assert begun(gateway, 1.5).replica.url == A
+
+
+def test_who_says_that_it_is_not_ready_gets_nothing_new() -> None:
+    gateway = a_gateway()
+    a, b = gateway.tick(1.0)
+    gateway.probed(a, False, 1.0)
+    gateway.probed(b, True, 1.0)
+    assert {begun(gateway, 1.0).replica.url for _ in range(3)} == {B}
+
+
+def test_a_newcomer_is_taken_to_be_as_fast_as_the_fastest() -> None:
+    gateway = a_gateway()
+    teach(gateway, A, 0.2)
+    teach(gateway, B, 0.4)
+    gateway.put({A: 1.0, B: 1.0, C: 1.0}, 0.0)
+    assert gateway.replicas[C].response_s == pytest.approx(0.2)
+
+
+def test_one_slow_first_answer_puts_nobody_off() -> None:
+    """Connections had to be made, a cache was cold; the other replica answered at once."""
+    gateway = a_gateway()
+    first, other = begun(gateway), begun(gateway)
+    gateway.answered(first, 200, 0.1)
+    gateway.answered(other, 200, 0.004)
+    in_flight = Counter(begun(gateway, 0.1).replica.url for _ in range(16))
+    assert in_flight[A] >= 1
+
+
+def test_who_was_slow_once_is_asked_again_after_a_while() -> None:
+    """Two requests at a time: A gets the second as soon as it is taken to be less than twice as slow as B."""
+    gateway = a_gateway()
+    teach(gateway, A, 2.0)
+    teach(gateway, B, 0.1)
+    for second in range(1, 100):
+        now_s = float(second)
+        first, other = begun(gateway, now_s), begun(gateway, now_s)
+        if other.replica.url == A:
+            break
+        for ticket in (first, other):
+            gateway.answered(ticket, 200, now_s + 0.1)
+        say_ready(gateway, now_s + 0.5)
+    assert 30 <= second <= 32  # 1.9 s more have become 0.1 s after 10 s x ln 19 = 29.4 s
+
+
+# --- second copies
+
+
+def test_a_failure_is_retried_once_and_at_another_replica() -> None:
+    gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
+    first = begun(gateway)
+    second = again(gateway.failed(first, 0.1, began=False))
+    assert second.replica is not first.replica
+    assert gateway.failed(second, 0.2, began=False) is GIVE_UP
+    assert (gateway.in_flight, gateway.retries) == (0, 1)
+
+
+def test_half_an_answer_is_not_retried() -> None:
+    gateway = a_gateway()
+    assert gateway.failed(begun(gateway), 0.1, began=True) is GIVE_UP
+    assert gateway.in_flight == 0
+
+
+def test_without_another_replica_there_is_no_retry() -> None:
+    gateway = a_gateway({A: 1.0})
+    assert gateway.failed(begun(gateway), 0.1, began=False) is GIVE_UP
+
+
+@pytest.mark.parametrize(("deadline_s", "retried"), [(0.29, False), (0.31, True)])
+def test_a_retry_needs_time_until_the_deadline(deadline_s: float, retried: bool) -> None:
+    gateway = a_gateway()
+    teach(gateway, A, 0.1)
+    teach(gateway, B, 0.2)
+    first = begun(gateway, 0.0, deadline_s)
+    assert first.replica.url == A
+    assert isinstance(gateway.failed(first, 0.1, began=False), Ticket) == retried
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_refusal_is_tried_elsewhere_unless_everybody_refuses(status: int) -> None:
+    gateway = a_gateway()
+    second = again(gateway.answered(begun(gateway, 1.0), status, 1.001))
+    assert second.replica.url == B
+    assert gateway.answered(second, status, 1.002) is PASS_ON
+    # Both have just refused: one more refusal is passed on as it is.
+    assert gateway.answered(begun(gateway, 1.003), status, 1.004) is PASS_ON
+    assert gateway.retries == 1
+    # A while later it is worth a try again.
+    again(gateway.answered(begun(gateway, 1.2), status, 1.201))
+
+
+def test_who_refuses_everything_at_once_attracts_nothing() -> None:
+    gateway = a_gateway()
+    teach(gateway, A, 0.05, 1.0)
+    teach(gateway, B, 0.05, 1.0)
+    second = again(gateway.answered(begun(gateway, 1.0), 429, 1.001))
+    assert second.replica.url == B
+    assert [begun(gateway, 1.01).replica.url for _ in range(2)] == [B, A]  # 2 x 50 ms there, 91 + 50 ms here; 3 x 50 ms
+
+
+def test_errors_of_the_model_are_passed_on() -> None:
+    gateway = a_gateway()
+    for status in (200, 400, 404, 413, 500, 504):
+        assert gateway.answered(begun(gateway), status, 0.1) is PASS_ON
+    assert (gateway.in_flight, gateway.retries) == (0, 0)
+
+
+def test_retries_have_a_budget() -> None:
+    """A fifth of the requests in the long run, after a burst."""
+    gateway = a_gateway(retry_burst=5.0, eject_after=10**9)
+    retried = 0
+    for n in range(1000):
+        now_s = n * 1.0
+        what = gateway.failed(begun(gateway, now_s, now_s + 30.0), now_s + 0.1, began=False)
+        if isinstance(what, Ticket):
+            retried += 1
+            gateway.answered(what, 200, now_s + 0.2)
+    assert 200 <= retried <= 206
+
+
+def test_a_hedge_is_a_second_copy_elsewhere_and_the_first_answer_ends_both() -> None:
+    gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
+    first = begun(gateway)
+    second = again(gateway.hedge(first.passage, 0.5))
+    assert second.replica is not first.replica
+    assert gateway.hedge(first.passage, 0.6) is None  # there are never three
+    assert gateway.answered(second, 200, 0.7) is PASS_ON
+    assert not first.open
+    assert sum(one.in_flight for one in gateway.replicas.values()) == gateway.in_flight == 0
+    with pytest.raises(IllegalTransition):
+        gateway.answered(first, 200, 0.8)
+
+
+def test_who_is_outrun_is_known_to_be_slow_though_it_never_answers() -> None:
+    """Its copy is cancelled, and it looks idle: without that each further request would go there and be hedged."""
+    gateway = a_gateway()
+    for url in (A, B):
+        teach(gateway, url, 0.01)
+    first = begun(gateway)
+    assert first.replica.url == A
+    second = again(gateway.hedge(first.passage, 0.5))
+    assert gateway.answered(second, 200, 0.51) is PASS_ON
+    assert first.replica.response_s == pytest.approx(0.9 * 0.01 + 0.1 * 0.51)
+    for now_s in (0.51, 1.0):
+        assert begun(gateway, now_s).replica.url == B
+
+
+def test_who_loses_by_a_moment_is_not_thought_slow() -> None:
+    """The first answers just after the hedge: the other one had no time to."""
+    gateway = a_gateway()
+    for url in (A, B):
+        teach(gateway, url, 0.01)
+    first = begun(gateway)
+    second = again(gateway.hedge(first.passage, 0.5))
+    before_s = second.replica.response_s
+    assert gateway.answered(first, 200, 0.501) is PASS_ON
+    assert second.replica.response_s == before_s
+    assert begun(gateway, 0.502).replica is second.replica
+
+
+@pytest.mark.parametrize("status", [429, 503, None])
+def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(status: int | None) -> None:
+    gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
+    first = begun(gateway)
+    second = again(gateway.hedge(first.passage, 0.5))
+    what = gateway.failed(first, 0.6, began=False) if status is None else gateway.answered(first, status, 0.6)
+    assert what is WAIT
+    assert gateway.failed(second, 0.7, began=False) is GIVE_UP
+
+
+# --- ejection
+
+
+def fail(gateway: Gateway[Passage], replica: ReplicaState, times: int, now_s: float, status: int | None = None) -> None:
+    tickets = []
+    while sum(t.replica is replica for t in tickets) < times:
+        tickets.append(begun(gateway, now_s, now_s))  # no time for a retry
+    for ticket in tickets:
+        if ticket.replica is not replica:
+            gateway.answered(ticket, 200, now_s + 0.01)
+        elif status is None:
+            gateway.failed(ticket, now_s, began=False)
+        else:
+            gateway.answered(ticket, status, now_s)
+
+
+def test_failures_in_a_row_put_a_replica_out_until_it_is_ready_after_a_back_off_that_doubles() -> None:
+    gateway = a_gateway()
+    a = gateway.replicas[A]
+    fail(gateway, a, 2, 1.0)
+    assert a.ready
+    ticket = begun(gateway, 2.0)
+    assert ticket.replica is a
+    gateway.answered(ticket, 200, 2.0)
+    fail(gateway, a, 2, 3.0)
+    assert a.ready  # not in a row
+    fail(gateway, a, 1, 4.0)
+    assert not a.ready
+    assert {begun(gateway, 4.0).replica.url for _ in range(5)} == {B}
+    assert A not in say_ready(gateway, 4.9)
+    assert A in say_ready(gateway, 5.0)
+    assert a.ready
+    fail(gateway, a, 3, 6.0)
+    assert A not in say_ready(gateway, 7.9)
+    assert A in say_ready(gateway, 8.0)
+    # It stays well for longer than the longest back-off: that is forgotten.
+    for second in range(9, 50):
+        say_ready(gateway, float(second))
+    fail(gateway, a, 3, 50.0)
+    assert A in say_ready(gateway, 51.0)
+    assert gateway.ejections == 3
+
+
+def test_the_back_off_is_kept_by_a_question_that_was_under_way() -> None:
+    gateway = a_gateway()
+    (a, _) = gateway.tick(1.0)
+    fail(gateway, a, 3, 1.1)
+    gateway.probed(a, True, 1.2)
+    assert not a.ready
+    assert A not in [one.url for one in gateway.tick(2.0)]
+    assert A in [one.url for one in gateway.tick(2.1)]
+
+
+def test_a_replica_that_does_not_answer_questions_is_put_out() -> None:
+    gateway = a_gateway({A: 1.0})
+    for now_s in (1.0, 2.0, 3.0):
+        (a,) = gateway.tick(now_s)
+        assert a.ready
+        gateway.probed(a, None, now_s)
+    assert not a.ready
+    (a,) = gateway.tick(4.0)
+    gateway.probed(a, None, 4.0)
+    assert [one.url for one in gateway.tick(5.0)] == [A]  # it goes on asking
+    with pytest.raises(IllegalTransition):
+        gateway.probed(gateway.replicas[A], True, 5.0) or gateway.probed(gateway.replicas[A], True, 5.0)
+
+
+def test_answers_500_put_out_at_most_half_of_the_replicas() -> None:
+    """A client that sends what breaks the model must not end the service for all."""
+    urls = [f"http://r:{n}" for n in range(1, 6)]
+    gateway = a_gateway(dict.fromkeys(urls, 1.0))
+    for _ in range(100):
+        gateway.answered(begun(gateway, 1.0), 500, 1.0)
+    assert sum(one.ready for one in gateway.replicas.values()) == 3
+
+
+def test_who_hangs_has_failed_but_not_when_the_client_was_in_a_hurry() -> None:
+    gateway = a_gateway({A: 1.0}, eject_after=1)
+    gateway.expired(begun(gateway, 0.0, 0.001).passage, 0.1, hung=False)
+    assert gateway.ready
+    gateway.expired(begun(gateway, 1.0).passage, 31.0, hung=True)
+    assert not gateway.ready
+    assert gateway.in_flight == 0
+
+
+# --- limits
+
+
+def test_requests_bytes_and_copies_per_replica_are_bounded() -> None:
+    gateway = a_gateway(most_in_flight=3)
+    tickets = [begun(gateway) for _ in range(3)]
+    assert gateway.begin(Passage(30.0, 0), 0.0) == FULL
+    gateway.answered(tickets[0], 200, 0.1)
+    begun(gateway, 0.1)
+
+    gateway = a_gateway(most_bytes=100)
+    ticket = begun(gateway, size=60)
+    assert gateway.begin(Passage(30.0, 41), 0.0) == FULL
+    begun(gateway, size=40)
+    gateway.abandoned(ticket.passage)
+    assert gateway.bytes == 40
+
+    gateway = a_gateway(most_per_replica=2)
+    assert sorted(begun(gateway).replica.url for _ in range(4)) == [A, A, B, B]
+    assert gateway.begin(Passage(30.0, 0), 0.0) == FULL
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_none_changes_nothing(weight: float) -> None:
+    gateway = a_gateway()
+    with pytest.raises(BadInput, match="a weight is a number of zero or more"):
+        gateway.put({C: 1.0, A: weight}, 1.0)
+    assert list(gateway.replicas) == [A, B]
+
+
+@pytest.mark.parametrize("limit", ["most_in_flight", "eject_after", "backoff_s", "hedge_after_s"])
+def test_a_policy_without_sense_is_refused(limit: str) -> None:
+    with pytest.raises(BadInput, match=f"policy.{limit}: must be above zero"):
+        GatewayPolicy(**{limit: 0})  # type: ignore[arg-type]
+
+
+def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:
+    gateway = a_gateway()
+    ticket = begun(gateway)
+    with pytest.raises(IllegalTransition):
+        gateway.begin(ticket.passage, 0.0)
+    assert gateway.answered(ticket, 200, 0.1) is PASS_ON
+    for action in (
+        lambda: gateway.answered(ticket, 200, 0.2),
+        lambda: gateway.failed(ticket, 0.2, began=False),
+        lambda: gateway.abandoned(ticket.passage),
+        lambda: gateway.expired(ticket.passage, 0.2, hung=True),
+        lambda: gateway.hedge(ticket.passage, 0.2),
+    ):
+        with pytest.raises(IllegalTransition):
+            action()
+    assert (gateway.in_flight, ticket.replica.in_flight, ticket.replica.answers) == (0, 0, 1)
+
+
+# --- whatever happens
+
+
+class Anything(RuleBasedStateMachine):
+    """Requests, answers, failures, time-outs, clients that leave, replicas that come and go, in any order."""
+
+    @initialize(hedging=st.booleans(), most=st.integers(1, 12), each=st.integers(1, 6), after=st.integers(1, 3))
+    def begin(self, hedging: bool, most: int, each: int, after: int) -> None:
+        self.gateway: Gateway[Passage] = Gateway(
+            GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0)
+        )
+        self.now_s = 0.0
+        self.passages: dict[Passage, list[Ticket[Passage]]] = {}  # under way, and all copies that were made
+        self.asked: list[ReplicaState] = []
+        self.gateway.put({A: 1.0, B: 2.0, C: 1.0}, 0.0)
+        say_ready(self.gateway, 0.0)
+
+    def copies(self) -> list[Ticket[Passage]]:
+        return [ticket for copies in self.passages.values() for ticket in copies if ticket.open]
+
+    def took(self, ticket: Ticket[Passage]) -> None:
+        assert ticket.open
+        assert ticket.replica.ready
+        assert ticket.replica.weight > 0.0
+        assert self.gateway.replicas[ticket.replica.url] is ticket.replica
+        copies = self.passages.setdefault(ticket.passage, [])
+        assert ticket.replica not in [other.replica for other in copies], "twice to the same replica"
+        copies.append(ticket)
+        assert len(copies) <= 2
+
+    def became(self, ticket: Ticket[Passage], what: Ticket[Passage] | str) -> None:
+        if isinstance(what, Ticket):
+            self.took(what)
+        elif what is WAIT:
+            assert any(other.open for other in self.passages[ticket.passage])
+        else:
+            assert not any(other.open for other in self.passages.pop(ticket.passage))
+
+    @rule(seconds=st.floats(0.0, 5.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(weights=st.dictionaries(st.sampled_from([A, B, C, "http://d:1"]), st.sampled_from([0.0, 0.5, 1.0, 3.0])))
+    def put(self, weights: dict[str, float]) -> None:
+        self.gateway.put(weights, self.now_s)
+
+    @rule(seconds=st.floats(0.0, 20.0), size=st.integers(0, 1000), count=st.integers(1, 3))
+    def requests(self, seconds: float, size: int, count: int) -> None:
+        for _ in range(count):
+            ticket = self.gateway.begin(Passage(self.now_s + seconds, size), self.now_s)
+            if isinstance(ticket, Ticket):
+                self.took(ticket)
+
+    @precondition(lambda self: self.copies())
+    @rule(data=st.data(), status=st.sampled_from([200, 200, 200, 400, 429, 500, 503, 504]))
+    def answer(self, data: st.DataObject, status: int) -> None:
+        ticket = data.draw(st.sampled_from(self.copies()))
+        self.became(ticket, self.gateway.answered(ticket, status, self.now_s))
+
+    @precondition(lambda self: self.copies())
+    @rule(data=st.data(), began=st.booleans())
+    def failure(self, data: st.DataObject, began: bool) -> None:
+        ticket = data.draw(st.sampled_from(self.copies()))
+        self.became(ticket, self.gateway.failed(ticket, self.now_s, began=began))
+
+    @precondition(lambda self: self.passages)
+    @rule(data=st.data())
+    def hedge(self, data: st.DataObject) -> None:
+        ticket = self.gateway.hedge(data.draw(st.sampled_from(list(self.passages))), self.now_s)
+        if ticket is not None:
+            self.took(ticket)
+
+    @precondition(lambda self: self.passages)
+    @rule(data=st.data(), hung=st.sampled_from([None, False, True]))
+    def ends_without_an_answer(self, data: st.DataObject, hung: bool | None) -> None:
+        passage = data.draw(st.sampled_from(list(self.passages)))
+        if hung is None:
+            self.gateway.abandoned(passage)
+        else:
+            self.gateway.expired(passage, self.now_s, hung=hung)
+        assert not any(ticket.open for ticket in self.passages.pop(passage))
+
+    @rule()
+    def all_are_well(self) -> None:
+        say_ready(self.gateway, self.now_s)
+
+    @rule()
+    def tick(self) -> None:
+        self.asked += self.gateway.tick(self.now_s)
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data(), ready=st.sampled_from([True, True, True, False, None]))
+    def probed(self, data: st.DataObject, ready: bool | None) -> None:
+        replica = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+        self.gateway.probed(replica, ready, self.now_s)
+
+    @invariant()
+    def counts_are_what_is_there(self) -> None:
+        if not hasattr(self, "gateway"):
+            return
+        gateway, open_copies = self.gateway, self.copies()
+        states = [*gateway.replicas.values(), *gateway.leaving.values()]
+        assert gateway.in_flight == len(self.passages) <= gateway.policy.most_in_flight
+        assert gateway.bytes == sum(passage.size for passage in self.passages)
+        for one in states:
+            assert one.in_flight == sum(ticket.replica is one for ticket in open_copies)
+            assert one.in_flight <= gateway.policy.most_per_replica
+        assert sum(one.in_flight for one in states) == len(open_copies)
+        assert all(one.in_flight for one in gateway.leaving.values())
+        assert gateway.ready == any(one.ready and one.weight for one in gateway.replicas.values())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "gateway"):
+            return
+        gateway = self.gateway
+        touched = {ticket.replica for copies in self.passages.values() for ticket in copies}
+        for passage in list(self.passages):
+            gateway.abandoned(passage)
+        gateway.put({}, self.now_s)
+        assert (gateway.in_flight, gateway.bytes, gateway.leaving) == (0, 0, {})
+        assert all(one.in_flight == 0 for one in touched)
+
+
+TestAnything = Anything.TestCase
+TestAnything.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -1,0 +1,54 @@
+"""Logs are lines of JSON, and nobody waits for whoever reads them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import pytest
+
+from mark.serving.observe.logs import Aside, JsonLines
+
+
+def test_who_logs_does_not_wait_for_a_reader_and_what_is_lost_is_said() -> None:
+    """A pipe that nobody reads is full after some 64 KiB; then somebody reads."""
+    reads, writes = os.pipe()
+    with open(reads, "rb") as out, open(writes, "w") as into:
+        handler = Aside(into, most_lines=1000)
+        handler.FLUSH_S = 0.01
+        handler.setFormatter(JsonLines())
+        logger = logging.Logger("test")
+        logger.addHandler(handler)
+        for number in range(5000):
+            logger.warning("line %d %s", number, "x" * 500)
+        handler.flush()
+        assert handler.lost > 3000
+        written, lost = 0, 0
+        while written + lost < 5000:
+            message = json.loads(out.readline())["message"]
+            if message.endswith(" lines were lost"):
+                lost += int(message.split()[0])
+            else:
+                written += 1
+        assert lost == handler.lost
+
+
+def test_a_call_that_cannot_be_formatted_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with open(os.devnull, "w") as into:
+        handler = Aside(into)
+        logger = logging.Logger("test")
+        logger.addHandler(handler)
+        logger.warning("%d items", "many")
+        handler.flush()
+    assert "Logging error" in capsys.readouterr().err
+
+
+def test_a_line_says_all_that_was_given(capfd: pytest.CaptureFixture[str]) -> None:
+    """Level, logger, message, extras, and what went wrong."""
+    record = logging.LogRecord("mark.x", logging.ERROR, "f", 1, "%s failed", ("it",), None)
+    record.request_id = "r-1"
+    line = json.loads(JsonLines().format(record))
+    assert {key: line[key] for key in ("level", "logger", "message", "request_id")} == {
+        "level": "error", "logger": "mark.x", "message": "it failed", "request_id": "r-1",
+    }  # fmt: skip

@@ -1,0 +1,789 @@
+"""Worker processes, for real: they crash, hang, lie and are killed, and every batch ends exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uvloop
+
+from mark.models.call import Call, Reply
+from mark.serving.worker.shared_memory import KEEP_BYTES
+from mark.serving.worker.workers import Workers, backoff_s
+from tests.children import children
+from tests.serving.faulty_answering import AHEAD
+
+HERE = Path(__file__).parent
+LONG_S = 30.0  # a test that waits so long has failed
+
+
+class Pool:
+    """Workers, and what they said, in order. Each worker's story must read (ready, done*, lost)*."""
+
+    def __init__(self, reference: str, count: int, search: Path = HERE, **options: Any) -> None:
+        self.said: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        self.ready: set[int] = set()
+        self.sent: dict[int, list[int]] = {}  # calls of each batch that a worker has
+        self.back_in_s: list[float] = []
+        self.at_next: list[bool] = []
+        self.last_said = b""
+        self.replaced = 0
+        self.workers = Workers(
+            reference, search, count, on_ready=self.on_ready, on_done=self.on_done, on_lost=self.on_lost,
+            on_failed=lambda reason: self.said.put_nowait(("failed", reason)), on_replaced=self.on_replaced,
+            **{"loader": "faulty_answering:load", "hang_s": LONG_S} | options,
+        )  # fmt: skip
+
+    def on_replaced(self) -> None:
+        self.replaced += 1
+
+    def on_ready(self, worker: int, load_s: float, said: bytes) -> None:
+        assert worker not in self.ready
+        assert load_s > 0
+        self.ready.add(worker)
+        self.last_said = said
+        self.said.put_nowait(("ready", worker))
+
+    def on_done(self, worker: int, replies: list[Reply], service_s: float) -> None:
+        assert worker in self.ready
+        assert len(replies) == self.sent[worker].pop(0)
+        assert 0 <= service_s < LONG_S
+        self.said.put_nowait(("done", worker, replies))
+
+    def on_lost(self, worker: int, reason: str, back_in_s: float, at_next: bool) -> None:
+        self.ready.remove(worker)
+        self.back_in_s.append(back_in_s)
+        self.at_next.append(at_next)
+        self.said.put_nowait(("lost", worker, reason, sum(self.sent.pop(worker, []))))
+
+    def send(self, worker: int, *bodies: str | bytes) -> None:
+        bodies_ = [body.encode() if isinstance(body, str) else body for body in bodies]
+        self.workers.send(worker, [Call("oip", "application/json", body) for body in bodies_])
+        self.sent.setdefault(worker, []).append(len(bodies))
+
+    async def next(self) -> tuple[Any, ...]:
+        return await asyncio.wait_for(self.said.get(), LONG_S)
+
+    async def ask(self, worker: int, *bodies: str | bytes) -> list[Reply]:
+        self.send(worker, *bodies)
+        kind, who, replies = await self.next()
+        assert (kind, who) == ("done", worker)
+        return list(replies)
+
+    async def text(self, worker: int, body: str) -> str:
+        reply, *_ = await self.ask(worker, body)
+        assert reply.status == 200
+        return bytes(reply.body).decode()
+
+    async def serves(self, worker: int = 0) -> None:
+        assert [reply.body for reply in await self.ask(worker, b"here", b"again")] == [b"here", b"again"]
+
+
+@asynccontextmanager
+async def pool(reference: str = "good", count: int = 1, **options: Any) -> AsyncIterator[Pool]:
+    """Started; afterwards ended, with no batch unaccounted for."""
+    made = Pool(reference, count, **options)
+    made.workers.start()
+    try:
+        yield made
+    finally:
+        await made.workers.stop(0.0 if any(made.sent.values()) else LONG_S)
+    assert not any(made.sent.values())
+
+
+@asynccontextmanager
+async def ready_pool(count: int = 1, reference: str = "good", **options: Any) -> AsyncIterator[Pool]:
+    async with pool(reference, count, **options) as made:
+        assert {await made.next() for _ in range(count)} == {("ready", worker) for worker in range(count)}
+        yield made
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """On the loop that we serve with; leaves neither processes nor descriptors behind."""
+    uvloop.run(asyncio.sleep(0))  # keeps a pipe of its own from its first run
+    before = descriptors()
+    uvloop.run(test())
+    assert children() == []
+    assert descriptors() == before
+
+
+def descriptors() -> list[str]:
+    """What is open here."""
+    return sorted(os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path))
+
+
+class Told:
+    """A named pipe by which a model says that it is where the test wants it."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    async def told(self) -> None:
+        loop = asyncio.get_running_loop()
+        came = loop.create_future()
+        loop.add_reader(self.fd, lambda: came.done() or came.set_result(None))
+        try:
+            await asyncio.wait_for(came, LONG_S)
+            os.read(self.fd, 1)
+        finally:
+            loop.remove_reader(self.fd)
+
+    def tell(self) -> None:
+        os.write(self.fd, b"x")
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+@pytest.fixture(params=["alone", pytest.param("ahead", marks=pytest.mark.slow)], autouse=True)
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything holds for a worker that decodes ahead in a thread of its own, too."""
+    if request.param == "ahead":
+        monkeypatch.setenv(AHEAD, "1")
+    return str(request.param)
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Any:
+    made: list[Told] = []
+
+    def make(name: str) -> Told:
+        made.append(Told(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for told in made:
+        told.close()
+
+
+async def ended(pid: int) -> None:
+    """Until a process that need not be our child has ended."""
+    fd = os.pidfd_open(pid)
+    try:
+        await asyncio.to_thread(lambda: select.select([fd], [], [], LONG_S)[0] or pytest.fail("lives on"))
+    finally:
+        os.close(fd)
+
+
+def test_batches_are_answered_in_order_and_apart() -> None:
+    """Two workers, several batches each; every call gets its own reply, of its own kind."""
+
+    async def test() -> None:
+        async with ready_pool(2) as two:
+            for size in (1, 3, 64):
+                for worker in (0, 1):
+                    two.send(worker, *(f"{worker}:{number}" for number in range(size)))
+                got = {worker: [reply.body.decode() for reply in replies] for _, worker, replies in
+                       [await two.next(), await two.next()]}  # fmt: skip
+                assert got == {worker: [f"{worker}:{number}" for number in range(size)] for worker in (0, 1)}
+
+    run(test)
+
+
+def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
+    """A class from the folder it is looked for in, loaded and warmed up before it is ready; its items in one batch."""
+    (tmp_path / "halves.py").write_text(
+        "import mark.models.model as mark\n"
+        "class Halves(mark.Model):\n"
+        "    inputs = [mark.TensorSpec('x', 'FP64')]\n"
+        "    seen = []\n"
+        "    def predict(self, batch):\n"
+        "        self.seen.append(len(batch))\n"
+        "        return [{'half': x / 2, 'batch': str(self.seen)} for x in batch]\n"
+    )
+
+    async def test() -> None:
+        async with ready_pool(
+            reference="halves:Halves", search=tmp_path, loader="mark.serving.worker.worker:load"
+        ) as one:
+            bodies = [b'{"inputs":[{"name":"x","datatype":"FP64","shape":[%d],"data":%s}]}' % (len(data), data_)
+                      for data in ([1.0, 2.0], [3.0]) for data_ in [str(data).encode()]]  # fmt: skip
+            replies = await one.ask(0, *bodies, b"no JSON")
+            assert [reply.status for reply in replies] == [200, 200, 400]
+            outputs = [{out["name"]: out["data"] for out in json.loads(reply.body)["outputs"]} for reply in replies[:2]]
+            assert outputs == [
+                {"half": [0.5, 1.0], "batch": ["[1, 1, 3]"] * 2},
+                {"half": [1.5], "batch": ["[1, 1, 3]"]},
+            ]
+
+    run(test)
+
+
+def test_a_model_that_ends_its_worker_is_not_held_against_the_batch_before(fifo: Any, threads: str) -> None:
+    """Which may still be unanswered then, its results being encoded by the other thread."""
+    stuck, decoded, go = fifo("stuck"), fifo("decoded"), fifo("stuck.go")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"told {stuck.path}")
+            await stuck.told()
+            one.send(0, f"decoded {decoded.path}")
+            if threads == "ahead":
+                await decoded.told()
+            go.tell()
+            if threads == "alone":
+                assert (await one.next())[0] == "done"
+            assert await one.next() == ("lost", 0, "exit code 3", 2 if threads == "ahead" else 1)
+            assert one.at_next == [threads == "ahead"]
+            assert await one.next() == ("ready", 0)
+            one.send(0, "exit")
+            assert (await one.next())[0] == "lost"
+            assert one.at_next[1:] == [False]
+
+    run(test)
+
+
+def test_who_answers_nonsense_was_not_at_the_next_batch() -> None:
+    """Though replies are there, to the wrong number of calls."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, "wrong-count")
+            one.send(0, "next")
+            assert (await one.next())[::3] == ("lost", 2)
+            assert one.at_next == [False]
+            assert await one.next() == ("ready", 0)
+
+    run(test)
+
+
+def test_a_batch_larger_than_the_arena_is_answered() -> None:
+    """Both halves grow as needed: there is no largest batch, and small ones go on as before."""
+
+    async def test() -> None:
+        body = os.urandom(KEEP_BYTES // 2)
+        async with ready_pool() as one:
+            for _ in range(2):
+                assert [reply.body for reply in await one.ask(0, *[body] * 3)] == [body] * 3
+                await one.serves()
+
+    run(test)
+
+
+def test_a_model_may_have_much_to_say_of_itself() -> None:
+    """A thousand inputs are more than a message holds."""
+
+    async def test() -> None:
+        async with ready_pool(reference="says 200000") as one:
+            assert one.last_said == b'"' + b"x" * 200_000 + b'"'
+            await one.serves()
+
+    run(test)
+
+
+def test_a_batch_for_which_there_is_no_memory_costs_its_worker() -> None:
+    """It is lost, not forgotten; whoever sent it may try it elsewhere."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (KEEP_BYTES, before[1]))
+            try:
+                one.send(0, bytes(2 * KEEP_BYTES))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            lost, worker, reason, calls = await one.next()
+            assert (lost, worker, calls) == ("lost", 0, 1)
+            assert reason.startswith("there is no memory for its batch")
+            assert await one.next() == ("ready", 0)
+            await one.serves()
+
+    run(test)
+
+
+def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told]) -> None:
+    """Whoever forgets is told, and nothing of the batches under way is overwritten."""
+    told, go = fifo("told"), fifo("told.go")
+
+    async def test() -> None:
+        async with pool() as one:
+            with pytest.raises(RuntimeError, match="worker 0"):
+                one.workers.send(0, [Call("oip", "", b"early")])
+            await one.next()
+            with pytest.raises(RuntimeError, match="empty"):
+                one.workers.send(0, [])
+            first = f"told {told.path}"
+            one.send(0, first)
+            await told.told()
+            one.send(0, b"second", b"batch")
+            with pytest.raises(RuntimeError, match="worker 0"):
+                one.workers.send(0, [Call("oip", "", b"other")])
+            go.tell()
+            assert (await one.next())[2][0].body == first.encode()
+            one.send(0, b"third")
+            assert [reply.body for reply in (await one.next())[2]] == [b"second", b"batch"]
+            assert (await one.next())[2][0].body == b"third"
+
+    run(test)
+
+
+def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) -> None:
+    here = fifo("here")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"hang {here.path}")
+            await here.told()
+            one.send(0, b"second")
+            os.kill(one.workers.pids()[0], signal.SIGKILL)
+            kind, _, _, calls = await one.next()
+            assert (kind, calls) == ("lost", 2)
+            assert (await one.next())[0] == "ready"
+            await one.serves()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("exit", "exit code 3"),
+        ("leave", "exit code 4"),
+        ("segfault", "Segmentation fault (signal 11)"),
+        ("babble", "sent what is no answer"),
+        ("boast", f"sent what is no answer: {1 << 50} bytes are said to be in use"),
+        ("wrong-count", "sent 3 replies to 2 calls"),
+    ],
+)
+def test_a_worker_that_breaks_is_lost_with_its_batch_and_replaced(body: str, reason: str) -> None:
+    """Once lost, once ready, and it serves again; the other worker notices nothing."""
+
+    async def test() -> None:
+        async with ready_pool(2) as two:
+            first = two.workers.pids()
+            two.send(0, body, b"beside it")
+            assert await two.next() == ("lost", 0, reason, 2)
+            await two.serves(1)
+            assert await two.next() == ("ready", 0)
+            await two.serves(0)
+            assert two.workers.pids()[0] != first[0]
+            assert two.workers.pids()[1] == first[1]
+            assert two.back_in_s[0] > 0  # as long as loading took
+
+    run(test)
+
+
+def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) -> None:
+    """By the kernel for its memory, say."""
+    here = fifo("here")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"hang {here.path}")
+            await here.told()
+            os.kill(one.workers.pids()[0], signal.SIGKILL)
+            assert await one.next() == ("lost", 0, "Killed (signal 9)", 1)
+            assert await one.next() == ("ready", 0)
+            await one.serves()
+
+    run(test)
+
+
+def test_an_idle_worker_that_dies_is_replaced() -> None:
+    """And a batch that was sent into its death is lost like any other."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            os.kill(one.workers.pids()[0], signal.SIGKILL)
+            assert await one.next() == ("lost", 0, "Killed (signal 9)", 0)
+            assert await one.next() == ("ready", 0)
+            pid = one.workers.pids()[0]
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and the loop has not heard of it
+            one.send(0, b"too late")
+            assert await one.next() == ("lost", 0, "Killed (signal 9)", 1)
+            assert await one.next() == ("ready", 0)
+            await one.serves()
+
+    run(test)
+
+
+def test_what_it_said_last_counts(fifo: Callable[[str], Told]) -> None:
+    """A worker that answers and dies has answered."""
+    here, go = fifo("here"), fifo("here.go")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"told {here.path}")
+            await here.told()
+            pid = one.workers.pids()[0]
+            os.kill(pid, signal.SIGTERM)
+            go.tell()
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            one.workers._gone(0, one.workers._processes[0])  # the loop may tell of the death first
+            assert (await one.next())[0] == "done"
+            assert await one.next() == ("lost", 0, "exit code 0", 0)
+            assert await one.next() == ("ready", 0)
+
+    run(test)
+
+
+def test_a_worker_that_hangs_is_killed() -> None:
+    """After `hang_s`, and not before: a worker that is idle longer lives on."""
+
+    async def test() -> None:
+        async with ready_pool(hang_s=0.2) as one:
+            pid = one.workers.pids()[0]
+            await asyncio.sleep(0.5)  # idle: this waits for what must not happen
+            assert one.workers.pids()[0] == pid
+            began_s = asyncio.get_running_loop().time()
+            one.send(0, "hang")
+            assert await one.next() == ("lost", 0, "no answer within 0.2 s", 1)
+            assert asyncio.get_running_loop().time() - began_s >= 0.19
+            assert await one.next() == ("ready", 0)
+            await one.serves()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [("raise it", "ArithmeticError"), ("few", "TypeError"), ("none", "AttributeError"), ("text", "TypeError")],
+)
+def test_answers_that_fail_cost_no_process(body: str, error: str) -> None:
+    """Every call of the batch gets a 500 that names the error, and the same process serves on."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            pid = one.workers.pids()[0]
+            replies = await one.ask(0, body, b"beside it")
+            assert [reply.status for reply in replies] == [500, 500]
+            assert replies[0].body == f'{{"error": "the model failed: {error}"}}'.encode()
+            await one.serves()
+            assert one.workers.pids()[0] == pid
+
+    run(test)
+
+
+def test_what_a_model_prints_goes_to_standard_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is, line by line, even when the next batch is its last. Standard output is the bouncer's own."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            await one.ask(0, "print seen by whoever looks")
+            one.send(0, "exit")
+            assert (await one.next())[0] == "lost"
+
+    run(test)
+    out, err = capfd.readouterr()
+    assert "seen by whoever looks\n" in err
+    assert out == ""
+
+
+def test_what_a_worker_has_started_ends_with_it() -> None:
+    async def test() -> None:
+        async with ready_pool() as one:
+            pid = int(await one.text(0, "spawn"))
+            one.send(0, "exit")
+            assert (await one.next())[0] == "lost"
+            if psutil.pid_exists(pid):
+                await ended(pid)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ("raises", "ValueError: no weights"),
+        ("ends", "EOFError"),
+        ("refuses", "model: no such class: Nowhere"),
+        ("crashes", "Segmentation fault (signal 11)"),
+    ],
+)
+def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) -> None:
+    """One line, once, however many workers there are; nothing is tried again, nobody is lost."""
+
+    async def test() -> None:
+        async with pool(reference, 2) as two:
+            assert await two.next() == ("failed", f"{reference}: {reason}")
+            for pid in two.workers.pids().values():
+                await ended(pid)
+        assert two.said.empty()
+
+    run(test)
+
+
+def test_what_never_loaded_is_not_tried_again(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
+    """Whoever starts a service with a broken model should hear of it now."""
+    looked = fifo("weights.looked")
+
+    async def test() -> None:
+        async with pool(f"needs {tmp_path / 'weights'}", tries=3) as one:
+            assert (await one.next())[0] == "failed"
+            assert os.read(looked.fd, 100) == b"x"
+
+    run(test)
+
+
+def test_a_model_that_takes_for_ever_to_load_fails(fifo: Callable[[str], Told]) -> None:
+    here = fifo("here")
+
+    async def test() -> None:
+        async with pool(f"hangs {here.path}", load_limit_s=0.5) as one:
+            assert await one.next() == ("failed", f"hangs {here.path}: not loaded within 0.5 s")
+
+    run(test)
+
+
+def test_a_model_that_does_not_come_back_fails_after_some_tries(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
+    """What once loaded is tried again, with growing waits, before anybody gives up."""
+    weights, looked = tmp_path / "weights", fifo("weights.looked")
+    weights.touch()
+
+    async def test() -> None:
+        async with ready_pool(reference=f"needs {weights}", tries=3) as one:
+            await looked.told()
+            for tries in (2, 3):  # the first time it comes back just in time
+                weights.unlink()
+                await one.serves()
+                one.send(0, "exit")
+                assert await one.next() == ("lost", 0, "exit code 3", 1)
+                for _ in range(tries):
+                    await looked.told()
+                if tries == 2:
+                    weights.touch()
+                    assert await one.next() == ("ready", 0)
+                    await looked.told()
+            kind, reason = await one.next()
+            assert kind == "failed"
+            assert reason.endswith(f"FileNotFoundError: {weights}")
+            assert one.workers.pids() == {}
+
+    run(test)
+
+
+def test_a_model_that_once_loaded_is_not_waited_for_as_long_as_the_first_time(tmp_path: Path) -> None:
+    """Ten times its first load, or `hang_s`: requests wait for it, which were admitted because it was to be back."""
+    weights = tmp_path / "weights"
+    weights.touch()
+
+    async def test() -> None:
+        async with ready_pool(reference=f"then-hangs {weights}", hang_s=0.5, tries=1) as one:
+            one.workers._longest_load_s = 0.01  # on a busy machine it took longer
+            one.send(0, "exit")
+            assert await one.next() == ("lost", 0, "exit code 3", 1)
+            assert await one.next() == ("failed", f"then-hangs {weights}: not loaded within 0.5 s")
+
+    run(test)
+
+
+def test_while_one_serves_nothing_has_failed(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
+    """The other is tried on and on, and comes back when it can."""
+    weights, looked = tmp_path / "weights", fifo("weights.looked")
+    weights.touch()
+
+    async def test() -> None:
+        async with ready_pool(2, reference=f"needs {weights}", tries=2) as two:
+            for _ in range(2):
+                await looked.told()
+            weights.unlink()
+            two.send(0, "exit")
+            assert await two.next() == ("lost", 0, "exit code 3", 1)
+            for _ in range(3):
+                await looked.told()
+            await two.serves(1)
+            weights.touch()
+            assert await two.next() == ("ready", 0)
+            await two.serves(0)
+
+    run(test)
+
+
+def test_waits_grow_and_end_somewhere() -> None:
+    """At once, 0.1 s, twice that, ..., 30 s, for ever."""
+    assert [backoff_s(losses) for losses in (1, 2, 3, 4, 10)] == [0.0, 0.1, 0.2, 0.4, 25.6]
+    assert {backoff_s(losses) for losses in (11, 12, 10_000)} == {30.0}
+
+
+def test_stop_finishes_what_is_under_way(fifo: Callable[[str], Told]) -> None:
+    """The batch is answered, nobody is lost, and nothing starts again."""
+    here, go = fifo("here"), fifo("here.go")
+
+    async def test() -> None:
+        async with ready_pool(2) as two:
+            two.send(0, f"told {here.path}", b"beside it")
+            await here.told()
+            stopping = asyncio.create_task(two.workers.stop(LONG_S))
+            await ended(two.workers.pids()[1])  # the idle one goes first
+            assert not stopping.done()
+            go.tell()
+            await stopping
+            kind, worker, replies = await two.next()
+            assert (kind, worker, replies[1].body) == ("done", 0, b"beside it")
+            assert two.said.empty()
+            assert two.workers.pids() == {}
+
+    run(test)
+
+
+def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
+    """In time; its batch is lost, and said to be."""
+    here = fifo("here")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"hang {here.path}")
+            await here.told()
+            await one.workers.stop(0.05)
+            assert await one.next() == ("lost", 0, "did not end in time", 1)
+            assert one.back_in_s == [float("inf")]
+            assert one.said.empty()
+
+    run(test)
+
+
+def test_stop_does_not_wait_for_a_load(fifo: Callable[[str], Told]) -> None:
+    """Nobody's request is in there."""
+    here = fifo("here")
+
+    async def test() -> None:
+        async with pool(f"hangs {here.path}") as one:
+            await here.told()
+            await asyncio.wait_for(one.workers.stop(1e6), LONG_S)
+            assert one.said.empty()
+            await one.workers.stop(1e6)  # a second time does no harm
+
+    run(test)
+
+
+def test_a_stop_given_up_still_kills(fifo: Callable[[str], Told]) -> None:
+    """Whoever cancels the stop gets the quick one."""
+    here = fifo("here")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            one.send(0, f"hang {here.path}")
+            await here.told()
+            stopping = asyncio.create_task(one.workers.stop(1e6))
+            await asyncio.sleep(0)
+            stopping.cancel()
+            assert (await one.next())[0] == "lost"
+
+    run(test)
+
+
+def test_sigterm_ends_a_worker_after_its_batch_and_sigint_not_at_all(fifo: Callable[[str], Told]) -> None:
+    """A terminal's ctrl-C is the bouncer's business: it drains, and needs its workers for that."""
+    here, go = fifo("here"), fifo("here.go")
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            pid = one.workers.pids()[0]
+            assert os.getpgid(pid) == pid
+            for number, send in enumerate((signal.SIGINT, signal.SIGTERM)):
+                one.send(0, f"told {here.path}", f"{number}")
+                await here.told()
+                os.kill(pid, send)
+                go.tell()
+                assert (await one.next())[2][1].body == f"{number}".encode()
+            assert await one.next() == ("lost", 0, "exit code 0", 0)
+            assert await one.next() == ("ready", 0)
+
+    run(test)
+
+
+def test_workers_die_with_the_bouncer(tmp_path: Path) -> None:
+    """Even when it is killed, and they are in the midst of a batch that never ends."""
+    code = f"""
+import asyncio, sys
+from pathlib import Path
+from mark.models.call import Call
+from mark.serving.worker.workers import Workers
+
+async def main():
+    seen = asyncio.Queue()
+    workers = Workers("good", Path({str(HERE)!r}), 2, loader="faulty_answering:load",
+                      on_ready=lambda *a: seen.put_nowait(a), on_done=print, on_lost=print, on_failed=print)
+    workers.start()
+    await seen.get(), await seen.get()
+    workers.send(0, [Call("oip", "", b"hang")])
+    print(*workers.pids().values(), flush=True)
+    await seen.get()
+
+asyncio.run(main())
+"""
+
+    async def test() -> None:
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as bouncer:
+            assert bouncer.stdout is not None
+            pids = [int(pid) for pid in (await asyncio.to_thread(bouncer.stdout.readline)).split()]
+            assert len(pids) == 2
+            fds = [os.pidfd_open(pid) for pid in pids]
+            bouncer.kill()
+            for fd in fds:
+                await asyncio.to_thread(lambda fd=fd: select.select([fd], [], [], LONG_S)[0] or pytest.fail("orphan"))
+                os.close(fd)
+
+    run(test)
+
+
+def test_threads_are_bounded_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what OpenMP, OpenBLAS and MKL read when they load; otherwise as the bouncer's own."""
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+
+    async def test(threads: int | None, expected: str) -> None:
+        async with ready_pool(threads=threads) as one:
+            assert await one.text(0, "environment MKL_NUM_THREADS") == expected
+
+    run(lambda: test(3, "3"))
+    run(lambda: test(None, "7"))
+
+
+def test_a_worker_imports_little() -> None:
+    """What it takes to be ready fast and small: the model's own imports come on top."""
+
+    async def test() -> None:
+        async with ready_pool() as one:
+            modules = set((await one.text(0, "modules")).split())
+            assert "mark.serving.worker.worker" in modules or "__main__" in modules
+            assert not modules & {"numba", "numpy", "statsmodels", "sklearn", "pandas", "asyncio", "prometheus_client"}
+
+    run(test)
+
+
+def test_through_any_mishaps_every_batch_ends_once() -> None:
+    """Seeded: good batches, failing ones, crashes and kills, on two workers; then both serve as ever."""
+    chance = random.Random(7)
+    mishaps = ["echo"] * 12 + ["raise it", "exit", "segfault", "babble", "killed"]
+    plan = [chance.choice(mishaps) for _ in range(40)]
+    assert {"exit", "raise it", "killed"} < set(plan)
+
+    async def test() -> None:
+        async with ready_pool(2) as two:
+            left, ends = plan[::-1], 0
+            while ends < len(plan):
+                free = [w for w in sorted(two.ready) if len(two.sent.get(w, ())) < chance.choice((1, 2))]
+                for worker in free[: len(left)]:
+                    what = left.pop()
+                    two.send(worker, what, b"beside it")
+                    if what == "killed":  # before or after its answer
+                        os.kill(two.workers.pids()[worker], signal.SIGKILL)
+                kind, _, *rest = await two.next()
+                ends += 1 if kind == "done" else rest[1] // 2 if kind == "lost" else 0
+            while two.ready != {0, 1}:
+                await two.next()
+            while not two.said.empty():
+                await two.next()
+            for worker in (0, 1):
+                await two.serves(worker)
+
+    run(test)

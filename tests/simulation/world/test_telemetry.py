@@ -1,0 +1,68 @@
+"""What the simulated world lets the controller see."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from mark.control.ports import RecentAnswers
+from mark.simulation.world.telemetry import SimulatedTelemetry
+
+
+def observed(
+    bin_s: float,
+    arrivals: list[int],
+    before_rps: float | None = None,
+    gaps: tuple[tuple[float, float], ...] = (),
+) -> SimulatedTelemetry:
+    """One entry of `arrivals` per 5 s window."""
+    stage = SimpleNamespace(arrived=0)
+    telemetry = SimulatedTelemetry(
+        cast(Any, stage),
+        cast(Any, None),
+        (),
+        (),
+        end_s=5.0 * max(1, len(arrivals)),
+        step_s=max(60.0, bin_s),
+        bin_s=bin_s,
+        gaps=gaps,
+        before_rps=before_rps,
+    )
+    for count in arrivals:
+        stage.arrived += count
+        telemetry.close_window()
+    return telemetry
+
+
+@pytest.mark.parametrize(("bin_s", "peak_rps"), [(1.0, 20.0), (5.0, 20.0), (10.0, 2.5), (60.0, 2.5), (120.0, 2.5)])
+def test_the_peak_is_of_5_s_on_fine_traces_and_of_a_minute_on_coarser_ones(bin_s: float, peak_rps: float) -> None:
+    """Semantics 13: a minute with 150 requests, 100 of them in one window, then a quiet one."""
+    load = observed(bin_s, [100, *([0] * 6), *([10] * 5), *([5] * 12)]).load()
+    assert load.peak_rps[0] == pytest.approx(peak_rps)
+
+
+def test_the_rate_before_the_start_stands_in_until_something_was_seen() -> None:
+    """The first plan knows the last minute of the history; from the first window on only what was seen counts."""
+    assert observed(1.0, [], before_rps=7.5).last_minute_rps() == 7.5
+    assert observed(1.0, [], before_rps=None).last_minute_rps() is None
+    assert observed(1.0, [10, 20], before_rps=7.5).last_minute_rps() == 3.0
+
+
+def test_the_last_windows_are_rates_and_those_in_a_gap_are_missing() -> None:
+    """At most twelve, the newest last; seconds 60 to 70 were not observed."""
+    assert observed(1.0, []).windows_rps().tolist() == []
+    assert observed(1.0, [10, 25]).windows_rps().tolist() == [2.0, 5.0]
+    seen = observed(1.0, list(range(14)), gaps=((60.0, 70.0),)).windows_rps()
+    np.testing.assert_array_equal(seen, [*(k / 5.0 for k in range(2, 12)), np.nan, np.nan])
+
+
+def test_all_answers_are_counted_and_refused_is_late() -> None:
+    """Answered by instances or functions, some of them late, and refused."""
+    stage = SimpleNamespace(by_instances=70, by_functions=20, rejected=10, late=5)
+    telemetry = SimulatedTelemetry(
+        cast(Any, stage), cast(Any, None), (), (), end_s=5.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
+    )
+    assert telemetry.answers() == RecentAnswers(100, 85)

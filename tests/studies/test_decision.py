@@ -1,0 +1,65 @@
+"""One decision without a run, and what the decisions of a run were weighed against."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.simulation.request import RunRequest
+from mark.simulation.run import simulate
+from mark.studies.decision import plan_once
+
+BASE = RunRequest(
+    trace="synthetic:mmpp?rates=20,80&dwell_s=300",
+    service="inception-v3",
+    start_s=3600.0,
+    duration_s=1800.0,
+    predictor="seasonal-naive",
+    with_bound=False,
+)
+
+
+def test_a_fleet_that_runs_is_planned_on_from() -> None:
+    plan, context = plan_once(BASE, 3600.0, "c5.large=3, p2.xlarge=1")
+    assert not context.first
+    assert context.fleet.live() == {"c5.large/on-demand": 3, "p2.xlarge/on-demand": 1}
+    assert context.last_minute_rps is not None
+    assert plan.targets
+
+
+@pytest.mark.parametrize(
+    ("running", "words"),
+    [("c5.large", "write INSTANCE=COUNT"), ("c5.large=x", "a whole number"), ("m5.huge=1", "not among what may be"),
+     ("c5.large=1,c5.large=2", "twice")],
+)  # fmt: skip
+def test_a_fleet_that_cannot_be_read_is_named(running: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        plan_once(BASE, 3600.0, running)
+
+
+def test_a_time_beyond_the_trace_is_named_as_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("t_seconds,count\n0,600\n60,600\n")
+    with pytest.raises(BadInput, match=r"--at: beyond the end of t\.csv at 120 s: 999"):
+        plan_once(replace(BASE, trace=str(path), duration_s=None), 999.0)
+    with pytest.raises(BadInput, match="--scale"):
+        plan_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
+
+
+def test_decisions_that_changed_the_fleet_carry_what_they_were_weighed_against() -> None:
+    result = simulate(replace(BASE, policy="mark", explain=True))
+    explained = [d for d in result.decisions if d.weighed is not None]
+    assert {d.verb for d in explained} >= {"begin", "launch", "drain"}
+    assert {d.weighed for d in explained} == set(range(len(result.weighed)))
+    assert all(d.usd_per_hour != 0.0 for d in explained)
+    assert all(weighed.chosen.usd_per_hour > 0.0 for weighed in result.weighed)
+
+
+def test_nothing_is_weighed_unless_asked_for_and_the_run_is_the_same() -> None:
+    asked, plain = (simulate(replace(BASE, policy="mark-paper", explain=explain)) for explain in (True, False))
+    assert plain.weighed == ()
+    assert asked.weighed != ()
+    assert (asked.bill, asked.latency_ms) == (plain.bill, plain.latency_ms)
