@@ -24,7 +24,7 @@ from mark.models.call import Call, Reply
 from mark.serving.worker.shared_memory import KEEP_BYTES
 from mark.serving.worker.workers import Workers, backoff_s
 from tests.children import children
-from tests.serving.faulty_answering import AHEAD
+from tests.serving.worker.faulty_answering import AHEAD
 
 HERE = Path(__file__).parent
 LONG_S = 30.0  # a test that waits so long has failed
