@@ -49,7 +49,7 @@ INSTANCES = ("c5.large", "c5.xlarge")  # small ones, so that there are many
 
 
 class IdlePlane:
-    """Instances whose requests nobody simulates."""
+    """Instances without simulated requests."""
 
     def add(self, number: int, offer_index: int, at_s: float) -> None: ...
     def drain(self, number: int, at_s: float) -> None: ...
@@ -164,7 +164,7 @@ class Bench:
         return sum(service.planned for service in self.services)
 
     def forecasters(self) -> Counter[str]:
-        """Services by who made the forecast of their last plan."""
+        """Services by the predictor behind their last plan."""
         plans = [self.room.view(service.name).plan for service in self.services]
         return Counter(plan.predictor for plan in plans if plan is not None)
 

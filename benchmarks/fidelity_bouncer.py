@@ -103,10 +103,10 @@ def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:
     """Milliseconds by batch size and the overhead of a request, seen from outside.
 
     A full batch waits with its worker, which decodes it while the model has the one before; one that is not full waits
-    in the bouncer, for who may join. So the two are profiled apart, and what lies between two batches is in both: full
-    ones while far more is offered than can be taken; the others below saturation, as `part_ms` says. Not in a closed
-    loop: there the next requests all arrive while the next batch begins, and two processes on one core are in each
-    other's way. The overhead is what a lone request takes longer than a batch of one.
+    in the bouncer, for which requests may join. So the two are profiled apart, and what lies between two batches is in
+    both: full ones while far more is offered than can be taken; the others below saturation, as `part_ms` says. Not in
+    a closed loop: there the next requests all arrive while the next batch begins, and two processes on one core are in
+    each other's way. The overhead is what a lone request takes longer than a batch of one.
     """
     with served(folder, {b: nominal_ms(b) for b in (1, LARGEST)}, 0.0) as target:
         full_rps = 1e3 * LARGEST / nominal_ms(LARGEST)

@@ -142,7 +142,7 @@ class Testbed:
         """A thread that asks every machine once a second for the last `TOUCH_S`, as their balancers' users would have.
 
         What has slept since its boot is slow at first: its memory may have been taken away. No gateway sees it, so
-        nobody counts it.
+        it is not counted.
         """
         from mark_infra.testbed.load import replay
 

@@ -34,7 +34,7 @@ JUMPS = dict.fromkeys(("seasonal_jump", "trend_jump", "low_pass_jump"), 10)
 
 
 def peers(day: int) -> tuple[int, dict[str, tuple[int, Callable[[], Any]]]]:
-    """Steps between two fits, and by name: steps of history, and how it is made; for so many steps a day."""
+    """Steps between two fits, and by name: steps of history, and how it is made; for a given number of steps a day."""
     if day == 1440:
         return day, {
             "AutoARIMA": (3 * day, lambda: AutoARIMA(approximation=True)),

@@ -3,11 +3,11 @@
     python benchmarks/forecasts.py [--peer-python .venv-peers/bin/python] [--families nasa,...] [--predictors auto,...]
                                    [--every-s 11100] [--duration-s S] [--json FILE]
 
-Everybody forecasts the same hour from the same origins, one every 185 minutes in the second half of each trace (so that
-each minute of the hour has its turn), with the same past to look at; peers look at its last days (forecast_peers.py
-says what was given to whom, and why). Printed are the CRPS, its ratio to seasonal-naive's, and the coverage of the 90 %
-interval; asserted is that everybody made all forecasts. Needs the traces in MARK_DATA or ../shared/data. Without
---peer-python only our own are compared.
+All predictors forecast the same hour from the same origins, one every 185 minutes in the second half of each trace (so
+that each minute of the hour has its turn), with the same past to look at; peers look at its last days
+(forecast_peers.py says what was given to whom, and why). Printed are the CRPS, its ratio to seasonal-naive's, and the
+coverage of the 90 % interval; asserted is that each made all forecasts. Needs the traces in MARK_DATA or
+../shared/data. Without --peer-python only our own are compared.
 """
 
 from __future__ import annotations
@@ -99,18 +99,23 @@ def main() -> None:
     args = parser.parse_args()
     names = list(dict.fromkeys([BASELINE, *args.predictors.split(",")]))
     table = {}
-    print("family          origins  who               CRPS   / naive   in 90 %")
+    print("family          origins  predictor         CRPS   / naive   in 90 %")
     for family in args.families.split(","):
         began = time.perf_counter()
         cut = thinned(family, args.every_s, args.duration_s)
         rows = ours(cut, names)
         if args.peer_python:
             rows |= peers(cut, args.peer_python)
-        for who, (crps, coverage) in rows.items():
+        for predictor, (crps, coverage) in rows.items():
             against = crps / rows[BASELINE][0]
-            print(f"{family:15s} {len(cut.origins):7d}  {who:15s} {crps:8.4g} {against:9.3f} {100 * coverage:8.1f} %")
+            print(
+                f"{family:15s} {len(cut.origins):7d}  {predictor:15s} {crps:8.4g} {against:9.3f} {100 * coverage:8.1f}
+                %"
+            )
         print(f"{family:15s} took {time.perf_counter() - began:.0f} s", flush=True)
-        table[family] = {who: {"crps": crps, "coverage_90": coverage} for who, (crps, coverage) in rows.items()}
+        table[family] = {
+            predictor: {"crps": crps, "coverage_90": coverage} for predictor, (crps, coverage) in rows.items()
+        }
     if args.json:
         Path(args.json).write_text(json.dumps(table, indent=2) + "\n")
 

@@ -2,10 +2,10 @@
 
     python benchmarks/load.py http://127.0.0.1:8080/invocations --body FILE [--rate RPS] [--connections N] [--seconds S]
 
-`closed_loop` keeps so many requests on their way: what throughput? `open_loop` sends when a request is due, whatever
-the server does: what latency? There latency counts from when it was due, so that a server which stops for a second is
-charged for everybody who came meanwhile. Sent minus due is the client's own lag (or all connections were busy): it is
-in the answers, and belongs beside every latency that is reported.
+`closed_loop` keeps a fixed number of requests in flight: what throughput? `open_loop` sends when a request is due,
+whatever the server does: what latency? There latency counts from when it was due, so that a server which stops for a
+second is charged for every request that came meanwhile. Sent minus due is the client's own lag (or all connections
+were busy): it is in the answers, and belongs beside every latency that is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Answers = npt.NDArray[np.void]
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _ANSWERED_BY = re.compile(rb"\r\nmark-answered-by: *([\w-]+)", re.IGNORECASE)
 _AWAKE_S = 150e-6  # the kernel may wake us so much too late; the rest of a wait is spent awake
-_SENT_AT_ONCE = 16  # due at the same time: between so many we look for answers
+_SENT_AT_ONCE = 16  # due at the same time: after that many it looks for answers
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Client:
         return time.perf_counter() - self.start_s
 
     def send(self, connection: _Connection, due_s: float | None = None) -> bool:
-        """Due now unless said. False where nobody listens: then the request is lost."""
+        """Due now unless said. False where nothing listens: then the request is lost."""
         connection.sent_s = self.now()
         connection.due_s = connection.sent_s if due_s is None else due_s
         try:

@@ -1,4 +1,4 @@
-"""A bouncer offered 150 % of its capacity: who is answered, how soon, and how soon are the others refused?
+"""A bouncer offered 150 % of its capacity: what share is answered, how soon, and how soon is the rest refused?
 
     python benchmarks/overload.py [--seconds 60] [--rate 1.5] [--out out/overload.json]
 

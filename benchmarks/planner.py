@@ -12,7 +12,7 @@ Seconds are printed: medians and the slowest. Asserted is what does not depend o
 out, costs what it says and no less than its bound, and is the same when it is asked for again; every one is proven
 within 1 % (by an integer program of three seconds at most, where nothing else does); the fast path is within 3 % on
 average of the best plan that is known, which is that of a longer proof, or with `--integer-s` of an integer program
-that begins with it. `--integer-s` also measures integer programs of so many seconds on their own.
+that begins with it. `--integer-s` also measures integer programs limited to that many seconds on their own.
 """
 
 from __future__ import annotations

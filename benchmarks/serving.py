@@ -154,7 +154,7 @@ def started(server: Server, workload: str, peers: Path) -> Iterator[tuple[psutil
             "PYTHONPATH": f"{COMPILED}:{HERE}" if server.compiled else str(HERE),
             "HOME": folder,
         }
-        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "BENTOML_DO_NOT_TRACK": "True"}  # nobody phones home
+        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "BENTOML_DO_NOT_TRACK": "True"}  # no telemetry
         log = Path(folder) / "log"
         began = time.perf_counter()
         with log.open("wb") as output:
@@ -229,11 +229,11 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def stop(process: psutil.Process) -> None:
-    """The way an operator would, then by force; also whoever left the family on the way."""
-    everybody = family(process) if process.is_running() else []
-    for one in everybody[:1]:
+    """The way an operator would, then by force; also processes that left the group meanwhile."""
+    processes = family(process) if process.is_running() else []
+    for one in processes[:1]:
         one.send_signal(signal.SIGTERM)
-    _, left = psutil.wait_procs(everybody, timeout=5)
+    _, left = psutil.wait_procs(processes, timeout=5)
     for one in left:
         one.kill()
     psutil.wait_procs(left, timeout=5)
@@ -379,10 +379,10 @@ def main(argv: Sequence[str] = sys.argv[1:]) -> None:
     parser.add_argument("--out", type=Path, default=Path("out/serving"), metavar="PATH", help="without an ending")
     args = parser.parse_args(argv)
     os.sched_setaffinity(0, {CLIENT_CORE})
-    everybody = servers(args.ours)
-    names = args.servers.split(",") if args.servers else [name for name in everybody if name != TOO_MUCH]
+    known = servers(args.ours)
+    names = args.servers.split(",") if args.servers else [name for name in known if name != TOO_MUCH]
     runs: dict[str, dict[str, list[dict[str, float]]]] = {
-        workload: {name: [] for name in names if workload in everybody[name].workloads}
+        workload: {name: [] for name in names if workload in known[name].workloads}
         for workload in args.workloads.split(",")
     }
     failed: list[str] = []
@@ -392,7 +392,7 @@ def main(argv: Sequence[str] = sys.argv[1:]) -> None:
             order = order[turn % len(order) :] + order[: turn % len(order)]
             for name in order:
                 try:
-                    run = measure(everybody[name], workload, args.peers, args.seconds)
+                    run = measure(known[name], workload, args.peers, args.seconds)
                 except RuntimeError as error:
                     print(f"{workload:7s} {name:20s} failed: {error}", flush=True)
                     failed.append(f"{name} ({workload})")
