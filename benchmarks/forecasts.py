@@ -108,10 +108,8 @@ def main() -> None:
             rows |= peers(cut, args.peer_python)
         for predictor, (crps, coverage) in rows.items():
             against = crps / rows[BASELINE][0]
-            print(
-                f"{family:15s} {len(cut.origins):7d}  {predictor:15s} {crps:8.4g} {against:9.3f} {100 * coverage:8.1f}
-                %"
-            )
+            row = f"{family:15s} {len(cut.origins):7d}  {predictor:15s}"
+            print(f"{row} {crps:8.4g} {against:9.3f} {100 * coverage:8.1f} %")
         print(f"{family:15s} took {time.perf_counter() - began:.0f} s", flush=True)
         table[family] = {
             predictor: {"crps": crps, "coverage_90": coverage} for predictor, (crps, coverage) in rows.items()
