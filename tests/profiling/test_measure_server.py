@@ -123,6 +123,7 @@ def test_a_size_that_cannot_be_run_is_left_out_with_its_reason(model: str, reaso
 
 
 def test_what_cannot_be_measured_is_said(folder: Path) -> None:
+    others = children()
     for model, said in (
         ("timed:silent", "declares neither inputs nor warmup"),
         ("timed:Missing", "timed has no Missing"),
@@ -132,7 +133,7 @@ def test_what_cannot_be_measured_is_said(folder: Path) -> None:
             profile(quick(model, folder))
     with pytest.raises(BadInput, match="no batch could be run: the model failed: MemoryError"):
         profile(quick("timed:Small", folder, batches=(4,)))
-    assert children() == []
+    assert children(others) == []
 
 
 def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
@@ -146,9 +147,10 @@ def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
 
 def test_busy_processes_beside_end_with_the_measurement(folder: Path) -> None:
     seen: set[int] = set()
+    others = children()
     found = profile(
         quick("timed:silent", folder, background=1, call=Call("sagemaker", "text/plain", b"x"), batches=(1,)),
-        lambda share: seen.update(child.pid for child in children()),
+        lambda share: seen.update(child.pid for child in children(others)),
     )
     assert found.background == 1
     assert len(seen) == 2

@@ -174,11 +174,11 @@ def test_a_model_is_measured_also_where_a_loop_runs_already(folder: Path) -> Non
 
 
 def test_a_service_runs_while_a_with_lasts() -> None:
-    service = mark.Service(**(ECHO | {"model": models.shout}))
+    service, others = mark.Service(**(ECHO | {"model": models.shout})), children()
     with service.running(max_batch=4) as server:
         got = httpx.post(server.url + "/invocations", json="hello", trust_env=False)
         assert (got.status_code, got.json()) == (200, "HELLO")
-        (process,) = children()
+        (process,) = children(others)
     assert not process.is_running()
 
 
@@ -197,11 +197,11 @@ class Ending(io.StringIO):
 
     def __init__(self, how: str) -> None:
         super().__init__()
-        self.how = how
+        self.how, self.others = how, children()
 
     def write(self, text: str) -> int:
         if "is ready on http://127.0.0.1:" in text:
-            (process,) = children()
+            (process,) = children(self.others)
             getattr(process, self.how)()
         return super().write(text)
 

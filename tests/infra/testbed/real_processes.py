@@ -1,9 +1,8 @@
-"""What tests of real processes share: waiting for conditions, free ports, who is left."""
+"""What tests of real processes share: waiting for conditions, asking servers, finding processes."""
 
 from __future__ import annotations
 
 import json
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -25,12 +24,6 @@ def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIEN
     raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    with socket.socket() as one:
-        one.bind((address, 0))
-        return int(one.getsockname()[1])
-
-
 def get(url: str, body: Any = None) -> tuple[int, Any]:
     """Status and JSON of an answer; (0, None) where nobody listens."""
     data = None if body is None else json.dumps(body).encode()
@@ -47,13 +40,16 @@ def get(url: str, body: Any = None) -> tuple[int, Any]:
 
 
 def processes_with(*words: str, child_of: int | None = None) -> list[psutil.Process]:
-    """Processes whose command has all these words, among the descendants of this process or the given one."""
+    """Processes with all these words among their arguments, of the descendants of this process or the given one.
+
+    The interpreter's own path is no argument: it may contain any word.
+    """
     found = []
     for process in psutil.Process(child_of).children(recursive=True):
         try:
-            command = process.cmdline()
+            arguments = process.cmdline()[1:]
         except psutil.Error:
             continue
-        if all(any(word in part for part in command) for word in words):
+        if all(any(word in part for part in arguments) for word in words):
             found.append(process)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -15,20 +14,23 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.functions import overflow_function
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.machines_port import Machine, Machines
+from mark_infra.testbed.metadata import PORT
 
 from mark.config.service_file import load_service
 from tests.infra.testbed.cloud_fakes import FakeMachines
 from tests.infra.testbed.local_lambda import local_lambda
-from tests.infra.testbed.real_processes import PATIENCE_S, free_port, get, processes_with, wait_for
+from tests.infra.testbed.real_processes import PATIENCE_S, get, processes_with, wait_for
 
 SERVICE_S = 0.2
 MODEL = """
@@ -63,11 +65,15 @@ def write_service(folder: Path, one_ms: float = 1e3 * SERVICE_S, slo_ms: float =
     return folder / "half.toml"
 
 
+@cache
+def network() -> Addresses:
+    """Loopback addresses that no other process of this computer gives out: any port on them is free."""
+    return Addresses()
+
+
 def machine(boot_s: float = 0.0) -> Machine:
     """The next one, on an address of this process's own."""
-    number = next(numbers)
-    address = f"127.{20 + os.getpid() % 50}.{os.getpid() % 251 + 1}.{number % 250 + 2}"
-    return Machine(f"i-{number:04}", "c7i.large", address, "half", boot_s, spot=True)
+    return Machine(f"i-{next(numbers):04}", "c7i.large", network().next(), "half", boot_s, spot=True)
 
 
 class Place:
@@ -76,8 +82,7 @@ class Place:
     def __init__(
         self, folder: Path, service_file: Path, grace_s: float = 40.0, options: Sequence[str] = (), **variables: str
     ) -> None:
-        self.folder, self.port = folder, free_port()
-        self.metadata_port = free_port()
+        self.folder, self.port, self.metadata_port = folder, 8080, PORT
         self.machines = Processes(
             {"half": ServedProgram(service_file, options)},
             folder,
@@ -116,12 +121,12 @@ class Place:
 
 @contextmanager
 def place(tmp_path: Path, **options: Any) -> Iterator[Place]:
-    """Ended at the end of the block: and then nobody is left."""
+    """Ended at the end of the block: and then no process is left on any of its addresses."""
     service = {key: options.pop(key) for key in ("one_ms", "slo_ms") if key in options}
     made = Place(tmp_path / "machines", write_service(tmp_path / "service", **service), **options)
     with made.machines:
         yield made
-    assert processes_with("mark") == []
+    assert processes_with(f"127.{network().network}.") == []
     assert list(made.folder.glob("*.speed")) == []
 
 
@@ -315,10 +320,11 @@ def test_nobody_survives_the_process_that_started_the_machines(tmp_path: Path) -
     script = f"""
         import sys, time
         from pathlib import Path
-        from mark_infra.testbed.machines import Processes, ServedProgram
+        from mark_infra.testbed.addresses import Addresses
+from mark_infra.testbed.machines import Processes, ServedProgram
         from mark_infra.testbed.machines_port import Machine
         program = ServedProgram(Path({str(service)!r}))
-        with Processes({{"half": program}}, Path({str(tmp_path)!r}), port={free_port()}, metadata_port=0) as machines:
+        with Processes({{"half": program}}, Path({str(tmp_path)!r}), metadata_port=0) as machines:
             machines.boot(Machine("i-1", "c7i.large", {one.address!r}, "half", 0.0))
             while machines.running()["i-1"].late_s is None:
                 time.sleep(0.02)
