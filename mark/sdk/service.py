@@ -200,7 +200,6 @@ class Service:
         Raises MarkError where that cannot be, or ends by itself.
         """
         with self.running(host, port, **options) as server:
-            print(f"mark: {self.name} is ready on {server.url}", flush=True)
             if server.wait() != 0:
                 raise MarkError(f"{self.name} is served no more: the server failed")
 

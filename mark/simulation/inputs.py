@@ -68,7 +68,7 @@ def open_service(request: RunRequest) -> ResolvedService:
     if request.profile is not None:
         service = replace(service, profile_file=request.profile)
     if request.markets is not None:
-        service = replace(service, markets=markets_of(request.markets, "--markets"))
+        service = replace(service, markets=markets_of(request.markets, "markets"))
     catalog = load_catalog(service.catalog)
     profiles = load_profiles(service.profile_file)
     if request.sensitivity != Sensitivity():

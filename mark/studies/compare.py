@@ -37,7 +37,7 @@ def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]
     """The request of every policy; raises BadInput for a name that is none, before hours are simulated."""
     request = inputs.request
     if len(set(policies)) < len(policies):
-        raise BadInput("a policy is named twice", "--policies", ",".join(policies))
+        raise BadInput("a policy is named twice", "policies", ",".join(policies))
     chosen = [split_policy(named, request.predictor) for named in policies]
     for policy, predictor in chosen:
         make_policy(policy, inputs.resolved, inputs.evaluated)
