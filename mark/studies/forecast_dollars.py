@@ -51,7 +51,7 @@ def check_request(request: RunRequest) -> None:
 
     Raises what opening its inputs raises, and BadInput for a policy that plans without a forecast.
     """
-    inputs = open_inputs(request)
+    open_inputs(request)
     if not policy_entry(request.policy).forecasts:
         raise BadInput("plans without a forecast", "policy", request.policy)
 

@@ -88,8 +88,10 @@ class Trace:
             raise BadInput(f"beyond the end of {self.name} at {self.duration_s:g} s", "start_s", start_s)
         end_s = self.duration_s if duration_s is None else min(self.duration_s, start_s + duration_s)
         if end_s - start_s > MOST_PART_S:
-            what = "more than 366 days to evaluate; is a time stamp wrong? (else choose a part with `start_s`, `duration_s`)"
-            raise BadInput(what, self.name, f"{end_s - start_s:g} s")
+            what = "more than 366 days to evaluate; is a time stamp wrong?"
+            raise BadInput(
+                f"{what} (else choose a part with `start_s`, `duration_s`)", self.name, f"{end_s - start_s:g} s"
+            )
         requests = self.total_counts(start_s, end_s, scale)
         if requests <= 0.0:
             raise BadInput(f"no requests between {start_s:g} and {end_s:g} s", self.name)
