@@ -6,17 +6,6 @@ import re
 
 from mark.domain.errors import BadInput
 
-# What differs in more than dashes, or is a field although no flag has its name.
-_FLAGS = {
-    "at_s": "--at",
-    "duration_s": "--duration",
-    "function_model": "--model",
-    "replicas": "--replica",
-    "services": "SERVICE",
-    "start_s": "--start",
-    "tags": "--tag",
-    "train_s": "--train",
-}
 # Fields whose flag is their name with dashes. Not all are: `policy`, `predictor`, `catalog` and `model` also stand in
 # service files, and errors about them hold wherever they were named.
 _SAME = """
@@ -24,7 +13,7 @@ _SAME = """
     host instance instances log_filter markets name out pace policies port ready_fd ready_file region
     replicas_in_clear running scale service site slo_ms state tls_cert tls_client_ca tls_key trace_requests
 """
-FLAGS = {
+FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {
     "at_s": "--at",
     "duration_s": "--duration",
     "function_model": "--model",
@@ -34,52 +23,6 @@ FLAGS = {
     "tags": "--tag",
     "train_s": "--train",
 }
-# Fields whose flag is their name with dashes. Not all are: `policy`, `predictor`, `catalog` and `model` also stand in
-# service files, and errors about them hold wherever they were named.
-_SAME = """
-    
-"""
-FLAGS = {
-    "at_s": "--at",
-    "duration_s": "--duration",
-    "function_model": "--model",
-    "replicas": "--replica",
-    "services": "SERVICE",
-    "start_s": "--start",
-    "tags": "--tag",
-    "train_s": "--train",
-}
-# Fields whose flag is their name with dashes. Not all are: `policy`, `predictor`, `catalog` and `model` also stand in
-# service files, and errors about them hold wherever they were named.
-_SAME = (
-    *(
-        "attribute",
-        "began",
-        "bill",
-        "body",
-        "certificate",
-        "clients",
-        "function",
-        "function_key",
-        "function_ms",
-        "gaps",
-    ),
-    *("grpc_port", "history", "horizon_s", "host", "instance", "instances", "log_filter", "markets", "name", "out"),
-    *(
-        "pace",
-        "policies",
-        "port",
-        "ready_fd",
-        "ready_file",
-        "region",
-        "replicas_in_clear",
-        "running",
-        "scale",
-        "service",
-    ),
-    *("site", "slo_ms", "state", "tls_cert", "tls_client_ca", "tls_key", "trace_requests"),
-)
-FLAGS = _FLAGS | {field: f"--{field.replace('_', '-')}" for field in _SAME.split()}
 
 
 def with_flags(error: BadInput) -> str:
