@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from mark.cli.arguments import GAPS, add_json, field_value, html_file
 from mark.cli.numbers import above_zero, seconds, seed
-from mark.planning.policies.registry import FIXED, policy_names
+from mark.planning.policies.names import FIXED
+from mark.planning.policies.registry import policy_names
 from mark.simulation.request import RunRequest
 
 MARKETS = ("on-demand", "spot", "burstable")

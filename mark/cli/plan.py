@@ -11,11 +11,11 @@ from mark.cli.options import add_run_options, request_from
 from mark.cli.output import deliver, progress
 from mark.domain.offer import Market
 from mark.planning.market.commitment import advise
+from mark.planning.policies.names import split_policy
 from mark.reporting.commitment import commitment_json, commitment_table
 from mark.reporting.explain import explain, plan_table
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
-from mark.studies.compare import split_policy
 from mark.studies.decision import plan_once
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from mark.cli.options import request_from
 from mark.cli.output import cores, progress, show, write_file
+from mark.planning.policies.names import split_policy
 from mark.reporting.report import render_report
 from mark.reporting.sensitivity import sensitivity
 from mark.reporting.table import sensitivity_table
@@ -15,7 +16,7 @@ from mark.reporting.takeaway import kept
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.attribution import Attribution
-from mark.studies.compare import run_all, split_policy
+from mark.studies.compare import run_all
 
 
 def report(

@@ -8,9 +8,9 @@ from dataclasses import replace
 from mark.cli.options import add_run_options, request_from
 from mark.cli.output import deliver, progress
 from mark.cli.report import report, slo_code
+from mark.planning.policies.names import split_policy
 from mark.reporting.table import simulate_table
 from mark.simulation.run import simulate
-from mark.studies.compare import split_policy
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from mark.billing.invoice_lines import (
 )
 from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.domain.errors import BadInput
-from mark.planning.policies.registry import FIXED
+from mark.planning.policies.names import FIXED
 from mark.planning.resolve import profile_of
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest

@@ -16,13 +16,13 @@ from mark.planning.policies.as_is import as_is
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
 from mark.planning.policies.fixed import fixed
 from mark.planning.policies.mark_paper import MarkPaperPolicy
+from mark.planning.policies.names import FIXED
 from mark.planning.policies.reactive import reactive
 from mark.planning.policies.static import static
 from mark.planning.policies.target_tracking import target_tracking
 from mark.planning.port import Policy
 
 GROUP = "mark.policies"
-FIXED = "fixed:"  # the one name that carries its fleet: fixed:c5.xlarge=10,p2.xlarge=2
 ORACLE = "oracle"
 
 Make = Callable[[str, ResolvedService, Load], Policy]
