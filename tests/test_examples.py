@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,27 +48,51 @@ def test_the_service_with_its_own_autoscaler_runs_as_it_is_and_under_mark() -> N
     assert ours.bill.total < theirs.bill.total
 
 
-def test_a_predictor_of_ones_own_is_installed_found_and_used(tmp_path: Path) -> None:
-    """As the README of the example says, into a folder of its own and without a network; its own test passes too."""
+def installed(package: Path, into: Path) -> dict[str, str]:
+    """The environment in which the package of an example is installed: without a network, into a folder of its own."""
     pytest.importorskip("hatchling", reason="needed to build the example: install mark with [dev]")
-    package = EXAMPLES / "own-predictor"
     build = ["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation"]
-    subprocess.run([sys.executable, "-m", "pip", *build, "--target", str(tmp_path), str(package)], check=True)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = ["simulate", "synthetic:poisson?rate=20", "--service", "inception-v3", "--start", "3600"]
-    simulated = subprocess.run(
-        [sys.executable, "-m", "mark.cli.main", *command, "--duration", "600", "--predictor", "ewma", "--json", "-"],
+    subprocess.run([sys.executable, "-m", "pip", *build, "--target", str(into), str(package)], check=True)
+    return os.environ | {"PYTHONPATH": str(into)}
+
+
+def simulated(environment: dict[str, str], *options: str) -> dict[str, Any]:
+    command = ["simulate", "synthetic:poisson?rate=20", "--service", "inception-v3", "--duration", "600", "--json", "-"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mark.cli.main", *command, *options],
         env=environment,
         check=True,
         capture_output=True,
         text=True,
     )
-    result = json.loads(simulated.stdout)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def own_tests_pass(package: Path, environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package)]
+    subprocess.run(command, env=environment, check=True)
+
+
+def test_an_own_predictor_is_found_and_used_once_installed(tmp_path: Path) -> None:
+    package = EXAMPLES / "own-predictor"
+    environment = installed(package, tmp_path)
+    result = simulated(environment, "--start", "3600", "--predictor", "ewma")
     assert result["predictor"] == "ewma"
     assert result["predictors"] == {"ewma": 11}
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package)], env=environment, check=True
-    )
+    own_tests_pass(package, environment)
+
+
+def test_an_own_policy_is_found_and_used_once_installed(tmp_path: Path) -> None:
+    package = EXAMPLES / "own-policy"
+    environment = installed(package, tmp_path)
+    result = simulated(environment, "--policy", "doubled")
+    assert result["policy"] == "doubled"
+    assert result["slo"]["attainment"] > 0.98
+    own_tests_pass(package, environment)
+    unknown = [sys.executable, "-m", "mark.cli.main", "controller", "inception-v3", "--policy", "nonsense"]
+    said = subprocess.run(unknown, env=environment, check=False, capture_output=True, text=True).stderr
+    assert "'mark-paper', 'doubled'" in said
 
 
 @pytest.mark.parametrize("name", ["words", "image"])

@@ -128,7 +128,7 @@ def _listen(address: tuple[str, int]) -> socket.socket:
         listening = socket.create_server(address, family=family)
     except OSError as error:
         raise BadInput(
-            f"cannot listen there ({error.strerror})", "--host and --port", f"{address[0]}:{address[1]}"
+            f"cannot listen there ({error.strerror})", "host and port", f"{address[0]}:{address[1]}"
         ) from None
     # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())

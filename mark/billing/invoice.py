@@ -217,12 +217,12 @@ class _Reading:
     def invoice(self, files: int) -> Invoice:
         period = f"{utc(self.begin_s)} to {utc(self.end_s)}"
         if not self.rows:
-            raise BadInput("the files have headers and no line items", "--bill")
+            raise BadInput("the files have headers and no line items", "bill")
         if not self.sums:
             if self.outside_selection:
-                raise BadInput("no line item of the period fits --tag and --instances", "--bill", period)
+                raise BadInput("no line item of the period fits `tags` and `instances`", "bill", period)
             reach = f"; use is from {utc(self.first_s)} to {utc(self.last_s)}" if self.first_s <= self.last_s else ""
-            raise BadInput(f"no line item in the trace's period{reach}", "--bill", period)
+            raise BadInput(f"no line item in the trace's period{reach}", "bill", period)
         notes = []
         if self.first_s > self.last_s:
             notes.append("the invoice has no use at all, only fees, taxes and credits")

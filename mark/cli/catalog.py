@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 
-from mark.cli.options import Commands, add_json
+from mark.catalog.tables import load_catalog
+from mark.cli.arguments import add_json
 from mark.cli.output import deliver, write_file
 from mark.domain.errors import BadInput
+from mark.reporting.table import catalog_table
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("catalog", help="what can be bought", allow_abbrev=False)
+def add_to(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     show = actions.add_parser("show", help="offers, prices and boot delays of a catalogue", allow_abbrev=False)
     show.add_argument(
@@ -45,14 +47,13 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run_refresh(args: argparse.Namespace) -> int:
-    from mark.catalog.tables import load_catalog
-
     catalog = load_catalog(args.catalog)
     try:
+        # Here, because boto3 is no part of a plain installation, and `show` does without.
         from mark_infra.aws.prices import Prices, repriced
 
         refreshed = Prices(catalog, args.region).refresh()
-    except ImportError as error:  # boto3, say, which is imported when it is used
+    except ImportError as error:
         raise BadInput(f"needs the extra `aws` ({error})", "mark catalog refresh") from None
     for note in refreshed.notes:
         print(f"mark: {note}", file=sys.stderr)
@@ -63,11 +64,6 @@ def run_refresh(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
-    from mark.catalog.tables import load_catalog
-    from mark.reporting.table import catalog_table
-
     catalog = load_catalog(args.catalog)
     deliver({"schema": 1, **asdict(catalog)}, args.json, lambda: catalog_table(catalog))
     return 0

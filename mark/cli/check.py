@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from mark.cli.options import Commands
+from mark.studies.check import check_file
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "check",
-        help="validate service, catalogue, profile and trace files",
-        description="Read each file as what it is (a service is looked up with its catalogue and profiles, too) and "
-        "say what is in it. Stops at the first that cannot be used: exit 2, or 3 when no offer meets a service's SLO.",
-        allow_abbrev=False,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read each file as what it is (a service is looked up with its catalogue and profiles, too) and "
+        "say what is in it. Stops at the first that cannot be used: exit 2, or 3 when no offer meets a service's SLO."
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="service, catalogue, profile or trace")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.studies.check import check_file
-
     for name in args.files:
         print(f"{name}: {check_file(name)}", flush=True)
     return 0

@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mark.cli.options import Commands, add_run_options, policy_list, request_from
+from mark.cli.options import add_run_options, policy_list, request_from
 from mark.cli.output import cores, deliver, progress
 from mark.cli.report import report, slo_code
+from mark.reporting.table import compare_table
+from mark.studies.attribution import compare_attributed
 
 _DEFAULT = "mark,mark-paper,reactive,static-peak,target-tracking,oracle"
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "compare",
-        help="several policies side by side: bill, SLO, regret",
-        description="Simulate several policies on the same arrivals and print them side by side.",
-        allow_abbrev=False,
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Simulate several policies on the same arrivals and print them side by side."
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument(
         "--policies",
@@ -38,9 +35,6 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.reporting.table import compare_table
-    from mark.studies.attribution import compare_attributed
-
     names = args.policies if args.policy in (None, *args.policies) else (args.policy, *args.policies)
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))

@@ -6,23 +6,19 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, shipment
 
 from mark.cli.numbers import above_zero
-from mark.cli.options import Commands
+from mark.cli.output import progress, show
 from mark.domain.errors import BadInput, Infeasible, MarkError
-
-if TYPE_CHECKING:
-    from mark_infra.deploy.deploy import DeployTarget, Planned
+from mark.reporting.monthly import monthly_table
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "deploy",
-        help="services on AWS, by Terraform",
-        description="Put services on AWS: network, load balancer, controller, functions, alarms. Shows first what it "
-        "would do and what that costs a month, then asks. Deploying again changes what has changed.",
-        allow_abbrev=False,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Put services on AWS: network, load balancer, controller, functions, alarms. Shows first what it "
+        "would do and what that costs a month, then asks. Deploying again changes what has changed."
     )
     parser.add_argument("services", nargs="*", metavar="SERVICE", help="service file, or a shipped name")
     what = parser.add_mutually_exclusive_group()
@@ -44,8 +40,6 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark_infra.deploy.deploy import DeployTarget
-
     if args.destroy and args.services:
         raise BadInput("ends the whole site: name no service", "--destroy", ", ".join(args.services))
     if args.budget is not None and args.alarm_email is None:
@@ -72,11 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
-    from mark_infra.deploy.deploy import plan, shipment
-
-    from mark.cli.output import progress, show
-    from mark.reporting.monthly import monthly_table
-
     planned = plan([shipment(service) for service in args.services], target, _say)
     show(monthly_table(planned.charges))
     print(_changes(planned), flush=True)
@@ -93,10 +82,6 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
 
 
 def _destroy(target: DeployTarget, args: argparse.Namespace) -> int:
-    from mark_infra.deploy.deploy import destroy
-
-    from mark.cli.output import progress
-
     if not _agreed(args, f"end everything of site {target.name}"):
         return 0
     with progress("ending") as bar:

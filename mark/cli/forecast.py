@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
+from mark.cli.arguments import Commands, writable
 from mark.cli.forecast_fit import add_fit
 from mark.cli.numbers import seconds
-from mark.cli.options import Commands, add_run_options, request_from, writable
+from mark.cli.options import add_run_options, request_from
 from mark.cli.output import cores, deliver, progress, write_file
 from mark.cli.report import slo_code
 from mark.domain.errors import BadInput
+from mark.forecasting.backtest import backtest, split
+from mark.forecasting.registry import make_predictor
+from mark.reporting.forecast import backtest_json, backtest_table, render_backtest
+from mark.studies.forecast_dollars import check_request, forecast_dollars
+from mark.workload.reader import open_trace
 
 _BACKTEST = """\
 Replay a trace in arrival order and score every predictor's forecasts: learn from [start - train, start), forecast every
@@ -21,8 +27,7 @@ options of `mark simulate` may be given; those about service and cloud matter wi
 """
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("forecast", help="how good forecasts are; training predictors", allow_abbrev=False)
+def add_to(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     _add_backtest(actions)
     add_fit(actions)
@@ -36,15 +41,10 @@ def _add_backtest(actions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--horizon-s", type=seconds, default=3600.0, metavar="S", help="how far ahead (default: 3600)")
     parser.add_argument("--out", type=_out_file, metavar="FILE.csv.gz", help="every forecast made, to score it again")
     add_run_options(parser, service_required=False)
-    parser.set_defaults(run=backtest, start=None)
+    parser.set_defaults(run=run_backtest, start=None)
 
 
-def backtest(args: argparse.Namespace) -> int:
-    from mark.forecasting.backtest import backtest, split
-    from mark.forecasting.registry import make_predictor
-    from mark.reporting.forecast import backtest_json, backtest_table, render_backtest
-    from mark.workload.reader import open_trace
-
+def run_backtest(args: argparse.Namespace) -> int:
     names = _names(args.predictor)
     # A generator runs until the part's end; a file is as long as it is.
     until_start_s = next((s for s in (args.start, args.train, args.duration) if s is not None), 0.0)
@@ -66,8 +66,6 @@ def backtest(args: argparse.Namespace) -> int:
     )
     predictors = {name: make_predictor(name, args.seed, trace.step_s) for name in names}
     if args.service is not None:
-        from mark.studies.forecast_dollars import check_request, forecast_dollars
-
         args.start = replayed.start_s
         check_request(request_from(args))
     with progress("replaying") as bar:

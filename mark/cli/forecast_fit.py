@@ -6,17 +6,16 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from mark.cli.arguments import GAPS, Commands, field_value, writable
 from mark.cli.numbers import seconds, seed
-from mark.cli.options import GAPS, Commands, field_value, writable
 from mark.cli.output import progress
 from mark.domain.errors import BadInput
-
-if TYPE_CHECKING:
-    from mark.domain.load import Load
-    from mark.forecasting.port import State
-    from mark.forecasting.saved import Saved
+from mark.domain.load import Load
+from mark.forecasting.port import Savable, State, Trainable
+from mark.forecasting.registry import make_predictor
+from mark.forecasting.saved import Saved, fingerprint, load, save
+from mark.workload.reader import open_trace
 
 _FIT = """\
 Train a predictor on a trace and write what it learned to a file, which every --predictor takes like a name. It learns
@@ -42,10 +41,6 @@ def add_fit(actions: Commands[argparse.ArgumentParser]) -> None:
 
 
 def fit(args: argparse.Namespace) -> int:
-    from mark.forecasting.port import Savable, Trainable
-    from mark.forecasting.registry import make_predictor
-    from mark.forecasting.saved import Saved, fingerprint, save
-
     predictor = make_predictor(args.predictor, args.seed)
     trainable = predictor if isinstance(predictor, Trainable) else None
     if not isinstance(predictor, Savable):
@@ -86,7 +81,6 @@ def fit(args: argparse.Namespace) -> int:
 
 def _history(args: argparse.Namespace) -> Load:
     """[start - train, start) in whole steps that end there, as a simulation that begins at `start` has it."""
-    from mark.workload.reader import open_trace
 
     end_s: float | None = args.train if args.start is None else args.start
     trace = open_trace(args.trace, gaps=args.gaps, duration_s=end_s, seed=args.seed, log_filter=args.log_filter)
@@ -103,7 +97,6 @@ def _history(args: argparse.Namespace) -> Load:
 
 def _checkpoint(path: str, wanted: Saved) -> State | None:
     """The state of a training that was interrupted, if it is this one's; says what it found."""
-    from mark.forecasting.saved import load
 
     if not Path(path).exists():
         return None

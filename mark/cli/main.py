@@ -3,7 +3,8 @@
     0  done                      2  bad input, or a wrong command line     4  SLO missed, with --fail-below-slo
     1  a fault of ours           3  infeasible: no offer meets the SLO     130  interrupted from the keyboard
 
-Errors are one line on stderr. Nothing heavy is imported here or by the commands' modules: `mark --help` is quick.
+Errors are one line on stderr. Only the module of the command that is given is imported, so `mark --help` is
+quick (0.1 s; with all of them it takes a second).
 """
 
 from __future__ import annotations
@@ -13,50 +14,44 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import NamedTuple, NoReturn
 
 from mark import __version__
-from mark.cli import (
-    bound,
-    catalog,
-    check,
-    compare,
-    controller,
-    deploy,
-    forecast,
-    gateway,
-    init,
-    plan,
-    profile,
-    reconcile,
-    reproduce,
-    serve,
-    simulate,
-    testbed,
-    trace,
-)
+from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible
 
+
+class _Command(NamedTuple):
+    """Its module declares its arguments (`add_to`), and is imported only when the command is given."""
+
+    module: str
+    help: str
+    extra: str = ""  # of the package, without which the module cannot be imported
+
+
 # In the order of a first visit.
-_COMMANDS = (
-    simulate,
-    compare,
-    reconcile,
-    bound,
-    plan,
-    forecast,
-    trace,
-    catalog,
-    init,
-    check,
-    profile,
-    serve,
-    gateway,
-    controller,
-    testbed,
-    deploy,
-    reproduce,
-)
+_COMMANDS = {
+    "simulate": _Command("mark.cli.simulate", "bill and latency of one policy on a trace"),
+    "compare": _Command("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
+    "reconcile": _Command("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
+    "bound": _Command("mark.cli.bound", "the least that any policy could pay"),
+    "plan": _Command("mark.cli.plan", "one decision, explained in dollars"),
+    "forecast": _Command("mark.cli.forecast", "how good forecasts are; training predictors"),
+    "trace": _Command("mark.cli.trace", "what is in a trace"),
+    "catalog": _Command("mark.cli.catalog", "what can be bought"),
+    "init": _Command("mark.cli.init", "write a commented service file"),
+    "check": _Command("mark.cli.check", "validate service, catalogue, profile and trace files"),
+    "profile": _Command("mark.cli.profile", "measure a model's latency by batch size", "serve"),
+    "serve": _Command("mark.cli.serve", "a bouncer with its workers on this machine", "serve"),
+    "gateway": _Command(
+        "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
+    ),
+    "controller": _Command("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
+    "testbed": _Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
+    "deploy": _Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
+    "reproduce": _Command("mark.cli.reproduce", "the paper's experiments beside ours"),
+}
 
 _EPILOG = """\
 start here:
@@ -85,7 +80,7 @@ def guarded(action: Callable[[], int]) -> int:
     except BadInput as error:
         if error.__cause__ is not None and os.environ.get("MARK_TRACEBACK") == "1":
             raise  # somebody's code failed (a predictor, say), and its author wants to see where
-        return _failed(str(error), 2)
+        return _failed(with_flags(error), 2)
     except Infeasible as error:
         return _failed(str(error), 3)
     except BrokenPipeError:
@@ -101,8 +96,11 @@ def guarded(action: Callable[[], int]) -> int:
         return _failed(f"a fault of ours, sorry: {what[:300]} (MARK_TRACEBACK=1 shows where)", 1)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(given: str | None = None) -> argparse.ArgumentParser:
+    """The command line, with the arguments of the command that is given.
+
+    Raises BadInput where the command needs an extra that is not installed.
+    """
     top = _Parser(
         prog="mark",
         description="What would this traffic cost, and would the latency promise hold? Serve machine-learning models "
@@ -113,8 +111,17 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"mark {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for command in _COMMANDS:
-        command.add_to(commands)
+    for name, command in _COMMANDS.items():
+        added = commands.add_parser(name, help=command.help, allow_abbrev=False)
+        if name == given:
+            try:
+                import_module(command.module).add_to(added)
+            except ModuleNotFoundError as error:
+                if not command.extra or (error.name or "").split(".")[0].startswith("mark"):
+                    raise
+                raise BadInput(
+                    f"needs {error.name}: pip install 'mark-serving[{command.extra}]'", f"mark {name}"
+                ) from None
     return top
 
 
@@ -125,7 +132,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run(argv: Sequence[str]) -> int:
-    top = parser()
+    top = parser(argv[0] if argv else None)
     try:
         args = top.parse_args(argv)
     except SystemExit as ending:  # --help, --version and usage errors have said what they had to say

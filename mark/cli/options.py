@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
-from pathlib import Path
 
+from mark.cli.arguments import GAPS, add_json, field_value, html_file
 from mark.cli.numbers import above_zero, seconds, seed
-from mark.domain.errors import BadInput
+from mark.planning.policies.names import FIXED
+from mark.planning.policies.registry import policy_names
 from mark.simulation.request import RunRequest
 
 MARKETS = ("on-demand", "spot", "burstable")
-GAPS = ("bridge", "zero", "interpolate", "fail")
-POLICIES = (
-    "mark, greedy, ilp, mark-paper, target-tracking, target-tracking-best, reactive, static-peak, static-mean, oracle, "
-    "fixed:INSTANCE=N[,...], as-is"
-)
-
-# argparse calls what is given to `add_subparsers()` so; it has no public name.
-Commands = argparse._SubParsersAction
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool = True) -> None:
     """Everything but the trace, which `plan` takes as an option."""
     what = parser.add_argument_group("what is served, and how")
     what.add_argument("--service", required=service_required, metavar="NAME|FILE", help="shipped service or .toml file")
-    what.add_argument("--policy", metavar="NAME", help=f"one of {POLICIES} (default: mark)")
+    what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
     what.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
@@ -48,13 +40,9 @@ def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool =
     result = parser.add_argument_group("what comes out")
     add_json(result)
     result.add_argument(
-        "--report", type=_html_file, metavar="FILE.html", help="interactive report, with a sensitivity table"
+        "--report", type=html_file, metavar="FILE.html", help="interactive report, with a sensitivity table"
     )
     result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
-
-
-def add_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--json", type=_json_file, metavar="FILE", help="result as JSON; - is stdout, and nothing else")
 
 
 def request_from(args: argparse.Namespace, progress: Callable[[float], None] | None = None) -> RunRequest:
@@ -85,7 +73,7 @@ def policy_list(text: str) -> tuple[str, ...]:
     """`a,b:predictor,fixed:x=1,y=2` as names; `y=2` belongs to the fixed fleet before it."""
     names: list[str] = []
     for part in (part.strip() for part in text.split(",")):
-        if "=" in part and not part.startswith("fixed:") and names and names[-1].startswith("fixed:"):
+        if "=" in part and not part.startswith(FIXED) and names and names[-1].startswith(FIXED):
             names[-1] += f",{part}"
         else:
             names.append(part)
@@ -102,33 +90,3 @@ def _markets(text: str) -> tuple[str, ...]:
         if name not in MARKETS:
             raise argparse.ArgumentTypeError(f"unknown market {name!r}; known: {', '.join(MARKETS)}")
     return tuple(dict.fromkeys(names))
-
-
-def field_value(text: str) -> tuple[str, str]:
-    field, equals, value = text.partition("=")
-    if not field or not equals:
-        raise argparse.ArgumentTypeError(f"must be field=value, not {text!r}")
-    return field, value
-
-
-def _json_file(text: str) -> str:
-    return text if text == "-" else writable(text, "--json")
-
-
-def _html_file(text: str) -> str:
-    return writable(text, "--report")
-
-
-def writable(text: str, option: str) -> str:
-    """The path, when a file can be put there: a long run must not end with a folder that isn't there."""
-    path = Path(text)
-    try:
-        if not text or path.is_dir():
-            raise BadInput("must name a file", option, text)
-        if not path.parent.is_dir():
-            raise BadInput("no such folder", option, str(path.parent))
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise BadInput("cannot be written", option, text)
-    except OSError as error:  # a name too long for any file
-        raise BadInput(f"cannot be written ({error.strerror})", option, text) from None
-    return text

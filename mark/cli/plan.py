@@ -5,21 +5,26 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mark.catalog.commitment import DISCOUNTS
+from mark.catalog.commitment import DISCOUNTS, SOURCE
 from mark.cli.numbers import seconds
-from mark.cli.options import Commands, add_run_options, request_from
+from mark.cli.options import add_run_options, request_from
 from mark.cli.output import deliver, progress
+from mark.domain.offer import Market
+from mark.planning.market.commitment import advise
+from mark.planning.policies.names import split_policy
+from mark.reporting.commitment import commitment_json, commitment_table
+from mark.reporting.explain import explain, plan_table
+from mark.simulation.inputs import open_service, trace_named_in
+from mark.simulation.run import simulate
+from mark.studies.decision import plan_once
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "plan",
-        help="one decision, explained in dollars",
-        description="Plan once: what the policy believes, what it would buy, and what the alternatives would cost. "
-        "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment.",
-        allow_abbrev=False,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Plan once: what the policy believes, what it would buy, and what the alternatives would cost. "
+        "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment."
     )
     parser.add_argument("--trace", required=True, metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     parser.add_argument("--at", type=seconds, metavar="S", help="seconds from the first row (default: the last minute)")
@@ -44,11 +49,6 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.reporting.explain import explain, plan_table
-    from mark.simulation.inputs import trace_named_in
-    from mark.studies.compare import split_policy
-    from mark.studies.decision import plan_once
-
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     if args.advise_commitment:
         return _advise(args)
@@ -63,13 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _advise(args: argparse.Namespace) -> int:
-    from mark.catalog.commitment import SOURCE
-    from mark.domain.offer import Market
-    from mark.planning.market.commitment import advise
-    from mark.reporting.commitment import commitment_json, commitment_table
-    from mark.simulation.inputs import open_service
-    from mark.simulation.run import simulate
-
     with progress("simulating") as bar:
         request = replace(request_from(args, bar), with_bound=False)
         resolved = open_service(request)

@@ -6,19 +6,24 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from mark.cli.arguments import add_json, html_file, writable
 from mark.cli.numbers import above_zero, count, seed
-from mark.cli.options import Commands, add_json, writable
 from mark.cli.output import deliver, progress, write_file
+from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
+from mark.domain.slo import Slo
+from mark.models.sample import call_from_file
+from mark.profiling.measure import check_sizes, profile_csv
+from mark.profiling.measure_server import Profiling, of_service, profile
+from mark.profiling.policy import candidate
+from mark.profiling.table import load_profiles
+from mark.reporting.profile import profile_json, profile_table, render_profile
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "profile",
-        help="measure a model's latency by batch size",
-        description="Measure how long a model takes by batch size, in a worker process as it serves, or on a server "
-        "that already runs: mean with its interval, p99, throughput, the knee, and what a bouncer adds.",
-        allow_abbrev=False,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Measure how long a model takes by batch size, in a worker process as it serves, or on a server "
+        "that already runs: mean with its interval, p99, throughput, the knee, and what a bouncer adds."
     )
     parser.add_argument(
         "model",
@@ -52,20 +57,11 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
         "--slo-ms", type=above_zero, metavar="MS", help="what would an RT_max give? (default: the service file's)"
     )
     add_json(result)
-    result.add_argument("--report", type=_html_file, metavar="FILE.html", help="page with plots")
+    result.add_argument("--report", type=html_file, metavar="FILE.html", help="page with plots")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.config.service_file import SERVICE_NAMES, load_service
-    from mark.domain.slo import Slo
-    from mark.models.sample import call_from_file
-    from mark.profiling.measure import profile_csv
-    from mark.profiling.measure_server import Profiling, of_service, profile
-    from mark.profiling.policy import candidate
-    from mark.profiling.table import load_profiles
-    from mark.reporting.profile import profile_json, profile_table, render_profile
-
     slo, batching = None, "work-conserving"
     if args.model.endswith(".toml") or args.model in SERVICE_NAMES:
         service = load_service(args.model)
@@ -92,8 +88,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    from mark.profiling.measure import check_sizes
-
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"must be whole numbers with commas between, not {text!r}")
@@ -112,7 +106,3 @@ def _precision(text: str) -> float:
 
 def _csv_file(text: str) -> str:
     return writable(text, "--out")
-
-
-def _html_file(text: str) -> str:
-    return writable(text, "--report")

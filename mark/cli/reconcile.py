@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from mark.cli.options import Commands, add_run_options, field_value, policy_list, request_from
+from mark.billing.invoice import parse_time
+from mark.cli.arguments import field_value
+from mark.cli.options import add_run_options, policy_list, request_from
 from mark.cli.output import cores, deliver, progress
 from mark.cli.report import report, slo_code
+from mark.reporting.reconcile import reconcile_json, reconcile_table
+from mark.studies.reconcile import InvoiceQuery, reconcile
 
 _OTHERS = ("mark",)
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "reconcile",
-        help="simulated against invoiced dollars of a past period, line by line",
-        description="Replay a past period with what runs today, lay it beside the AWS invoice line by line, and say "
-        "what mark would have paid.",
-        allow_abbrev=False,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Replay a past period with what runs today, lay it beside the AWS invoice line by line, and say "
+        "what mark would have paid."
     )
     parser.add_argument("trace", metavar="TRACE", help="what arrived in the period: a file or a folder of logs")
     bill = parser.add_argument_group("which invoice")
@@ -49,9 +50,6 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.reporting.reconcile import reconcile_json, reconcile_table
-    from mark.studies.reconcile import InvoiceQuery, reconcile
-
     query = InvoiceQuery(tuple(args.bill), args.began, tuple(args.tag), args.instances, args.prices)
     with progress("reconciling") as bar:
         request = replace(request_from(args), explain=bool(args.report))
@@ -63,8 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _time(text: str) -> float:
-    from mark.billing.invoice import parse_time
-
     try:
         return parse_time(text)
     except ValueError:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mark.cli.options import request_from
 from mark.cli.output import cores, progress, show, write_file
-
-if TYPE_CHECKING:
-    from mark.simulation.request import RunRequest
-    from mark.simulation.result import SimulationResult
-    from mark.studies.attribution import Attribution
+from mark.planning.policies.names import split_policy
+from mark.reporting.report import render_report
+from mark.reporting.sensitivity import sensitivity
+from mark.reporting.table import sensitivity_table
+from mark.reporting.takeaway import kept
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.studies.attribution import Attribution
+from mark.studies.compare import run_all
 
 
 def report(
@@ -22,10 +25,6 @@ def report(
     attribution: Mapping[str, Attribution] | None = None,
 ) -> None:
     """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page."""
-    from mark.reporting.report import render_report
-    from mark.reporting.sensitivity import sensitivity
-    from mark.reporting.table import sensitivity_table
-    from mark.studies.compare import run_all, split_policy
 
     requests = {}
     for name in results:
@@ -44,6 +43,5 @@ def report(
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:
     """4 when somebody asked and an SLO was missed, else 0."""
-    from mark.reporting.takeaway import kept
 
     return 4 if args.fail_below_slo and any(kept(result) is False for result in results.values()) else 0

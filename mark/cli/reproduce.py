@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from mark.cli.options import Commands, add_json, writable
+from rich.console import RenderableType
+
+from mark.catalog.tables import load_catalog
+from mark.cli.arguments import add_json, html_file
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
+from mark.profiling.table import load_profiles
+from mark.reporting.paper.fig7 import fig7_json, fig7_table, render_fig7
+from mark.reporting.paper.fig8 import fig8_json, fig8_table, render_fig8
+from mark.reporting.paper.fig9 import fig9_json, fig9_table, render_fig9
+from mark.reporting.paper.table2 import table2_json, table2_table
+from mark.reporting.paper.table5 import as_json, render
+from mark.studies.paper.fig7 import run_fig7
+from mark.studies.paper.fig8 import run_fig8
+from mark.studies.paper.fig9 import run_fig9
+from mark.studies.paper.table2 import table2_rows
+from mark.studies.paper.table5 import run_table5
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+# A figure as JSON, as a table and as a page.
+Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
 
-    # A figure as JSON, as a table and as a page.
-    Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
 
 _WHAT = """\
 table2: the price of a million requests on instances and functions. table5: the bill of the four models against a
@@ -24,10 +38,8 @@ away at once, by windows of 5 s.
 """
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "reproduce", help="the paper's experiments beside ours", description=_WHAT, allow_abbrev=False
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = _WHAT
     parser.add_argument("what", choices=("table2", "table5", *_FIGURES))
     parser.add_argument(
         "--trace",
@@ -37,7 +49,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--spot-trace", metavar="FILE", help="table5, fig7: a preemption series, as one more run")
     add_json(parser)
-    parser.add_argument("--report", type=_html_file, metavar="FILE.html", help="fig7, fig8, fig9: the figure as a page")
+    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="fig7, fig8, fig9: the figure as a page")
     parser.set_defaults(run=run)
 
 
@@ -49,34 +61,19 @@ def run(args: argparse.Namespace) -> int:
     return _table2(args) if args.what == "table2" else _table5(args)
 
 
-def _html_file(text: str) -> str:
-    return writable(text, "--report")
-
-
 def _stream() -> str | None:
     """The stream that the targets were set on, where a checkout has the data beside it."""
-    import os
-    from pathlib import Path
-
     path = Path(os.environ.get("MARK_DATA", "../shared/data")) / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
     return str(path) if path.is_file() else None
 
 
 def _table2(args: argparse.Namespace) -> int:
-    from mark.catalog.tables import load_catalog
-    from mark.profiling.table import load_profiles
-    from mark.reporting.paper.table2 import table2_json, table2_table
-    from mark.studies.paper.table2 import table2_rows
-
     rows = table2_rows(load_catalog("aws-2019"), load_profiles(None))
     deliver(table2_json(rows), args.json, lambda: table2_table(rows))
     return 0
 
 
 def _table5(args: argparse.Namespace) -> int:
-    from mark.reporting.paper.table5 import as_json, render
-    from mark.studies.paper.table5 import run_table5
-
     trace = args.trace or _stream()
     with progress("reproducing") as bar:
         result = run_table5(trace, spot_trace=args.spot_trace, progress=bar)
@@ -93,27 +90,18 @@ def _figure(args: argparse.Namespace) -> int:
 
 
 def _fig7(args: argparse.Namespace) -> Shown:
-    from mark.reporting.paper.fig7 import fig7_json, fig7_table, render_fig7
-    from mark.studies.paper.fig7 import run_fig7
-
     with progress("reproducing") as bar:
         found = run_fig7(args.trace or _stream(), spot_trace=args.spot_trace, progress=bar)
     return fig7_json(found), lambda: fig7_table(found), lambda: render_fig7(found)
 
 
 def _fig8(args: argparse.Namespace) -> Shown:
-    from mark.reporting.paper.fig8 import fig8_json, fig8_table, render_fig8
-    from mark.studies.paper.fig8 import run_fig8
-
     with progress("reproducing") as bar:
         found = run_fig8(args.trace or _stream(), progress=bar)
     return fig8_json(found), lambda: fig8_table(found), lambda: render_fig8(found)
 
 
 def _fig9(args: argparse.Namespace) -> Shown:
-    from mark.reporting.paper.fig9 import fig9_json, fig9_table, render_fig9
-    from mark.studies.paper.fig9 import run_fig9
-
     with progress("reproducing") as bar:
         found = run_fig9(progress=bar)
     return fig9_json(found), lambda: fig9_table(found), lambda: render_fig9(found)

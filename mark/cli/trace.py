@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from mark.cli.options import GAPS, Commands, add_json, field_value
+from mark.cli.arguments import GAPS, add_json, field_value
 from mark.cli.output import deliver
+from mark.reporting.table import trace_table
+from mark.workload.info import trace_info
+from mark.workload.reader import open_trace
 
 
-def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("trace", help="what is in a trace", allow_abbrev=False)
+def add_to(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     info = actions.add_parser("info", help="length, rates, gaps and burstiness of a trace", allow_abbrev=False)
     info.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
@@ -20,10 +22,6 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mark.reporting.table import trace_table
-    from mark.workload.info import trace_info
-    from mark.workload.reader import open_trace
-
     info = trace_info(open_trace(args.trace, gaps=args.gaps, log_filter=args.log_filter))
     deliver({"schema": 1, **info}, args.json, lambda: trace_table(info))
     return 0

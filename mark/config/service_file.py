@@ -80,6 +80,15 @@ def template(name: str) -> str:
     return read_text(_DATA / "inception-v3.toml").replace('name = "inception-v3"', f"name = {json.dumps(name)}", 1)
 
 
+def load_services(names: Sequence[str]) -> list[ServiceConfig]:
+    """Service files and shipped services. Raises BadInput for two services of one name."""
+    services = [load_service(name) for name in names]
+    found = [service.name for service in services]
+    if len(set(found)) < len(found):
+        raise BadInput("names a service twice", "services", ", ".join(found))
+    return services
+
+
 def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
     """Instance markets by name, in the order given; raises BadInput for none, an unknown one, or one named twice."""
     if not names:

@@ -85,14 +85,14 @@ def split(
     step_s = trace.step_s
     if start_s is None:
         if train_s is not None and train_s >= trace.duration_s:
-            raise BadInput(f"leaves nothing of {trace.name} to judge", "--train", train_s)
+            raise BadInput(f"leaves nothing of {trace.name} to judge", "train_s", train_s)
         start_s = math.floor(trace.duration_s / 2.0 / step_s) * step_s if train_s is None else train_s
     part = trace.part(start_s, duration_s, scale)
     if horizon_s <= 0.0:
-        raise BadInput("must be above zero", "--horizon-s", horizon_s)
+        raise BadInput("must be above zero", "horizon_s", horizon_s)
     steps = math.ceil(horizon_s / step_s - 1e-9)
     if steps > MOST_STEPS:
-        raise BadInput(f"more than {MOST_STEPS:,} steps of {step_s:g} s ahead", "--horizon-s", horizon_s)
+        raise BadInput(f"more than {MOST_STEPS:,} steps of {step_s:g} s ahead", "horizon_s", horizon_s)
     train = int((start_s if train_s is None else min(train_s, start_s)) / step_s + 1e-9)
     # A step that the trace's end cuts is never over.
     known = int((trace.duration_s - start_s) / step_s + 1e-9)
@@ -304,7 +304,7 @@ def _opened(out: str | None) -> Iterator[Callable[[str], object] | None]:
             with gzip.GzipFile("", "wb", compresslevel=4, fileobj=raw, mtime=0) as zipped:
                 yield lambda text: zipped.write(text.encode())
     except OSError as error:
-        raise BadInput(f"cannot be written ({error.strerror})", "--out", out) from None
+        raise BadInput(f"cannot be written ({error.strerror})", "out", out) from None
 
 
 # Rates as the shortest text that reads back as the same number: a truth that equals a quantile lies within.

@@ -7,36 +7,20 @@ An entry point names something callable as `factory(seed=...)` that returns a `P
 from __future__ import annotations
 
 import os
-import sys
-from functools import cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from mark import plugins
 from mark.domain.errors import BadInput
 from mark.forecasting.artefact import Artefact
 from mark.forecasting.port import Predictor, Savable
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+from mark.forecasting.saved import load
 
 GROUP = "mark.predictors"
 
 
 def predictor_names() -> tuple[str, ...]:
     """Every name `make_predictor` takes, sorted."""
-    return tuple(sorted({Artefact.name, *_entry_points().names}))
-
-
-def _entry_points() -> EntryPoints:
-    return _entry_points_of(tuple(sys.path))
-
-
-@cache
-def _entry_points_of(path: tuple[str, ...]) -> EntryPoints:
-    """Read once: it takes 20 ms, and a controller makes two predictors for each of its services."""
-    from importlib.metadata import entry_points  # not at the top: reading metadata costs start-up time
-
-    return entry_points(group=GROUP)
+    return tuple(sorted({Artefact.name, *plugins.names(GROUP)}))
 
 
 def make_predictor(name: str, seed: int, step_s: float | None = None) -> Predictor:
@@ -53,24 +37,21 @@ def make_predictor(name: str, seed: int, step_s: float | None = None) -> Predict
 def _registered(name: str, seed: int) -> Predictor:
     if name == Artefact.name:
         return Artefact(seed)
-    found = list(_entry_points().select(name=name))
-    if not found:
+    if name not in plugins.names(GROUP):
         what = f"unknown (known: {', '.join(predictor_names())}, or a file that `mark forecast fit` wrote)"
         raise BadInput(what, "predictor", name)
     try:
-        predictor: Predictor = found[0].load()(seed=seed)
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            raise BadInput("needs torch: pip install 'mark-serving[torch]'", f"predictor {name}") from error
-        raise BadInput(f"does not load ({error})", f"predictor {name}", found[0].value) from error
-    except (ImportError, AttributeError, TypeError) as error:
-        raise BadInput(f"does not load ({error})", f"predictor {name}", found[0].value) from error
+        predictor: Predictor = plugins.load(GROUP, name, "predictor")(seed=seed)
+    except BadInput as error:
+        if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == "torch":
+            raise BadInput("needs torch: pip install 'mark-serving[torch]'", f"predictor {name}") from error.__cause__
+        raise
+    except TypeError as error:
+        raise BadInput(f"does not load ({error})", f"predictor {name}") from error
     return predictor
 
 
 def _from_file(path: str, seed: int, step_s: float | None) -> Predictor:
-    from mark.forecasting.saved import load
-
     saved = load(path)
     predictor = _registered(saved.predictor, seed)
     if not isinstance(predictor, Savable) or predictor.version != saved.version:

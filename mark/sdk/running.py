@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Self
 
 from mark.domain.errors import MarkError
-
-_READY = " is ready on "
 
 
 class ServeProcess:
     """`mark serve` with these arguments. Entering waits until it is ready, leaving drains it.
 
-    What the process says goes to standard error. `url` is its address; MarkError where it does not become ready, with
+    What the process writes goes to standard error. `url` is its address; MarkError where it does not become ready, with
     its last line.
     """
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        # -P: a mark.py where the user stands must not hide ours.
+        # -P: a mark.py in the current folder must not hide ours.
         self._command = [sys.executable, "-P", "-m", "mark.cli.main", "serve", *arguments]
         self._environment = dict(environment)
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            self._command, env=self._environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
-        )
-        self._end = weakref.finalize(self, self._process.terminate)  # a notebook that is closed leaves nobody behind
-        self._url: Future[str] = Future()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        try:
-            self.url = self._url.result()
-        except BaseException:
+        ready, announced = os.pipe()
+        with open(ready) as from_server:
+            try:
+                self._process = subprocess.Popen(
+                    [*self._command, "--ready-fd", str(announced)],
+                    env=self._environment,
+                    stderr=subprocess.PIPE,
+                    stdin=subprocess.DEVNULL,
+                    text=True,
+                    pass_fds=(announced,),
+                )
+            finally:
+                os.close(announced)
+            self._end = weakref.finalize(self, self._process.terminate)  # a closed notebook leaves no process behind
+            self._last_line = ""
+            self._reader = threading.Thread(target=self._relay, daemon=True)
+            self._reader.start()
+            try:
+                line = from_server.readline()  # nothing: the process has ended
+            except BaseException:
+                self.__exit__()
+                raise
+        if not line:
             self.__exit__()
-            raise
+            raise MarkError(self._last_line.removeprefix("mark: error: ") or "the server ended without a message")
+        self.url: str = json.loads(line)["url"]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,15 +65,9 @@ class ServeProcess:
         self._reader.join()
         return code
 
-    def _read(self) -> None:
+    def _relay(self) -> None:
         assert self._process.stderr is not None
-        last = ""
-        with self._process.stderr as said:
-            for line in said:
-                last = line.strip() or last
-                if not self._url.done() and line.startswith("mark: ") and _READY in line:
-                    self._url.set_result(line.split()[-1])
-                else:
-                    sys.stderr.write(line)
-        if not self._url.done():
-            self._url.set_exception(MarkError(last.removeprefix("mark: error: ") or "the server ended without a word"))
+        with self._process.stderr as lines:
+            for line in lines:
+                self._last_line = line.strip() or self._last_line
+                sys.stderr.write(line)

@@ -16,15 +16,22 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput, MarkError
+from mark.models.sample import call_from_file
+from mark.planning.policies.names import split_policy
+from mark.profiling.measure import Measured, profile_csv
+from mark.profiling.measure_server import of_service, profile
+from mark.profiling.table import load_profiles
 from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ServiceOptions, service_text
+from mark.simulation.request import RunRequest
+
+# Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
+# need not wait for; deploying brings AWS's libraries, which a plain installation lacks.
 
 if TYPE_CHECKING:
     from mark_infra.deploy.deploy import Deployed
 
-    from mark.profiling.measure import Measured
     from mark.reporting.explain import Explanation
-    from mark.simulation.request import RunRequest
     from mark.simulation.result import SimulationResult
 
 
@@ -128,11 +135,6 @@ class Service:
         `out` is where the profile file goes, in which rows of other models and instances stay; `input` a file with the
         body of a request, of one item.
         """
-        from mark.models.sample import call_from_file
-        from mark.profiling.measure import profile_csv
-        from mark.profiling.measure_server import of_service, profile
-        from mark.profiling.table import load_profiles
-
         what = replace(of_service(self._service), **options)
         if self._folders:
             what = replace(what, search=self._folders[0])
@@ -200,7 +202,6 @@ class Service:
         Raises MarkError where that cannot be, or ends by itself.
         """
         with self.running(host, port, **options) as server:
-            print(f"mark: {self.name} is ready on {server.url}", flush=True)
             if server.wait() != 0:
                 raise MarkError(f"{self.name} is served no more: the server failed")
 
@@ -228,9 +229,6 @@ class Service:
         return plan([sent], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
 
     def _request(self, trace: str | Path, policy: str, options: RunOptions) -> RunRequest:
-        from mark.simulation.request import RunRequest
-        from mark.studies.compare import split_policy
-
         given: dict[str, Any] = dict(options)
         for name in given:
             if name not in RunOptions.__annotations__:

@@ -68,7 +68,7 @@ def open_service(request: RunRequest) -> ResolvedService:
     if request.profile is not None:
         service = replace(service, profile_file=request.profile)
     if request.markets is not None:
-        service = replace(service, markets=markets_of(request.markets, "--markets"))
+        service = replace(service, markets=markets_of(request.markets, "markets"))
     catalog = load_catalog(service.catalog)
     profiles = load_profiles(service.profile_file)
     if request.sensitivity != Sensitivity():
@@ -80,15 +80,36 @@ def open_service(request: RunRequest) -> ResolvedService:
     return resolve(service, catalog, profiles)
 
 
-def trace_named_in(request: RunRequest) -> Trace:
-    return open_trace(
-        request.trace,
-        gaps=request.gaps,
-        start_s=request.start_s,
-        duration_s=request.duration_s,
-        seed=request.seed,
-        log_filter=request.log_filter,
+@dataclass(frozen=True, slots=True)
+class TraceQuery:
+    """What of a request decides which trace is read: requests with equal queries run on the same arrivals."""
+
+    trace: str
+    gaps: str
+    start_s: float
+    duration_s: float | None
+    seed: int
+    log_filter: tuple[str, str] | None
+
+    def open(self) -> Trace:
+        return open_trace(
+            self.trace,
+            gaps=self.gaps,
+            start_s=self.start_s,
+            duration_s=self.duration_s,
+            seed=self.seed,
+            log_filter=self.log_filter,
+        )
+
+
+def trace_query(request: RunRequest) -> TraceQuery:
+    return TraceQuery(
+        request.trace, request.gaps, request.start_s, request.duration_s, request.seed, request.log_filter
     )
+
+
+def trace_named_in(request: RunRequest) -> Trace:
+    return trace_query(request).open()
 
 
 def open_inputs(request: RunRequest, trace: Trace | None = None) -> Inputs:

@@ -13,9 +13,9 @@ from typing import Any
 from mark.billing.extras import extras_usd
 from mark.bounds.cost_gap import Frictions, frictions
 from mark.domain.errors import BadInput
-from mark.planning.policies.registry import make_policy, wants_perfect_forecast
+from mark.planning.policies.registry import policy_entry, wants_perfect_forecast
 from mark.simulation.bounding import drawn_problem
-from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import policy_requests, run_all
@@ -60,7 +60,7 @@ def compare_attributed(
     """
     inputs = open_inputs(request)
     asked = dict(zip(policies, policy_requests(inputs, policies), strict=True))
-    planners = _planners(inputs, asked, wanted)
+    planners = _planners(asked, wanted)
     better: dict[tuple[str, bool], RunRequest] = {}
     for planner in dict.fromkeys(planners.values()):
         perfect = replace(request, policy=planner, foresight=True, with_bound=False, explain=False)
@@ -89,18 +89,18 @@ def compare_attributed(
     return results, found
 
 
-def _planners(inputs: Inputs, asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> dict[str, str]:
+def _planners(asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> dict[str, str]:
     """By policy to be attributed, the policy whose planner it has."""
     planners = {}
     for named in asked if wanted is None else wanted:
         if named not in asked:
-            raise BadInput("is not among the policies compared", "--attribute", named)
+            raise BadInput("is not among the policies compared", "attribute", named)
         policy = asked[named].policy
-        if make_policy(policy, inputs.resolved, inputs.evaluated).planner.needs_forecast:
+        if policy_entry(policy).forecasts:
             if policy != PAPER or wanted is not None:
                 planners[named] = "mark" if wants_perfect_forecast(policy) else policy
         elif wanted is not None:
-            raise BadInput("plans without a forecast", "--attribute", named)
+            raise BadInput("plans without a forecast", "attribute", named)
     return planners
 
 

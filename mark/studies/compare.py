@@ -11,20 +11,13 @@ from functools import lru_cache
 
 from mark.domain.errors import BadInput
 from mark.forecasting.registry import make_predictor
-from mark.planning.policies.registry import FIXED, make_policy
-from mark.simulation.inputs import Inputs, open_inputs, trace_named_in
+from mark.planning.policies.names import split_policy
+from mark.planning.policies.registry import make_policy
+from mark.simulation.inputs import Inputs, TraceQuery, open_inputs, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
 from mark.workload.trace import Trace
-
-
-def split_policy(named: str, predictor: str) -> tuple[str, str]:
-    """`name[:predictor]`, or `fixed:...` whose colon is its own."""
-    if named.startswith(FIXED):
-        return named, predictor
-    name, _, other = named.partition(":")
-    return name, other or predictor
 
 
 def compare(request: RunRequest, policies: tuple[str, ...], *, workers: int = 1) -> dict[str, SimulationResult]:
@@ -37,7 +30,7 @@ def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]
     """The request of every policy; raises BadInput for a name that is none, before hours are simulated."""
     request = inputs.request
     if len(set(policies)) < len(policies):
-        raise BadInput("a policy is named twice", "--policies", ",".join(policies))
+        raise BadInput("a policy is named twice", "policies", ",".join(policies))
     chosen = [split_policy(named, request.predictor) for named in policies]
     for policy, predictor in chosen:
         make_policy(policy, inputs.resolved, inputs.evaluated)
@@ -80,21 +73,13 @@ def _here(requests: Sequence[RunRequest], place: int, progress: Callable[[float]
 
 def _run(request: RunRequest) -> SimulationResult:
     """One run; the trace stays open for the next one, which mostly wants the same."""
-    same = RunRequest(
-        trace=request.trace,
-        service="",
-        start_s=request.start_s,
-        duration_s=request.duration_s,
-        gaps=request.gaps,
-        seed=request.seed,
-        log_filter=request.log_filter,
-    )
-    return simulate_inputs(open_inputs(request, _last_trace(same)), request.policy, request.predictor)
+    trace = _last_trace(trace_query(request))
+    return simulate_inputs(open_inputs(request, trace), request.policy, request.predictor)
 
 
 @lru_cache(maxsize=1)
-def _last_trace(request: RunRequest) -> Trace:
-    return trace_named_in(request)
+def _last_trace(query: TraceQuery) -> Trace:
+    return query.open()
 
 
 def _end_on_interrupt() -> None:

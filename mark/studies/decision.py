@@ -16,7 +16,7 @@ from mark.forecasting.supervised import Supervised
 from mark.planning.policies.fixed import counted
 from mark.planning.policies.registry import make_policy, wants_perfect_forecast
 from mark.planning.port import PlanningContext
-from mark.simulation.inputs import open_inputs
+from mark.simulation.inputs import open_inputs, trace_named_in
 from mark.simulation.request import RunRequest
 
 
@@ -26,12 +26,11 @@ def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> t
     `running` is the fleet that serves, `INSTANCE=COUNT[,...]`; None: nothing does, and what is planned is the first
     fleet of a part that starts there. Raises BadInput also for instances that the policy may not buy.
     """
-    try:
-        inputs = open_inputs(replace(request, start_s=at_s))
-    except BadInput as error:
-        if error.where != "--start":
-            raise
-        raise BadInput(error.what, "--at", error.value) from None  # nobody named a start
+    request = replace(request, start_s=at_s)
+    trace = trace_named_in(request)
+    if at_s >= trace.duration_s:
+        raise BadInput(f"beyond the end of {trace.name} at {trace.duration_s:g} s", "at_s", at_s)
+    inputs = open_inputs(request, trace)
     policy = make_policy(request.policy, inputs.resolved, inputs.evaluated)
     forecast: Forecast | None = None
     notes: tuple[str, ...] = ()
@@ -64,8 +63,8 @@ def _fleet(running: str, resolved: ResolvedService) -> Fleet:
         known.setdefault(offer.instance, offer.name)
         known[offer.name] = offer.name
     numbers = []
-    for wanted, count in counted(running, "--running").items():
+    for wanted, count in counted(running, "running").items():
         if wanted not in known:
-            raise BadInput(f"not among what may be bought ({', '.join(sorted(known))})", "--running", wanted)
+            raise BadInput(f"not among what may be bought ({', '.join(sorted(known))})", "running", wanted)
         numbers += [known[wanted]] * count
     return Fleet(tuple(Instance(i + 1, offer, Phase.READY, 0.0, 0.0) for i, offer in enumerate(numbers)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mark.domain.errors import BadInput
-from mark.planning.policies.registry import make_policy
+from mark.planning.policies.registry import policy_entry
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
@@ -51,9 +51,9 @@ def check_request(request: RunRequest) -> None:
 
     Raises what opening its inputs raises, and BadInput for a policy that plans without a forecast.
     """
-    inputs = open_inputs(request)
-    if not make_policy(request.policy, inputs.resolved, inputs.evaluated).planner.needs_forecast:
-        raise BadInput("plans without a forecast", "--policy", request.policy)
+    open_inputs(request)
+    if not policy_entry(request.policy).forecasts:
+        raise BadInput("plans without a forecast", "policy", request.policy)
 
 
 def _outcome(result: SimulationResult) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from mark.billing.invoice_lines import (
 )
 from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.domain.errors import BadInput
-from mark.planning.policies.registry import FIXED
+from mark.planning.policies.names import FIXED
 from mark.planning.resolve import profile_of
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
@@ -136,7 +136,7 @@ def reconcile(
     began_s = inputs.trace.began_s if query.began_s is None else query.began_s
     if began_s is None:
         what = "say when its first row was, as 2026-05-01T00:00Z; this trace does not know"
-        raise BadInput(what, "--began", inputs.trace.name)
+        raise BadInput(what, "began", inputs.trace.name)
     begin_s, end_s = began_s + inputs.start_s, began_s + inputs.end_s
     invoice = read_invoice(query.paths, begin_s, end_s, tags=query.tags, instances=query.instances)
     if own is None:
@@ -188,7 +188,9 @@ def _fleet_of(invoice: Invoice, begin_s: float, end_s: float, inputs: Inputs) ->
             else "none was invoiced"
         )
         where = f"{inputs.service.source or inputs.service.name} [policy]"
-        what = "say what runs today, as kind, instance, min, max, or choose with --tag, --instances; it is missing, and"
+        what = (
+            "say what runs today, as kind, instance, min, max, or choose with `tags`, `instances`; it is missing, and"
+        )
         raise BadInput(f"{what} {why}", where)
     return FIXED + ",".join(f"{name}={count}" for name, count in counts.items())
 

@@ -126,7 +126,7 @@ class _Filter:
         """What each line has in the field, `-` where it has none. Raises BadInput for a field unknown to the format."""
         fields = _FIELDS[form]
         if self.name not in fields:
-            raise BadInput(f"unknown field, {form.value} has {', '.join(fields)}", "--log-filter", self.text)
+            raise BadInput(f"unknown field, {form.value} has {', '.join(fields)}", "log_filter", self.text)
         match = re.compile(fields[self.name]).match
         found = map(match, block.split(b"\n")[:-1])
         return [m[m.lastindex or 0] if m else b"-" for m in found]
@@ -210,7 +210,7 @@ class _Log:
         tally.check(self.name)
         if self.keep is not None and origin is None:
             first = f"the first of {tally.filtered} in {self.name} has {tally.first_filtered!r}"
-            raise BadInput(f"no lines match; {first}", "--log-filter", self.keep.text)
+            raise BadInput(f"no lines match; {first}", "log_filter", self.keep.text)
 
 
 def _in_order(folder: Path) -> list[Path]:

@@ -40,7 +40,7 @@ class ArrivalReplay:
         if scale == 1.0:
             return _in_chunks(self.stream(), start_s, end_s)
         if (self.busiest + 1.0) * scale > _MOST_AT_ONCE:
-            raise BadInput("too large for a trace of single requests; scale counts instead", "--scale", scale)
+            raise BadInput("too large for a trace of single requests; scale counts instead", "scale", scale)
         return _in_chunks(self._scaled(start_s, end_s, scale, seed), start_s, end_s)
 
     def _scaled(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[FloatArray]:

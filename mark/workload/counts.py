@@ -85,7 +85,7 @@ def trace_of_counts(
     if found:
         if gaps == "fail":
             begin, end = found[0]
-            raise BadInput(f"{len(found)} gaps, and --gaps is fail", where, f"first from {begin:g} to {end:g} s")
+            raise BadInput(f"{len(found)} gaps, and `gaps` is fail", where, f"first from {begin:g} to {end:g} s")
         total_s = sum(end - begin for begin, end in found)
         begin, end = max(found, key=lambda gap: (gap[1] - gap[0], -gap[0]))
         word = {"bridge": "bridged", "zero": "filled with zeros", "interpolate": "interpolated"}[gaps]
@@ -166,7 +166,7 @@ def _interpolated(
     """The bins with those that are absent put in, on a line between the neighbours of each gap."""
     absent = np.floor((starts[holes + 1] - starts[holes]) / width_s - 1.0 + 1e-6)
     if absent.sum() > _MOST_FILLED:
-        raise BadInput("too many bins to interpolate, use --gaps bridge or zero", where, f"{absent.sum():.4g}")
+        raise BadInput("too many bins to interpolate, use `gaps` bridge or zero", where, f"{absent.sum():.4g}")
     # The k-th new bin of a gap of n stands k / (n + 1) of the way between its neighbours.
     times = absent.astype(np.int64)
     gap = np.repeat(holes, times)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from mark import plugins
 from mark.domain.errors import BadInput
 from mark.workload.accesslog import log_format, read_logs
 from mark.workload.arrivals import read_arrivals
@@ -12,7 +14,7 @@ from mark.workload.counts import COLUMNS, GAPS, read_counts
 from mark.workload.synthetic import DAY_S, PREFIX, read_synthetic
 from mark.workload.trace import Trace, check_times
 
-_CLOUDWATCH = "cloudwatch:"
+GROUP = "mark.trace_sources"  # entry points: a scheme and what reads it, as `read(spec without scheme, gaps)`
 
 
 def open_trace(
@@ -33,18 +35,15 @@ def open_trace(
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
-        raise BadInput(f"must be one of {', '.join(GAPS)}", "--gaps", gaps)
-    if log_filter is not None and spec.startswith((PREFIX, _CLOUDWATCH)):
+        raise BadInput(f"must be one of {', '.join(GAPS)}", "gaps", gaps)
+    source = _source(spec)
+    if log_filter is not None and (source is not None or spec.startswith(PREFIX)):
         raise _no_log(spec)
     if spec.startswith(PREFIX):
         return read_synthetic(spec, start_s + (DAY_S if duration_s is None else duration_s), seed)
-    if spec.startswith(_CLOUDWATCH):
-        try:
-            from mark_infra.aws.metric_trace import read_metric
-
-            return read_metric(spec.removeprefix(_CLOUDWATCH), gaps)
-        except ImportError as error:  # boto3, say, which is imported when it is used
-            raise BadInput(f"needs the AWS adapter, which comes with the extra `aws` ({error})", spec) from None
+    if source is not None:
+        trace: Trace = source(spec.partition(":")[2], gaps)
+        return trace
     if not spec:
         raise BadInput("names no trace", "TRACE", spec)  # Path("") would be the current folder
     path = Path(spec)
@@ -72,5 +71,14 @@ def open_trace(
     return read_logs(path, log_filter)
 
 
+def _source(spec: str) -> Callable[[str, str], Trace] | None:
+    """What reads a trace of this scheme, where a package registers one."""
+    scheme, colon, _ = spec.partition(":")
+    if not colon or scheme not in plugins.names(GROUP):
+        return None
+    read: Callable[[str, str], Trace] = plugins.load(GROUP, scheme, "trace source")
+    return read
+
+
 def _no_log(spec: str) -> BadInput:
-    return BadInput("only access logs have fields to filter by; this is none", "--log-filter", spec)
+    return BadInput("only access logs have fields to filter by; this is none", "log_filter", spec)

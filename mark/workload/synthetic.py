@@ -77,14 +77,14 @@ def read_synthetic(spec: str, length_s: float, seed: int) -> Trace:
     if name not in KEYS:
         raise BadInput(f"no such generator (there are {', '.join(sorted(KEYS))})", spec, name)
     if length_s > LONGEST_S:
-        raise BadInput("longer than ten years", "--duration", f"{length_s:g} s")
+        raise BadInput("longer than ten years", "duration_s", f"{length_s:g} s")
     values, rates = _parse(spec, name, query)
     if name == "gamma":
         return _gamma(spec, values, length_s, seed)
     width_s = values["bin_s"]
     bins = math.ceil(length_s / width_s - 1e-9)
     if bins > _MOST_BINS:
-        raise BadInput(f"more than {_MOST_BINS:,} bins; raise bin_s or lower --duration", spec, bins)
+        raise BadInput(f"more than {_MOST_BINS:,} bins; raise bin_s or lower `duration_s`", spec, bins)
     starts = np.arange(bins, dtype=np.float64) * width_s
     counts = _RATES[name](starts, values, rates, np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF, 1])) * width_s
     # The last bin may reach beyond the run; it keeps its rate, the part cuts it.

@@ -83,15 +83,15 @@ class Trace:
         """
         check_times(start_s, duration_s)
         if not (math.isfinite(scale) and scale > 0.0):
-            raise BadInput("must be a number above zero", "--scale", scale)
+            raise BadInput("must be a number above zero", "scale", scale)
         if start_s >= self.duration_s:
-            raise BadInput(f"beyond the end of {self.name} at {self.duration_s:g} s", "--start", start_s)
+            raise BadInput(f"beyond the end of {self.name} at {self.duration_s:g} s", "start_s", start_s)
         end_s = self.duration_s if duration_s is None else min(self.duration_s, start_s + duration_s)
         if end_s - start_s > MOST_PART_S:
-            what = (
-                "more than 366 days to evaluate; is a time stamp wrong? (else choose a part with --start, --duration)"
+            what = "more than 366 days to evaluate; is a time stamp wrong?"
+            raise BadInput(
+                f"{what} (else choose a part with `start_s`, `duration_s`)", self.name, f"{end_s - start_s:g} s"
             )
-            raise BadInput(what, self.name, f"{end_s - start_s:g} s")
         requests = self.total_counts(start_s, end_s, scale)
         if requests <= 0.0:
             raise BadInput(f"no requests between {start_s:g} and {end_s:g} s", self.name)
@@ -157,6 +157,6 @@ def drawn_load(trace: Trace, start_s: float, end_s: float, scale: float = 1.0, s
 def check_times(start_s: float, duration_s: float | None) -> None:
     """Raises BadInput for a start below zero or a duration that is not above it."""
     if not (math.isfinite(start_s) and start_s >= 0.0):
-        raise BadInput("must be zero or more seconds", "--start", start_s)
+        raise BadInput("must be zero or more seconds", "start_s", start_s)
     if duration_s is not None and not (math.isfinite(duration_s) and duration_s > 0.0):
-        raise BadInput("must be above zero seconds", "--duration", duration_s)
+        raise BadInput("must be above zero seconds", "duration_s", duration_s)

@@ -56,7 +56,7 @@ def test_tags_and_types_select_and_the_rest_is_counted(tmp_path: Path, write: Wr
     assert InvoiceLine("spot", "c5.xlarge", "h") in typed.charges
     assert DATA_OUT in typed.charges
     assert typed.outside_selection_usd == pytest.approx(24 * 0.17)
-    with pytest.raises(BadInput, match="no line item of the period fits --tag"):
+    with pytest.raises(BadInput, match="no line item of the period fits `tags`"):
         read_invoice([path], MAY, MAY + DAY, tags=[("mark:service", "c")])
 
 

@@ -10,7 +10,7 @@ from mark.simulation.request import RunRequest
 
 
 def test_without_options_the_request_is_the_default_one() -> None:
-    args = parser().parse_args(["simulate", "t.csv", "--service", "nasnet"])
+    args = parser("simulate").parse_args(["simulate", "t.csv", "--service", "nasnet"])
     assert request_from(args) == RunRequest(trace="t.csv", service="nasnet")
 
 
@@ -20,7 +20,7 @@ def test_every_option_reaches_the_request() -> None:
         "--markets spot,on-demand --scale 2.5 --start 60 --duration 600 --train 3600 --gaps zero --seed 7 "
         "--spot-trace a.csv --spot-trace b.csv --cold-start --log-filter target_group=a=b --spot-first-hour-free"
     )
-    assert request_from(parser().parse_args(line.split())) == RunRequest(
+    assert request_from(parser("simulate").parse_args(line.split())) == RunRequest(
         trace="t.log",
         service="s.toml",
         policy="reactive",

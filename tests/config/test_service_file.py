@@ -162,7 +162,7 @@ def test_an_unknown_name_says_which_services_ship() -> None:
 
 
 def test_markets_given_as_an_option_are_checked_under_its_name() -> None:
-    assert markets_of(["burstable", "spot"], "--markets") == (Market.BURSTABLE, Market.SPOT)
+    assert markets_of(["burstable", "spot"], "markets") == (Market.BURSTABLE, Market.SPOT)
     for names in ([], ["lambda"], ["spot", "spot"]):
-        with pytest.raises(BadInput, match="--markets"):
-            markets_of(names, "--markets")
+        with pytest.raises(BadInput, match="markets"):
+            markets_of(names, "markets")

@@ -452,5 +452,5 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="--out: cannot be written"):
+    with pytest.raises(BadInput, match="out: cannot be written"):
         backtest(split(trace(np.ones(120))), {"fake": Fake()}, out=str(tmp_path))

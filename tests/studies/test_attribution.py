@@ -133,5 +133,5 @@ def test_who_is_split_is_who_forecasts_but_the_paper_unless_named() -> None:
     assert list(compare_attributed(short, POLICIES)[1]) == ["mark", "oracle"]
     assert list(compare_attributed(short, POLICIES, ())[1]) == []
     for wanted, why in (("static-peak", "plans without a forecast"), ("reactive", "is not among the policies")):
-        with pytest.raises(BadInput, match=f"--attribute: {why}"):
+        with pytest.raises(BadInput, match=f"attribute: {why}"):
             compare_attributed(short, POLICIES, (wanted,))

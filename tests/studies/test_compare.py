@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
-from mark.studies.compare import compare, run_all, split_policy
+from mark.studies.compare import compare, run_all
 
 REQUEST = RunRequest(
     trace="synthetic:poisson?rate=20", service="inception-v3", start_s=1800.0, duration_s=600.0, policy="mark-paper"

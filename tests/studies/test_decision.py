@@ -43,9 +43,9 @@ def test_a_fleet_that_cannot_be_read_is_named(running: str, words: str) -> None:
 def test_a_time_beyond_the_trace_is_named_as_it_was_given(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("t_seconds,count\n0,600\n60,600\n")
-    with pytest.raises(BadInput, match=r"--at: beyond the end of t\.csv at 120 s: 999"):
+    with pytest.raises(BadInput, match=r"at_s: beyond the end of t\.csv at 120 s: 999"):
         plan_once(replace(BASE, trace=str(path), duration_s=None), 999.0)
-    with pytest.raises(BadInput, match="--scale"):
+    with pytest.raises(BadInput, match="scale"):
         plan_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
 
 

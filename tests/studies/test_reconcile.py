@@ -216,5 +216,5 @@ def test_an_access_log_knows_when_it_was(tmp_path: Path) -> None:
 
 def test_another_trace_must_be_told(tmp_path: Path) -> None:
     query = InvoiceQuery((legacy(tmp_path / "cur.csv", steady()),))
-    with pytest.raises(BadInput, match="--began: say when its first row was"):
+    with pytest.raises(BadInput, match="began: say when its first row was"):
         reconcile(replace(REQUEST, service=service(tmp_path)), query, ())

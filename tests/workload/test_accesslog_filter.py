@@ -214,7 +214,7 @@ def test_a_filtered_log_is_the_log_of_the_lines_that_match(
 
 def test_an_unknown_field_is_answered_with_those_there_are(tmp_path: Path) -> None:
     path = written(tmp_path, alb_line(0.0), "a.log")
-    with pytest.raises(BadInput, match=r"^--log-filter: unknown field, ALB access log has type, .* path: status=200$"):
+    with pytest.raises(BadInput, match=r"^log_filter: unknown field, ALB access log has type, .* path: status=200$"):
         open_trace(path, log_filter=("status", "200"))
     path = written(tmp_path, COMMON, "a.log")
     known = "host, user, request, method, path, status, referer, user_agent"
@@ -224,7 +224,7 @@ def test_an_unknown_field_is_answered_with_those_there_are(tmp_path: Path) -> No
 
 def test_a_filter_that_leaves_nothing_shows_what_there_is(tmp_path: Path) -> None:
     path = written(tmp_path, alb_line(0.0) * 3, "a.log")
-    message = r"^--log-filter: no lines match; the first of 3 in a.log has '200': elb_status_code=5\*$"
+    message = r"^log_filter: no lines match; the first of 3 in a.log has '200': elb_status_code=5\*$"
     with pytest.raises(BadInput, match=message):
         open_trace(path, log_filter=("elb_status_code", "5*"))
     with pytest.raises(BadInput, match="no lines match") as caught:
@@ -238,5 +238,5 @@ def test_what_is_no_access_log_cannot_be_filtered(tmp_path: Path) -> None:
         arrivals_file(tmp_path, [0.0]),
         "synthetic:poisson",
     ):
-        with pytest.raises(BadInput, match=r"^--log-filter: only access logs have fields to filter by; this is none: "):
+        with pytest.raises(BadInput, match=r"^log_filter: only access logs have fields to filter by; this is none: "):
             open_trace(spec, log_filter=("path", "/"))

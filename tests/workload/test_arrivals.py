@@ -81,7 +81,7 @@ def test_many_requests_at_once_come_in_chunks_of_bounded_size() -> None:
 
 def test_a_scale_that_no_memory_holds_is_refused(tmp_path: Path) -> None:
     trace = open_trace(arrivals_file(tmp_path, [0.0, 1.0]))
-    with pytest.raises(BadInput, match="--scale: too large"):
+    with pytest.raises(BadInput, match="scale: too large"):
         trace.chunks(0.0, 60.0, 1e9, 0)
 
 

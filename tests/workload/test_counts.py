@@ -54,7 +54,7 @@ def test_each_way_with_gaps(tmp_path: Path) -> None:
     filled = open_trace(path, gaps="interpolate")
     np.testing.assert_allclose(filled.load(0, 360).mean_rps, [1, 2, 3, 4, 5, 1])
     assert filled.gaps == ()
-    with pytest.raises(BadInput, match="--gaps is fail"):
+    with pytest.raises(BadInput, match="`gaps` is fail"):
         open_trace(path, gaps="fail")
     for gaps in ("bridge", "zero"):
         times = arrivals(open_trace(path, gaps=gaps), 0.0, 360.0)

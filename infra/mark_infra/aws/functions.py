@@ -62,7 +62,7 @@ class LambdaFunctions:
                 client = aioboto3.Session().client("lambda", region_name=self._region, config=config)
                 self._client = await self._opened.enter_async_context(client)
             except (NoRegionError, ValueError) as error:
-                raise BadInput(f"AWS cannot be asked: {error}", "--function", self._name) from error
+                raise BadInput(f"AWS cannot be asked: {error}", "function", self._name) from error
 
     async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
         payload = calls_to_event(calls)

@@ -130,7 +130,10 @@ def _results(gate: Gate, metric: Metric) -> Iterator[Any]:
 
 
 def _own_gate(where: str) -> Gate:
-    import boto3  # type: ignore[import-untyped]
+    try:  # here, because a plain installation has no boto3, and its import takes 50 ms
+        import boto3  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise BadInput(f"needs the AWS adapter, which comes with the extra `aws` ({error})", where) from None
 
     region = boto3.session.Session().region_name
     if region is None:

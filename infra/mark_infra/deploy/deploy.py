@@ -158,7 +158,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
     if target.certificate is None and "0.0.0.0/0" in target.clients:
         raise BadInput(
-            "keys would travel the internet in clear: give --certificate, or name your clients' networks", "--clients"
+            "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
         )
     terraform = _terraform(target)
     gate = _gate(target)
@@ -227,7 +227,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     target = _checked(target)
     root = target.folder / "terraform" / "examples" / "complete"
     if not (root / "terraform.tfvars.json").is_file():
-        raise BadInput(f"nothing was deployed from here as {target.name}", "--state", str(target.folder))
+        raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
     terraform = _terraform(target)
     gate = _gate(target)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
@@ -280,10 +280,10 @@ def _said_anew(text: str, key: str, value: str) -> str:
 
 def _checked(target: DeployTarget) -> DeployTarget:
     if not _SITE.fullmatch(target.name):
-        raise BadInput("must be 1 to 20 small letters, digits and dashes, a letter first", "--name", target.name)
+        raise BadInput("must be 1 to 20 small letters, digits and dashes, a letter first", "name", target.name)
     region = target.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
     if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
-        raise BadInput("say in which region of AWS: --region, or AWS_REGION", "--region", region or None)
+        raise BadInput("say in which region of AWS: `region`, or AWS_REGION", "region", region or None)
     if importlib.util.find_spec("boto3") is None:
         raise BadInput("needs boto3: pip install 'mark-serving[aws]'", "mark deploy")
     return replace(target, region=region)

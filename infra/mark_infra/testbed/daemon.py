@@ -217,11 +217,11 @@ class Controllers:
 
     def __init__(self, output: Path, arguments: Sequence[str], port: int, variables: Mapping[str, str]) -> None:
         self._output, self._variables = output, variables
-        self._arguments = [*arguments, "--port", str(port)]
+        self._ready = output.with_suffix(".ready")
+        self._arguments = [*arguments, "--port", str(port), "--ready-file", str(self._ready)]
         self._ends = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
-        self._said_before = 0  # bytes that earlier ones wrote
         self._thread = threading.Thread(target=self._keep, name="controller", daemon=True)
 
     def __enter__(self) -> Controllers:
@@ -243,17 +243,16 @@ class Controllers:
 
     def _url(self) -> str | None:
         try:
-            said = self._output.read_bytes()[self._said_before :].decode(errors="replace")
+            url: str = json.loads(self._ready.read_text())["url"]
         except OSError:
             return None
-        found = [line.rpartition(" ")[2] for line in said.splitlines() if "controller is ready on" in line]
-        return found[-1] if found else None
+        return url
 
     def _keep(self) -> None:
         # The process dies with the thread that started it, so that thread stays.
         while not self._ends.is_set():
+            self._ready.unlink(missing_ok=True)
             with self._output.open("ab") as output:
-                self._said_before = output.tell()
                 self._process = subprocess.Popen(
                     command(sys.executable, "-m", "mark.cli.main", "controller", *self._arguments),
                     env={**self._variables},

@@ -101,7 +101,7 @@ class Remote:
             self.endpoint: str = said["endpoint"]
             self._url, self._token, self._folder = said["url"], said["token"], file.parent
         except FileNotFoundError:
-            raise BadInput("no testbed runs here: mark testbed up SERVICE...", "--state", str(file.parent)) from None
+            raise BadInput("no testbed runs here: mark testbed up SERVICE...", "state", str(file.parent)) from None
         except OSError as error:
             raise BadInput(f"cannot be read ({error})", str(file)) from None
         except (ValueError, KeyError, TypeError):
@@ -125,4 +125,4 @@ class Remote:
                 raise BadInput(why, "testbed") from None
             raise MarkError(f"the testbed: {why}") from None
         except OSError as error:
-            raise BadInput(f"the testbed does not answer ({error})", "--state", str(self._folder)) from None
+            raise BadInput(f"the testbed does not answer ({error})", "state", str(self._folder)) from None

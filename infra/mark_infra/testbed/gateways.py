@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -19,21 +19,22 @@ from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.launch import command
 
 _START_S, _END_S, _LOOK_S = 30.0, 35.0, 0.05
-_READY = re.compile(r"the gateway is ready on (http://\S+)")
 
 
 class GatewayProcess:
     """One `mark gateway`. Raises MarkError where it does not start."""
 
     def __init__(self, port: int, log: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
-        arguments = ["gateway", "--host", "127.0.0.1", "--port", str(port), *options]
+        ready = log.with_suffix(".ready")
+        ready.unlink(missing_ok=True)
+        arguments = ["gateway", "--host", "127.0.0.1", "--port", str(port), "--ready-file", str(ready), *options]
         began = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 command(sys.executable, "-m", "mark.cli.main", *arguments),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment),
             )  # fmt: skip
-        self.url = self._await(log, began)
+        self.url = self._await(ready, log, began)
         self._admin = GatewayAdmin(self.url)
 
     def put(self, weights: Mapping[str, float]) -> None:
@@ -54,13 +55,14 @@ class GatewayProcess:
             self._process.kill()
             self._process.wait()
 
-    def _await(self, log: Path, began: int) -> str:
+    def _await(self, ready: Path, log: Path, began: int) -> str:
         deadline_s = time.monotonic() + _START_S
         while time.monotonic() < deadline_s:
-            said = log.read_bytes()[began:].decode("utf-8", "replace")
-            if found := _READY.search(said):
-                return found[1]
+            if ready.exists():
+                url: str = json.loads(ready.read_text())["url"]
+                return url
             if self._process.poll() is not None:
+                said = log.read_bytes()[began:].decode("utf-8", "replace")
                 raise MarkError(f"mark gateway ended with {self._process.returncode}: {said.strip()[-300:]}")
             time.sleep(_LOOK_S)
         self._process.kill()

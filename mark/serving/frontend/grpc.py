@@ -107,7 +107,7 @@ class GrpcDoor:
             else:
                 bound = self._door.add_secure_port(address, _credentials(tls))
         except RuntimeError:
-            raise BadInput("cannot listen", "host and --grpc-port", address) from None
+            raise BadInput("cannot listen", "host and grpc_port", address) from None
         await self._door.start()
         return int(bound)
 

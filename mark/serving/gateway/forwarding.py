@@ -147,7 +147,7 @@ class Forwarder:
         addresses = {url: Address.of(url) for url in weights}
         for address in addresses.values():
             if not (address.tls or self._settings.in_clear or is_loopback(address.host)):
-                raise BadInput("would be reached in clear: https, or --replicas-in-clear", "replica", address.url)
+                raise BadInput("would be reached in clear: https, or `replicas_in_clear`", "replica", address.url)
         self.gateway.put(weights, self._now())
         for url, address in addresses.items():
             if url not in self._upstreams:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mark.serving.backend.bouncer import Batch
 
-WHERE = "--trace-requests"
+WHERE = "trace_requests"
 _PARENT = (b"traceparent", b"tracestate")  # W3C Trace Context
 
 

@@ -126,10 +126,10 @@ def _split(url: str) -> tuple[Address, bytes]:
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
         address = Address.of(f"{parts.scheme}://{parts.netloc}" + ("" if parts.port else f":{port}"))
     except (ValueError, BadInput):
-        raise BadInput("must be http://host:port/path or https://host:port/path", "--function", url) from None
+        raise BadInput("must be http://host:port/path or https://host:port/path", "function", url) from None
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     if not target.isascii() or not target.isprintable() or " " in target:
-        raise BadInput("must be an address without spaces and other signs", "--function", url)
+        raise BadInput("must be an address without spaces and other signs", "function", url)
     return address, target.encode()
 
 

@@ -98,7 +98,7 @@ def test_what_was_put_is_read_with_its_gaps(moto: MotoServer) -> None:
     assert trace.gaps == ((1800.0, 2400.0),)
     assert trace.series.counts.tolist() == [2.0 * (minute + 1.0) for minute in minutes]
     assert read_metric(spec, "zero", gate=gate, now_unix_s=NOW_UNIX_S).gaps == ()
-    with pytest.raises(BadInput, match="--gaps is fail"):
+    with pytest.raises(BadInput, match="`gaps` is fail"):
         read_metric(spec, "fail", gate=gate, now_unix_s=NOW_UNIX_S)
     with pytest.raises(BadInput, match="do namespace, metric and all dimensions exist"):
         read_metric("shop/Requests?Balancer=none", gate=gate, now_unix_s=NOW_UNIX_S)

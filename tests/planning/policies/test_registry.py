@@ -10,9 +10,11 @@ from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import AsIsPolicy, ResolvedService
-from mark.planning.policies.registry import POLICY_NAMES, make_policy, wants_perfect_forecast
+from mark.planning.policies.registry import make_policy, policy_entry, policy_names, wants_perfect_forecast
 from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, load, resolved, sold
+
+NAMES = [name.replace("INSTANCE=COUNT", "small=2") for name in policy_names()]
 
 
 def everything() -> ResolvedService:
@@ -25,12 +27,13 @@ def everything() -> ResolvedService:
     )
 
 
-@pytest.mark.parametrize("name", [*POLICY_NAMES, "fixed:small=2"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
     """Plans name offers of the policy's resolved service only, at the start and later, and the same arguments repeat
     them."""
     policy = make_policy(name, everything(), load(30.0, 50.0))
     assert policy.planner.name == name
+    assert policy.planner.needs_forecast == policy_entry(name).forecasts
     known = {offer.name for offer in policy.resolved.offers}
     context = PlanningContext(0.0, policy.resolved, Fleet(()), forecast(30.0, 0.3), last_minute_rps=30.0, first=True)
     plan, memory = policy.planner.plan(context, policy.planner.begin())
@@ -66,13 +69,24 @@ def test_who_has_bouncers_and_functions(name: str, bouncers: bool) -> None:
 
 def test_only_the_oracle_is_told_the_truth() -> None:
     """Nobody else may see the future."""
-    assert [name for name in POLICY_NAMES if wants_perfect_forecast(name)] == ["oracle"]
+    assert [name for name in policy_names() if wants_perfect_forecast(name)] == ["oracle"]
 
 
 def test_an_unknown_policy_names_the_known_ones() -> None:
     """One line to correct the slip with."""
     with pytest.raises(BadInput, match=r"mark-paper, target-tracking.*magic"):
         make_policy("magic", everything(), load(30.0))
+
+
+def test_policies_are_listed_in_the_order_of_their_places() -> None:
+    assert policy_names()[:4] == policy_names(live=True) == ("mark", "greedy", "ilp", "mark-paper")
+    assert policy_names()[-2:] == ("fixed:INSTANCE=COUNT", "as-is")
+
+
+@pytest.mark.parametrize("name", ["fixed", "fixed-", "MARK", ""])
+def test_what_only_looks_like_a_policy_is_unknown(name: str) -> None:
+    with pytest.raises(BadInput, match="unknown"):
+        policy_entry(name)
 
 
 @pytest.mark.parametrize("name", ["mark", "mark-paper"])

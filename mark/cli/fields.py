@@ -1,0 +1,32 @@
+"""Errors name fields of options; people on the command line know them by their flags."""
+
+from __future__ import annotations
+
+import re
+
+from mark.domain.errors import BadInput
+
+# Fields whose flag is their name with dashes. Not all are: `policy`, `predictor`, `catalog` and `model` also stand in
+# service files, and errors about them hold wherever they were named.
+_SAME = """
+    attribute began bill body certificate clients function function_key function_ms gaps grpc_port history horizon_s
+    host instance instances log_filter markets name out pace policies port ready_fd ready_file region
+    replicas_in_clear running scale service site slo_ms state tls_cert tls_client_ca tls_key trace_requests
+"""
+FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {
+    "at_s": "--at",
+    "duration_s": "--duration",
+    "function_model": "--model",
+    "replicas": "--replica",
+    "services": "SERVICE",
+    "start_s": "--start",
+    "tags": "--tag",
+    "train_s": "--train",
+}
+
+
+def with_flags(error: BadInput) -> str:
+    """The message with flags for fields: as the place of the error, and in backquotes."""
+    where = " and ".join(FLAGS.get(field, field) for field in error.where.split(" and "))
+    what = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), error.what)
+    return str(BadInput(what, where, error.value))

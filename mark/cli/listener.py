@@ -1,0 +1,29 @@
+"""The options of every program that listens: where, which clients are admitted, and where readiness is announced."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mark.cli.numbers import port, whole
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """Where to listen, and whom to tell."""
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=port, default=8080, metavar="P", help="0: any free one (default: 8080)")
+    parser.add_argument("--ready-fd", type=whole(1, 65535), metavar="N", help="when ready, write its URL as JSON there")
+    parser.add_argument("--ready-file", type=Path, metavar="FILE", help="when ready, write its URL as JSON there")
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Keys, tokens and TLS."""
+    access = parser.add_argument_group("who may come in (off only on loopback)")
+    access.add_argument("--keys", type=Path, metavar="FILE", help="API keys, one a line: KEY or NAME:KEY[:SCOPES]")
+    access.add_argument("--token-secrets", type=Path, metavar="FILE", help="secrets of signed tokens, newest first")
+    access.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")
+    access.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")
+    access.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="clients must show a certificate of this CA")
+    access.add_argument(
+        "--tls-terminated-by-balancer", action="store_true", help="a balancer in front speaks TLS with the clients"
+    )

@@ -1,0 +1,103 @@
+"""A controller from options: site, services, policy, predictor, prices, address."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from mark_infra import controlling
+from mark_infra.aws.control import ServiceSpec
+from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.prices import Prices
+from mark_infra.aws.site import Site, load_site
+
+from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_services
+from mark.domain.errors import BadInput
+from mark.domain.load import Load
+from mark.domain.service import ResolvedService, ServiceConfig
+from mark.forecasting.registry import make_predictor
+from mark.launch.listener import ListenOptions
+from mark.planning.policies.registry import make_policy, policy_entry
+from mark.planning.port import Policy
+from mark.planning.resolve import resolve
+from mark.profiling.table import load_profiles
+from mark.simulation.inputs import history_of
+from mark.workload.reader import open_trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerOptions(ListenOptions):
+    """What `mark controller` takes; docs/cli.md says what it means. `site` None: the file that MARK_SITE names."""
+
+    services: Sequence[str]
+    site: Path | None = None
+    dry_run: bool = False
+    policy: str = "mark"
+    predictor: str = "auto"
+    history: str | None = None
+    catalog: str | None = None
+    live_prices: bool = False
+
+
+def run_controller(options: ControllerOptions) -> int:
+    """Control until SIGTERM or SIGINT; the exit code. Raises BadInput for options and files that cannot be used."""
+    tls, auth = options.access()
+    path = options.site or os.environ.get("MARK_SITE")
+    if path is None:
+        raise BadInput("say where to run: `site` FILE, or MARK_SITE", "site")
+    if not policy_entry(options.policy).live:
+        raise BadInput("plans with what no controller knows", "policy", options.policy)
+    site = load_site(Path(path))
+    services = load_services(options.services)
+    for service in services:
+        site.service(service.name)
+    history = _history(options.history)
+    # Where the site has no function, no plan may count on one.
+    services = [s if site.service(s.name).function is not None else replace(s, function=None) for s in services]
+    keepers: dict[str, PriceKeeper] = {}
+    specs = [_spec(service, options, history, site, keepers) for service in services]
+
+    def started(port: int) -> None:
+        print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
+
+    address = options.host, options.port
+    return controlling.serve(site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started)
+
+
+def _spec(
+    service: ServiceConfig, options: ControllerOptions, history: Load, site: Site, keepers: dict[str, PriceKeeper]
+) -> ServiceSpec:
+    """`keepers` of prices by catalogue are shared by all services."""
+    if options.catalog is not None:
+        service = replace(service, catalog=options.catalog)
+    catalog = load_catalog(service.catalog)
+    prices = None
+    if options.live_prices:
+        if service.catalog not in keepers:
+            keeper = keepers[service.catalog] = PriceKeeper(Prices(catalog, site.region), scale=site.time_scale)
+            for note in keeper.step():
+                print(f"mark: {service.name}: {note}", file=sys.stderr)
+        prices = keepers[service.catalog]
+        catalog = prices.latest.catalog
+    resolved = resolve(service, catalog, load_profiles(service.profile_file))
+    make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
+
+    def policy(within: ResolvedService) -> Policy:
+        return make_policy(options.policy, within, history)
+
+    return ServiceSpec(resolved, policy, lambda: make_predictor(options.predictor, 0, history.step_s), history, prices)
+
+
+def _history(name: str | None) -> Load:
+    """By the minute, up to second 0; empty without a trace."""
+    if name is None:
+        return Load(0.0, 60.0, np.empty(0), np.empty(0))
+    trace = open_trace(name)
+    if trace.step_s != 60.0:
+        raise BadInput("has bins above a minute, of which no minute can be learned", "history", name)
+    return history_of(trace, 0.0, trace.duration_s, 1.0)

@@ -1,0 +1,92 @@
+"""Where a program listens, which clients it admits, and which function takes its overflow: options to parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from mark_infra.aws.functions import LambdaFunctions
+
+from mark.domain.errors import BadInput
+from mark.launch.ready import Ready, announce
+from mark.serving.frontend.auth import Auth, TokenSigner, check_exposure, read_keys
+from mark.serving.frontend.tls import TlsFiles
+from mark.serving.overflow.functions import FunctionClient
+from mark.serving.overflow.http_functions import HttpFunctions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenOptions:
+    """Address, keys, certificates, and where readiness is announced. Port 0 is any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    keys: Path | None = None
+    token_secrets: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    tls_terminated_by_balancer: bool = False
+    ready_fd: int | None = None
+    ready_file: Path | None = None
+
+    def access(self) -> tuple[TlsFiles | None, Auth | None]:
+        """Certificates and keys, read and checked.
+
+        Raises BadInput for files that cannot be used, and for an address that others reach while no client is checked.
+        """
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise BadInput("a certificate and its key go together", "tls_cert and tls_key")
+        if self.tls_cert is None and self.tls_client_ca is not None:
+            raise BadInput("needs `tls_cert` and `tls_key`", "tls_client_ca")
+        tls = None
+        if self.tls_cert is not None and self.tls_key is not None:
+            tls = TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+        auth = None
+        if self.keys is not None or self.token_secrets is not None:
+            keys = read_keys(self.keys) if self.keys is not None else None
+            auth = Auth(keys, TokenSigner.from_file(self.token_secrets) if self.token_secrets is not None else None)
+        context = tls.context() if tls is not None else None
+        check_exposure(self.host, auth, context, tls_terminated_by_balancer=self.tls_terminated_by_balancer)
+        return tls, auth
+
+    def ready(self, port: int) -> str:
+        """Announce that the program listens on this port; its URL."""
+        scheme = "http" if self.tls_cert is None else "https"
+        url = f"{scheme}://{self.host}:{port}"
+        announce(Ready(url, port), self.ready_fd, self.ready_file)
+        return url
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverflowOptions:
+    """Which function takes what instances cannot: the name of a Lambda function, or the URL of another server."""
+
+    function: str | None = None
+    function_key: Path | None = None
+
+    def client(self) -> FunctionClient | None:
+        """None without a function. Raises BadInput for one that cannot be called."""
+        name = self.function
+        at_url = name is not None and name.startswith(("http://", "https://"))
+        if self.function_key is not None and not at_url:
+            raise BadInput("is for a `function` at a URL; AWS's keys are those of its environment", "function_key")
+        if name is None:
+            return None
+        if at_url:
+            return HttpFunctions(name, key=None if self.function_key is None else key_from(self.function_key))
+        if find_spec("aioboto3") is None:
+            raise BadInput("needs aioboto3: pip install 'mark-serving[aws]'", "function", name)
+        return LambdaFunctions(name)
+
+
+def key_from(path: Path) -> str:
+    """The key that a file holds, to be sent to others. Raises BadInput where it holds none, or more than one."""
+    try:
+        key = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput("holds one key, printable and without a space, and nothing else", str(path))
+    return key

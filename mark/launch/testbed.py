@@ -1,0 +1,263 @@
+"""The local cloud from options: start its daemon, send it a trace's requests, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+from mark_infra.testbed.door import Remote
+from mark_infra.testbed.load import replay
+from mark_infra.testbed.result import result, thinned
+from mark_infra.testbed.state import DAEMON, SETTINGS, TestbedSettings
+
+from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service, load_services
+from mark.domain.errors import BadInput, MarkError
+from mark.domain.offer import Market
+from mark.domain.service import ServiceConfig
+from mark.ec2.spot_series import load_spot_series, steps_by_zone
+from mark.models.call import Call
+from mark.models.load import load
+from mark.models.sample import call_from_file, sample_call
+from mark.workload.reader import open_trace
+
+_UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
+_FIRST_INSTANCE_S = 600.0
+_SPOT_S = 7 * 86400.0  # control seconds that a recorded market is followed for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestbedOptions:
+    """What `mark testbed up` takes. `compress` is control seconds per second of latency."""
+
+    services: Sequence[str]
+    state: Path
+    seed: int = 0
+    compress: float = 1.0
+    controllers: int = 1
+    controller_port: int = 0
+    policy: str = "mark"
+    predictor: str = "auto"
+    history: str | None = None
+    spot_trace: Sequence[str] = ()
+    log_requests: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """What `mark testbed load` takes. `begin_at` is a Unix time, None: now."""
+
+    trace: str
+    state: Path
+    service: str | None = None
+    scale: float = 1.0
+    start_s: float = 0.0
+    duration_s: float | None = None
+    gaps: str = "bridge"
+    seed: int = 0
+    body: Path | None = None
+    cold_start: bool = False
+    begin_at: float | None = None
+    log: Path | None = None
+
+
+def start_testbed(options: TestbedOptions) -> Remote:
+    """Start the daemon and return when everything runs.
+
+    Raises BadInput for options that cannot be used and where a testbed runs already, MarkError where it does not start.
+    """
+    folder = options.state.resolve()
+    services = load_services(options.services)
+    if (folder / DAEMON).exists():
+        if _alive(folder / DAEMON):
+            raise BadInput("a testbed runs here already: mark testbed down", "state", str(folder))
+        (folder / DAEMON).unlink()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
+    controller = ["--policy", options.policy, "--predictor", options.predictor]
+    if options.history is not None:
+        path = Path(options.history)
+        controller += ["--history", str(path.resolve()) if path.exists() else options.history]
+    spot = _spot_market(options.spot_trace, services[0])
+    if spot["price"]:
+        controller.append("--live-prices")
+    settings = TestbedSettings(
+        services=[str(Path(service.source).resolve()) for service in services],
+        seed=options.seed,
+        time_scale=options.compress,
+        controllers=options.controllers,
+        controller_port=options.controller_port,
+        options=controller,
+        bouncer_options=["--log-requests"] if options.log_requests else [],
+        spot_shares=spot["availability"],
+        spot_prices=spot["price"],
+    )
+    (folder / SETTINGS).write_text(json.dumps(asdict(settings)))
+    with (folder / "daemon.log").open("ab") as output:
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "mark_infra.testbed.daemon", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # what ends the terminal does not end the cloud
+            env={**os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"},  # no machine boots one; they take a second
+        )
+    end_s = time.monotonic() + _UP_S
+    while not (folder / DAEMON).exists():
+        if daemon.poll() is not None or time.monotonic() > end_s:
+            daemon.terminate()
+            said = (folder / "daemon.log").read_text(errors="replace").strip().splitlines()
+            raise MarkError(f"the testbed did not start: {said[-1] if said else 'it said nothing'}")
+        time.sleep(0.05)
+    daemon.returncode = 0  # it goes on without us
+    return testbed(options.state)
+
+
+def testbed(state: Path) -> Remote:
+    """The testbed that runs here. Raises BadInput where there is none."""
+    return Remote(state / DAEMON)
+
+
+def stop_testbed(state: Path, *, keep_logs: bool) -> float:
+    """End it with everything it started; the bill in USD."""
+    remote = testbed(state)
+    usd = float(remote.ask("/status")["bill_usd"]["total"])
+    pidfd = _pidfd(remote.pid)
+    remote.ask("/down", {})
+    if pidfd is not None:
+        if not select.select([pidfd], [], [], _DOWN_S)[0]:
+            os.kill(remote.pid, signal.SIGKILL)
+            select.select([pidfd], [], [], _KILLED_S)
+        os.close(pidfd)
+    if not keep_logs:
+        shutil.rmtree(state, ignore_errors=True)
+    return usd
+
+
+class TraceLoad:
+    """A trace's requests for one service of a testbed: read first, then sent."""
+
+    def __init__(self, options: LoadOptions) -> None:
+        self._options = options
+        self._remote = testbed(options.state)
+        settings = json.loads((options.state / SETTINGS).read_text())
+        there = {service.name: service for service in map(load_service, settings["services"])}
+        if options.service is None and len(there) > 1:
+            raise BadInput(f"must be named, one of {', '.join(there)}", "service")
+        service = there.get(options.service or next(iter(there)))
+        if service is None:
+            raise BadInput(f"the testbed has {', '.join(there)}", "service", options.service)
+        self._service = service
+        self._trace = open_trace(
+            options.trace,
+            gaps=options.gaps,
+            start_s=options.start_s,
+            duration_s=options.duration_s,
+            seed=options.seed,
+        )
+        self._part = self._trace.part(options.start_s, options.duration_s, options.scale)
+        chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
+        self._due_s = thinned(np.concatenate([times for times, _ in chunks]), settings["time_scale"])
+        self._call = _call(options.body, service)
+        self._before = self._remote.ask("/status")
+        self._url: str = self._before["services"][service.name]
+
+    def wait_for_instance(self) -> None:
+        """Until an instance answers: the gateway alone is also ready where only functions would answer."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        end_s = time.monotonic() + _FIRST_INSTANCE_S
+        while True:
+            try:
+                with opener.open(f"{self._url}/admin/replicas", timeout=2.0) as answer:
+                    if any(replica["ready"] for replica in json.load(answer)["replicas"].values()):
+                        break
+            except urllib.error.HTTPError as error:
+                error.close()
+            except OSError:
+                pass
+            if time.monotonic() > end_s:
+                raise MarkError(f"{self._url}: no instance was ready within {_FIRST_INSTANCE_S / 60.0:.0f} minutes")
+            time.sleep(0.1)
+        self._before = self._remote.ask("/status")
+
+    def send(self, progress: Callable[[float], None] | None) -> dict[str, Any]:
+        """Send them all when they are due; what came of it, as `mark testbed load --json` has it."""
+        options = self._options
+        prefix = f"load-{os.getpid()}-"
+        sent = uvloop.run(
+            replay(
+                self._url,
+                self._service.name,
+                self._call,
+                self._due_s,
+                prefix=prefix,
+                begin_unix_s=options.begin_at,
+                progress=progress,
+            )
+        )
+        wall_s = time.time() - sent.began_unix_s
+        if options.log is not None:
+            sent.write(options.log, prefix)
+        return result(
+            self._service,
+            self._trace.name,
+            self._part.end_s - self._part.start_s,
+            options.seed,
+            sent,
+            self._before,
+            self._remote.ask("/status"),
+            wall_s=wall_s,
+        )
+
+
+def _spot_market(files: Sequence[str], service: ServiceConfig) -> Mapping[Any, dict[str, list[tuple[float, float]]]]:
+    """Steps by zone of what the files recorded, by kind."""
+    catalog = load_catalog(service.catalog)
+    prices = {o.instance: o.usd_per_hour for o in catalog.offers if o.market is Market.ON_DEMAND}
+    return steps_by_zone([load_spot_series(file, prices) for file in files], catalog.spot_zones, _SPOT_S)
+
+
+def _call(body: Path | None, service: ServiceConfig) -> Call:
+    """A request of one item for the service."""
+    if body is not None:
+        return call_from_file(body)
+    if ":" not in service.model:
+        one = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [0.0]}
+        return Call("oip", "application/json", json.dumps({"inputs": [one]}).encode())
+    found = sample_call(load(service.model, Path(service.source).resolve().parent))
+    if found is None:
+        raise BadInput("says neither inputs nor warmup: say what to send, `body` FILE", "model", service.model)
+    return found
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _alive(file: Path) -> bool:
+    pid = Remote(file).pid
+    pidfd = _pidfd(pid)
+    if pidfd is None:
+        return False
+    os.close(pidfd)
+    # Ids are used again: is it a testbed's?
+    return b"mark_infra.testbed.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()

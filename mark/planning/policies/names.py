@@ -1,0 +1,13 @@
+"""How a policy is written on the command line, without importing any."""
+
+from __future__ import annotations
+
+FIXED = "fixed:"  # the one name that carries its fleet: fixed:c5.xlarge=10,p2.xlarge=2
+
+
+def split_policy(named: str, predictor: str) -> tuple[str, str]:
+    """`name[:predictor]`, or `fixed:...` whose colon is its own."""
+    if named.startswith(FIXED):
+        return named, predictor
+    name, _, other = named.partition(":")
+    return name, other or predictor
