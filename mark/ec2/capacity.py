@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+from mark.ec2.spot_series import SpotSeries
+
 
 class Running(Protocol):
     """An instance that holds spot capacity."""
@@ -20,11 +22,19 @@ _Running = TypeVar("_Running", bound=Running)
 
 
 class SpotZone:
-    """One zone. Of the instances held and asked for there, only the `share` (0 to 1) can be held."""
+    """One zone. Of the instances held and asked for there, only the `share` (0 to 1) of the series can be held.
 
-    def __init__(self, share: float = 1.0) -> None:
-        self.share = share
+    Without a series it sells any number.
+    """
+
+    def __init__(self, series: SpotSeries | None = None) -> None:
+        self.share = 1.0 if series is None else series.share_at(0.0)
+        self._changes = iter(()) if series is None else series.changes()
         self._most_wanted = 0  # held and asked for at a time, since the share was last 1
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        self.next_change_s, self._next_share = next(self._changes, (math.inf, self.share))
 
     def room(self, count: int, held: int) -> int:
         """How many of `count` more instances are sold besides those held; not above zero for none."""
@@ -34,16 +44,17 @@ class SpotZone:
         # Rounded as a fall is: half an instance is lost. 1e-9: binary rounding must not make it one more.
         return min(count, math.ceil(self.share * self._most_wanted - 0.5 - 1e-9) - held)
 
-    def change(self, share: float, held: Iterable[_Running]) -> list[_Running]:
-        """The share becomes `share`; returns those of the held that are interrupted: 1 - after / before of them.
+    def change(self, held: Iterable[_Running]) -> list[_Running]:
+        """The share changes, as it does at `next_change_s`; returns those of the held that are interrupted.
 
-        The longest running are the first to go.
+        They are 1 - after / before of them, the longest running first.
         """
-        before, self.share = self.share, share
-        if share >= before:
+        before, self.share = self.share, self._next_share
+        self._look_ahead()
+        if self.share >= before:
             return []
         running = sorted(held, key=lambda instance: (instance.launched_s, instance.number))
         if before >= 1.0:
             self._most_wanted = len(running)
         # Half an instance counts as one, so that a fleet of one can be hit.
-        return running[: math.floor(len(running) * (1.0 - share / before) + 0.5)]
+        return running[: math.floor(len(running) * (1.0 - self.share / before) + 0.5)]

@@ -6,21 +6,22 @@ Times are seconds from the start of the evaluated part. The data plane (who serv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
-from mark.billing.meter import Cost, Meter
+from mark.billing.meter import Meter
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
-from mark.domain.errors import BadInput, CapacityError, CloudError, LimitError, NotFoundError
+from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark.ec2.capacity import SpotZone
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
 from mark.ec2.draws import Start
 from mark.ec2.events import Event
+from mark.ec2.prices import cost
 from mark.ec2.spot_series import SpotSeries
 from mark.simulation.result import FleetResult
 
@@ -130,21 +131,15 @@ class SimulatedCloud:
                 unused = ", ".join(s.name for s in series[len(zones) :])
                 self.notes += (f"{len(zones)} spot zones: {kind} series not used: {unused}",)
         self._zone_of = {zone: k for k, zone in enumerate(zones)}
-        self._spot = [SpotZone(held[k % len(held)].share_at(0.0) if held else 1.0) for k in range(len(zones))]
-        self._changes: list[Iterator[tuple[float, float]]] = [
-            held[k % len(held)].changes() if held else iter(()) for k in range(len(zones))
-        ]
-        self._next_share = [zone.share for zone in self._spot]
-        for k in range(len(zones)):
-            self._next_change(k)
+        self._spot = [SpotZone(held[k % len(held)] if held else None) for k in range(len(zones))]
+        for k, zone in enumerate(self._spot):
+            self._push(zone.next_change_s, Event.SHARE, k)
         self._has_hazard = not held
         prices = on_demand_usd_per_hour
         if prices is None:
             prices = {o.instance: o.usd_per_hour for o in self._offers if o.market is Market.ON_DEMAND}
         costs = [
-            _series_cost(o, priced[self._zone_of[o.zone] % len(priced)], prices)
-            if priced and o.market is Market.SPOT
-            else _fixed_cost(o.usd_per_s)
+            cost(o, priced[self._zone_of[o.zone] % len(priced)] if priced and o.market is Market.SPOT else None, prices)
             for o in self._offers
         ]
         self._meter = Meter(
@@ -488,17 +483,11 @@ class SimulatedCloud:
             after_s = self._start(record).until_interruption_s(record.offer)
             self._push(self._now_s + after_s, Event.NOTICE, record.number, record.starts)
 
-    def _next_change(self, zone: int) -> None:
-        change = next(self._changes[zone], None)
-        if change is not None:
-            at_s, self._next_share[zone] = change
-            self._push(at_s, Event.SHARE, zone)
-
     def _change_share(self, zone: int) -> None:
-        share = self._next_share[zone]
-        self._next_change(zone)
-        for record in self._spot[zone].change(share, self._spot_in(zone)):
+        spot = self._spot[zone]
+        for record in spot.change(self._spot_in(zone)):
             self._announce(record)
+        self._push(spot.next_change_s, Event.SHARE, zone)
 
     def _spot_in(self, zone: int) -> list[_Record]:
         return [
@@ -539,19 +528,6 @@ class SimulatedCloud:
         steps = math.floor((self._now_s + wait_s) / CREDIT_STEP_S)
         steps = max(steps, math.floor(self._now_s / CREDIT_STEP_S) + 1)
         self._push(steps * CREDIT_STEP_S, Event.CREDITS, record.number, record.starts)
-
-
-def _fixed_cost(usd_per_s: float) -> Cost:
-    return lambda t_s: usd_per_s * t_s
-
-
-def _series_cost(offer: Offer, series: SpotSeries, on_demand_usd_per_hour: Mapping[str, float]) -> Cost:
-    on_demand = on_demand_usd_per_hour.get(offer.instance)
-    if on_demand is None:
-        raise BadInput("a price series needs the on-demand price of the type", series.name, offer.instance)
-    usd_per_s: float = on_demand / 3600.0
-    integral: Callable[[float], float] = series.integral
-    return lambda t_s: usd_per_s * integral(t_s)
 
 
 if TYPE_CHECKING:
