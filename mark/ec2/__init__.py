@@ -1,1 +1,1 @@
-"""How EC2 behaves, as rules without I/O that the simulator and the testbed share."""
+"""How EC2 behaves: capacity, interruptions, boots, CPU credits, states. Pure: times come in with every call."""

@@ -23,14 +23,15 @@ from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog
 from mark.domain.service import ServiceConfig
+from mark.ec2.lifecycle import State
 from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.balancer import Gateways, GatewaySupervisor
-from mark_infra.testbed.instances import CODES, STATE_CHANGE, TERMINATED, WARNING, InstanceLifecycle, Reason
+from mark_infra.testbed.instances import STATE_CHANGE, WARNING, InstanceLifecycle, Reason
 from mark_infra.testbed.machines_port import Machines
 from mark_infra.testbed.moto_app import ACCOUNT, MotoApp, Patches, WsgiServer, reset
 from mark_infra.testbed.overlay import lay_over
 from mark_infra.testbed.prices import get_products
-from mark_infra.testbed.supply import Steps, Supply
+from mark_infra.testbed.supply import Supply, once
 
 log = logging.getLogger(__name__)
 
@@ -76,18 +77,18 @@ class LocalCloud:
             seed=seed,
             services=[service.name for service in services],
             capacity=capacity,
-            shares={zone: Steps(f"spot shares {zone}", steps) for zone, steps in (spot_shares or {}).items()},
-            prices={zone: Steps(f"spot prices {zone}", steps) for zone, steps in (spot_prices or {}).items()},
+            shares={zone: once(f"spot shares {zone}", steps) for zone, steps in (spot_shares or {}).items()},
+            prices={zone: once(f"spot prices {zone}", steps) for zone, steps in (spot_prices or {}).items()},
         )
         self.now, self.region, self._port, self._functions_usd = now, region, port, functions_usd
         self._services, self._requests = tuple(services) if catalog.bills_extras else (), requests
         self.began_s = math.floor(now())
-        self.lives = InstanceLifecycle(
+        self.lifecycle = InstanceLifecycle(
             self.supply, machines, self, began_s=self.began_s, scale=time_scale, bills_disks=catalog.bills_extras
         )
         self._busy_s = busy_s
         self._busy: dict[str, float] = {}  # by instance id, as last asked
-        self.lives.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
+        self.lifecycle.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
         self._lock = threading.RLock()
         self._shown: dict[str, Any] = {}  # moto's instances
         self._launch_calls: dict[str, set[str]] = {}  # mark:launch -> reservations
@@ -146,19 +147,21 @@ class LocalCloud:
                 ends.callback(self._addresses.close)
                 self._addresses = None
             ends.callback(self._patches.undo)
-            for life in list(self.lives.alive.values()):
-                ends.callback(self.lives.terminate, life.instance_id, self.now())
+            for instance in list(self.lifecycle.instances.values()):
+                ends.callback(self.lifecycle.terminate, instance.instance_id, self.now())
 
     def step(self) -> None:
         """What is due now happens. It also does without being told, within half a second or at the next request."""
         if self._busy_s is not None:
             with self._lock:
-                asked = [(x.instance_id, x.address) for x in self.lives.alive.values() if x.credits and x.active]
+                asked = [
+                    (x.instance_id, x.address) for x in self.lifecycle.instances.values() if x.credits and x.active
+                ]
             for instance_id, address in asked:  # outside the lock: it asks machines
                 with suppress(OSError):
                     self._busy[instance_id] = self._busy_s(address)
         with self._lock:
-            self.lives.advance(self.now())
+            self.lifecycle.advance(self.now())
 
     def interrupt(self, share: float, seed: int) -> tuple[str, ...]:
         """Announce to this share of the running spot instances, drawn with the seed, that they go; their ids.
@@ -168,8 +171,8 @@ class LocalCloud:
         if not 0.0 <= share <= 1.0:
             raise BadInput("must lie between 0 and 1", "share", share)
         with self._lock:
-            self.lives.advance(self.now())
-            return self.lives.interrupt_share(share, seed, self.now())
+            self.lifecycle.advance(self.now())
+            return self.lifecycle.interrupt_share(share, seed, self.now())
 
     def set_capacity(self, offer: str, count: int) -> None:
         """So many instances of the offer at a time from now on. Raises BadInput for an offer that is not sold."""
@@ -180,10 +183,10 @@ class LocalCloud:
         """Dollars so far, by market."""
         with self._lock:
             now = self.now()
-            self.lives.advance(now)
-            now_s = self.lives.control_s(now)
-            bill = self.lives.meter.bill(now_s)
-            hours = sum(self.lives.meter.instance_hours(now_s).values())
+            self.lifecycle.advance(now)
+            now_s = self.lifecycle.control_s(now)
+            bill = self.lifecycle.meter.bill(now_s)
+            hours = sum(self.lifecycle.meter.instance_hours(now_s).values())
         other = bill.other + (ADDRESS_USD_PER_HOUR * hours if self._services else 0.0)
         for one in self._services:
             other += extras_usd(now_s, 0.0, self._requests(one.name), one.request_kb, one.response_kb)
@@ -193,26 +196,27 @@ class LocalCloud:
         """What runs, and what it has cost: for people, and for `mark testbed status`."""
         with self._lock:
             now = self.now()
-            self.lives.advance(now)
-            live = [life for life in self.lives.alive.values() if life.state != TERMINATED]
+            self.lifecycle.advance(now)
+            live = [instance for instance in self.lifecycle.instances.values() if instance.state != State.TERMINATED]
             status = {
                 "endpoint": None if self._server is None else self._server.url,
-                "control_s": round(self.lives.control_s(now), 3),
-                "instances": dict(self.lives.states()),
-                "offers": dict(Counter(life.offer.name for life in live)),
+                "control_s": round(self.lifecycle.control_s(now), 3),
+                "instances": dict(self.lifecycle.states()),
+                "offers": dict(Counter(instance.offer.name for instance in live)),
                 "fleet": [
                     {
-                        "id": life.instance_id, "offer": life.offer.name, "service": life.service,
-                        "state": life.state, "address": life.address, "doomed": life.doomed_s is not None,
-                        "credits": None if life.credits is None else round(life.credits.balance, 3),
+                        "id": instance.instance_id, "offer": instance.offer.name, "service": instance.service,
+                        "state": instance.state, "address": instance.address,
+                        "doomed": instance.interruption_at_s is not None,
+                        "credits": None if instance.credits is None else round(instance.credits.balance, 3),
                     }
-                    for life in live
+                    for instance in live
                 ],
-                "launched": self.lives.launched,
-                "terminated": len(self.lives.ended_s),  # by whomever
-                "interrupted": self.lives.interrupted,
-                "peak_instances": self.lives.peak,
-                "instance_hours": self.lives.meter.instance_hours(self.lives.control_s(now)),
+                "launched": self.lifecycle.launched,
+                "terminated": len(self.lifecycle.ended_s),  # by whomever
+                "interrupted": self.lifecycle.interrupted,
+                "peak_instances": self.lifecycle.peak,
+                "instance_hours": self.lifecycle.meter.instance_hours(self.lifecycle.control_s(now)),
             }  # fmt: skip
         return {**status, "bill_usd": self.bill().as_json(), "problems": self.problems()}
 
@@ -221,16 +225,16 @@ class LocalCloud:
         with self._lock:
             found = []
             until: dict[str, int] = {}
-            for instance_id, from_s, to_s in self.lives.billed:
+            for instance_id, from_s, to_s in self.lifecycle.billed:
                 if to_s < from_s or from_s < until.get(instance_id, 0):
                     found.append(f"{instance_id} is billed twice for the same time, before {to_s}")
                 until[instance_id] = to_s
-                if to_s > self.lives.ended_s.get(instance_id, to_s):
+                if to_s > self.lifecycle.ended_s.get(instance_id, to_s):
                     found.append(f"{instance_id} is billed after its end")
             found += [
-                f"{life.instance_id} is {life.state}, and billed from {life.billed_from_s}"
-                for life in self.lives.alive.values()
-                if (life.billed_from_s is not None) != (life.state == "running")
+                f"{instance.instance_id} is {instance.state}, and billed from {instance.billed_from_s}"
+                for instance in self.lifecycle.instances.values()
+                if (instance.billed_from_s is not None) != (instance.state is State.RUNNING)
             ]
             return found + [
                 f"launched {len(calls)} times for one token, {token}"
@@ -241,13 +245,15 @@ class LocalCloud:
     # What moto's overlay asks
 
     def room(self, index: int, count: int, planned: int = 0) -> int:
-        return self.lives.room(index, count, self.now(), planned)
+        return self.lifecycle.room(index, count, planned)
 
     def usd_per_hour(self, index: int) -> float:
-        return self.supply.usd_per_hour(index, self.lives.control_s(self.now()))
+        return self.supply.usd_per_hour(index, self.lifecycle.control_s(self.now()))
 
-    def born(self, instance: Any, index: int, reservation: str, *, persistent: bool, unlimited: bool | None) -> None:
-        """moto has made an instance: it lives from now on."""
+    def launched(
+        self, instance: Any, index: int, reservation: str, *, persistent: bool, unlimited: bool | None
+    ) -> None:
+        """moto has made an instance: it is launched now."""
         assert self._addresses is not None
         now, address = self.now(), self._addresses.next()
         self._shown[instance.id] = instance
@@ -257,7 +263,7 @@ class LocalCloud:
         tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
         if token := tags.get("mark:launch"):
             self._launch_calls.setdefault(token, set()).add(reservation)
-        self.lives.launch(
+        self.lifecycle.launch(
             instance.id,
             index,
             now,
@@ -268,23 +274,23 @@ class LocalCloud:
             unlimited=unlimited,
         )
 
-    # The stage of lives
+    # The sink of events
 
-    def show(self, instance_id: str, state: str, at_unix_s: int, reason: Reason | None) -> None:
+    def show(self, instance_id: str, state: State, at_unix_s: int, reason: Reason | None) -> None:
         instance = self._shown[instance_id]
         at = datetime.fromtimestamp(at_unix_s, UTC).replace(tzinfo=None)  # moto's times are naive
-        if state == "shutting-down":
+        if state is State.SHUTTING_DOWN:
             from moto.elbv2.models import elbv2_backends
 
             elbv2_backends[ACCOUNT][self.region].notify_terminate_instances([instance_id])
-        elif state == TERMINATED:
+        elif state is State.TERMINATED:
             said = instance._reason, instance.state_reason
             instance.terminate()  # frees its disks and addresses
             instance._reason, instance.state_reason = said
-        elif state == "pending":
+        elif state is State.PENDING:
             instance.launch_time = at
             instance._reason, instance.state_reason.code, instance.state_reason.message = "", "", ""
-        instance._state.name, instance._state.code = state, CODES[state]
+        instance._state.name, instance._state.code = state.value, state.code
         if reason is not None:
             code, message, who = reason
             instance._reason = f"{who} initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
@@ -327,7 +333,7 @@ class LocalCloud:
             yield
             return
         with self._lock:
-            self.lives.advance(self.now())
+            self.lifecycle.advance(self.now())
             yield
         if service == "elasticloadbalancing" and self.balancer is not None:
             self.balancer.wake()
@@ -339,7 +345,7 @@ class LocalCloud:
             except Exception:
                 log.exception("the cloud stumbled")
             with self._lock:
-                wait_s = self.lives.next_s() - self.now()
+                wait_s = self.lifecycle.next_s() - self.now()
             self._stopped.wait(min(_LOOK_S, max(0.01, wait_s)))
 
     def _targets(self) -> dict[str, dict[str, str | None]]:
@@ -351,7 +357,7 @@ class LocalCloud:
             return {arn: {t["Id"]: self._url(t) for t in group.targets.values()} for arn, group in groups.items()}
 
     def _url(self, target: Mapping[str, Any]) -> str | None:
-        life = self.lives.alive.get(target["Id"])
-        if life is None:
+        instance = self.lifecycle.instances.get(target["Id"])
+        if instance is None:
             return None if target["Id"].startswith("i-") else f"http://{target['Id']}:{target['Port']}"
-        return f"http://{life.address}:{target['Port']}" if life.state == "running" else None
+        return f"http://{instance.address}:{target['Port']}" if instance.state is State.RUNNING else None

@@ -1,6 +1,6 @@
 """Launching as EC2 does it and moto does not: tokens, capacity, choice among pools, and all of the launch template.
 
-`Launches` stands in for moto's RunInstances and CreateFleet; what it starts is moto's instance and a `Life`.
+`Launches` stands in for moto's RunInstances and CreateFleet.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mark_infra.testbed.supply import Supply
 RunInstances = Callable[..., Any]
 
 
-class Births(Protocol):
+class Launcher(Protocol):
     """The cloud, as launching sees it."""
 
     supply: Supply
 
     def room(self, index: int, count: int, planned: int = 0) -> int: ...
     def usd_per_hour(self, index: int) -> float: ...
-    def born(
+    def launched(
         self, instance: Any, index: int, reservation: str, *, persistent: bool, unlimited: bool | None
     ) -> None: ...
 
@@ -50,12 +50,17 @@ class Launches:
 
     def __init__(
         self,
-        births: Births,
+        launcher: Launcher,
         moto_run: RunInstances,
         moto_answer: Callable[[Any], ActionResult],
         moto_fleet: Callable[[Any], ActionResult],
     ) -> None:
-        self._births, self._moto_run, self._moto_answer, self._moto_fleet = births, moto_run, moto_answer, moto_fleet
+        self._launcher, self._moto_run, self._moto_answer, self._moto_fleet = (
+            launcher,
+            moto_run,
+            moto_answer,
+            moto_fleet,
+        )
         # What a token was used for: (action, token) -> (parameters, answer).
         self._answers: dict[tuple[str, str], tuple[str, ActionResult]] = {}
         self._most = 0  # MaxCount of the RunInstances under way
@@ -101,7 +106,7 @@ class Launches:
         else:
             zone = what["placement"] or f"{backend.region_name}a"
         index = self._offer(what["instance_type"], spot, zone)
-        room = self._births.room(index, max(count, self._most))
+        room = self._launcher.room(index, max(count, self._most))
         if room < count:
             raise EC2ClientError(
                 "InsufficientInstanceCapacity",
@@ -122,7 +127,7 @@ class Launches:
                 backend.associate_iam_instance_profile(
                     instance_id=instance.id, iam_instance_profile_name=name, iam_instance_profile_arn=arn
                 )
-            self._births.born(instance, index, reservation.id, persistent=persistent, unlimited=unlimited)
+            self._launcher.launched(instance, index, reservation.id, persistent=persistent, unlimited=unlimited)
         return reservation
 
     def create_fleet(self, response: Any) -> ActionResult:
@@ -168,7 +173,7 @@ class Launches:
                 zone = override.get("AvailabilityZone") or f"{backend.region_name}a"
                 if subnet:
                     zone = backend.get_subnet(subnet).availability_zone
-                index = self._births.supply.offer_index(instance, spot, zone)
+                index = self._launcher.supply.offer_index(instance, spot, zone)
                 pools.append(_Pool(spec, override, instance, zone, index, spot))
         strategy = how.get("AllocationStrategy", "")
         if strategy in ("prioritized", "capacity-optimized-prioritized"):
@@ -179,10 +184,10 @@ class Launches:
         return sorted(pools, key=self._price)
 
     def _price(self, pool: _Pool) -> float:
-        return float("inf") if pool.index is None else self._births.usd_per_hour(pool.index)
+        return float("inf") if pool.index is None else self._launcher.usd_per_hour(pool.index)
 
     def _depth(self, pool: _Pool) -> int:
-        return 0 if pool.index is None else self._births.room(pool.index, 1_000_000)
+        return 0 if pool.index is None else self._launcher.room(pool.index, 1_000_000)
 
     def _plan(
         self, pools: list[_Pool], wanted: int, taken: Counter[int], errors: list[dict[str, Any]]
@@ -196,7 +201,7 @@ class Launches:
             if pool.index is not None and pool.spot and self._price(pool) > highest:
                 why = ("SpotMaxPriceTooLow", f"Your Spot request price of {highest:g} is lower than the minimum.")
             elif pool.index is not None:
-                count = self._births.room(pool.index, wanted, taken[pool.index])
+                count = self._launcher.room(pool.index, wanted, taken[pool.index])
                 taken[pool.index] += count
                 kind = "Spot " if pool.spot else ""
                 text = f"There is no {kind}capacity available that matches your request."
@@ -219,7 +224,7 @@ class Launches:
         return {**_said(pool), "InstanceIds": ids, "InstanceType": pool.instance}
 
     def _offer(self, instance: str, spot: bool, zone: str) -> int:
-        supply = self._births.supply
+        supply = self._launcher.supply
         index = supply.offer_index(instance, spot, zone)
         if index is not None:
             return index

@@ -17,7 +17,8 @@ from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping
 from moto.elbv2.models import FakeHealthStatus, FakeTargetGroup
 from moto.events.utils import EventTemplateParser
 
-from mark_infra.testbed.instances import CODES, NotInState
+from mark.ec2.lifecycle import State
+from mark_infra.testbed.instances import NotInState
 from mark_infra.testbed.launches import Launches
 from mark_infra.testbed.moto_app import ACCOUNT, Patches
 from mark_infra.testbed.prices import page_of, spot_history
@@ -33,9 +34,9 @@ def lay_over(cloud: LocalCloud, patches: Patches) -> None:
     launches = Launches(
         cloud, InstanceBackend.run_instances, InstanceResponse.run_instances, Fleets.create_fleet
     )  # before they are replaced
-    lives = cloud.lives
+    lifecycle = cloud.lifecycle
 
-    def each(act: Callable[[str, float], str]) -> Callable[[Any, list[str]], list[Any]]:
+    def each(act: Callable[[str, float], State]) -> Callable[[Any, list[str]], list[Any]]:
         def all_of(backend: Any, instance_ids: list[str]) -> list[Any]:
             instances = backend.get_multi_instances_by_id(instance_ids)
             now, done = cloud.now(), []
@@ -44,7 +45,7 @@ def lay_over(cloud: LocalCloud, patches: Patches) -> None:
                     before = act(instance.id, now)
                 except NotInState as error:
                     raise EC2ClientError(error.code, str(error)) from None
-                done.append((instance, {"Name": before, "Code": CODES[before]}))
+                done.append((instance, {"Name": before.value, "Code": before.code}))
             return done
 
         return all_of
@@ -64,7 +65,7 @@ def lay_over(cloud: LocalCloud, patches: Patches) -> None:
         rows = spot_history(
             cloud.supply,
             cloud.began_s,
-            lives.scale,
+            lifecycle.scale,
             cloud.now(),
             instances=response._get_param("InstanceTypes", []) or asked.get("instance-type", []),
             zones=[zone] if zone else asked.get("availability-zone", []),
@@ -77,7 +78,7 @@ def lay_over(cloud: LocalCloud, patches: Patches) -> None:
 
     def credit_specifications(response: Any) -> ActionResult:
         instances = response.ec2_backend.get_multi_instances_by_id(response._get_param("InstanceIds", []))
-        found = [(instance.id, lives.alive[instance.id].credits) for instance in instances]
+        found = [(instance.id, lifecycle.instances[instance.id].credits) for instance in instances]
         said = [
             {"InstanceId": instance_id, "CpuCredits": "unlimited" if account.unlimited else "standard"}
             for instance_id, account in found
@@ -93,9 +94,9 @@ def lay_over(cloud: LocalCloud, patches: Patches) -> None:
 
     patches.put(TaggedEC2Resource, "get_tags", tags_of)
     patches.put(InstanceBackend, "run_instances", lambda backend, *args, **what: launches.run(backend, *args, **what))
-    patches.put(InstanceBackend, "start_instances", each(lives.start))
-    patches.put(InstanceBackend, "stop_instances", each(lives.stop))
-    patches.put(InstanceBackend, "terminate_instances", each(lives.terminate))
+    patches.put(InstanceBackend, "start_instances", each(lifecycle.start))
+    patches.put(InstanceBackend, "stop_instances", each(lifecycle.stop))
+    patches.put(InstanceBackend, "terminate_instances", each(lifecycle.terminate))
     patches.put(InstanceBackend, "reboot_instances", reboot)
     patches.put(InstanceResponse, "run_instances", lambda response: launches.run_instances(response))
     patches.put(InstanceResponse, "describe_instance_credit_specifications", credit_specifications)

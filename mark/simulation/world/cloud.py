@@ -6,28 +6,25 @@ Times are seconds from the start of the evaluated part. The data plane (who serv
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from mark.billing.meter import Cost, Meter
+from mark.billing.meter import Meter
 from mark.domain.bill import Bill
-from mark.domain.errors import BadInput, CapacityError, CloudError, LimitError, NotFoundError
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
+from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
+from mark.ec2.capacity import SpotZone
+from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
+from mark.ec2.draws import Start
+from mark.ec2.events import Event
+from mark.ec2.prices import cost
 from mark.ec2.spot_series import SpotSeries
 from mark.simulation.result import FleetResult
 
-NOTICE_S = 120.0  # from the notice to the loss
-UNBILLED_PENDING_S = 20.0
-CREDIT_STEP_S = 5.0
-LAUNCH_CREDITS_PER_DAY = 100  # starts with launch credits in any 24 h: AWS's account limit for t2
-DAY_S = 86400.0
 # Far from empty a balance need not be looked at every 5 s: it is linear in time and use (but for its cap, where this
 # overstates it by at most one such step's earnings). This bounds the age of what fleet() shows.
 _LONGEST_CREDIT_STEP_S = 300.0
@@ -55,25 +52,6 @@ class DataPlane(Protocol):
         """Busy worker-seconds since it was first added; work under way may count in full."""
 
 
-class _Event(IntEnum):
-    """What can happen. The value is the priority among events of one time: losses before gains."""
-
-    GONE = 0
-    BILLED = 1
-    BOOTED = 2
-    SHARE = 3
-    NOTICE = 4
-    IDLE = 5
-    CREDITS = 6
-
-
-class _Draw(IntEnum):
-    """What a random number is for; part of its key, so that no draw shifts another."""
-
-    BOOT = 0
-    LIFE = 1
-
-
 @dataclass(slots=True)
 class _Record:
     number: int
@@ -83,14 +61,12 @@ class _Record:
     launched_s: float
     standby: bool
     ready_s: float | None = None
-    doomed_s: float | None = None
+    interruption_at_s: float | None = None
     idle: bool = False
     starts: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are void
     billed_from_s: float | None = None
     warm: bool = False  # of the first fleet: began before the run, so no minimum applies
-    launch_credits: float = 0.0
-    earned: float = 0.0  # below zero: surplus credits owed
-    speed: float = 1.0
+    account: CreditAccount | None = None
     credits_at_s: float = 0.0  # when the balance was last updated,
     busy_s: float = 0.0  # and the busy worker-seconds it has paid for
     view: Instance | None = None  # what fleet() shows; None: has changed
@@ -129,7 +105,7 @@ class SimulatedCloud:
         self._offers = tuple(offers)
         self._index = {offer.name: i for i, offer in enumerate(self._offers)}
         self._plane = plane
-        self._seed = seed % 2**64
+        self._seed = seed
         self._end_s = end_s
         self._capacity = dict(capacity or {})
         self._max_instances = max_instances
@@ -142,7 +118,7 @@ class SimulatedCloud:
         self._events: list[tuple[float, int, int, int]] = []  # time, priority, number (or zone), start
         self._notices: list[Notice] = []
         self._fleet: Fleet | None = None
-        self._credit_starts_s: deque[float] = deque()
+        self._launch_credits = LaunchCredits()
         self._launched = self._terminated = self._interrupted = self._peak = 0
         self.notes: tuple[str, ...] = ()
 
@@ -155,23 +131,15 @@ class SimulatedCloud:
                 unused = ", ".join(s.name for s in series[len(zones) :])
                 self.notes += (f"{len(zones)} spot zones: {kind} series not used: {unused}",)
         self._zone_of = {zone: k for k, zone in enumerate(zones)}
-        self._share = [held[k % len(held)].share_at(0.0) if held else 1.0 for k in range(len(zones))]
-        self._changes: list[Iterator[tuple[float, float]]] = [
-            held[k % len(held)].changes() if held else iter(()) for k in range(len(zones))
-        ]
-        self._next_share = list(self._share)
-        # By zone: the most spot instances held and asked for at a time since the share was last 1.
-        self._asked = [0] * len(zones)
-        for k in range(len(zones)):
-            self._next_change(k)
+        self._spot = [SpotZone(held[k % len(held)] if held else None) for k in range(len(zones))]
+        for k, zone in enumerate(self._spot):
+            self._push(zone.next_change_s, Event.SHARE, k)
         self._has_hazard = not held
         prices = on_demand_usd_per_hour
         if prices is None:
             prices = {o.instance: o.usd_per_hour for o in self._offers if o.market is Market.ON_DEMAND}
         costs = [
-            _series_cost(o, priced[self._zone_of[o.zone] % len(priced)], prices)
-            if priced and o.market is Market.SPOT
-            else _fixed_cost(o.usd_per_s)
+            cost(o, priced[self._zone_of[o.zone] % len(priced)] if priced and o.market is Market.SPOT else None, prices)
             for o in self._offers
         ]
         self._meter = Meter(
@@ -206,9 +174,8 @@ class SimulatedCloud:
             record = self._new(index, standby)
             self._launched += 1
             self._take_in(record)
-            self._boot(record, self._offers[index].boot.at(self._normal(record)))
-            if self._offers[index].interruptions_per_hour > 0.0 and self._has_hazard:
-                self._draw_life(record)
+            self._boot(record)
+            self._draw_interruption(record)
             numbers.append(record.number)
         self._tokens[token] = tuple(numbers)
         return tuple(numbers)
@@ -244,13 +211,12 @@ class SimulatedCloud:
         record.starts += 1
         record.launched_s, record.warm, record.idle = self._now_s, False, False
         self._take_in(record)
-        offer = record.offer
-        self._boot(record, (offer.resume or offer.boot).at(self._normal(record)))
+        self._boot(record)
 
     def notices(self) -> tuple[Notice, ...]:
         if not self._notices:
             return ()
-        # Who was terminated since its notice needs no handling any more.
+        # What was terminated since its notice needs no handling any more.
         found = tuple(n for n in self._notices if n.number in self._alive)
         self._notices.clear()
         return found
@@ -275,8 +241,7 @@ class SimulatedCloud:
                 self._take_in(record)
                 self._bill_from(record)
                 self._serve(record)
-                if record.offer.interruptions_per_hour > 0.0 and self._has_hazard:
-                    self._draw_life(record)
+                self._draw_interruption(record)
             numbers.append(record.number)
         return tuple(numbers)
 
@@ -320,48 +285,50 @@ class SimulatedCloud:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _push(self, at_s: float, event: _Event, number: int, start: int = 0) -> None:
+    def _push(self, at_s: float, event: Event, number: int, start: int = 0) -> None:
         # What would happen after the run never happens.
         if at_s <= self._end_s:
             heappush(self._events, (at_s, int(event), number, start))
 
     def _is_void(self, event: tuple[float, int, int, int]) -> bool:
         _, kind, number, start = event
-        if kind == _Event.SHARE:
+        if kind == Event.SHARE:
             return False
         record = self._alive.get(number)
         if record is None or record.starts != start or record.phase is Phase.STOPPED:
             return True
-        if kind == _Event.BOOTED:
+        if kind == Event.BOOTED:
             return record.phase is not Phase.PENDING
-        if kind == _Event.IDLE:
+        if kind == Event.IDLE:
             return record.phase is not Phase.DRAINING
         return False
 
     def _fire(self, event: tuple[float, int, int, int]) -> None:
         _, kind, number, _ = event
-        if kind == _Event.SHARE:
+        if kind == Event.SHARE:
             self._change_share(number)
             return
         record = self._alive[number]
-        if kind == _Event.CREDITS:
+        if kind == Event.CREDITS:
             self._update_credits(record)
-        elif kind == _Event.BOOTED:
+        elif kind == Event.BOOTED:
             self._booted(record)
-        elif kind == _Event.BILLED:
+        elif kind == Event.RUNNING:
             self._bill_from(record)
-        elif kind == _Event.IDLE:
+        elif kind == Event.IDLE:
             self._watch_idle(record)
-        elif kind == _Event.NOTICE:
-            self._doom(record)
+        elif kind == Event.NOTICE:
+            self._announce(record)
         else:
             self._end(record, taken=True)
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- phases --------------------------------------------------------------------------------------------------------
 
     def _new(self, index: int, standby: bool) -> _Record:
         record = _Record(self._next_number, index, self._offers[index], Phase.PENDING, self._now_s, standby)
         self._next_number += 1
+        if record.offer.credits is not None:
+            record.account = CreditAccount(record.offer)
         self._alive[record.number] = record
         self._meter.disks(1, self._now_s)
         self._touch(record)
@@ -372,10 +339,12 @@ class SimulatedCloud:
         self._peak = max(self._peak, sum(self._active))
         self._touch(record)
 
-    def _boot(self, record: _Record, delay_s: float) -> None:
-        self._grant_credits(record)
-        self._push(self._now_s + min(UNBILLED_PENDING_S, delay_s), _Event.BILLED, record.number, record.starts)
-        self._push(self._now_s + delay_s, _Event.BOOTED, record.number, record.starts)
+    def _boot(self, record: _Record) -> None:
+        delay_s = self._start(record).boot_s(record.offer)
+        if record.account is not None:
+            self._launch_credits.grant(record.account, self._now_s)
+        self._push(self._now_s + min(UNBILLED_PENDING_S, delay_s), Event.RUNNING, record.number, record.starts)
+        self._push(self._now_s + delay_s, Event.BOOTED, record.number, record.starts)
 
     def _booted(self, record: _Record) -> None:
         if record.standby and record.starts == 0:
@@ -385,14 +354,14 @@ class SimulatedCloud:
         self._serve(record)
 
     def _serve(self, record: _Record) -> None:
-        record.ready_s, record.speed = self._now_s, 1.0
+        record.ready_s = self._now_s
         if record.billed_from_s is not None:
             self._meter.booted(record.offer_index, record.billed_from_s, self._now_s)
         self._plane.add(record.number, record.offer_index, self._now_s)
         self._touch(record)
-        if record.offer.credits is not None:
+        if record.account is not None:
             if record.warm:
-                self._grant_credits(record)
+                self._launch_credits.grant(record.account, self._now_s)
             # A boot burns about what it earns: the account opens when the instance is ready.
             record.credits_at_s, record.busy_s = self._now_s, self._plane.busy_s(record.number)
             self._update_credits(record)
@@ -406,11 +375,8 @@ class SimulatedCloud:
         self._go(record, Phase.STOPPED)
         self._leave(record, served=served, taken=False)
         record.ready_s, record.idle = None, False
-        credits = record.offer.credits
-        if credits is not None:
-            # Standard mode (t2) loses its balance at a stop; unlimited mode (t3, t3a, t4g) keeps it for a week.
-            record.launch_credits = 0.0
-            record.earned = 0.0 if credits.surplus_usd_per_vcpu_hour is None else max(0.0, record.earned)
+        if record.account is not None:
+            record.account.stop()
 
     def _end(self, record: _Record, *, taken: bool) -> None:
         served, stopped = record.ready_s is not None, record.phase is Phase.STOPPED
@@ -419,7 +385,7 @@ class SimulatedCloud:
             self._leave(record, served=served, taken=taken)
         self._meter.disks(-1, self._now_s)
         del self._alive[record.number]
-        if record.doomed_s is not None:
+        if record.interruption_at_s is not None:
             self._interrupted += 1
         else:
             self._terminated += 1
@@ -427,8 +393,8 @@ class SimulatedCloud:
     def _leave(self, record: _Record, *, served: bool, taken: bool) -> None:
         """It runs no more: settle its account and take it out of service."""
         if served:
-            if record.offer.credits is not None:
-                self._settle_credits(record)
+            if record.account is not None:
+                self._settle_credits(record, record.account)
             self._plane.remove(record.number, self._now_s)
         self._active[record.offer_index] -= 1
         if record.billed_from_s is not None:
@@ -446,7 +412,7 @@ class SimulatedCloud:
             self._touch(record)
         else:
             again_s = idle_s if math.isfinite(idle_s) else self._now_s + CREDIT_STEP_S
-            self._push(again_s, _Event.IDLE, record.number, record.starts)
+            self._push(again_s, Event.IDLE, record.number, record.starts)
 
     def _go(self, record: _Record, phase: Phase) -> None:
         if phase not in TRANSITIONS[record.phase]:
@@ -460,7 +426,7 @@ class SimulatedCloud:
     def _seen(self, record: _Record) -> Instance:
         expected_s = record.ready_s
         if record.phase is Phase.PENDING:
-            # The mean, not the draw: nobody outside may know how long this boot takes.
+            # The mean, not the draw: how long this boot takes is not known outside.
             offer = record.offer
             boot = offer.boot if record.starts == 0 else offer.resume or offer.boot
             expected_s = record.launched_s + boot.mean_s
@@ -470,9 +436,9 @@ class SimulatedCloud:
             phase=record.phase,
             launched_s=record.launched_s,
             ready_s=expected_s,
-            doomed_s=record.doomed_s,
+            doomed_s=record.interruption_at_s,
             standby=record.standby,
-            credits=None if record.offer.credits is None else record.launch_credits + record.earned,
+            credits=None if record.account is None else record.account.balance,
             idle=record.idle,
         )
         return record.view
@@ -497,7 +463,8 @@ class SimulatedCloud:
             if count <= 0:
                 raise LimitError(f"the account's limit of {self._max_instances} instances is reached")
         if offer.market is Market.SPOT:
-            count = self._spot_room(self._zone_of[offer.zone], count)
+            zone = self._zone_of[offer.zone]
+            count = self._spot[zone].room(count, len(self._spot_in(zone)))
             if count <= 0:
                 raise CapacityError(f"no spot capacity in {offer.zone or 'the zone'}")
         if offer.name in self._capacity:
@@ -506,136 +473,61 @@ class SimulatedCloud:
                 raise CapacityError(f"out of {offer.name}")
         return count
 
-    def _normal(self, record: _Record) -> float:
-        return float(self._generator(record, _Draw.BOOT).standard_normal())
-
-    def _generator(self, record: _Record, draw: _Draw) -> np.random.Generator:
-        key = np.array([self._seed, record.number], dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, record.starts, int(draw)]))
+    def _start(self, record: _Record) -> Start:
+        return Start(self._seed, record.number, record.starts)
 
     # -- interruptions -------------------------------------------------------------------------------------------------
 
-    def _draw_life(self, record: _Record) -> None:
-        hours = float(self._generator(record, _Draw.LIFE).standard_exponential()) / record.offer.interruptions_per_hour
-        self._push(self._now_s + hours * 3600.0, _Event.NOTICE, record.number, record.starts)
-
-    def _next_change(self, zone: int) -> None:
-        change = next(self._changes[zone], None)
-        if change is not None:
-            at_s, self._next_share[zone] = change
-            self._push(at_s, _Event.SHARE, zone)
+    def _draw_interruption(self, record: _Record) -> None:
+        if self._has_hazard:
+            after_s = self._start(record).until_interruption_s(record.offer)
+            self._push(self._now_s + after_s, Event.NOTICE, record.number, record.starts)
 
     def _change_share(self, zone: int) -> None:
-        before, after = self._share[zone], self._next_share[zone]
-        self._share[zone] = after
-        self._next_change(zone)
-        if after >= before:
-            return
-        running = self._spot_in(zone)
-        running.sort(key=lambda r: (r.launched_s, r.number))
-        if before == 1.0:
-            self._asked[zone] = len(running)
-        # Half an instance counts as one, so that a fleet of one can be hit.
-        for record in running[: math.floor(len(running) * (1.0 - after / before) + 0.5)]:
-            self._doom(record)
+        spot = self._spot[zone]
+        for record in spot.change(self._spot_in(zone)):
+            self._announce(record)
+        self._push(spot.next_change_s, Event.SHARE, zone)
 
     def _spot_in(self, zone: int) -> list[_Record]:
         return [
             r
             for r in self._alive.values()
-            if r.offer.market is Market.SPOT and self._zone_of[r.offer.zone] == zone and r.doomed_s is None
+            if r.offer.market is Market.SPOT and self._zone_of[r.offer.zone] == zone and r.interruption_at_s is None
         ]
 
-    def _spot_room(self, zone: int, count: int) -> int:
-        """How many of `count` the zone sells: of what is held and asked for there, only the share can be held."""
-        share = self._share[zone]
-        if share == 1.0:
-            return count
-        held = len(self._spot_in(zone))
-        self._asked[zone] = max(self._asked[zone], held + count)
-        # Rounded as a fall is: half an instance is lost. 1e-9: binary rounding must not make it one more.
-        return min(count, math.ceil(share * self._asked[zone] - 0.5 - 1e-9) - held)
-
-    def _doom(self, record: _Record) -> None:
-        if record.doomed_s is not None:
+    def _announce(self, record: _Record) -> None:
+        if record.interruption_at_s is not None:
             return
-        record.doomed_s = self._now_s + NOTICE_S
+        record.interruption_at_s = self._now_s + INTERRUPTION_NOTICE_S
         self._touch(record)
-        self._notices.append(Notice(record.number, record.offer.name, self._now_s, record.doomed_s))
-        self._push(record.doomed_s, _Event.GONE, record.number, record.starts)
+        self._notices.append(Notice(record.number, record.offer.name, self._now_s, record.interruption_at_s))
+        self._push(record.interruption_at_s, Event.GONE, record.number, record.starts)
 
     # -- CPU credits ---------------------------------------------------------------------------------------------------
 
-    def _grant_credits(self, record: _Record) -> None:
-        credits = record.offer.credits
-        if credits is None or credits.launch_credits == 0.0:
-            return
-        starts = self._credit_starts_s
-        while starts and starts[0] <= self._now_s - DAY_S:
-            starts.popleft()
-        if len(starts) < LAUNCH_CREDITS_PER_DAY:
-            starts.append(self._now_s)
-            record.launch_credits = credits.launch_credits
-
-    def _settle_credits(self, record: _Record) -> None:
-        """Bring the balance up to now: earned by time, spent by busy vCPU-minutes, launch credits first."""
-        offer, credits = record.offer, record.offer.credits
-        assert credits is not None
+    def _settle_credits(self, record: _Record, account: CreditAccount) -> None:
+        """Bring the balance up to now."""
         passed_s = self._now_s - record.credits_at_s
-        # Work under way counts in full, so more may have been reported than time has passed; the rest is paid later.
         workers = self._workers[record.offer_index]
+        # Work under way counts in full, so more may have been reported than time has passed; the rest is paid later.
         busy_s = min(self._plane.busy_s(record.number) - record.busy_s, passed_s * workers)
         record.busy_s += busy_s
         record.credits_at_s = self._now_s
-        used = busy_s / workers * record.speed * offer.vcpu / 60.0
-        from_launch = min(record.launch_credits, used)
-        record.launch_credits -= from_launch
-        balance = record.earned + credits.credits_per_hour / 3600.0 * passed_s - (used - from_launch)
-        balance = min(balance, credits.max_credits)
-        if credits.surplus_usd_per_vcpu_hour is None:
-            record.earned = max(0.0, balance)
-        else:
-            # Surplus is paid down by earned credits; what exceeds a day's earnings is charged at once, the rest when
-            # the instance ends. Owed dollars are on the meter all the time, so that the bill is right at any moment.
-            kept = max(balance, -credits.max_credits)
-            owed = (kept - balance) + max(0.0, -kept) - max(0.0, -record.earned)
-            self._meter.surplus(record.offer_index, owed / 60.0 * credits.surplus_usd_per_vcpu_hour)
-            record.earned = kept
+        self._meter.surplus(record.offer_index, account.settle(passed_s, busy_s / workers))
         self._touch(record)
 
     def _update_credits(self, record: _Record) -> None:
-        self._settle_credits(record)
-        offer, credits = record.offer, record.offer.credits
-        assert credits is not None
-        wait_s = _LONGEST_CREDIT_STEP_S
-        if credits.surplus_usd_per_vcpu_hour is None:
-            full, earned = offer.vcpu / 60.0, credits.credits_per_hour / 3600.0  # credits per second
-            # Full speed needs more than one step's worth, so that no step spends what is not there.
-            spare = record.launch_credits + record.earned - full * CREDIT_STEP_S
-            speed = credits.baseline if spare <= 0.0 else 1.0
-            if speed != record.speed:
-                record.speed = speed
-                self._plane.set_speed(record.number, speed, self._now_s)
-            # Nothing can change before the spare credits are spent at full speed, or earned back when idle.
-            pace = full - earned if spare > 0.0 else earned
-            if pace > 0.0:
-                wait_s = min(wait_s, abs(spare) / pace)
+        account = record.account
+        assert account is not None
+        before = account.speed
+        self._settle_credits(record, account)
+        if account.speed != before:
+            self._plane.set_speed(record.number, account.speed, self._now_s)
+        wait_s = min(_LONGEST_CREDIT_STEP_S, account.steady_s())
         steps = math.floor((self._now_s + wait_s) / CREDIT_STEP_S)
         steps = max(steps, math.floor(self._now_s / CREDIT_STEP_S) + 1)
-        self._push(steps * CREDIT_STEP_S, _Event.CREDITS, record.number, record.starts)
-
-
-def _fixed_cost(usd_per_s: float) -> Cost:
-    return lambda t_s: usd_per_s * t_s
-
-
-def _series_cost(offer: Offer, series: SpotSeries, on_demand_usd_per_hour: Mapping[str, float]) -> Cost:
-    on_demand = on_demand_usd_per_hour.get(offer.instance)
-    if on_demand is None:
-        raise BadInput("a price series needs the on-demand price of the type", series.name, offer.instance)
-    usd_per_s: float = on_demand / 3600.0
-    integral: Callable[[float], float] = series.integral
-    return lambda t_s: usd_per_s * integral(t_s)
+        self._push(steps * CREDIT_STEP_S, Event.CREDITS, record.number, record.starts)
 
 
 if TYPE_CHECKING:

@@ -207,12 +207,12 @@ class World:
         """(id, offer, token, is it given up?) of what is paid or will be, by the cloud itself."""
         cloud = self.aws.cloud
         with cloud._lock:
-            cloud.lives.advance(cloud.now())
+            cloud.lifecycle.advance(cloud.now())
             found = []
-            for life in cloud.lives.alive.values():
+            for life in cloud.lifecycle.instances.values():
                 if life.state in ("pending", "running"):
                     tags = {tag["key"]: tag["value"] for tag in cloud._shown[life.instance_id].get_tags()}
-                    given_up = bool(tags.get(inventory.DRAINING)) or life.doomed_s is not None
+                    given_up = bool(tags.get(inventory.DRAINING)) or life.interruption_at_s is not None
                     found.append((life.instance_id, tags[inventory.OFFER], tags[inventory.LAUNCH], given_up))
             return found
 

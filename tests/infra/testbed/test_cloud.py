@@ -220,7 +220,8 @@ def test_balancers_addresses_and_data_are_on_the_bill(make_aws: Callable[..., Aw
     aws = make_aws(catalog=bills, services=services, requests={"one": 1000, "two": 5}.__getitem__)
     launched(aws)
     aws.pass_s(3600.0)
-    (seconds,) = (aws.cloud.now() - life.billed_from_s for life in aws.cloud.lives.alive.values() if life.billed_from_s)
+    (running,) = aws.cloud.lifecycle.instances.values()
+    seconds = aws.cloud.now() - (running.billed_from_s or 0)
     moved = sum(extras_usd(3600.0, 0.0, n, services[0].request_kb, services[0].response_kb) for n in (1000, 5))
     disk_usd = 8 * 0.08 * 3600.0 / (730.0 * 3600.0)
     expected = moved + seconds / 3600.0 * ADDRESS_USD_PER_HOUR + disk_usd
@@ -412,7 +413,7 @@ def test_the_cloud_moves_on_by_itself(make_aws: Callable[..., Aws]) -> None:
         show(instance_id, state, *rest)
         changed.set()
 
-    aws.cloud.lives._stage = type("Stage", (), {"show": staticmethod(watch), "emit": aws.cloud.emit})()
+    aws.cloud.lifecycle._sink = type("Stage", (), {"show": staticmethod(watch), "emit": aws.cloud.emit})()
     aws.time.s += 20.0
     assert changed.wait(5.0)
 

@@ -101,8 +101,8 @@ def acting(controllers: list[Controller]) -> Controller:
 
 
 def pass_s(aws: Aws, control_s: float) -> None:
-    until_s = aws.cloud.lives.control_s(time.time()) + control_s
-    wait_for(lambda: aws.cloud.lives.control_s(time.time()) > until_s, "more ticks")
+    until_s = aws.cloud.lifecycle.control_s(time.time()) + control_s
+    wait_for(lambda: aws.cloud.lifecycle.control_s(time.time()) > until_s, "more ticks")
 
 
 def same_bill(aws: Aws, controller: Controller) -> bool:

@@ -29,7 +29,7 @@ def place() -> Iterator[tuple[Aws, Place]]:
 @pytest.fixture
 def world(place: tuple[Aws, Place]) -> World:
     aws, there = place
-    held = sum(life.active and life.offer.name == SPOT.name for life in aws.cloud.lives.alive.values())
+    held = sum(life.active and life.offer.name == SPOT.name for life in aws.cloud.lifecycle.instances.values())
     aws.cloud.set_capacity(SPOT.name, held + 2)
     bench = Bench(there)
 

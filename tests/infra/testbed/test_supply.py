@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from mark_infra.testbed.supply import Steps, Supply
+from mark_infra.testbed.supply import Supply, once
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Delay, Market, Offer
@@ -18,8 +18,8 @@ A = SPOT_A.zone
 
 def test_steps_hold_from_their_time_on() -> None:
     """Values and integral."""
-    steps = Steps("x", [(0.0, 1.0), (10.0, 0.5), (30.0, 2.0)])
-    assert [steps.at(t) for t in (0.0, 9.9, 10.0, 30.0, 1e9)] == [1.0, 1.0, 0.5, 2.0, 2.0]
+    steps = once("x", [(0.0, 1.0), (10.0, 0.5), (30.0, 2.0)])
+    assert [steps.share_at(t) for t in (0.0, 9.9, 10.0, 30.0, 1e9)] == [1.0, 1.0, 0.5, 2.0, 2.0]
     assert [steps.integral(t) for t in (0.0, 4.0, 10.0, 20.0, 40.0)] == [0.0, 4.0, 10.0, 15.0, 40.0]
 
 
@@ -30,7 +30,7 @@ def test_steps_hold_from_their_time_on() -> None:
 def test_impossible_steps_are_refused(steps: list[tuple[float, float]]) -> None:
     """Named."""
     with pytest.raises(BadInput, match="series"):
-        Steps("series", steps)
+        once("series", steps)
 
 
 def test_an_offer_is_found_by_type_market_and_zone() -> None:
@@ -50,51 +50,43 @@ def test_capacity_is_what_is_left() -> None:
     """Of an offer; never below zero; an offer that is not sold has none to set."""
     supply = Supply(CATALOG.offers, capacity={ON_DEMAND.name: 3})
     index = supply.index[ON_DEMAND.name]
-    assert supply.room(index, 5, of_offer=1, spot_in_zone=0, t_s=0.0) == 2
-    assert supply.room(index, 5, of_offer=4, spot_in_zone=0, t_s=0.0) == 0
-    assert supply.room(supply.index[SPOT_A.name], 5, of_offer=9, spot_in_zone=9, t_s=0.0) == 5
+    assert supply.room(index, 5, of_offer=1, spot_in_zone=0) == 2
+    assert supply.room(index, 5, of_offer=4, spot_in_zone=0) == 0
+    assert supply.room(supply.index[SPOT_A.name], 5, of_offer=9, spot_in_zone=9) == 5
     for offer, count in (("c9.large/spot", 1), (ON_DEMAND.name, -1)):
         with pytest.raises(BadInput):
             supply.set_capacity(offer, count)
 
 
-def test_of_a_zone_only_its_share_can_be_held() -> None:
-    """Of what is held and asked for; all of it again when the share is 1."""
-    supply = Supply(CATALOG.offers, shares={A: Steps("s", [(0.0, 1.0), (10.0, 0.5), (20.0, 0.0), (30.0, 1.0)])})
+def test_spot_room_is_the_zones_share_and_the_offers_capacity() -> None:
+    """The smaller of the two; a zone without a series has only the offer's."""
+    supply = Supply(CATALOG.offers, capacity={SPOT_A.name: 3}, shares={A: once("s", [(0.0, 0.5)])})
     index = supply.index[SPOT_A.name]
-    assert supply.room(index, 4, of_offer=0, spot_in_zone=0, t_s=0.0) == 4
-    assert supply.lost(A, 1.0, 0.5, 4) == 2
-    assert supply.room(index, 4, of_offer=2, spot_in_zone=2, t_s=10.0) == 1  # half of the six held and asked for
-    assert supply.lost(A, 0.5, 0.0, 3) == 3
-    assert supply.room(index, 4, of_offer=0, spot_in_zone=0, t_s=20.0) == 0
-    assert supply.lost(A, 0.0, 1.0, 0) == 0
-    assert supply.room(index, 4, of_offer=0, spot_in_zone=0, t_s=30.0) == 4
-    assert supply.lost(A, 1.0, 0.5, 1) == 1
+    assert supply.room(index, 4, of_offer=0, spot_in_zone=0) == 2
+    assert supply.room(index, 20, of_offer=0, spot_in_zone=0) == 3
+    assert supply.room(supply.index[SPOT_B.name], 20, of_offer=0, spot_in_zone=0) == 20
 
 
 def test_spot_costs_what_its_series_says() -> None:
     """As a share of the on-demand price, at any time and in the meter's integral; without one the catalogue's."""
-    supply = Supply(CATALOG.offers, prices={A: Steps("p", [(0.0, 0.5), (100.0, 0.25)])})
+    supply = Supply(CATALOG.offers, prices={A: once("p", [(0.0, 0.5), (100.0, 0.25)])})
     index, other = supply.index[SPOT_A.name], supply.index[SPOT_B.name]
     assert supply.usd_per_hour(index, 0.0) == pytest.approx(0.045)
     assert supply.usd_per_hour(index, 100.0) == pytest.approx(0.0225)
     assert supply.usd_per_hour(other, 100.0) == SPOT_B.usd_per_hour
-    cost = supply.costs()[index]
+    cost = supply.costs[index]
     assert cost(200.0) == pytest.approx((0.045 * 100.0 + 0.0225 * 100.0) / 3600.0)
     with pytest.raises(BadInput, match="on-demand price"):
-        Supply([SPOT_A], prices={A: Steps("p", [(0.0, 0.5)])})
+        Supply([SPOT_A], prices={A: once("p", [(0.0, 0.5)])})
 
 
-def test_lives_are_drawn_where_no_series_rules() -> None:
-    """By the catalogue's hazard; the same for the same seed, launch and start."""
+def test_a_series_replaces_the_hazard_rate() -> None:
+    """In its zone; elsewhere interruptions are drawn."""
     risky = Offer("c5.large", Market.SPOT, 0.03, Delay(60.0, 120.0), zone=A, interruptions_per_hour=1.0)
-    supply, other = Supply([risky], seed=1), Supply([risky], seed=2)
-    lives = [supply.life_s(0, "s", number, 0) for number in range(1, 400)]
-    assert lives == [supply.life_s(0, "s", number, 0) for number in range(1, 400)]
-    assert lives[0] != other.life_s(0, "s", 1, 0) != supply.life_s(0, "s", 1, 1)
-    assert sum(lives) / len(lives) == pytest.approx(3600.0, rel=0.15)
-    assert Supply([risky], shares={A: Steps("s", [(0.0, 1.0)])}).life_s(0, "s", 1, 0) == math.inf
-    assert supply.boot_s(0, "s", 1, 0) == supply.boot_s(0, "s", 1, 0) >= 30.0
+    drawn, followed = Supply([risky]), Supply([risky], shares={A: once("s", [(0.0, 1.0)])})
+    start = drawn.start("s", 1, 0)
+    assert drawn.until_interruption_s(0, start) == start.until_interruption_s(risky) < math.inf
+    assert followed.until_interruption_s(0, start) == math.inf
 
 
 def test_boots_are_those_of_the_simulator() -> None:
@@ -106,4 +98,4 @@ def test_boots_are_those_of_the_simulator() -> None:
         cloud.launch(slow.name, 3, "token")
         cloud.advance(1e6)
         ready_s = [i.ready_s for i in cloud.fleet().instances]
-        assert ready_s == [supply.boot_s(0, service, number, 0) for number in (1, 2, 3)]
+        assert ready_s == [supply.start(service, number, 0).boot_s(slow) for number in (1, 2, 3)]

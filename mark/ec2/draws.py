@@ -1,0 +1,47 @@
+"""What chance decides about an instance: how long it boots, and when a spot instance is interrupted.
+
+Every draw is a function of (seed, instance number, start, purpose), so that none shifts another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from mark.domain.offer import Offer
+from mark.domain.time import HOUR_S
+
+
+class _Purpose(IntEnum):
+    """Part of the key of a draw."""
+
+    BOOT = 0
+    INTERRUPTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of an instance: its launch (`nth` 0) or its nth resume."""
+
+    seed: int
+    number: int
+    nth: int
+
+    def boot_s(self, offer: Offer) -> float:
+        """From the start to the first request it can take."""
+        delay = offer.boot if self.nth == 0 else offer.resume or offer.boot
+        return delay.at(float(self._generator(_Purpose.BOOT).standard_normal()))
+
+    def until_interruption_s(self, offer: Offer) -> float:
+        """From the start to the notice, by the offer's hazard rate; inf where it has none."""
+        if offer.interruptions_per_hour <= 0.0:
+            return math.inf
+        drawn = float(self._generator(_Purpose.INTERRUPTION).standard_exponential())
+        return drawn / offer.interruptions_per_hour * HOUR_S
+
+    def _generator(self, purpose: _Purpose) -> np.random.Generator:
+        key = np.array([self.seed % 2**64, self.number], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, self.nth, int(purpose)]))

@@ -1,0 +1,20 @@
+"""What happens to instances by itself, and in which order."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Event(IntEnum):
+    """The value is the priority among events of one time: losses come before gains."""
+
+    GONE = 0  # the cloud takes a spot instance back
+    RUNNING = 1  # billing begins
+    BOOTED = 2
+    STOPPED = 3
+    TERMINATED = 4
+    SHARE = 5  # of a zone's spot capacity changes
+    NOTICE = 6  # of an interruption
+    IDLE = 7  # a draining instance may have finished
+    CREDITS = 8  # are settled
+    FORGOTTEN = 9  # it is described no more
