@@ -76,7 +76,7 @@ def simulated(args: argparse.Namespace, part: Cut) -> dict[str, World]:
         inputs = open_inputs(request)
         chunks = inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed)
         arrived_s = np.concatenate([times for times, _ in chunks])
-        simulation = Simulation(inputs, "mark", args.predictor, record=len(arrived_s))
+        simulation = Simulation(inputs, "mark", args.predictor, keep=True)
         result = simulation.run()
         timeline, kept = result.timeline, simulation.recording
         # Dollars of a row are those at its end.

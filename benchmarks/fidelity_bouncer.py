@@ -166,7 +166,7 @@ def simulated(kind: Candidate, arrivals_s: load.FloatArray) -> Row:
         end_s=float(arrivals_s[-1]) + 1.0,
         function=None,
         bouncers=True,
-        record=len(arrivals_s),
+        keep=True,
     )
     stage.add(0, 0, 0.0)
     stage.advance(arrivals_s, 0, np.inf)

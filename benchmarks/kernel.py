@@ -68,7 +68,7 @@ class Scenario:
             end_s=float(arrivals_s[-1]) + 1.0,
             function=self.function,
             bouncers=True,
-            record=len(arrivals_s) if record else 0,
+            keep=record,
         )
         for number, kind in enumerate(self.fleet):
             stage.add(number, 0 if kind is GPU else 1, 0.0)
@@ -99,7 +99,7 @@ def simulate(scenario: Scenario, record: bool = False) -> tuple[StageSimulation,
 
 
 def outcome(stage: StageSimulation) -> tuple[int, ...]:
-    return stage.arrived, stage.by_instances, stage.by_functions, stage.rejected, stage.late
+    return stage.arrived, stage.by_instances, stage.accounts.by_functions, stage.accounts.rejected, stage.accounts.late
 
 
 def batches(stage: StageSimulation) -> int:
@@ -226,7 +226,7 @@ def against_simpy(replicas: int, requests: int) -> dict[str, float]:
     stage, _ = simulate(small, record=True)
     assert outcome(stage)[1:4] == (len(model.latencies_s), 0, model.rejected)
     assert batches(stage) == model.batches
-    assert abs((stage.latency_mean_s() or 0.0) - statistics.fmean(model.latencies_s)) < 1e-9
+    assert abs((stage.accounts.latency_mean_s() or 0.0) - statistics.fmean(model.latencies_s)) < 1e-9
     large = Scenario(small.name, small.fleet, 0.9, 2_000_000, function=None)
     kernel_rate = statistics.median(large.requests / simulate(large)[1] for _ in range(3))
     return {"replicas": replicas, "simpy_rps": simpy_rate, "kernel_rps": kernel_rate, "ratio": kernel_rate / simpy_rate}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mark.kernel.compiled import compiled
+from mark.kernel.departures import BY_FUNCTION, Departures, depart
 from mark.kernel.state import (
     COLD_CALLS,
     COLD_COUNT,
@@ -75,8 +76,9 @@ def latency_s(pool: FunctionPool, now_s: float) -> float:
 
 
 @compiled
-def call(pool: FunctionPool, now_s: float) -> None:
+def answer(pool: FunctionPool, out: Departures, request: int, now_s: float, takes_s: float) -> None:
     """Take the most recently used idle environment (as AWS does), or start one. Only after a finite `latency_s`."""
+    depart(out, request, now_s, now_s, now_s + takes_s, takes_s, BY_FUNCTION)
     number, value = pool.number, pool.value
     mask = pool.warm_end_s.shape[0] - 1
     if number[IDLE_COUNT] > 0:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -13,32 +11,23 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
-from mark.kernel import functions, loop
+from mark.kernel import functions, loop, service
+from mark.kernel.accounting import Accounting
+from mark.kernel.departures import CHUNK, Departures, Recording, buffer, by_request, joined
 from mark.kernel.state import (
     ACTIVE,
     COLD_CALLS,
     COLD_S,
     CONCURRENCY,
     FEWEST_IN_FLIGHT,
-    FUNCTIONS,
-    HISTOGRAM_FIRST,
-    HISTOGRAM_SHIFT,
-    HISTOGRAM_SIZE,
     IDLE_COUNT,
     INF,
-    INSTANCES,
     KEEP_ALIVE_S,
-    LATE,
-    LATENCY_MAX,
-    LATENCY_SUM,
     LEAST_COMPLETION,
     PINGS,
     RANDOM,
     READY,
-    REJECTED,
     REQUEST,
-    RING_COUNT,
-    RING_GOOD,
     TOKENS,
     TOKENS_MAX,
     TOKENS_PER_S,
@@ -48,6 +37,7 @@ from mark.kernel.state import (
     Floats,
     FunctionPool,
     Ints,
+    Kinds,
     Stage,
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
@@ -66,21 +56,12 @@ ROUTING = {
 MOST_IN_FLIGHT = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """Request by request, for tests: who served it (-1 function, -2 refused), when its batch started, its answer."""
-
-    slot: Ints
-    start_s: Floats
-    finish_s: Floats
-
-
 class StageSimulation:
     """Replicas behind one queue discipline, simulated request by request.
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
     Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
-    promises for a candidate (spot). With `record` > 0 the first `record` requests are recorded.
+    promises for a candidate (spot). With `keep` the departures are kept until `departures` takes them.
     """
 
     def __init__(
@@ -96,11 +77,13 @@ class StageSimulation:
         recent: int = 1000,
         seed: int = 0,
         horizons_s: Sequence[float] | None = None,
-        record: int = 0,
+        keep: bool = False,
     ) -> None:
         self._candidates = tuple(candidates)
-        self._rt_max_s, self._end_s = rt_max_s, end_s
-        self._bouncers, self._routing, self._fine_s = bouncers, ROUTING[routing], fine_s
+        self._rt_max_s = rt_max_s
+        self._bouncers, self._routing = bouncers, ROUTING[routing]
+        self.accounts = Accounting(rt_max_s=rt_max_s, end_s=end_s, fine_s=fine_s, recent=recent)
+        self._kept: list[Departures] | None = [] if keep else None
         self._function = function
         promised = [rt_max_s] * len(self._candidates) if horizons_s is None else list(horizons_s)
         self._horizons_s = [min(h, rt_max_s) if bouncers else INF for h in promised]
@@ -109,23 +92,20 @@ class StageSimulation:
         self._kind_of: dict[tuple[int, float], int] = {}
         self._ready: set[int] = set()
         self._stale = True
-        width = 1 + max((c.policy.n_batch for c in self._candidates), default=1)
+        largest = max((c.policy.n_batch for c in self._candidates), default=1)
         most_workers = max((c.workers for c in self._candidates), default=1)
-        minutes = math.ceil(end_s / 60.0) + 2
-        fine = math.ceil(end_s / fine_s) + 2
-        counter = np.zeros(11, dtype=np.int64)
+        counter = np.zeros(4, dtype=np.int64)
         counter[RANDOM] = seed
         self._st = Stage(
-            *_kind_arrays(0, width),
-            active=np.zeros(0, dtype=np.int64),
+            kinds=_kinds(0, largest),
             kind=np.zeros(0, dtype=np.int64),
             leaf=np.zeros(0, dtype=np.int64),
             free_s=np.zeros((0, most_workers)),
             open_size=np.zeros(0, dtype=np.int64),
             open_start_s=np.zeros(0),
             busy_s=np.zeros(0),
-            member_s=np.zeros((0, width - 1)),
-            member_id=np.zeros((0, width - 1), dtype=np.int64),
+            member_s=np.zeros((0, largest)),
+            member_id=np.zeros((0, largest), dtype=np.int64),
             ready=np.zeros(0, dtype=np.int64),
             flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing == FEWEST_IN_FLIGHT else 0)),
             flight_count=np.zeros(0, dtype=np.int64),
@@ -135,17 +115,8 @@ class StageSimulation:
             due_tree=np.full(WIDTH, INF),
             leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
-            total=np.zeros(2),
-            histogram=np.zeros(HISTOGRAM_SIZE, dtype=np.int64),
-            minute_total=np.zeros(minutes, dtype=np.int64),
-            minute_good=np.zeros(minutes, dtype=np.int64),
-            minute_function=np.zeros(minutes, dtype=np.int64),
-            fine_count=np.zeros(fine, dtype=np.int64),
-            ring=np.zeros(recent, dtype=np.uint8),
-            recorded_slot=np.full(record, -3, dtype=np.int64),
-            recorded_start_s=np.full(record, INF),
-            recorded_finish_s=np.full(record, INF),
         )
+        self._out = buffer(CHUNK + 1, keep)
         self._pool = _pool(function)
 
     # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
@@ -206,27 +177,49 @@ class StageSimulation:
         """Simulate arrivals [first, ...) before `until_s`; returns the position of the next. Any number of calls."""
         if self._stale:
             self._rebuild()
-        return int(
-            loop.advance(
+        while True:
+            first = service.advance(
                 self._st,
                 self._pool,
+                self._out,
+                self.accounts.arrays,
                 arrivals_s,
                 first,
                 until_s,
                 self._rt_max_s,
-                self._fine_s,
+                self.accounts.fine_s,
                 self._routing,
                 self._bouncers,
+                self._kept is not None,
             )
-        )
+            if self._kept is None or not self._out.rows[0]:
+                return int(first)
+            self._kept.append(self._out.taken())
+
+    def settle(self, until_s: float) -> None:
+        """Everything that was accepted and starts by then departs: all that completes before `until_s`."""
+        if self._stale:
+            self._rebuild()
+        loop.settle(self._st, self._out, until_s)
+        self._departed()
 
     def finish(self) -> None:
         """Finish what was accepted; to be called once, after the last arrival."""
-        if self._stale:
-            self._rebuild()
-        loop.finish(self._st, self._rt_max_s)
+        self.settle(INF)
 
     # -- what was seen -----------------------------------------------------------------------------------------------
+
+    def departures(self) -> Departures:
+        """Everything kept since the last call, in the order of departure."""
+        assert self._kept is not None, "made without `keep`"
+        taken = joined(self._kept)
+        self._kept.clear()
+        return taken
+
+    def recording(self) -> Recording:
+        """Request by request, what was kept since `departures` was called last."""
+        assert self._kept is not None, "made without `keep`"
+        return by_request(joined(self._kept), self.arrived)
 
     @property
     def arrived(self) -> int:
@@ -234,24 +227,8 @@ class StageSimulation:
 
     @property
     def by_instances(self) -> int:
-        return int(self._st.counter[INSTANCES])
-
-    @property
-    def by_functions(self) -> int:
-        return int(self._st.counter[FUNCTIONS])
-
-    @property
-    def rejected(self) -> int:
-        return int(self._st.counter[REJECTED])
-
-    @property
-    def late(self) -> int:
-        """Answered, but after RT_max."""
-        return int(self._st.counter[LATE])
-
-    def recent(self) -> tuple[int, int]:
-        """Of the last M requests: how many there are, how many were answered in time."""
-        return int(self._st.counter[RING_COUNT]), int(self._st.counter[RING_GOOD])
+        """Accepted by replicas, answered or not yet."""
+        return self.arrived - self.accounts.by_functions - self.accounts.rejected
 
     def function_usd(self) -> float:
         """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
@@ -270,42 +247,6 @@ class StageSimulation:
     def cold_starts(self) -> int:
         return int(self._pool.number[COLD_CALLS])
 
-    def latency_mean_s(self) -> float | None:
-        answered = self.by_instances + self.by_functions
-        return float(self._st.total[LATENCY_SUM]) / answered if answered else None
-
-    def latency_max_s(self) -> float | None:
-        return float(self._st.total[LATENCY_MAX]) if self.by_instances + self.by_functions else None
-
-    def latency_quantile_s(self, share: float) -> float | None:
-        """The latency that `share` of the answered requests does not exceed, to 0.05 %; None without answers."""
-        cumulative = np.cumsum(self._st.histogram)
-        if cumulative[-1] == 0:
-            return None
-        rank = max(1, math.ceil(share * float(cumulative[-1]) - 1e-9))
-        place = int(np.searchsorted(cumulative, rank))
-        low, high = _bin_edges(np.array([place]))
-        return min(0.5 * float(low[0] + high[0]), float(self._st.total[LATENCY_MAX]))
-
-    def ccdf(self) -> tuple[Floats, Floats]:
-        """Latencies (s), ascending, and the share of answered requests slower than each."""
-        used = np.flatnonzero(self._st.histogram)
-        if len(used) == 0:
-            return np.zeros(0), np.zeros(0)
-        counts = self._st.histogram[used]
-        return _bin_edges(used)[1], 1.0 - np.cumsum(counts) / counts.sum()
-
-    def minutes(self) -> tuple[Ints, Ints, Ints]:
-        """Per minute of arrival: requests, those answered in time, those answered by functions."""
-        return self._st.minute_total, self._st.minute_good, self._st.minute_function
-
-    def fine_counts(self) -> Ints:
-        """Arrivals per bin of `fine_s`."""
-        return self._st.fine_count
-
-    def recording(self) -> Recording:
-        return Recording(self._st.recorded_slot, self._st.recorded_start_s, self._st.recorded_finish_s)
-
     # -- arrays ------------------------------------------------------------------------------------------------------
 
     def _kind(self, offer_index: int, speed: float) -> int:
@@ -313,30 +254,16 @@ class StageSimulation:
         if key not in self._kind_of:
             self._kind_of[key] = len(self._kinds)
             self._kinds.append(key)
-            width = self._st.service_s.shape[1]
-            n_batch, window, workers, service, overhead, sigma, horizon, promised, at, levels = _kind_arrays(
-                len(self._kinds), width
-            )
+            kinds = _kinds(len(self._kinds), self._st.kinds.service_s.shape[1])
             for k, (index, factor) in enumerate(self._kinds):
                 c = self._candidates[index]
-                n_batch[k], window[k], workers[k] = c.policy.n_batch, c.policy.w_batch_s, c.workers
-                service[k, : c.policy.n_batch + 1] = c.service_s / factor
-                overhead[k], sigma[k], horizon[k] = c.overhead_s, c.sigma, self._horizons_s[index]
+                kinds.n_batch[k], kinds.window_s[k], kinds.workers[k] = c.policy.n_batch, c.policy.w_batch_s, c.workers
+                kinds.service_s[k, : c.policy.n_batch + 1] = c.service_s / factor
+                kinds.overhead_s[k], kinds.sigma[k] = c.overhead_s, c.sigma
+                kinds.horizon_s[k] = self._horizons_s[index]
                 function_s = INF if self._function is None else self._function.warm_s
-                promised[k] = admission.promised_s(self._horizons_s[index], function_s)
-            self._st = self._st._replace(
-                n_batch=n_batch,
-                window_s=window,
-                workers=workers,
-                service_s=service,
-                overhead_s=overhead,
-                sigma=sigma,
-                horizon_s=horizon,
-                promised_s=promised,
-                tree_at=at,
-                tree_levels=levels,
-                active=np.zeros(len(self._kinds), dtype=np.int64),
-            )
+                kinds.promised_s[k] = admission.promised_s(self._horizons_s[index], function_s)
+            self._st = self._st._replace(kinds=kinds)
             self._stale = True
         return self._kind_of[key]
 
@@ -360,6 +287,8 @@ class StageSimulation:
             flight_count=_padded(st.flight_count, more),
             flight_next_s=np.concatenate([st.flight_next_s, np.full(more, INF)]),
         )
+        # One arrival may find every open batch due, after all but the last place of a chunk is filled.
+        self._out = buffer(CHUNK + self._st.member_s.size + 1, self._kept is not None)
 
     def _settle(self, number: int) -> None:
         """Start the open batch when it is due, beside the trees: those may be out of date until they are rebuilt."""
@@ -367,7 +296,15 @@ class StageSimulation:
         st.leaf[number] = -1
         self._stale = True
         if st.open_size[number] > 0:
-            loop.start_open(st, number, float(st.open_start_s[number]), self._rt_max_s)
+            loop.start_open(st, self._out, number, float(st.open_start_s[number]))
+            self._departed()
+
+    def _departed(self) -> None:
+        """Account what is in the buffer, and empty it."""
+        self.accounts.add(self._out)
+        rows = self._out.taken()
+        if self._kept is not None:
+            self._kept.append(rows)
 
     def _rebuild(self) -> None:
         """Lay out the trees anew: leaves of a kind in ascending number, which makes leftmost mean lowest id."""
@@ -382,10 +319,10 @@ class StageSimulation:
             count = int((kinds == kind).sum())
             if count:
                 active.append(kind)
-                st.tree_at[kind] = size
-                st.tree_levels[kind] = levels_for(count)
-                size += places_for(int(st.tree_levels[kind]))
-        st.active[: len(active)] = active
+                st.kinds.tree_at[kind] = size
+                st.kinds.tree_levels[kind] = levels_for(count)
+                size += places_for(int(st.kinds.tree_levels[kind]))
+        st.kinds.active[: len(active)] = active
         st.counter[ACTIVE] = len(active)
         if size > len(st.open_tree):
             size = max(size, 2 * len(st.open_tree))
@@ -399,7 +336,7 @@ class StageSimulation:
         st.free_tree[:] = INF
         st.due_tree[:] = INF
         for kind in active:
-            at, levels = int(st.tree_at[kind]), int(st.tree_levels[kind])
+            at, levels = int(st.kinds.tree_at[kind]), int(st.kinds.tree_levels[kind])
             mine = numbers[kinds == kind]
             st.leaf[mine] = np.arange(len(mine))
             st.leaf_slot[at : at + len(mine)] = mine
@@ -411,14 +348,25 @@ def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
     return np.concatenate([array, np.zeros((rows, *array.shape[1:]), dtype=array.dtype)])
 
 
-def _kind_arrays(
-    kinds: int, width: int
-) -> tuple[Ints, Floats, Ints, Floats, Floats, Floats, Floats, Floats, Ints, Ints]:
-    """Fresh arrays of the fields of Stage from `n_batch` to `tree_levels`, in that order."""
-    n_batch, workers, tree_at, tree_levels = np.zeros((4, kinds), dtype=np.int64)
-    window_s, overhead_s, sigma, horizon_s, promised_s = np.zeros((5, kinds))
-    service_s = np.zeros((kinds, width))
-    return n_batch, window_s, workers, service_s, overhead_s, sigma, horizon_s, promised_s, tree_at, tree_levels
+def _kinds(kinds: int, largest: int) -> Kinds:
+    """Fresh arrays for batches of up to `largest`."""
+
+    def integers() -> Ints:
+        return np.zeros(kinds, dtype=np.int64)
+
+    return Kinds(
+        n_batch=integers(),
+        window_s=np.zeros(kinds),
+        workers=integers(),
+        service_s=np.zeros((kinds, largest + 1)),
+        overhead_s=np.zeros(kinds),
+        sigma=np.zeros(kinds),
+        horizon_s=np.zeros(kinds),
+        promised_s=np.zeros(kinds),
+        tree_at=integers(),
+        tree_levels=integers(),
+        active=integers(),
+    )
 
 
 def _pool(function: FunctionUse | None) -> FunctionPool:
@@ -437,9 +385,3 @@ def _pool(function: FunctionUse | None) -> FunctionPool:
         # idle and busy environments together: those kept alive may outnumber the limit of busy ones by the ramp
         size = 1 << (4 * offer.concurrency).bit_length()
     return FunctionPool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
-
-
-def _bin_edges(bins: Ints) -> tuple[Floats, Floats]:
-    low = ((bins + HISTOGRAM_FIRST) << HISTOGRAM_SHIFT).view(np.float64)
-    high = ((bins + HISTOGRAM_FIRST + 1) << HISTOGRAM_SHIFT).view(np.float64)
-    return low, high

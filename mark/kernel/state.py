@@ -19,17 +19,10 @@ Ints = NDArray[np.int64]
 
 INF = np.inf
 
-# Latency histogram: the sign-less float's exponent and 10 bits of mantissa, so bins are 1/1024 wide, relatively.
-HISTOGRAM_SHIFT = 42
-HISTOGRAM_FIRST = int(np.float64(2.0**-30).view(np.int64)) >> HISTOGRAM_SHIFT
-HISTOGRAM_SIZE = (int(np.float64(2.0**34).view(np.int64)) >> HISTOGRAM_SHIFT) - HISTOGRAM_FIRST + 1
-
 # Who routes how: values of `routing`
 LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT = range(3)
 # Positions in Stage.counter
-ACTIVE, READY, RANDOM, INSTANCES, FUNCTIONS, REJECTED, LATE, REQUEST, RING_POS, RING_COUNT, RING_GOOD = range(11)
-# Positions in Stage.total
-LATENCY_SUM, LATENCY_MAX = range(2)
+ACTIVE, READY, RANDOM, REQUEST = range(4)
 # Positions in FunctionPool.number
 IDLE_FIRST, IDLE_COUNT, WARM_FIRST, WARM_COUNT, COLD_FIRST, COLD_COUNT = range(6)
 WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
@@ -37,8 +30,8 @@ WARM_CALLS, COLD_CALLS, PINGS, THROTTLED = range(6, 10)
 WARM_S, COLD_S, KEEP_ALIVE_S, TOKENS, TOKENS_AT_S, TOKENS_MAX, TOKENS_PER_S, CONCURRENCY = range(8)
 
 
-class Stage(NamedTuple):
-    """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves, B minutes."""
+class Kinds(NamedTuple):
+    """What replicas share, by kind; K kinds, N largest batch."""
 
     n_batch: Ints  # [K]
     window_s: Floats  # [K]
@@ -51,6 +44,12 @@ class Stage(NamedTuple):
     tree_at: Ints  # [K] where a kind's trees begin
     tree_levels: Ints  # [K] see mark.kernel.tree
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
+
+
+class Stage(NamedTuple):
+    """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves."""
+
+    kinds: Kinds
     kind: Ints  # [S]
     leaf: Ints  # [S] -1: not ready
     free_s: Floats  # [S, C]
@@ -68,16 +67,6 @@ class Stage(NamedTuple):
     due_tree: Floats  # [L]
     leaf_slot: Ints  # [L]
     counter: Ints
-    total: Floats
-    histogram: Ints
-    minute_total: Ints  # [B]
-    minute_good: Ints  # [B]
-    minute_function: Ints  # [B]
-    fine_count: Ints  # arrivals per fine bin, for the bound
-    ring: NDArray[np.uint8]  # the last M requests: answered in time?
-    recorded_slot: Ints  # [requests] or [0]: who served it, -1 function, -2 refused
-    recorded_start_s: Floats
-    recorded_finish_s: Floats
 
 
 class FunctionPool(NamedTuple):

@@ -26,7 +26,7 @@ class Minutes:
 
     def timeline(self, stage: StageSimulation, end_s: float, other_usd: float) -> Timeline:
         rows = len(self._t_s) - 1  # the last sample only closes the bill
-        total, good, by_function = (counts[:rows].astype(np.float64) for counts in stage.minutes())
+        total, good, by_function = (counts[:rows].astype(np.float64) for counts in stage.accounts.minutes())
         width = np.minimum(60.0, end_s - np.array(self._t_s[:rows]))
         offers = sorted({name for ready in self._ready for name in ready})
         instances = {name: np.array([float(r.get(name, 0)) for r in self._ready[:rows]]) for name in offers}

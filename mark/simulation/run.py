@@ -29,7 +29,8 @@ from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import MOST_TIMES, Supervised
-from mark.kernel.stage import SPOT_NOTICE_S, Recording, StageSimulation
+from mark.kernel.departures import Recording
+from mark.kernel.stage import SPOT_NOTICE_S, StageSimulation
 from mark.planning.policies.alternatives import Weighed, weigh
 from mark.planning.policies.registry import make_policy, wants_perfect_forecast
 from mark.planning.port import PlanningContext, Policy
@@ -96,9 +97,9 @@ class _Arrivals:
 
 
 class Simulation:
-    """One policy in the virtual world; `run` once. Of the first `record` requests it is kept who answered them when."""
+    """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request."""
 
-    def __init__(self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor, *, record: int = 0) -> None:
+    def __init__(self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor, *, keep: bool = False) -> None:
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
@@ -122,7 +123,7 @@ class Simulation:
             horizons_s=[
                 min(rt_max_s, SPOT_NOTICE_S) if offer.market is Market.SPOT else rt_max_s for offer in resolved.offers
             ],
-            record=record,
+            keep=keep,
         )
         self._cloud = SimulatedCloud(
             resolved.offers,
@@ -263,7 +264,8 @@ class Simulation:
 
     def _result(self, wall_s: float, first: Plan) -> SimulationResult:
         stage, inputs, resolved = self._stage, self._inputs, self._policy.resolved
-        requests = Requests(stage.by_instances, stage.by_functions, stage.rejected, stage.late)
+        accounts = stage.accounts
+        requests = Requests(stage.by_instances, accounts.by_functions, accounts.rejected, accounts.late)
         if requests.total != stage.arrived:
             raise AssertionError(f"{stage.arrived} requests arrived, {requests.total} were accounted for")
         bill = self._bill()
@@ -274,7 +276,7 @@ class Simulation:
             bound = self._bound(requests.late)
             bound_note = bound.note
             regret, reason = _regret(bill.total, bound, requests, slo_result, inputs.service.slo.attainment)
-        ccdf_s, ccdf_share = stage.ccdf()
+        ccdf_s, ccdf_share = accounts.ccdf()
         plan = self._controller.last_plan
         return SimulationResult(
             service=inputs.service.name,
@@ -287,13 +289,13 @@ class Simulation:
             requests=requests,
             slo_result=slo_result,
             latency_ms=Latency(
-                mean=_ms(stage.latency_mean_s()),
-                p50=_ms(stage.latency_quantile_s(0.5)),
-                p95=_ms(stage.latency_quantile_s(0.95)),
-                p98=_ms(stage.latency_quantile_s(0.98)),
-                p99=_ms(stage.latency_quantile_s(0.99)),
-                p999=_ms(stage.latency_quantile_s(0.999)),
-                max=_ms(stage.latency_max_s()),
+                mean=_ms(accounts.latency_mean_s()),
+                p50=_ms(accounts.latency_quantile_s(0.5)),
+                p95=_ms(accounts.latency_quantile_s(0.95)),
+                p98=_ms(accounts.latency_quantile_s(0.98)),
+                p99=_ms(accounts.latency_quantile_s(0.99)),
+                p999=_ms(accounts.latency_quantile_s(0.999)),
+                max=_ms(accounts.latency_max_s()),
             ),
             bill=bill,
             fleet=self._cloud.fleet_result(self._end_s),
@@ -332,7 +334,7 @@ class Simulation:
         return replace(bill, functions=self._stage.function_usd(), other=other)
 
     def _slo_result(self, requests: Requests) -> SloResult:
-        total, good, _ = self._stage.minutes()
+        total, good, _ = self._stage.accounts.minutes()
         with_requests = total > 0
         share = good[with_requests] / total[with_requests]
         target = self._inputs.service.slo.attainment
@@ -353,7 +355,9 @@ class Simulation:
             offers=own.offers + tuple(used.offers[i] for i in more),
             candidates=own.candidates + tuple(used.candidates[i] for i in more),
         )
-        problem = bound_problem(replace(self._inputs, resolved=allowed), self._stage.fine_counts(), self._fine_s)
+        problem = bound_problem(
+            replace(self._inputs, resolved=allowed), self._stage.accounts.fine_counts(), self._fine_s
+        )
         return with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
 
     def _assumed_share(self, bill: Bill) -> float:

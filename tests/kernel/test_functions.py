@@ -27,9 +27,7 @@ def call(
 ) -> tuple[StageSimulation, Floats]:
     """Latencies (s) of calls at these times, infinite where throttled; `pings`: environments wanted, by time."""
     arrivals = np.array(times_s)
-    stage = StageSimulation(
-        [], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, recent=len(times_s), record=len(times_s)
-    )
+    stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, recent=len(times_s), keep=True)
     position = 0
     for at_s, environments in sorted((pings or {}).items()):
         position = stage.advance(arrivals, position, at_s)
@@ -43,7 +41,7 @@ def test_the_first_call_starts_cold_and_the_next_is_warm() -> None:
     """A cold start takes its extra seconds; an environment that became idle at this very moment is warm."""
     stage, latencies = call(function(WARM_S, COLD_S), [0.0, WARM_S + COLD_S, 10.0])
     assert latencies.tolist() == [WARM_S + COLD_S, WARM_S, WARM_S]
-    assert (stage.by_functions, stage.cold_starts, stage.late) == (3, 1, 1)
+    assert (stage.accounts.by_functions, stage.cold_starts, stage.accounts.late) == (3, 1, 1)
 
 
 @pytest.mark.parametrize(("idle_s", "warm"), [(59.0, True), (60.0, False), (61.0, False)])
@@ -69,8 +67,8 @@ def test_the_account_limit_refuses_and_frees_up_again() -> None:
     use = function(WARM_S, COLD_S, concurrency=3)
     stage, latencies = call(use, [0.0] * 5 + [2.25] * 4)
     assert latencies.tolist() == [2.25] * 3 + [np.inf] * 2 + [0.25] * 3 + [np.inf]
-    assert (stage.by_functions, stage.rejected) == (6, 3)
-    assert stage.recent() == (9, 3)
+    assert (stage.accounts.by_functions, stage.accounts.rejected) == (6, 3)
+    assert stage.accounts.recent() == (9, 3)
 
 
 def test_the_ramp_is_a_bucket_that_begins_full() -> None:
@@ -92,7 +90,7 @@ def test_without_a_burst_the_bucket_holds_ten_seconds() -> None:
 def test_pings_make_calls_warm_and_are_repeatable() -> None:
     """Warming tops up to what is wanted, within the account limit, and is paid as pings."""
     use = function(WARM_S, COLD_S, concurrency=5)
-    stage = StageSimulation([], rt_max_s=1.0, end_s=1e3, function=use, bouncers=True, record=3)
+    stage = StageSimulation([], rt_max_s=1.0, end_s=1e3, function=use, bouncers=True, keep=True)
     wanted = [(0.0, 2), (0.0, 2), (0.0, 3), (10.0, 3), (10.0, 9), (20.0, 9)]
     assert [stage.warm(at_s, environments) for at_s, environments in wanted] == [2, 0, 1, 0, 2, 0]
     stage.advance(np.array([30.0, 30.0, 30.0]), 0, np.inf)
@@ -105,7 +103,7 @@ def test_a_stage_without_functions_refuses() -> None:
     stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
     assert stage.warm(0.0, 5) == 0
     stage.advance(np.array([1.0]), 0, np.inf)
-    assert (stage.arrived, stage.rejected, stage.function_usd()) == (1, 1, 0.0)
+    assert (stage.arrived, stage.accounts.rejected, stage.function_usd()) == (1, 1, 0.0)
 
 
 def test_a_function_without_concurrency_is_bad_input() -> None:
@@ -141,8 +139,8 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
     stage, latencies = call(use, times.tolist())
     answered = np.isfinite(latencies)
     cold = latencies == WARM_S + COLD_S
-    assert stage.by_functions == answered.sum()
-    assert stage.rejected == (~answered).sum() == (stage.recording().slot == REFUSED).sum()
+    assert stage.accounts.by_functions == answered.sum()
+    assert stage.accounts.rejected == (~answered).sum() == (stage.recording().slot == REFUSED).sum()
     assert stage.cold_starts == cold.sum()
     assert (answered == (cold | (latencies == WARM_S))).all()
     most = tokens = max(burst, ramp, 1.0)
@@ -161,7 +159,7 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
 def test_what_is_warm_at_the_start_serves_without_cold_starts_and_costs_nothing() -> None:
     """Three calls at once on two warm environments: the third starts cold, as one does after keep-alive."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
-    stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, record=4)
+    stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, keep=True)
     stage.start_warm(2)
     assert stage.function_usd() == 0.0
     arrivals = np.array([0.0, 0.0, 0.0, 500.0])

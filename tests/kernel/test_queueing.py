@@ -34,7 +34,7 @@ def simulate(
         function=None,
         bouncers=rt_max_s is not None,
         seed=1,
-        record=REQUESTS,
+        keep=True,
     )
     for number in range(replicas):
         stage.add(number, 0, 0.0)
@@ -167,7 +167,7 @@ def test_without_room_to_wait_the_loss_is_erlang_b(sigma: float) -> None:
     """RT_max = service time: nobody may queue, and the loss depends on the mean of service only."""
     replicas, load = 6, 0.9
     _, stage = simulate(load, replicas=replicas, sigma=sigma, rt_max_s=SERVICE_S)
-    assert stage.rejected / REQUESTS == pytest.approx(erlang_b(replicas, replicas * load), rel=WITHIN)
+    assert stage.accounts.rejected / REQUESTS == pytest.approx(erlang_b(replicas, replicas * load), rel=WITHIN)
 
 
 @pytest.mark.parametrize(("load", "services"), [(0.8, 1.5), (0.95, 2.0), (1.5, 3.25)])
@@ -180,5 +180,5 @@ def test_a_bouncers_loss_is_md1_with_a_bounded_wait(load: float, services: float
     limit_s = services * SERVICE_S - SERVICE_S
     latencies, stage = simulate(load, rt_max_s=services * SERVICE_S)
     below = workload_sum(limit_s, load / SERVICE_S)
-    assert stage.rejected / REQUESTS == pytest.approx(1.0 - below / (1.0 + load * below), rel=WITHIN)
+    assert stage.accounts.rejected / REQUESTS == pytest.approx(1.0 - below / (1.0 + load * below), rel=WITHIN)
     assert latencies[np.isfinite(latencies)].max() <= services * SERVICE_S + 1e-6

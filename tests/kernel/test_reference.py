@@ -29,7 +29,7 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         bouncers=case.bouncers,
         routing=case.routing,
         seed=case.seed,
-        record=len(case.arrivals_s),
+        keep=True,
     )
     arrivals = np.array(case.arrivals_s)
     position = 0

@@ -49,7 +49,7 @@ def stage_of(
         routing=routing,
         seed=seed,
         recent=recent,
-        record=len(arrivals),
+        keep=True,
     )
     for number, kind in enumerate(fleet):
         stage.add(number, kind, 0.0)
@@ -61,13 +61,14 @@ def seen(stage: StageSimulation) -> tuple[object, ...]:
     recording = stage.recording()
     arrays = (
         *(recording.slot, recording.start_s, recording.finish_s),
-        *stage.minutes(),
-        *stage.ccdf(),
-        stage.fine_counts(),
+        *stage.accounts.minutes(),
+        *stage.accounts.ccdf(),
+        stage.accounts.fine_counts(),
     )
-    numbers = (stage.arrived, stage.by_instances, stage.by_functions, stage.rejected, stage.late, stage.cold_starts)
-    latencies = (stage.latency_mean_s(), stage.latency_max_s(), stage.latency_quantile_s(0.98))
-    return (*(a.tobytes() for a in arrays), *numbers, *latencies, stage.recent(), stage.function_usd())
+    accounts = stage.accounts
+    numbers = (accounts.by_functions, accounts.rejected, accounts.late, stage.arrived, stage.cold_starts)
+    latencies = (accounts.latency_mean_s(), accounts.latency_max_s(), accounts.latency_quantile_s(0.98))
+    return (*(a.tobytes() for a in arrays), *numbers, *latencies, stage.accounts.recent(), stage.function_usd())
 
 
 @settings(RELAXED, max_examples=80)
@@ -77,21 +78,25 @@ def test_requests_are_conserved(case: Case) -> None:
     stage, _ = by_kernel(case)
     slot = stage.recording().slot
     latencies = stage.recording().finish_s - np.array(case.arrivals_s)
-    assert stage.arrived == len(case.arrivals_s) == stage.by_instances + stage.by_functions + stage.rejected
+    assert (
+        stage.arrived
+        == len(case.arrivals_s)
+        == stage.by_instances + stage.accounts.by_functions + stage.accounts.rejected
+    )
     assert stage.by_instances == (slot >= 0).sum()
-    assert stage.by_functions == (slot == -1).sum()
-    assert stage.rejected == (slot == -2).sum()
+    assert stage.accounts.by_functions == (slot == -1).sum()
+    assert stage.accounts.rejected == (slot == -2).sum()
     good = latencies <= case.rt_max_s + 1e-6
-    assert stage.late == (np.isfinite(latencies) & ~good).sum()
-    total, in_time, by_functions = stage.minutes()
+    assert stage.accounts.late == (np.isfinite(latencies) & ~good).sum()
+    total, in_time, by_functions = stage.accounts.minutes()
     minute = (np.array(case.arrivals_s) // 60.0).astype(int)
     np.testing.assert_array_equal(total, np.bincount(minute, minlength=len(total)))
     np.testing.assert_array_equal(in_time, np.bincount(minute, weights=good, minlength=len(total)))
     np.testing.assert_array_equal(by_functions, np.bincount(minute, weights=slot == -1, minlength=len(total)))
-    assert stage.fine_counts().sum() == stage.arrived
-    assert stage.recent() == (len(good), good.sum())
-    slower, share = stage.ccdf()
-    if stage.by_instances + stage.by_functions:
+    assert stage.accounts.fine_counts().sum() == stage.arrived
+    assert stage.accounts.recent() == (len(good), good.sum())
+    slower, share = stage.accounts.ccdf()
+    if stage.by_instances + stage.accounts.by_functions:
         assert share[-1] == pytest.approx(0.0, abs=1e-12)
         assert latencies[np.isfinite(latencies)].max() <= slower[-1]
     busy = sum(stage.busy_s(n) for n in {c.number for c in case.changes if c.what == "add"})
@@ -109,7 +114,7 @@ def test_a_promise_is_kept(case: Case) -> None:
     latencies = stage.recording().finish_s - np.array(case.arrivals_s)
     assert (latencies[promised] <= case.rt_max_s + 2e-6).all()
     if case.function is None:
-        assert stage.late == 0
+        assert stage.accounts.late == 0
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.4])
@@ -123,10 +128,10 @@ def test_percentiles_are_exact_to_a_thousandth(sigma: float) -> None:
     answered = latencies[np.isfinite(latencies)]
     for share in (0.001, 0.1, 0.5, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0):
         true = np.quantile(answered, share, method="inverted_cdf")
-        assert stage.latency_quantile_s(share) == pytest.approx(true, rel=1e-3)
-    assert stage.latency_mean_s() == pytest.approx(answered.mean(), rel=1e-12)
-    assert stage.latency_max_s() == pytest.approx(answered.max(), abs=1e-9)
-    slower, share_slower = stage.ccdf()
+        assert stage.accounts.latency_quantile_s(share) == pytest.approx(true, rel=1e-3)
+    assert stage.accounts.latency_mean_s() == pytest.approx(answered.mean(), rel=1e-12)
+    assert stage.accounts.latency_max_s() == pytest.approx(answered.max(), abs=1e-9)
+    slower, share_slower = stage.accounts.ccdf()
     for latency, share in list(zip(slower, share_slower, strict=True))[:: len(slower) // 20]:
         assert share == pytest.approx((answered >= latency).mean(), abs=1e-12)
 
@@ -136,9 +141,14 @@ def test_without_answers_numbers_are_undefined() -> None:
     stage = StageSimulation([GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True)
     stage.advance(np.array([1.0]), 0, np.inf)
     stage.finish()
-    assert stage.latency_mean_s() is stage.latency_max_s() is stage.latency_quantile_s(0.5) is None
-    assert [len(a) for a in stage.ccdf()] == [0, 0]
-    assert stage.rejected == 1
+    assert (
+        stage.accounts.latency_mean_s()
+        is stage.accounts.latency_max_s()
+        is stage.accounts.latency_quantile_s(0.5)
+        is None
+    )
+    assert [len(a) for a in stage.accounts.ccdf()] == [0, 0]
+    assert stage.accounts.rejected == 1
 
 
 @pytest.mark.parametrize("routing", ROUTING)
@@ -218,7 +228,7 @@ def test_a_drained_replica_gets_nothing_and_a_resumed_one_works_again() -> None:
 
 def test_a_replica_takes_nothing_before_it_is_ready() -> None:
     """Added at 0 for 5 s: nothing starts earlier, and a bouncer counts the wait."""
-    stage = StageSimulation([CPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, record=3)
+    stage = StageSimulation([CPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, keep=True)
     stage.add(0, 0, 5.0)
     stage.advance(np.array([1.0, 4.9, 6.0]), 0, np.inf)
     stage.finish()
@@ -260,13 +270,13 @@ def test_a_shorter_horizon_is_a_shorter_promise() -> None:
     """Spot: nobody is promised more than what a notice leaves, here 0.3 s of an RT_max of 0.6 s."""
     arrivals = poisson(200.0, 60.0)
     stage = StageSimulation(
-        [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], record=len(arrivals)
+        [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], keep=True
     )
     stage.add(0, 0, 0.0)
     stage.advance(arrivals, 0, np.inf)
     stage.finish()
     latencies = stage.recording().finish_s - arrivals
-    assert stage.rejected > 0
+    assert stage.accounts.rejected > 0
     assert 0.25 < latencies[np.isfinite(latencies)].max() <= 0.3 + 1e-6
 
 
@@ -284,7 +294,8 @@ def test_who_knows_less_of_the_queues_waits_longer() -> None:
             stage.add(number, 0, 0.0)
         stage.advance(arrivals, 0, np.inf)
         stage.finish()
-        return (stage.latency_mean_s() or 0.0) - service_s, np.array([stage.busy_s(n) for n in range(replicas)])
+        mean_s = stage.accounts.latency_mean_s() or 0.0
+        return mean_s - service_s, np.array([stage.busy_s(n) for n in range(replicas)])
 
     best, _ = mean_wait("least-completion")
     counted, _ = mean_wait("fewest-in-flight")

@@ -117,16 +117,15 @@ class SimulatedTelemetry:
         return np.where(self._missing[recent], np.nan, self._counts[recent] / WINDOW_S)
 
     def recent(self) -> RecentAnswers:
-        count, in_time = self._stage.recent()
+        count, in_time = self._stage.accounts.recent()
         return RecentAnswers(count, in_time)
 
     def answers(self) -> RecentAnswers:
-        stage = self._stage
-        answered = stage.by_instances + stage.by_functions
-        return RecentAnswers(answered + stage.rejected, answered - stage.late)
+        arrived, accounts = self._stage.arrived, self._stage.accounts
+        return RecentAnswers(arrived, arrived - accounts.rejected - accounts.late)
 
     def utilization(self) -> dict[str, float]:
         return self._utilization
 
     def overflow(self) -> OverflowTotals:
-        return OverflowTotals(self._stage.by_functions, self._stage.function_usd())
+        return OverflowTotals(self._stage.accounts.by_functions, self._stage.function_usd())

@@ -209,7 +209,7 @@ def _line(name: str, inputs: Inputs, policy: Policy) -> WindowSeries:
     request = inputs.request
     chunks = inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed)
     arrived_s = np.concatenate([times_s for times_s, _ in chunks])
-    simulation = Simulation(inputs, policy, request.predictor, record=len(arrived_s))
+    simulation = Simulation(inputs, policy, request.predictor, keep=True)
     result = simulation.run()
     latency_s = simulation.recording.finish_s - arrived_s
     edges = np.searchsorted(arrived_s, WINDOW_S * np.arange(1, round(inputs.duration_s / WINDOW_S)))

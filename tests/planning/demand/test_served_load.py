@@ -41,7 +41,7 @@ def test_the_kernel_confirms_how_much_overflows(instances: int, use: float) -> N
     arrivals_s = np.cumsum(np.random.default_rng(7).exponential(1.0 / load_rps, int(load_rps * 5000.0)))
     stage.advance(arrivals_s, 0, np.inf)
     expected = overflow_rps(np.array(load_rps), np.array(10.0 * instances), 0.5) / load_rps
-    assert stage.by_functions / stage.arrived == pytest.approx(float(expected), abs=0.006 + 0.016 / instances)
+    assert stage.accounts.by_functions / stage.arrived == pytest.approx(float(expected), abs=0.006 + 0.016 / instances)
 
 
 def test_more_capacity_and_more_patience_turn_fewer_away() -> None:
@@ -140,4 +140,4 @@ def test_late_share_by_the_kernel(instances: int, use: float) -> None:
     stage.finish()
     expected = float(late_share(np.array(load_rps), np.array(10.0 * instances), 0.5))
     # For a few instances the motion is coarse: it errs towards late, up to twice.
-    assert 0.5 * expected - 0.02 <= stage.late / stage.arrived <= expected + 0.02
+    assert 0.5 * expected - 0.02 <= stage.accounts.late / stage.arrived <= expected + 0.02

@@ -102,7 +102,7 @@ def test_windows_are_those_of_a_plain_loop_over_the_requests() -> None:
     line = _line("few", inputs, policy)
 
     arrived_s = np.concatenate([times for times, _ in trace.chunks(inputs.start_s, inputs.end_s)])
-    simulation = Simulation(inputs, policy, "auto", record=len(arrived_s))
+    simulation = Simulation(inputs, policy, "auto", keep=True)
     result = simulation.run()
     windows: list[list[float]] = [[] for _ in range(WINDOWS)]
     for at_s, answer_s in zip(arrived_s.tolist(), simulation.recording.finish_s.tolist(), strict=True):

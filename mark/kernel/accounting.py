@@ -1,0 +1,176 @@
+"""Accounts of departures: per minute, latency histogram, SLO misses and the most recent answers.
+
+Rows are counted in the order in which they departed, so the sum of latencies has one order of addition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.kernel.compiled import compiled
+from mark.kernel.departures import BY_FUNCTION, REFUSED, Departures
+from mark.kernel.state import Floats, Ints
+from mark.rules import admission
+
+_in_time = compiled(admission.in_time)
+
+# Latency histogram: a float's exponent and 10 bits of its mantissa, so bins are 1/1024 wide, relatively.
+HISTOGRAM_SHIFT = 42
+HISTOGRAM_FIRST = int(np.float64(2.0**-30).view(np.int64)) >> HISTOGRAM_SHIFT
+HISTOGRAM_SIZE = (int(np.float64(2.0**34).view(np.int64)) >> HISTOGRAM_SHIFT) - HISTOGRAM_FIRST + 1
+# Positions in Accounts.counter
+DEPARTED, IN_TIME, FUNCTIONS, REJECTED = range(4)
+# Positions in Accounts.total
+LATENCY_SUM, LATENCY_MAX = range(2)
+_ONE = np.uint64(1)
+
+
+class Accounts(NamedTuple):
+    """B: minutes of the evaluated part. Everything by minute is by minute of arrival."""
+
+    counter: Ints
+    total: Floats
+    histogram: Ints
+    minute_total: Ints  # [B]
+    minute_good: Ints  # [B]
+    minute_function: Ints  # [B]
+    fine_count: Ints  # arrivals per fine bin, for the bound
+    ring: NDArray[np.bool_]  # the last M requests: answered in time?
+
+
+@compiled
+def _close_minute(accounts: Accounts, minute: np.uint64, total: int, in_time: int, by_function: int) -> None:
+    accounts.minute_total[minute] += total
+    accounts.minute_good[minute] += in_time
+    accounts.minute_function[minute] += by_function
+    accounts.counter[IN_TIME] += in_time
+    accounts.counter[FUNCTIONS] += by_function
+
+
+@compiled
+def account(accounts: Accounts, out: Departures, rt_max_s: float, fine_s: float) -> None:
+    """Count the filled rows, without branches on what a row holds: which requests overflow is not predictable."""
+    per_fine = 1.0 / fine_s
+    counter, ring, histogram = accounts.counter, accounts.ring, accounts.histogram
+    latency_sum, latency_max = accounts.total[LATENCY_SUM], accounts.total[LATENCY_MAX]
+    rows = np.int64(out.rows[0])
+    place = np.uint64(counter[DEPARTED] % ring.shape[0])
+    last = np.uint64(ring.shape[0] - 1)
+    # Neighbours mostly share minute and bin: these counters stay in registers until another minute (bin) comes.
+    minute, fine = np.uint64(0), np.uint64(0)
+    in_minute, in_fine, in_time, by_function, rejected = 0, 0, 0, 0, 0
+    for row in range(rows):
+        arrival_s, latency_s, slot = out.arrival_s[row], out.latency_s[row], out.slot[row]
+        own_minute = np.uint64(np.int64(arrival_s * (1.0 / 60.0)))
+        own_fine = np.uint64(np.int64(arrival_s * per_fine))
+        if own_minute != minute:
+            _close_minute(accounts, minute, in_minute, in_time, by_function)
+            minute, in_minute, in_time, by_function = own_minute, 0, 0, 0
+        if own_fine != fine:
+            accounts.fine_count[fine] += in_fine
+            fine, in_fine = own_fine, 0
+        good = _in_time(latency_s, rt_max_s)
+        in_minute += 1
+        in_fine += 1
+        in_time += good
+        by_function += slot == BY_FUNCTION
+        rejected += slot == REFUSED
+        ring[place] = good
+        place = np.uint64(0) if place == last else place + _ONE
+        histogram_bin = int(np.float64(latency_s).view(np.int64) >> HISTOGRAM_SHIFT) - HISTOGRAM_FIRST
+        histogram[np.uint64(min(max(histogram_bin, 0), HISTOGRAM_SIZE - 1))] += 1
+        answered_s = 0.0 if slot == REFUSED else latency_s
+        latency_sum += answered_s
+        latency_max = max(latency_max, answered_s)
+    _close_minute(accounts, minute, in_minute, in_time, by_function)
+    accounts.fine_count[fine] += in_fine
+    histogram[HISTOGRAM_SIZE - 1] -= rejected  # infinite latencies
+    counter[DEPARTED] += rows
+    counter[REJECTED] += rejected
+    accounts.total[LATENCY_SUM], accounts.total[LATENCY_MAX] = latency_sum, latency_max
+
+
+class Accounting:
+    """Accounts against an RT_max; times are seconds from the start of the evaluated part, `end_s` is its end."""
+
+    def __init__(self, *, rt_max_s: float, end_s: float, fine_s: float = 1.0, recent: int = 1000) -> None:
+        self.rt_max_s, self.fine_s = rt_max_s, fine_s
+        minutes = math.ceil(end_s / 60.0) + 2
+        self.arrays = Accounts(
+            counter=np.zeros(4, dtype=np.int64),
+            total=np.zeros(2),
+            histogram=np.zeros(HISTOGRAM_SIZE, dtype=np.int64),
+            minute_total=np.zeros(minutes, dtype=np.int64),
+            minute_good=np.zeros(minutes, dtype=np.int64),
+            minute_function=np.zeros(minutes, dtype=np.int64),
+            fine_count=np.zeros(math.ceil(end_s / fine_s) + 2, dtype=np.int64),
+            ring=np.zeros(recent, dtype=np.bool_),
+        )
+
+    def add(self, departures: Departures) -> None:
+        account(self.arrays, departures, self.rt_max_s, self.fine_s)
+
+    @property
+    def by_functions(self) -> int:
+        return int(self.arrays.counter[FUNCTIONS])
+
+    @property
+    def rejected(self) -> int:
+        return int(self.arrays.counter[REJECTED])
+
+    @property
+    def late(self) -> int:
+        """Answered, but after RT_max."""
+        return self.answered - int(self.arrays.counter[IN_TIME])
+
+    @property
+    def answered(self) -> int:
+        """Departed with an answer."""
+        return int(self.arrays.counter[DEPARTED]) - self.rejected
+
+    def recent(self) -> tuple[int, int]:
+        """Of the last M departures: how many there are, how many were answered in time."""
+        ring = self.arrays.ring
+        return min(len(ring), int(self.arrays.counter[DEPARTED])), int(np.count_nonzero(ring))
+
+    def latency_mean_s(self) -> float | None:
+        return float(self.arrays.total[LATENCY_SUM]) / self.answered if self.answered else None
+
+    def latency_max_s(self) -> float | None:
+        return float(self.arrays.total[LATENCY_MAX]) if self.answered else None
+
+    def latency_quantile_s(self, share: float) -> float | None:
+        """The latency that `share` of the answered requests does not exceed, to 0.05 %; None without answers."""
+        cumulative = np.cumsum(self.arrays.histogram)
+        if cumulative[-1] == 0:
+            return None
+        rank = max(1, math.ceil(share * float(cumulative[-1]) - 1e-9))
+        place = int(np.searchsorted(cumulative, rank))
+        low, high = _bin_edges(np.array([place]))
+        return min(0.5 * float(low[0] + high[0]), float(self.arrays.total[LATENCY_MAX]))
+
+    def ccdf(self) -> tuple[Floats, Floats]:
+        """Latencies (s), ascending, and the share of answered requests slower than each."""
+        used = np.flatnonzero(self.arrays.histogram)
+        if len(used) == 0:
+            return np.zeros(0), np.zeros(0)
+        counts = self.arrays.histogram[used]
+        return _bin_edges(used)[1], 1.0 - np.cumsum(counts) / counts.sum()
+
+    def minutes(self) -> tuple[Ints, Ints, Ints]:
+        """Per minute of arrival: requests, those answered in time, those answered by functions."""
+        return self.arrays.minute_total, self.arrays.minute_good, self.arrays.minute_function
+
+    def fine_counts(self) -> Ints:
+        """Arrivals per bin of `fine_s`."""
+        return self.arrays.fine_count
+
+
+def _bin_edges(bins: Ints) -> tuple[Floats, Floats]:
+    low = ((bins + HISTOGRAM_FIRST) << HISTOGRAM_SHIFT).view(np.float64)
+    high = ((bins + HISTOGRAM_FIRST + 1) << HISTOGRAM_SHIFT).view(np.float64)
+    return low, high

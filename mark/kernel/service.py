@@ -1,0 +1,99 @@
+"""A service in compiled code: a stage, functions for what it does not admit, accounts of what departs.
+
+The stage asks nothing of the other two. Functions are asked request by request and not afterwards in bulk, because a
+bouncer's rule wants to know whether they would answer at all (`admission.destination`), and routing by requests in
+flight wants to know until when a request that was passed on is in flight.
+"""
+
+from __future__ import annotations
+
+from mark.kernel import functions, loop
+from mark.kernel.accounting import Accounts, account
+from mark.kernel.compiled import compiled
+from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
+from mark.kernel.state import INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
+from mark.rules import admission
+
+_destination = compiled(admission.destination)
+_in_time = compiled(admission.in_time)
+_FUNCTION = admission.FUNCTION
+_INSTANCE = admission.INSTANCE
+
+
+@compiled
+def _through(
+    st: Stage,
+    pool: FunctionPool,
+    out: Departures,
+    arrivals_s: Floats,
+    first: int,
+    until_s: float,
+    rt_max_s: float,
+    routing: int,
+    bouncers: bool,
+) -> int:
+    """Simulate arrivals [first, ...) before `until_s` until the buffer is full; returns the position of the next."""
+    i = first
+    end = arrivals_s.shape[0]
+    while i < end and out.rows[0] < CHUNK:
+        now = arrivals_s[i]
+        if now >= until_s:
+            break
+        i += 1
+        request = st.counter[REQUEST]
+        st.counter[REQUEST] = request + 1
+        slot = loop.choose(st, out, now, routing)
+        if slot >= 0:
+            latency = loop.expected_latency_s(st, slot, now)
+            horizon = st.kinds.horizon_s[st.kind[slot]]
+        else:
+            latency = INF
+            horizon = rt_max_s
+        if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
+            loop.place(st, out, slot, now, request)
+            continue
+        function = functions.latency_s(pool, now)
+        # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
+        where = _destination(latency, min(function, pool.value[WARM_S]) if function < INF else INF, horizon)
+        if where == _INSTANCE:
+            loop.place(st, out, slot, now, request)
+        elif where == _FUNCTION:
+            functions.answer(pool, out, request, now, function)
+            if slot >= 0:
+                loop.in_flight_until(st, slot, now + function)
+        else:
+            pool.number[THROTTLED] += 1
+            depart(out, request, now, now, INF, INF, REFUSED)
+    return i
+
+
+@compiled
+def advance(
+    st: Stage,
+    pool: FunctionPool,
+    out: Departures,
+    accounts: Accounts,
+    arrivals_s: Floats,
+    first: int,
+    until_s: float,
+    rt_max_s: float,
+    fine_s: float,
+    routing: int,
+    bouncers: bool,
+    keep: bool,
+) -> int:
+    """Simulate and account arrivals [first, ...) before `until_s`; returns the position of the next.
+
+    With `keep` it returns once the buffer is full, and leaves what departed in it; else it leaves the buffer empty.
+    """
+    i = first
+    while True:
+        i = _through(st, pool, out, arrivals_s, i, until_s, rt_max_s, routing, bouncers)
+        account(accounts, out, rt_max_s, fine_s)
+        full = out.rows[0] >= CHUNK
+        if keep or not full:
+            break
+        out.rows[0] = 0
+    if not keep:
+        out.rows[0] = 0
+    return i
