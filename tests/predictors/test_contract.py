@@ -23,7 +23,7 @@ NAMES = [
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def trial(self, request: pytest.FixtureRequest) -> PredictorUnderTest:
+def trial(request: pytest.FixtureRequest) -> PredictorUnderTest:
     name = request.param
     if name not in TRAINED:
         return PredictorUnderTest(partial(make_predictor, name, 0), certain=name in CERTAIN)
