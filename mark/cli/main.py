@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from mark import __version__
 from mark.cli import (
     bound,
     catalog,
@@ -36,6 +35,7 @@ from mark.cli import (
     trace,
 )
 from mark.domain.errors import BadInput, Infeasible
+from mark.version import VERSION
 
 # In the order of a first visit.
 _COMMANDS = (
@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"mark {__version__}")
+    top.add_argument("--version", action="version", version=f"mark {VERSION}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for command in _COMMANDS:
         command.add_to(commands)
