@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mark.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from mark.models.model import Model, TensorSpec, model
     from mark.sdk.service import Service
 
 __all__ = ["Model", "Service", "TensorSpec", "__version__", "model"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

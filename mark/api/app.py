@@ -12,7 +12,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
-import mark
 from mark.api import schema
 from mark.api.guard import MOST_BODY_BYTES, Guard
 from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
@@ -20,6 +19,7 @@ from mark.api.room_port import Room
 from mark.api.routes import routes
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import Auth
+from mark.version import VERSION
 
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -51,7 +51,7 @@ def app(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True)
     runs."""
     api = FastAPI(
         title="mark: control API",
-        version=mark.__version__,
+        version=VERSION,
         description=_DESCRIPTION,
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from pydantic import BaseModel
 
-import mark
 from mark.api import schema
 from mark.api.room_port import Room
 from mark.control import views
 from mark.serving.frontend.auth import Grant
+from mark.version import VERSION
 
 _LOG = logging.getLogger("mark.api")
 
@@ -51,7 +51,7 @@ one = APIRouter(prefix="/services/{service}", responses=_UNKNOWN)
 def me(request: Request) -> Response:
     """Who am I, and what may I do?"""
     grant = _grant(request)
-    return _answer(request, schema.GrantSchema(name=grant.name, scopes=sorted(grant.scopes), version=mark.__version__))
+    return _answer(request, schema.GrantSchema(name=grant.name, scopes=sorted(grant.scopes), version=VERSION))
 
 
 @routes.get("/services", response_model=schema.Services, tags=["read"])

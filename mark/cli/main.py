@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
-from mark import __version__
 from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible
+from mark.version import VERSION
 
 
 class _Command(NamedTuple):
@@ -109,7 +109,7 @@ def parser(given: str | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"mark {__version__}")
+    top.add_argument("--version", action="version", version=f"mark {VERSION}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, command in _COMMANDS.items():
         added = commands.add_parser(name, help=command.help, allow_abbrev=False)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import mark
 from mark.models.model import Model, TensorSpec
+from mark.version import VERSION
 
 EXTENSIONS = ("binary_tensor_data",)
 
 
 def server_metadata() -> dict[str, Any]:
     """The answer to `GET /v2`."""
-    return {"name": "mark", "version": mark.__version__, "extensions": list(EXTENSIONS)}
+    return {"name": "mark", "version": VERSION, "extensions": list(EXTENSIONS)}
 
 
 def metadata(model: Model, versions: Sequence[str] = ()) -> dict[str, Any]:

@@ -18,14 +18,8 @@ from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.service import ResolvedService
 from mark.planning.port import Policy
-from tests.control.control_fakes import (
-    FakeCloud,
-    FakeFunctions,
-    FakeTelemetry,
-    ManualClock,
-    ScriptedPlanner,
-    resolved,
-)
+from mark.testing.fakes import FakeCloud, FakeFunctions, FakeTelemetry, ManualClock, ScriptedPlanner
+from tests.control.control_fakes import resolved
 
 ORIGIN = 1_700_000_000.0  # Unix time of second 0
 

@@ -17,6 +17,7 @@ from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.market.spot import UNKNOWN
 from mark.planning.port import PlanningContext
+from mark.testing.fakes import RampPredictor, ScriptedPlanner
 from tests.control.control_fakes import (
     BURSTABLE,
     ON_DEMAND,
@@ -24,8 +25,6 @@ from tests.control.control_fakes import (
     SPOT_A,
     SPOT_B,
     Bench,
-    RampPredictor,
-    ScriptedPlanner,
     resolved,
 )
 from tests.forecasting.faulty import Faulty

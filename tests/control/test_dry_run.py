@@ -7,7 +7,8 @@ import pytest
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.domain.errors import NotFoundError
 from mark.domain.fleet import Phase
-from tests.control.control_fakes import BURSTABLE, ON_DEMAND, Bench, FakeCloud, ManualClock
+from mark.testing.fakes import FakeCloud, ManualClock
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, Bench
 
 OD, T2 = ON_DEMAND.name, BURSTABLE.name
 

@@ -13,7 +13,8 @@ from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, StoreError, ThrottledError
 from mark.domain.fleet import Fleet
 from mark.planning.port import Policy
-from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, FakeCloud, ManualClock, ScriptedPlanner, resolved
+from mark.testing.fakes import FakeCloud, ManualClock, ScriptedPlanner
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, resolved
 
 OD, A = ON_DEMAND.name, SPOT_A.name
 

@@ -1,294 +1,35 @@
-"""What the port promises, checked on every predictor that is registered."""
+"""The contract of the port Predictor, over every predictor that is registered."""
 
 from __future__ import annotations
 
 import importlib.util
-from copy import deepcopy
-from functools import cache
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
-from mark.forecasting.port import Predictor, Savable
 from mark.forecasting.registry import make_predictor, predictor_names
+from mark.testing.predictor_contract import PredictorContract, PredictorUnderTest
 
-NAN = float("nan")
-STEP_S = 300.0  # coarse, so that two days are few steps
-DAY = 288
-KNOWN = 620  # steps of a history: two days, and as many as a network needs to be trained
-# They train a network where they are fitted on enough.
-SLOW = tuple(name for name in predictor_names() if name.startswith("lstm"))
-# A number without doubt: equal quantiles, the newest peak in all steps.
-BLUNT = ("artefact",)
+TRAINED = tuple(name for name in predictor_names() if name.startswith("lstm"))
+CERTAIN = ("artefact",)  # equal quantiles: the newest peak in all steps
 NAMES = [
     pytest.param(
         name,
-        marks=pytest.mark.skipif(name in SLOW and importlib.util.find_spec("torch") is None, reason="needs torch"),
+        marks=pytest.mark.skipif(name in TRAINED and importlib.util.find_spec("torch") is None, reason="needs torch"),
     )
     for name in predictor_names()
 ]
-every_predictor = pytest.mark.parametrize("name", NAMES)
-every_uncertain_one = pytest.mark.parametrize("name", [name for name in NAMES if name.values[0] not in BLUNT])
 
 
-def diurnal(steps: int, step_s: float = STEP_S, level_rps: float = 100.0, first: int = 0) -> Load:
-    """A day's wave with noise that lasts some steps, and peaks 10 to 40 % above the mean."""
-    noise = np.convolve(np.random.default_rng(7).normal(0.0, 0.03, steps + 9), np.ones(10), "valid")
-    wave = 0.5 * np.sin(2.0 * np.pi * step_s * np.arange(steps) / 86400.0)
-    mean = level_rps * np.exp(wave + noise)
-    return part(Load(0.0, step_s, mean, mean * np.random.default_rng(8).uniform(1.1, 1.4, steps)), first)
+@pytest.fixture(scope="module", params=NAMES)
+def trial(request: pytest.FixtureRequest) -> PredictorUnderTest:
+    name = request.param
+    if name not in TRAINED:
+        return PredictorUnderTest(partial(make_predictor, name, 0), certain=name in CERTAIN)
+    # Two epochs: the contract does not depend on how well a network learned, and training ends a little elsewhere.
+    network: Any = type(make_predictor(name, 0))
+    return PredictorUnderTest(partial(network, seed=0, epochs=2), rtol=0.2)
 
 
-def part(load: Load, begin: int, end: int | None = None) -> Load:
-    """Steps `begin` to `end` in arrays of their own."""
-    start_s = load.start_s + begin * load.step_s
-    return Load(start_s, load.step_s, load.mean_rps[begin:end].copy(), load.peak_rps[begin:end].copy())
-
-
-def constant(rates: FloatArray | list[float], step_s: float = STEP_S) -> Load:
-    return Load(0.0, step_s, np.array(rates, dtype=np.float64), 1.2 * np.array(rates, dtype=np.float64))
-
-
-def made(name: str, seed: int = 0) -> Predictor:
-    """Networks learn for two epochs: what is promised does not depend on how well they learned."""
-    predictor = make_predictor(name, seed)
-    trained: Any = type(predictor)
-    return trained(seed=seed, epochs=2) if name in SLOW else predictor
-
-
-def fitted(name: str, load: Load, seed: int = 0) -> Predictor:
-    predictor = made(name, seed)
-    predictor.fit(load)
-    return predictor
-
-
-@cache
-def _fitted(name: str) -> Predictor:
-    return fitted(name, diurnal(KNOWN))
-
-
-def fitted_on_wave(name: str) -> Predictor:
-    """Fitted on the first `KNOWN` steps of `diurnal`; a copy of its own, as fitting takes long."""
-    return deepcopy(_fitted(name))
-
-
-def assert_same(one: Forecast, other: Forecast, rtol: float = 0.0) -> None:
-    assert (one.origin_s, one.step_s, one.predictor) == (other.origin_s, other.step_s, other.predictor)
-    np.testing.assert_allclose(one.mean_rps, other.mean_rps, rtol=rtol)
-    np.testing.assert_allclose(one.peak_rps, other.peak_rps, rtol=rtol)
-    assert (one.paths_rps is None) == (other.paths_rps is None)
-    if one.paths_rps is not None and other.paths_rps is not None:
-        np.testing.assert_allclose(one.paths_rps, other.paths_rps, rtol=rtol)
-
-
-def assert_sound(forecast: Forecast, steps: int) -> None:
-    """Quantiles finite, not negative, not crossing, at the levels of the port; peaks not below means; sound paths."""
-    assert forecast.levels.tolist() == LEVELS.tolist()
-    assert forecast.steps == steps
-    for rates in (forecast.mean_rps, forecast.peak_rps):
-        assert np.isfinite(rates).all()
-        assert (rates >= 0.0).all()
-        assert (np.diff(rates, axis=0) >= 0.0).all()
-    assert (forecast.peak_rps >= forecast.mean_rps).all()
-    if forecast.paths_rps is not None:
-        assert forecast.paths_rps.shape[1] == steps
-        assert np.isfinite(forecast.paths_rps).all()
-        assert (forecast.paths_rps >= 0.0).all()
-
-
-@every_predictor
-def test_a_forecast_begins_where_the_load_ends_and_is_as_long_as_asked(name: str) -> None:
-    """From a history that does not begin at 0, nor on a multiple of the step."""
-    seen = diurnal(DAY // 2)
-    seen = Load(90.0, STEP_S, seen.mean_rps, seen.peak_rps)
-    predictor = fitted(name, seen)
-    for steps in (1, 60, 120):
-        forecast = predictor.predict(steps)
-        assert_sound(forecast, steps)
-        assert (forecast.origin_s, forecast.step_s, forecast.predictor) == (seen.end_s, STEP_S, predictor.name)
-    predictor.update(Load(seen.end_s, STEP_S, np.full(2, 50.0), np.full(2, 60.0)))
-    assert predictor.predict(60).origin_s == seen.end_s + 2 * STEP_S
-
-
-@every_predictor
-@pytest.mark.parametrize("step_s", [60.0, 1800.0])
-def test_any_step_will_do(name: str, step_s: float) -> None:
-    """Minutes, where no day is known, and half hours, where the horizon is longer than a day."""
-    seen = diurnal(500 if step_s == 60.0 else 240, step_s)
-    forecast = fitted(name, seen).predict(60)
-    assert_sound(forecast, 60)
-    assert (forecast.origin_s, forecast.step_s) == (seen.end_s, step_s)
-
-
-@every_predictor
-@pytest.mark.parametrize(
-    ("rates", "level_rps"),
-    [([], 0.0), ([NAN] * 30, 0.0), ([0.0] * 400, 0.0), ([7.0], 7.0), ([7.0] * 400, 7.0), ([NAN, 7.0, NAN], 7.0)],
-    ids=["empty", "missing", "zero", "one", "constant", "one-in-gaps"],
-)
-def test_a_history_without_news_is_no_error(name: str, rates: list[float], level_rps: float) -> None:
-    """What is known stays: nothing is 0, one value is that value."""
-    forecast = fitted(name, constant(rates)).predict(60)
-    assert_sound(forecast, 60)
-    np.testing.assert_allclose(forecast.mean_at(0.5), level_rps, rtol=0.05, atol=1e-9)
-
-
-@every_predictor
-def test_it_learns_from_nothing(name: str) -> None:
-    """Fitted on nothing, then told: a constant rate is forecast as soon as it was seen for a while."""
-    predictor = fitted(name, constant([]))
-    predictor.update(constant([0.0, NAN, *[40.0] * 100]))
-    forecast = predictor.predict(60)
-    assert_sound(forecast, 60)
-    assert forecast.origin_s == 102 * STEP_S
-    np.testing.assert_allclose(forecast.mean_at(0.5), 40.0, rtol=0.1)
-
-
-@every_predictor
-def test_same_data_and_seed_same_bytes(name: str) -> None:
-    seen = diurnal(KNOWN)
-    assert_same(fitted(name, seen).predict(60), fitted_on_wave(name).predict(60))
-
-
-@every_predictor
-def test_asking_changes_nothing(name: str) -> None:
-    """Neither the next answer nor what a twin that was never asked says after the next step."""
-    seen = diurnal(KNOWN + 1)
-    asked, twin = fitted_on_wave(name), fitted_on_wave(name)
-    assert_same(asked.predict(60), asked.predict(60))
-    asked.predict(7)
-    for predictor in (asked, twin):
-        predictor.update(part(seen, KNOWN))
-    assert_same(asked.predict(60), twin.predict(60))
-
-
-@every_predictor
-def test_steps_may_come_one_by_one_or_at_once(name: str) -> None:
-    """Also with a gap among them. Sums in another order may differ in the last digits."""
-    seen = diurnal(KNOWN + 80)
-    seen.mean_rps[KNOWN + 20 : KNOWN + 30] = seen.peak_rps[KNOWN + 20 : KNOWN + 30] = NAN
-    at_once, in_pieces = fitted_on_wave(name), fitted_on_wave(name)
-    at_once.update(part(seen, KNOWN))
-    for k in range(KNOWN, len(seen)):
-        in_pieces.update(part(seen, k, k + 1))
-    assert_same(at_once.predict(60), in_pieces.predict(60), rtol=1e-9)
-
-
-@every_predictor
-def test_what_was_handed_over_is_not_kept(name: str) -> None:
-    """The caller may do with its arrays what it likes."""
-    seen, more = diurnal(DAY // 2), diurnal(DAY // 2 + 20, first=DAY // 2)
-    predictor = fitted(name, seen)
-    predictor.update(more)
-    before = predictor.predict(60)
-    for load in (seen, more):
-        load.mean_rps[:] = load.peak_rps[:] = 1e6
-    assert_same(predictor.predict(60), before)
-
-
-@every_predictor
-def test_nothing_handed_over_is_written_to(name: str) -> None:
-    """Read-only arrays will do, and a forecast does not change when the next is made."""
-    seen, more = diurnal(DAY // 2), diurnal(DAY // 2 + 20, first=DAY // 2)
-    for load in (seen, more):
-        load.mean_rps.flags.writeable = load.peak_rps.flags.writeable = False
-    predictor = fitted(name, seen)
-    forecast = predictor.predict(60)
-    mean, peak = forecast.mean_rps.copy(), forecast.peak_rps.copy()
-    predictor.update(more)
-    predictor.predict(60)
-    np.testing.assert_array_equal(forecast.mean_rps, mean)
-    np.testing.assert_array_equal(forecast.peak_rps, peak)
-
-
-@every_predictor
-@pytest.mark.parametrize("gap", [6, DAY], ids=["half-an-hour", "a-day"])
-def test_a_gap_is_no_zero(name: str, gap: int) -> None:
-    """After a gap, in the history or after it, the forecast is near the level, with doubt on both sides."""
-    flat = diurnal(2 * DAY)
-    noise = np.random.default_rng(5).normal(0.0, 3.0, 2 * DAY)
-    flat = Load(0.0, STEP_S, 80.0 + noise, 90.0 + noise)
-    missing = np.full(gap, NAN)
-    after = fitted(name, flat)
-    after.update(Load(flat.end_s, STEP_S, missing, missing))
-    within = np.concatenate([flat.mean_rps, missing]), np.concatenate([flat.peak_rps, missing])
-    for predictor in (after, fitted(name, Load(0.0, STEP_S, *within))):
-        forecast = predictor.predict(60)
-        assert_sound(forecast, 60)
-        assert forecast.origin_s == (2 * DAY + gap) * STEP_S
-        np.testing.assert_allclose(forecast.mean_at(0.5), 80.0, rtol=0.2)
-        assert forecast.mean_at(0.05).mean() > 50.0
-
-
-@every_predictor
-def test_ten_times_the_load_is_ten_times_the_forecast(name: str) -> None:
-    """No rate is large or small in itself."""
-    forecast = fitted_on_wave(name).predict(60)
-    tenfold = fitted(name, diurnal(KNOWN, level_rps=1000.0)).predict(60)
-    # Training a network ends a little elsewhere.
-    rtol = 0.2 if name in SLOW else 0.01
-    np.testing.assert_allclose(tenfold.mean_rps, 10.0 * forecast.mean_rps, rtol=rtol)
-    np.testing.assert_allclose(tenfold.peak_rps, 10.0 * forecast.peak_rps, rtol=rtol)
-
-
-@every_uncertain_one
-def test_far_ahead_it_is_less_sure(name: str) -> None:
-    """The 90 % interval of a random walk, over several origins: at the last step no narrower than at the first."""
-    walk = 100.0 * np.exp(np.cumsum(np.random.default_rng(1).normal(0.0, 0.01, 2 * DAY)))
-    seen = Load(0.0, STEP_S, walk, 1.2 * walk)
-    predictor = fitted(name, part(seen, 0, 3 * DAY // 2))
-    widths = []
-    for origin in range(3 * DAY // 2, 2 * DAY, 12):
-        forecast = predictor.predict(60)
-        widths.append(forecast.mean_rps[-1] - forecast.mean_rps[0])
-        predictor.update(part(seen, origin, origin + 12))
-    first, last = np.mean(widths, axis=0)[[0, -1]]
-    assert first > 0.0
-    assert last >= first
-
-
-@every_uncertain_one
-def test_paths_are_where_the_quantiles_come_from(name: str) -> None:
-    """Where there are paths, a share q of them lies below the quantile q in every step."""
-    forecast = fitted_on_wave(name).predict(60)
-    paths = forecast.paths_rps
-    if paths is None:
-        pytest.skip("has no sample paths")
-    assert paths.shape[0] >= 50
-    below = (paths[:, None, :] <= forecast.mean_rps * (1.0 + 1e-9)).mean(axis=0)
-    # 50 draws of a share have a standard deviation of 0.07 at most.
-    assert np.abs(below - LEVELS[:, None]).max() < 0.2
-    assert np.abs(below - LEVELS[:, None]).mean() < 0.05
-    assert len(np.unique(paths, axis=0)) > paths.shape[0] // 2
-
-
-@every_predictor
-def test_what_was_learned_can_be_kept(name: str) -> None:
-    """Restored into a fresh one and given the same history, it forecasts the same, then and after what follows."""
-    seen = diurnal(KNOWN + 20)
-    learned = fitted_on_wave(name)
-    if not isinstance(learned, Savable):
-        pytest.skip("has nothing worth keeping")
-    restored = make_predictor(name, 0)
-    assert isinstance(restored, Savable)
-    with pytest.raises(ValueError, match=r".+"):
-        restored.state()
-    with pytest.raises(ValueError, match=r".+"):
-        restored.restore({"other": np.zeros(3)})
-    state = {key: np.array(values) for key, values in learned.state().items()}
-    restored.restore(state)
-    restored.fit(part(seen, 0, KNOWN))
-    assert restored.version == learned.version
-    assert_same(restored.predict(60), learned.predict(60), rtol=1e-9)
-    for predictor in (restored, learned):
-        predictor.update(part(seen, KNOWN))
-    assert_same(restored.predict(60), learned.predict(60), rtol=1e-9)
-    # What it holds is its own.
-    for values in state.values():
-        values.fill(0)
-    assert_same(restored.predict(60), learned.predict(60), rtol=1e-9)
-    assert {key: values.tolist() for key, values in restored.state().items()} == {
-        key: values.tolist() for key, values in learned.state().items()
-    }
+class TestRegisteredPredictors(PredictorContract): ...

@@ -1,9 +1,19 @@
 """Run with `pytest examples/own-predictor` where mark and this package are installed."""
 
 import numpy as np
+import pytest
 from ewma_predictor import Ewma
 
 from mark.domain.load import Load
+from mark.testing.predictor_contract import PredictorContract, PredictorUnderTest
+
+
+class TestEwma(PredictorContract):
+    """The suite that every predictor of mark passes."""
+
+    @pytest.fixture
+    def trial(self) -> PredictorUnderTest:
+        return PredictorUnderTest(Ewma)
 
 
 def test_quantiles_begin_where_the_load_ends_and_widen() -> None:

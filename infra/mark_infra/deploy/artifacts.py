@@ -22,8 +22,8 @@ from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 
-import mark
 from mark.domain.errors import BadInput, MarkError
+from mark.version import VERSION
 
 FUNCTION_PYTHON = "3.12"  # terraform/modules/overflow
 MOST_FUNCTION_BYTES = 250 * 1024 * 1024  # unpacked, Lambda's limit for a zip
@@ -48,7 +48,7 @@ def wheel(to: Path) -> Path:
         isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") is not None else []
         _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(to), str(root))
     else:
-        _pip("download", "--no-deps", "--only-binary=:all:", "--dest", str(to), f"mark-serving=={mark.__version__}")
+        _pip("download", "--no-deps", "--only-binary=:all:", "--dest", str(to), f"mark-serving=={VERSION}")
     (made,) = to.glob("mark_serving-*.whl")
     return made
 
@@ -80,7 +80,7 @@ def terraform_modules() -> Path:
 
 def checkout() -> Path | None:
     """The source tree that is imported; None: an installed package."""
-    root = Path(mark.__file__).parents[1]
+    root = Path(__file__).parents[3]
     return root if (root / "pyproject.toml").is_file() and (root / "constraints.txt").is_file() else None
 
 

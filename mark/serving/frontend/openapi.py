@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import mark
 from mark.models.model import DATATYPES
+from mark.version import VERSION
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
 # What the door says of any request, before or while it reads it.
@@ -63,7 +63,7 @@ def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]
                 methods["parameters"] = [_parameter("path", "version", {"type": "string", "enum": list(versions)})]
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"mark: {name}", "version": mark.__version__},
+        "info": {"title": f"mark: {name}", "version": VERSION},
         "paths": paths,
         "components": {
             "schemas": _SCHEMAS,

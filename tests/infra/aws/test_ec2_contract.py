@@ -1,17 +1,17 @@
-"""The suite of the port Cloud, over EC2 as moto emulates it."""
+"""The contract of the port Cloud, over EC2 as moto emulates it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.control.control_fakes import SPOT_A
-from tests.control.test_cloud_contract import *  # noqa: F403
-from tests.control.test_cloud_contract import World
+from mark.testing.cloud_contract import CloudContract, CloudUnderTest
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
 from tests.infra.aws.bench import Bench, Place
 
 
-@pytest.fixture
-def world(place: Place) -> World:
-    place.market.left = {(SPOT_A.instance, "spot"): 2}
-    bench = Bench(place)
-    return World(bench.cloud, bench.boot)
+class TestEc2Cloud(CloudContract):
+    @pytest.fixture
+    def trial(self, place: Place) -> CloudUnderTest:
+        place.market.left = {(SPOT_A.instance, "spot"): 2}
+        bench = Bench(place)
+        return CloudUnderTest(bench.cloud, bench.boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name)

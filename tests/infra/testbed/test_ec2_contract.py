@@ -1,4 +1,4 @@
-"""The suite of the port Cloud, over EC2 as the testbed emulates it."""
+"""The contract of the port Cloud, over EC2 as the testbed emulates it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mark.domain.offer import Catalog
+from mark.testing.cloud_contract import CloudContract, CloudUnderTest
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
-from tests.control.test_cloud_contract import *  # noqa: F403
-from tests.control.test_cloud_contract import World
 from tests.infra.aws.bench import Bench, Place
 from tests.infra.conftest import MotoServer
 from tests.infra.testbed.conftest import Aws, serving
@@ -26,16 +25,17 @@ def place() -> Iterator[tuple[Aws, Place]]:
         yield aws, Place(MotoServer(aws.url), None)  # type: ignore[arg-type]  # the cloud has a market of its own
 
 
-@pytest.fixture
-def world(place: tuple[Aws, Place]) -> World:
-    aws, there = place
-    held = sum(life.active and life.offer.name == SPOT.name for life in aws.cloud.lifecycle.instances.values())
-    aws.cloud.set_capacity(SPOT.name, held + 2)
-    bench = Bench(there)
+class TestTestbedCloud(CloudContract):
+    @pytest.fixture
+    def trial(self, place: tuple[Aws, Place]) -> CloudUnderTest:
+        aws, there = place
+        held = sum(life.active and life.offer.name == SPOT.name for life in aws.cloud.lifecycle.instances.values())
+        aws.cloud.set_capacity(SPOT.name, held + 2)
+        bench = Bench(there)
 
-    def boot() -> None:
-        aws.pass_s(20.0)
-        bench.boot()
-        aws.pass_s(10.0)  # what is stopped for standing by has stopped
+        def boot() -> None:
+            aws.pass_s(20.0)
+            bench.boot()
+            aws.pass_s(10.0)  # standbys that booted have stopped
 
-    return World(bench.cloud, boot)
+        return CloudUnderTest(bench.cloud, boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name)

@@ -1,0 +1,11 @@
+"""For people who write a cloud, a policy or a predictor: fakes of the ports, and contract suites. Needs pytest.
+
+A contract is a class of tests. Derive from it in a file of your own tests and define the fixture that its docstring
+names: pytest runs the whole suite on your implementation.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "mark.testing.cloud_contract", "mark.testing.policy_contract", "mark.testing.predictor_contract"
+)

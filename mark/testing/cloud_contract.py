@@ -1,0 +1,113 @@
+"""What every implementation of the port Cloud must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from mark.control.ports import Cloud
+from mark.domain.errors import CapacityError, CloudError, NotFoundError
+from mark.domain.fleet import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class CloudUnderTest:
+    """A cloud without instances. `boot` lets time pass until all that was launched or resumed has booted.
+
+    Of the offer `spot` there are two instances to be had, of the others enough; `burstable` can be stopped.
+    """
+
+    cloud: Cloud
+    boot: Callable[[], None]
+    on_demand: str  # Offer.name
+    spot: str
+    burstable: str
+
+    def phase(self, number: int) -> Phase | None:
+        """The phase of an instance; None when it is gone."""
+        return next((i.phase for i in self.cloud.fleet().instances if i.number == number), None)
+
+
+class CloudContract:
+    """Derive from this class and define a fixture `trial` that returns a `CloudUnderTest`, a new one for each test."""
+
+    def test_a_launch_shows_in_the_fleet_in_order(self, trial: CloudUnderTest) -> None:
+        """Numbers ascend and the snapshot is repeatable."""
+        first, second = trial.cloud.launch(trial.on_demand, 2, "t")
+        assert first < second
+        assert [i.number for i in trial.cloud.fleet().instances] == [first, second]
+        assert trial.cloud.fleet() == trial.cloud.fleet()
+        assert trial.phase(first) is Phase.PENDING
+
+    def test_a_launch_is_safe_to_repeat(self, trial: CloudUnderTest) -> None:
+        """One token, one launch."""
+        assert trial.cloud.launch(trial.on_demand, 2, "t") == trial.cloud.launch(trial.on_demand, 2, "t")
+        assert len(trial.cloud.fleet().instances) == 2
+        assert trial.cloud.launch(trial.on_demand, 2, "u") != trial.cloud.launch(trial.on_demand, 2, "t")
+
+    def test_a_short_market_gives_what_it_has_then_refuses(self, trial: CloudUnderTest) -> None:
+        """Fewer than asked, then CapacityError; a refusal starts nothing."""
+        assert len(trial.cloud.launch(trial.spot, 3, "t")) == 2
+        with pytest.raises(CapacityError):
+            trial.cloud.launch(trial.spot, 1, "u")
+        assert len(trial.cloud.fleet().instances) == 2
+
+    def test_an_instance_boots_drains_and_ends(self, trial: CloudUnderTest) -> None:
+        """Draining and terminating may be repeated."""
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        trial.boot()
+        assert trial.phase(number) is Phase.READY
+        trial.cloud.drain(number)
+        trial.cloud.drain(number)
+        assert trial.phase(number) is Phase.DRAINING
+        assert trial.cloud.fleet().instances[0].idle
+        trial.cloud.terminate(number)
+        trial.cloud.terminate(number)
+        assert trial.phase(number) is None
+
+    def test_a_standby_boots_stops_resumes_and_stops_again(self, trial: CloudUnderTest) -> None:
+        """A standby that was resumed serves, until it is drained and stopped."""
+        (number,) = trial.cloud.launch(trial.burstable, 1, "t", standby=True)
+        trial.boot()
+        assert trial.phase(number) is Phase.STOPPED
+        assert [i.number for i in trial.cloud.fleet().standbys()] == [number]
+        trial.cloud.resume(number)
+        assert trial.phase(number) is Phase.PENDING
+        trial.boot()
+        assert trial.phase(number) is Phase.READY
+        trial.cloud.drain(number)
+        trial.cloud.stop(number)
+        trial.cloud.stop(number)
+        assert trial.phase(number) is Phase.STOPPED
+        assert not trial.cloud.fleet().instances[0].idle
+
+    @pytest.mark.parametrize("verb", ["drain", "stop", "resume", "terminate"])
+    def test_an_unknown_number_is_not_found(self, trial: CloudUnderTest, verb: str) -> None:
+        """A number that was never launched raises NotFoundError in every call."""
+        with pytest.raises(NotFoundError):
+            getattr(trial.cloud, verb)(99)
+
+    @pytest.mark.parametrize("verb", ["drain", "stop", "resume"])
+    def test_a_terminated_instance_is_not_found(self, trial: CloudUnderTest, verb: str) -> None:
+        """Only terminating it again is no error."""
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        trial.cloud.terminate(number)
+        with pytest.raises(NotFoundError):
+            getattr(trial.cloud, verb)(number)
+
+    @pytest.mark.parametrize("verb", ["stop", "resume"])
+    def test_an_illegal_transition_raises_and_changes_nothing(self, trial: CloudUnderTest, verb: str) -> None:
+        """A ready instance can be neither stopped nor resumed."""
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        trial.boot()
+        before = trial.cloud.fleet()
+        with pytest.raises(CloudError, match="cannot go from ready"):
+            getattr(trial.cloud, verb)(number)
+        assert trial.cloud.fleet() == before
+
+    def test_notices_are_empty_when_nothing_is_interrupted(self, trial: CloudUnderTest) -> None:
+        """An empty answer, repeatable."""
+        trial.cloud.launch(trial.on_demand, 1, "t")
+        assert trial.cloud.notices() == trial.cloud.notices() == ()

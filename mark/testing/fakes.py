@@ -1,0 +1,327 @@
+"""Fakes of the control loop's ports. Each holds state, fails on request and can be reset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mark.control.memory_store import MemoryStore
+from mark.control.ports import Clock, Cloud, Functions, Lease, OverflowTotals, RecentAnswers, Recorded, Store, Telemetry
+from mark.domain.command import Command
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreError
+from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.domain.load import FloatArray, Forecast, Load
+from mark.domain.plan import Plan, Target
+from mark.planning.port import PlanningContext
+
+
+class ManualClock:
+    """The port Clock: time stands still until a test sets `t_s`."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to second 0."""
+        self.t_s = 0.0
+
+    def now_s(self) -> float:
+        return self.t_s
+
+
+class FakeCloud:
+    """The port Cloud without time: instances stay pending until `boot()`.
+
+    `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all instances, calls and faults."""
+        self.calls: list[tuple[Any, ...]] = []
+        self.fail: dict[str, CloudError] = {}
+        self.left: dict[str, int] = {}
+        self.instances: dict[int, Instance] = {}
+        self._tokens: dict[str, tuple[int, ...]] = {}
+        self._notices: list[Notice] = []
+        self._last = 0
+
+    def fleet(self) -> Fleet:
+        return Fleet(tuple(self.instances.values()))
+
+    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+        self.calls.append(("launch", offer, count, token))
+        if token in self._tokens:
+            return self._tokens[token]
+        if offer in self.fail:
+            raise self.fail[offer]
+        count = min(count, self.left.get(offer, count))
+        if count == 0:
+            raise CapacityError(f"out of {offer}")
+        if offer in self.left:
+            self.left[offer] -= count
+        numbers = tuple(range(self._last + 1, self._last + count + 1))
+        self._last += count
+        for n in numbers:
+            self.instances[n] = Instance(n, offer, Phase.PENDING, self.clock.t_s, standby=standby)
+        self._tokens[token] = numbers
+        return numbers
+
+    def drain(self, number: int) -> None:
+        self._call("drain", number)
+        if self._find(number).phase is not Phase.DRAINING:
+            self._go(number, Phase.DRAINING, idle=True)
+
+    def terminate(self, number: int) -> None:
+        self._call("terminate", number)
+        if number not in self.instances and 0 < number <= self._last:
+            return
+        self._find(number)
+        del self.instances[number]
+
+    def stop(self, number: int) -> None:
+        self._call("stop", number)
+        if self._find(number).phase is not Phase.STOPPED:
+            self._go(number, Phase.STOPPED, idle=False)
+
+    def resume(self, number: int) -> None:
+        self._call("resume", number)
+        self._find(number)
+        self._go(number, Phase.PENDING)
+
+    def notices(self) -> tuple[Notice, ...]:
+        found, self._notices = tuple(self._notices), []
+        return found
+
+    # What a test does to it.
+
+    def boot(self) -> None:
+        """Everything pending becomes ready; new standbys stop."""
+        for n, i in self.instances.items():
+            if i.phase is Phase.PENDING:
+                self._go(n, Phase.STOPPED if i.standby and not self._was_resumed(n) else Phase.READY)
+
+    def interrupt(self, number: int) -> None:
+        """Announce that the instance is interrupted in two minutes."""
+        gone_s = self.clock.t_s + 120.0
+        self._notices.append(Notice(number, self.instances[number].offer, self.clock.t_s, gone_s))
+        self._change(number, doomed_s=gone_s)
+
+    def _was_resumed(self, number: int) -> bool:
+        return ("resume", number) in self.calls
+
+    def _call(self, verb: str, number: int) -> None:
+        self.calls.append((verb, number))
+        if verb in self.fail:
+            raise self.fail[verb]
+
+    def _find(self, number: int) -> Instance:
+        if number not in self.instances:
+            raise NotFoundError(f"there is no instance #{number}")
+        return self.instances[number]
+
+    def _go(self, number: int, phase: Phase, **more: Any) -> None:
+        before = self.instances[number].phase
+        if phase not in TRANSITIONS[before]:
+            raise CloudError(f"#{number} cannot go from {before} to {phase}")
+        self._change(number, phase=phase, **more)
+
+    def _change(self, number: int, **more: Any) -> None:
+        fields = {name: getattr(self.instances[number], name) for name in Instance.__slots__}
+        self.instances[number] = Instance(**{**fields, **more})
+
+
+class FakeFunctions:
+    """The port Functions: `warmed` holds what was asked; raises `error` where one is set."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """No environment is warm, and nothing fails."""
+        self.warmed: list[int] = []
+        self.error: CloudError | None = None
+
+    def warm(self, environments: int) -> int:
+        if self.error is not None:
+            raise self.error
+        self.warmed.append(environments)
+        return environments
+
+
+class FakeTelemetry:
+    """The port Telemetry: answers what a test last wrote into its attributes; raises `error` where one is set."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """25 requests/s over the last minute, the last 1,000 in time, and no complete step yet."""
+        self.error: CloudError | None = None
+        self.rps: float | None = 25.0
+        self.steps: list[float] = []
+        self.windows: list[float] = []
+        self.start_s, self.step_s = 0.0, 60.0
+        self.latest = RecentAnswers(1000, 1000)
+        self.total = RecentAnswers(0, 0)
+        self.overflowed = OverflowTotals(0, 0.0)
+        self.busy: dict[str, float] = {}
+
+    def load(self) -> Load:
+        self._check()
+        rates = np.array(self.steps, dtype=np.float64)
+        return Load(self.start_s, self.step_s, rates, rates)
+
+    def last_minute_rps(self) -> float | None:
+        self._check()
+        return self.rps
+
+    def windows_rps(self) -> FloatArray:
+        self._check()
+        return np.array(self.windows, dtype=np.float64)
+
+    def recent(self) -> RecentAnswers:
+        self._check()
+        return self.latest
+
+    def answers(self) -> RecentAnswers:
+        self._check()
+        return self.total
+
+    def utilization(self) -> Mapping[str, float]:
+        self._check()
+        return self.busy
+
+    def overflow(self) -> OverflowTotals:
+        self._check()
+        return self.overflowed
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class FakeStore(MemoryStore):
+    """The port Store in memory; every call raises `error` where one is set."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """An empty store that answers."""
+        super().__init__()
+        self.error: StoreError | None = None
+
+    def get(self, key: str) -> Any | None:
+        self._check()
+        return super().get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        self._check()
+        super().put(key, value)
+
+    def record(self, at_s: float, command: Command, outcome: str) -> None:
+        self._check()
+        super().record(at_s, command, outcome)
+
+    def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
+        self._check()
+        return super().recorded(before_id, count)
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class FakeLease:
+    """The port Lease: held unless `other_leads`; the fencing number rises with every change of the holder."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """A free lease that was never held."""
+        self.other_leads = False
+        self.fence = 0
+        self._held = False
+
+    def hold(self, now_s: float) -> int | None:
+        if self.other_leads:
+            self.fence += self._held
+            self._held = False
+            return None
+        self.fence += not self._held
+        self._held = True
+        return self.fence
+
+    def lasts(self) -> bool:
+        return self._held and not self.other_leads
+
+    def release(self) -> None:
+        self._held = False
+
+
+class ScriptedPlanner:
+    """The port Planner: wants what a test last wrote into `wanted`; keeps every context it was given."""
+
+    name = "scripted"
+
+    def __init__(self, *, needs_forecast: bool = False, monitors_slo: bool = False, replans: bool = False) -> None:
+        self.needs_forecast, self.monitors_slo, self.replans = needs_forecast, monitors_slo, replans
+        self.reset()
+
+    def reset(self) -> None:
+        """Wants nothing, and has been asked nothing."""
+        self.wanted: dict[str, int] = {}
+        self.standbys: dict[str, int] = {}
+        self.warm, self.capacity_rps = 0, 0.0
+        self.contexts: list[PlanningContext] = []
+
+    def begin(self) -> int:
+        return 0
+
+    def plan(self, context: PlanningContext, memory: int) -> tuple[Plan, int]:
+        self.contexts.append(context)
+        targets = tuple(Target(o, n, "forecast 25 requests/s against capacity 0") for o, n in self.wanted.items())
+        standbys = tuple(Target(o, n, "stands by") for o, n in self.standbys.items())
+        return Plan(
+            context.now_s, targets, standbys=standbys, warm=self.warm, capacity_rps=self.capacity_rps
+        ), memory + 1
+
+
+class RampPredictor:
+    """The port Predictor: step h of the forecast is h, so that a shift by one step shows. Raises `error` if set."""
+
+    name = "ramp"
+
+    def __init__(self, origin_s: float = 0.0, step_s: float = 60.0) -> None:
+        self.origin_s, self.step_s = origin_s, step_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing seen, nothing fails."""
+        self.updates: list[Load] = []
+        self.error: Exception | None = None
+        self.asked = 0
+
+    def fit(self, history: Load) -> None: ...
+
+    def update(self, observed: Load) -> None:
+        self.updates.append(observed)
+
+    def predict(self, steps: int) -> Forecast:
+        self.asked = steps
+        if self.error is not None:
+            raise self.error
+        rates = np.tile(np.arange(steps, dtype=np.float64), (2, 1))
+        return Forecast(self.origin_s, self.step_s, np.array([0.1, 0.9]), rates, rates, self.name, rates.copy())
+
+
+_ports: tuple[type[Clock], type[Cloud], type[Functions], type[Telemetry], type[Store], type[Lease]] = (
+    ManualClock, FakeCloud, FakeFunctions, FakeTelemetry, FakeStore, FakeLease,
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""The names that users import. To drop or to rename one breaks their code: change this file on purpose only."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import mark
+from mark.version import VERSION
+
+ROOT = Path(__file__).parent.parent
+MODULES = {
+    "mark.testing.cloud_contract": {"CloudContract", "CloudUnderTest"},
+    "mark.testing.policy_contract": {"PolicyContract", "first_context", "flat_forecast", "next_context"},
+    "mark.testing.predictor_contract": {
+        "PredictorContract",
+        "PredictorUnderTest",
+        "assert_same",
+        "assert_sound",
+        "constant",
+        "diurnal",
+        "part",
+    },
+    "mark.testing.fakes": {
+        "FakeCloud",
+        "FakeFunctions",
+        "FakeLease",
+        "FakeStore",
+        "FakeTelemetry",
+        "ManualClock",
+        "RampPredictor",
+        "ScriptedPlanner",
+    },
+    "mark.sdk.service": {"DeployOptions", "ProfileOptions", "RunOptions", "Service"},
+}
+
+
+def test_mark_exposes_service_model_and_tensor_spec() -> None:
+    assert sorted(mark.__all__) == ["Model", "Service", "TensorSpec", "__version__", "model"]
+    assert all(getattr(mark, name) is not None for name in mark.__all__)
+    assert mark.__version__ == VERSION
+
+
+def test_mark_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Servise'"):
+        mark.Servise  # noqa: B018
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_define_these_public_names(name: str) -> None:
+    module = importlib.import_module(name)
+    defined = {
+        key
+        for key, value in vars(module).items()
+        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ == name and key[0] != "_"
+    }
+    assert defined == MODULES[name]
+
+
+def test_a_service_has_these_methods() -> None:
+    methods = {name for name in vars(mark.Service) if not name.startswith("_")}
+    assert methods == {"compare", "deploy", "name", "plan", "profile", "running", "serve", "simulate", "write"}
+
+
+def test_layers_name_every_package() -> None:
+    """import-linter checks the packages that its contracts name; this one checks that none is left out."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layers = {name for row in contracts[0]["layers"] for name in row.split(" | ")}
+    packages = {f"mark.{init.parent.name}" for init in (ROOT / "mark").glob("*/__init__.py")}
+    assert layers == packages | {"mark_infra", "mark_lambda", "mark_predictors"}
