@@ -1,4 +1,4 @@
-"""The clairvoyant lower bound of the bill (INTERFACES, semantics 12). Formula, assumptions and proof: docs/bound.md."""
+"""The clairvoyant lower bound of the bill (docs/semantics.md, 12). Formula, assumptions and proof: docs/bound.md."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mark.domain.slo import Slo
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-UNBILLED_PENDING_S = 20.0  # of every boot (INTERFACES, semantics 9)
-NOTICE_S = 120.0  # that spot instances may still serve after capacity fell to nothing (semantics 10)
-LAUNCHES_WITH_CREDITS_PER_DAY = 100  # semantics 11
+UNBILLED_PENDING_S = 20.0  # of every boot (docs/semantics.md, 9)
+NOTICE_S = 120.0  # that spot instances may still serve after capacity fell to nothing (docs/semantics.md, 10)
+LAUNCHES_WITH_CREDITS_PER_DAY = 100  # docs/semantics.md, 11
 _DAY_S = 86400.0
 # Where the prices of credits and of late requests are sought. They may be off: any price proves a bound, and near the
 # best one its error hardly matters.

@@ -26,7 +26,7 @@ from mark_infra.testbed.credits import STEP_S, CreditAccount, LaunchCredits
 from mark_infra.testbed.machines_port import Machine, Machines
 from mark_infra.testbed.supply import Supply
 
-UNBILLED_PENDING_S = 20.0  # INTERFACES, semantics 9
+UNBILLED_PENDING_S = 20.0  # docs/semantics.md, 9
 NOTICE_S = 120.0
 STOPPING_S = 10.0
 SHUTTING_DOWN_S = 5.0
