@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.bounds.lower_bound import BoundProblem, SpotTerms, program_of
+from mark.bounds.lower_bound import BoundProblem, SpotHistory, program_of
 from mark.domain.load import FloatArray
 from mark.domain.offer import Market
 from mark.planning.demand.served_load import late_share, overflow_rps
@@ -204,7 +204,7 @@ def _launching(
 def _whole(problem: BoundProblem, steps: _Steps, left: FloatArray, price: float, capacity_rps: list[float]) -> float:
     """Dollars when every step has the whole instances that are best for it alone; `capacity_rps` by offer."""
     resolved = problem.resolved
-    terms = problem.spot or (SpotTerms(),) * len(resolved.offers)
+    terms = problem.spot or (SpotHistory(),) * len(resolved.offers)
     step_h = steps.bin_s * steps.width / 3600.0
     kinds: list[tuple[float, float]] = []
     there: list[BoolArray] = []

@@ -1,4 +1,4 @@
-"""The clairvoyant lower bound of the bill (INTERFACES, semantics 12). Formula, assumptions and proof: docs/bound.md."""
+"""The clairvoyant lower bound of the bill (docs/semantics.md, 12). Formula, assumptions and proof: docs/bound.md."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mark.domain.slo import Slo
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-UNBILLED_PENDING_S = 20.0  # of every boot (INTERFACES, semantics 9)
-NOTICE_S = 120.0  # that spot instances may still serve after capacity fell to nothing (semantics 10)
-LAUNCHES_WITH_CREDITS_PER_DAY = 100  # semantics 11
+UNBILLED_PENDING_S = 20.0  # of every boot (docs/semantics.md, 9)
+NOTICE_S = 120.0  # that spot instances may still serve after capacity fell to nothing (docs/semantics.md, 10)
+LAUNCHES_WITH_CREDITS_PER_DAY = 100  # docs/semantics.md, 11
 _DAY_S = 86400.0
 # Where the prices of credits and of late requests are sought. They may be off: any price proves a bound, and near the
 # best one its error hardly matters.
@@ -52,7 +52,7 @@ class StepSeries(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SpotTerms:
+class SpotHistory:
     """What a spot offer was like, bin by bin: dollars per hour and whether it could be held; both (bins,), or None.
 
     None: the catalogue's price, and always there.
@@ -74,7 +74,7 @@ class BoundProblem:
     resolved: ResolvedService
     warm_start: bool
     end_s: float
-    spot: tuple[SpotTerms, ...] = ()
+    spot: tuple[SpotHistory, ...] = ()
     spot_first_hour_free: bool = False
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ def build_problem(
     """
     bin_s = bin_width_s(resolved.slo) if bin_s is None else bin_s
     demand = np.asarray(counts, dtype=np.float64)
-    terms: tuple[SpotTerms, ...] = ()
+    terms: tuple[SpotHistory, ...] = ()
     if spot and demand.ndim == 1 and bin_s > 0.0:
         terms = _spot_terms(resolved, spot, len(demand), bin_s)
     return BoundProblem(demand, bin_s, resolved, warm_start, end_s, terms, spot_first_hour_free)
@@ -328,14 +328,14 @@ def _committed_rps(resolved: ResolvedService) -> float:
 
 def _types(problem: BoundProblem, bins: int) -> list[_Type]:
     resolved = problem.resolved
-    terms = problem.spot or (SpotTerms(),) * len(resolved.offers)
+    terms = problem.spot or (SpotHistory(),) * len(resolved.offers)
     return [
         _type(offer, candidate, term, bins, problem.spot_first_hour_free and offer.market is Market.SPOT)
         for offer, candidate, term in zip(resolved.offers, resolved.candidates, terms, strict=True)
     ]
 
 
-def _type(offer: Offer, candidate: Candidate, terms: SpotTerms, bins: int, free: bool) -> _Type:
+def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, free: bool) -> _Type:
     capacity_rps = candidate.ceiling_rps
     usd_per_s: float | FloatArray = offer.usd_per_s
     if free:
@@ -369,7 +369,7 @@ def _type(offer: Offer, candidate: Candidate, terms: SpotTerms, bins: int, free:
 
 def _spot_terms(
     resolved: ResolvedService, series: Sequence[StepSeries], bins: int, bin_s: float
-) -> tuple[SpotTerms, ...]:
+) -> tuple[SpotHistory, ...]:
     """Series on the zones, as the simulated cloud deals them out."""
     zones = resolved.catalog.spot_zones
     held = [_available(s, bins, bin_s) for s in series if s.kind == "availability"]
@@ -378,7 +378,7 @@ def _spot_terms(
     terms = []
     for offer in resolved.offers:
         if offer.market is not Market.SPOT:
-            terms.append(SpotTerms())
+            terms.append(SpotHistory())
             continue
         zone = zones.index(offer.zone)
         usd_per_hour = None
@@ -387,7 +387,7 @@ def _spot_terms(
             if offer.instance not in on_demand:
                 raise BadInput("a price series needs the on-demand price of the type", source.name, offer.instance)
             usd_per_hour = share * on_demand[offer.instance]
-        terms.append(SpotTerms(usd_per_hour, held[zone % len(held)] if held else None))
+        terms.append(SpotHistory(usd_per_hour, held[zone % len(held)] if held else None))
     return tuple(terms)
 
 

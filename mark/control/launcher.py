@@ -190,7 +190,7 @@ class Launcher:
         usd_per_hour = sum(self._offers[name].usd_per_hour * count for name, count in running.items())
         # 1e-9: a budget of exactly ten instances must hold ten.
         by_price = max(0, math.floor((self.limits.max_usd_per_hour - usd_per_hour) / offer.usd_per_hour + 1e-9))
-        # A SageMaker endpoint is not bound by max_instances (INTERFACES, semantics 14).
+        # A SageMaker endpoint is not bound by max_instances (docs/semantics.md, 14).
         if offer.market is Market.SAGEMAKER:
             return by_price, f"max_usd_per_hour {self.limits.max_usd_per_hour:g} is reached"
         by_number = max(0, self.limits.max_instances - sum(running.values()))

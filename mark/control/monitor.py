@@ -22,7 +22,7 @@ class MonitorState:
 
 
 class SloMonitor:
-    """Pure: observation and state in, commands and new state out (INTERFACES, semantics 13).
+    """Pure: observation and state in, commands and new state out (docs/semantics.md, 13).
 
     `offer` is what is launched (`favourite` names it), at `usd_per_hour` each.
     """

@@ -1,4 +1,4 @@
-"""Spot markets as they were: availability, preemption and price series (INTERFACES, semantics 10)."""
+"""Spot markets as they were: availability, preemption and price series (docs/semantics.md, 10)."""
 
 from __future__ import annotations
 

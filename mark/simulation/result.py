@@ -132,7 +132,7 @@ class SimulationResult:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The stable object of INTERFACES; undefined numbers are None."""
+        """The stable object that `--json` writes; undefined numbers are None."""
         requests = {"total": self.requests.total} | {k: v for k, v in asdict(self.requests).items() if k != "late"}
         return {
             "schema": 1,

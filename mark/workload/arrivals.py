@@ -27,7 +27,7 @@ _MOST_KEPT = 16_000_000  # requests kept rather than read again
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ArrivalReplay:
-    """A Source: the requests of `stream()`, exact at scale 1, else repeated and jittered (semantics 1).
+    """A Source: the requests of `stream()`, exact at scale 1, else repeated and jittered (docs/semantics.md, 1).
 
     `stream` begins anew at each call and yields ascending seconds from the first request, block by block.
     """

@@ -72,8 +72,9 @@ def test_links_and_anchors_lead_somewhere(site: Path) -> None:
                 assert unquote(parts.fragment) in pages[target].ids, (path, link)
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    for link in _LINK.findall((ROOT / "README.md").read_text()):
+@pytest.mark.parametrize("name", ["README", "CONTRIBUTING", "SCOPE", "SECURITY", "CHANGELOG"])
+def test_links_of_top_level_documents_lead_somewhere(name: str) -> None:
+    for link in _LINK.findall((ROOT / f"{name}.md").read_text()):
         if not urlsplit(link).scheme:
             assert (ROOT / link.partition("#")[0]).exists(), link
 

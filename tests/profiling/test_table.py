@@ -88,7 +88,7 @@ def test_functions_have_the_times_that_are_promised() -> None:
 
 
 def test_derived_sizes_lie_on_the_line_so_that_they_change_no_service_time() -> None:
-    """INTERFACES has times linear between measured sizes; a row on that line only allows its size as N_batch."""
+    """Times are linear between measured sizes; a row on that line only allows its size as N_batch."""
     for model in ("inception-v3", "nasnet", "opennmt-ende"):
         rows = load_profiles()[model]["p2.xlarge"].rows
         assert [row.batch for row in rows] == list(range(1, 9))

@@ -28,7 +28,7 @@ latencies = st.one_of(st.just(NEVER_S), st.floats(0.0, 100.0))
     ],
 )
 def test_the_table_of_destinations(instance_s: float, function_s: float, where: int) -> None:
-    """Each case of INTERFACES, semantics 7, for RT_max = 0.6 s."""
+    """Each case of docs/semantics.md, 7, for RT_max = 0.6 s."""
     assert destination(instance_s, function_s, 0.6) == where
 
 

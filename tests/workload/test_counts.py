@@ -91,7 +91,7 @@ def test_a_huge_gap_needs_no_memory(tmp_path: Path) -> None:
 def test_a_part_holds_what_the_whole_holds_there(
     counts: list[float], bin_s: float, cuts: list[float], seed: int
 ) -> None:
-    """Where a part is cut changes nothing about its arrivals (semantics 1)."""
+    """Where a part is cut changes nothing about its arrivals (docs/semantics.md, 1)."""
     trace = of(counts, bin_s)
     whole = arrivals(trace, 0.0, trace.duration_s, 1.3, seed)
     edges = [0.0, *sorted({cut * trace.duration_s for cut in cuts} - {0.0, trace.duration_s}), trace.duration_s]

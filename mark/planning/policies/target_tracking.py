@@ -32,7 +32,7 @@ OVER_PROVISION = 2.0
 NO_LIMIT = 10**6  # instances; a SageMaker endpoint is not bound by the service's limits
 NO_LIMIT_USD_PER_HOUR = 1e9
 
-# The paper names no type; its bills fit these (INTERFACES, semantics 14).
+# The paper names no type; its bills fit these (docs/semantics.md, 14).
 PAPER_TYPES = {
     "inception-v3": "ml.p2.xlarge",
     "nasnet": "ml.c5.xlarge",

@@ -29,7 +29,7 @@ GENERATED_S = 8 * 86400.0
 SPOT_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
 ASSUMED = (
     "SageMaker's types are inferred from the paper's bills: ml.p2.xlarge unbatched for Inception-v3, ml.c5.xlarge "
-    "for the others (INTERFACES, semantics 14)",
+    "for the others (docs/semantics.md, 14)",
     "functions of NASNet and LSTM-ptb, cold starts beside Inception-v3's, and OpenNMT's unbatched latency on "
     "c5.xlarge (894 ms, fitted) are assumed",
 )
