@@ -82,13 +82,13 @@ def run(args: argparse.Namespace) -> int:
     from mark.config.service_file import load_service
     from mark.serving import interruption_watch as notice
     from mark.serving.observe import logs
-    from mark.serving.server_process import Doors, run, serve
+    from mark.serving.server_process import ListenerConfig, run, serve
 
     service = load_service(args.service)
     tls, auth = door_from(args)
     logs.to_stderr()
     serving = _serving(args, service)
-    doors = Doors(
+    listener = ListenerConfig(
         host=args.host,
         port=args.port,
         grpc_port=args.grpc_port,
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     def started(port: int) -> None:
         logs.say(f"{service.name} is ready on {scheme}://{args.host}:{port}")
 
-    run(lambda: serve(serving, doors, started))
+    run(lambda: serve(serving, listener, started))
     return 0
 
 
