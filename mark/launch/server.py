@@ -57,7 +57,7 @@ def run_server(options: ServerOptions) -> None:
     tls, auth = options.access()
     logs.to_stderr()
     serving = _serving(options, service)
-    doors = server_process.Doors(
+    listener = server_process.ListenerConfig(
         host=options.host,
         port=options.port,
         grpc_port=options.grpc_port,
@@ -71,7 +71,7 @@ def run_server(options: ServerOptions) -> None:
     def started(port: int) -> None:
         logs.say(f"{service.name} is ready on {options.ready(port)}")
 
-    server_process.run(lambda: server_process.serve(serving, doors, started))
+    server_process.run(lambda: server_process.serve(serving, listener, started))
 
 
 def _serving(options: ServerOptions, service: ServiceConfig) -> server_process.Serving:

@@ -26,7 +26,7 @@ from mark.models.versions import Versions
 from mark.profiling.measure import SIZES, Measured, Sampling, check_sizes, sizes_of
 from mark.serving.backend.metrics import Histogram
 from mark.serving.frontend.http import HttpLimits
-from mark.serving.server_process import Bay, Doors, Serving
+from mark.serving.server_process import ListenerConfig, ModelServer, Serving
 from mark.serving.worker.sample import SAMPLE
 from mark.serving.worker.workers import Workers
 
@@ -293,18 +293,18 @@ async def _around_service_s(what: Profiling, call: Call) -> float:
         rt_max_s=_RT_MAX_S,
         threads=what.threads,
     )
-    bay = Bay(serving, Doors(port=0, limits=HttpLimits(body_bytes=len(call.body) + 1)))
-    (metrics,) = bay.metrics.models
+    server = ModelServer(serving, ListenerConfig(port=0, limits=HttpLimits(body_bytes=len(call.body) + 1)))
+    (metrics,) = server.metrics.models
     metrics.service_s = kept = _Kept()
     try:
-        port = await bay.start()
+        port = await server.start()
         seconds = min(_SINGLE_S, what.seconds)
         client = [sys.executable, "-P", "-m", "mark.profiling.serial_client", str(port), str(_SINGLE), str(seconds)]
         ended = await asyncio.to_thread(
             subprocess.run, client, input=_http_request(call), capture_output=True, check=False
         )
     finally:
-        await bay.close()
+        await server.close()
         gc.unfreeze()  # a bouncer that starts keeps what is there for good; here is somebody's notebook, perhaps
     if ended.returncode != 0:
         raise _BatchFailed(" ".join(ended.stderr.decode(errors="replace").split()))

@@ -37,14 +37,14 @@ from mark.serving.backend.request import Request
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.http import HttpLimits, HttpServer
-from mark.serving.frontend.server import Answered, Hosted, Server
+from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.worker.workers import Workers
 
 if TYPE_CHECKING:
-    from mark.serving.frontend.grpc import GrpcDoor
+    from mark.serving.frontend.grpc import GrpcListener
     from mark.serving.observe.tracing import Tracer
 
 log = logging.getLogger("mark.serving")
@@ -84,7 +84,7 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class ListenerConfig:
     """Where requests come in, who may, and what is told of them. `watch` tells of interruptions."""
 
     host: str = "127.0.0.1"
@@ -98,11 +98,11 @@ class Doors:
     trace_requests: bool = False
 
 
-class Bay:
-    """All of one process: replicas with their workers, and the doors. `start`, then `drain` when `stop` is set."""
+class ModelServer:
+    """All of one process: replicas with their workers, and the listener. `start`, then `drain` when `stop` is set."""
 
-    def __init__(self, serving: Serving, doors: Doors) -> None:
-        self._serving, self._doors = serving, doors
+    def __init__(self, serving: Serving, listener: ListenerConfig) -> None:
+        self._serving, self._listener = serving, listener
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         self._workers: list[Workers] = []
@@ -111,26 +111,26 @@ class Bay:
         self._failure: str | None = None
         self.stop = asyncio.Event()
         hosted = [self._host(version, reference) for version, reference in serving.versions.references.items()]
-        tracer = _tracer(serving.name, hosted) if doors.trace_requests else None
+        tracer = _tracer(serving.name, hosted) if listener.trace_requests else None
         self.server = Server(
             serving.name,
             hosted,
             serving.versions,
             serving.rt_max_s,
             self.metrics,
-            _told(doors, tracer),
+            _told(listener, tracer),
             tracer=tracer,
-            limits=doors.limits,
+            limits=listener.limits,
         )
-        admit = doors.auth.admit if doors.auth is not None else None
-        self.http = HttpServer(self.server.handle, doors.limits, admit=admit)
-        self.metrics.door = self.http
+        admit = listener.auth.admit if listener.auth is not None else None
+        self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
+        self.metrics.listener = self.http
         if serving.functions is not None:
             self.metrics.spent = serving.name, serving.functions.spent
-        self.grpc = _grpc_door(self.server, doors)
+        self.grpc = _grpc_listener(self.server, listener)
         self._background: set[asyncio.Task[None]] = set()
 
-    def _host(self, version: str, reference: str) -> Hosted:
+    def _host(self, version: str, reference: str) -> ServedVersion:
         serving, candidate = self._serving, self._serving.candidate
         times: ServiceTimes
         if candidate is None:
@@ -161,7 +161,7 @@ class Bay:
             rt_max_s=serving.rt_max_s,
             function_timeout_s=serving.function_timeout_s,
         )
-        hosted = Hosted(version, replica)
+        hosted = ServedVersion(version, replica)
 
         def ready(worker: int, seconds: float, said: bytes) -> None:
             known = orjson.loads(said)
@@ -207,15 +207,15 @@ class Bay:
 
         Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
         """
-        doors = self._doors
+        listener = self._listener
         if self._serving.functions is not None:
             await self._serving.functions.open()
-        if doors.tls is not None:
-            self._tls_context = doors.tls.context()
-        bound = await self.http.start(doors.host, doors.port, self._tls_context)
-        if self.grpc is not None and doors.grpc_port is not None:
-            port = await self.grpc.start(doors.host, doors.grpc_port, doors.tls)
-            log.info("gRPC listens on %s:%d", doors.host, port)
+        if listener.tls is not None:
+            self._tls_context = listener.tls.context()
+        bound = await self.http.start(listener.host, listener.port, self._tls_context)
+        if self.grpc is not None and listener.grpc_port is not None:
+            port = await self.grpc.start(listener.host, listener.grpc_port, listener.tls)
+            log.info("gRPC listens on %s:%d", listener.host, port)
         for workers in self._workers:
             workers.start()
         waits = [asyncio.ensure_future(event.wait()) for event in (self._first_ready, self.stop)]
@@ -234,10 +234,10 @@ class Bay:
 
     def reload_certificates(self) -> None:
         """Present what the certificate's files hold now; where they cannot be used, go on with what there is."""
-        if self._doors.tls is None or self._tls_context is None:
+        if self._listener.tls is None or self._tls_context is None:
             return
         try:
-            self._doors.tls.reload(self._tls_context)
+            self._listener.tls.reload(self._tls_context)
             log.info("certificates are read anew")
         except BadInput as error:
             log.error("certificates stay as they were: %s", error)
@@ -265,7 +265,7 @@ class Bay:
         until_s = time.monotonic() + serving.drain_s
         await asyncio.gather(*(one.replica.drain(until_s) for one in self.server.hosted))
         # A client that sends just now on a connection that it kept must hear "no", and not a reset.
-        limits = self._doors.limits
+        limits = self._listener.limits
         quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
         while self.http.connections and time.monotonic() < quiet_s:
             await asyncio.sleep(0.02)
@@ -273,7 +273,7 @@ class Bay:
         return self._failure
 
     async def close(self) -> None:
-        """End workers, door and background work. Answers already given still leave."""
+        """End workers, listener and background work. Answers already given still leave."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*(workers.stop(5.0) for workers in self._workers))
@@ -284,15 +284,15 @@ class Bay:
             await self._serving.functions.close()
 
 
-def _grpc_door(server: Server, doors: Doors) -> GrpcDoor | None:
-    if doors.grpc_port is None:
+def _grpc_listener(server: Server, listener: ListenerConfig) -> GrpcListener | None:
+    if listener.grpc_port is None:
         return None
-    from mark.serving.frontend.grpc import GrpcDoor
+    from mark.serving.frontend.grpc import GrpcListener
 
-    return GrpcDoor(server, doors.limits, doors.auth)
+    return GrpcListener(server, listener.limits, listener.auth)
 
 
-def _tracer(name: str, hosted: Sequence[Hosted]) -> Tracer:
+def _tracer(name: str, hosted: Sequence[ServedVersion]) -> Tracer:
     from mark.serving.observe.tracing import from_environment
 
     tracer = from_environment(name)
@@ -301,10 +301,10 @@ def _tracer(name: str, hosted: Sequence[Hosted]) -> Tracer:
     return tracer
 
 
-def _told(doors: Doors, tracer: Tracer | None) -> Answered | None:
+def _told(listener: ListenerConfig, tracer: Tracer | None) -> Answered | None:
     """Who hears of every answer."""
     told: list[Answered] = []
-    if doors.log_requests:
+    if listener.log_requests:
         told.append(logs.answered(time.monotonic))
     if tracer is not None:
         told.append(tracer.answered)
@@ -320,24 +320,24 @@ def _told(doors: Doors, tracer: Tracer | None) -> Answered | None:
     return all_of_them
 
 
-async def serve(serving: Serving, doors: Doors, started: Callable[[int], None] = lambda port: None) -> None:
+async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[int], None] = lambda port: None) -> None:
     """Serve until SIGTERM or SIGINT, then drain. `started` is told the port once everything is ready.
 
     Raises BadInput where the model cannot be loaded or the port is taken, RuntimeError where all workers were lost for
     good.
     """
     loop = asyncio.get_running_loop()
-    bay = Bay(serving, doors)
+    model_server = ModelServer(serving, listener)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, bay.stop.set)
-    loop.add_signal_handler(signal.SIGHUP, bay.reload_certificates)
-    bound = await bay.start()
-    if doors.watch is not None:
-        bay.watch_notices(doors.watch)
-    if not bay.stop.is_set():
+        loop.add_signal_handler(number, model_server.stop.set)
+    loop.add_signal_handler(signal.SIGHUP, model_server.reload_certificates)
+    bound = await model_server.start()
+    if listener.watch is not None:
+        model_server.watch_notices(listener.watch)
+    if not model_server.stop.is_set():
         started(bound)
-    await bay.stop.wait()
-    failure = await bay.drain()
+    await model_server.stop.wait()
+    failure = await model_server.drain()
     if failure is not None:
         raise RuntimeError(f"no worker could be kept: {failure}")
 

@@ -1,4 +1,4 @@
-"""One `mark serve` process, with both doors, for all tests that only ask it."""
+"""One `mark serve` process, with both addresses, for all tests that only ask it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ slo_attainment = 0.98
 """
 
 
-class Doors(NamedTuple):
+class Addresses(NamedTuple):
     """Addresses, `host:port`."""
 
     http: str
@@ -67,14 +67,14 @@ class Doors(NamedTuple):
 
 
 @pytest.fixture(scope="module")  # no longer: other files look for processes that were left behind
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     """A service "plain": version 1 doubles, others answer whoever names them."""
-    with serving(tmp_path_factory.mktemp("plain")) as (_, doors, _):
-        yield doors
+    with serving(tmp_path_factory.mktemp("plain")) as (_, addresses, _):
+        yield addresses
 
 
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Doors, list[str]]]:
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Addresses, list[str]]]:
     """A process of that service, once it is ready. It must end with 0, and without a traceback.
 
     What it logs from then on is in the list when it has ended.
@@ -97,7 +97,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     assert "Traceback" not in rest, rest
 
 
-def _addresses(process: subprocess.Popen[str]) -> Doors:
+def _addresses(process: subprocess.Popen[str]) -> Addresses:
     said, grpc = [], ""
     assert process.stderr is not None
     for line in process.stderr:
@@ -105,5 +105,5 @@ def _addresses(process: subprocess.Popen[str]) -> Doors:
         if "gRPC listens on " in line:
             grpc = json.loads(line)["message"].split()[-1]
         if line.startswith("mark: ") and " is ready on " in line:
-            return Doors(line.split("//")[-1].strip(), grpc)
+            return Addresses(line.split("//")[-1].strip(), grpc)
     raise AssertionError("".join(said))

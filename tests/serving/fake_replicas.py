@@ -45,19 +45,19 @@ class FakeReplica:
     came: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
-    _door: asyncio.Server | None = None
+    _listener: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def start(self, tls: ssl.SSLContext | None = None, port: int = 0) -> FakeReplica:
-        self._door = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
-        port = self._door.sockets[0].getsockname()[1]
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
+        port = self._listener.sockets[0].getsockname()[1]
         self.url = f"https://localhost:{port}" if tls else f"http://127.0.0.1:{port}"
         return self
 
     async def stop(self) -> None:
         """As SIGKILL does: nothing is answered any more."""
-        assert self._door is not None
-        self._door.close()
+        assert self._listener is not None
+        self._listener.close()
         for writer in tuple(self._writers):
             writer.transport.abort()
         await asyncio.sleep(0)

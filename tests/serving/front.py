@@ -13,7 +13,7 @@ from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.gateway.forwarding import Forwarder, Forwarding
 from mark.serving.gateway.gateway import GatewayPolicy
-from mark.serving.gateway.listener import GatewayDoor
+from mark.serving.gateway.listener import GatewayPages
 from tests.serving.fake_replicas import Asked, FakeReplica
 
 INFER = "/v2/models/m/infer"
@@ -31,7 +31,7 @@ class Front:
         self.forwarder = Forwarder(Forwarding(policy=policy, **forwarding), asyncio.get_running_loop())
         admit = auth.admit if auth is not None else None
         self.http = HttpServer(
-            GatewayDoor(self.forwarder).handle, HttpLimits(drain_idle_s=0.1, sweep_s=0.05), admit=admit
+            GatewayPages(self.forwarder).handle, HttpLimits(drain_idle_s=0.1, sweep_s=0.05), admit=admit
         )
         self.url = ""
 

@@ -21,9 +21,9 @@ from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.frontend.auth import Auth
-from mark.serving.frontend.grpc import GrpcDoor
+from mark.serving.frontend.grpc import GrpcListener
 from mark.serving.frontend.http import HttpLimits
-from mark.serving.frontend.server import Hosted, Server
+from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.observe.tracing import Tracer
 
 RT_MAX_S = 1.0
@@ -60,7 +60,7 @@ class Pool:
 
 
 class Place:
-    """A server of one model with its gRPC door, and a client of it."""
+    """A server of one model with its gRPC listener, and a client of it."""
 
     def __init__(
         self, model: mark.Model | None = None, auth: Auth | None = None, tracer: Tracer | None = None, **limits: Any
@@ -72,7 +72,7 @@ class Place:
         self.replica = Replica(bouncer, None, self.metrics, loop, rt_max_s=RT_MAX_S)
         self.pool = Pool(self.replica, model)
         self.replica.attach(self.pool)
-        hosted = Hosted("1", self.replica, json.dumps(metadata(model)).encode())
+        hosted = ServedVersion("1", self.replica, json.dumps(metadata(model)).encode())
         self.told: list[tuple[Request, Reply, str]] = []
         self.server = Server(
             model.name,
@@ -85,11 +85,11 @@ class Place:
         )
         if tracer is not None:
             self.replica.served = tracer.served
-        self.door = GrpcDoor(self.server, HttpLimits(**limits), auth)
+        self.listener = GrpcListener(self.server, HttpLimits(**limits), auth)
         self.port = 0
 
     async def __aenter__(self) -> Place:
-        self.port = await self.door.start("127.0.0.1", 0, None)
+        self.port = await self.listener.start("127.0.0.1", 0, None)
         self.replica.worker_ready(0)
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
@@ -97,5 +97,5 @@ class Place:
 
     async def __aexit__(self, *_: object) -> None:
         await self.channel.close()
-        await self.door.close(0.0)
+        await self.listener.close(0.0)
         await self.replica.drain(0.0)

@@ -82,11 +82,11 @@ class ListenerStats(Protocol):
 
 
 class Metrics(Collector):
-    """The page of a whole process; `door` is its HTTP door."""
+    """The page of a whole process; `listener` is its HTTP listener."""
 
     def __init__(self) -> None:
         self.models: list[ModelMetrics] = []
-        self.door: ListenerStats | None = None
+        self.listener: ListenerStats | None = None
         self.spent: tuple[str, Spent] | None = None  # on functions, by which model
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -156,18 +156,18 @@ class Metrics(Collector):
             )
             billed.add_metric((model,), spent.billed_s)
             yield from (calls, billed)
-        if self.door is not None:
-            yield from _of_door(self.door)
+        if self.listener is not None:
+            yield from _of_listener(self.listener)
 
 
-def _of_door(door: ListenerStats) -> Iterator[Metric]:
-    counts = door.counts
+def _of_listener(listener: ListenerStats) -> Iterator[Metric]:
+    counts = listener.counts
     yield CounterMetricFamily("mark_clients_gone", "Answers that no client was there to take.", counts.dropped_answers)
     yield CounterMetricFamily("mark_cut", "Connections cut because a client did not take its answers.", counts.cut)
-    yield GaugeMetricFamily("mark_connections", "Open connections.", len(door.connections))
+    yield GaugeMetricFamily("mark_connections", "Open connections.", len(listener.connections))
     refused = CounterMetricFamily(
-        "mark_door_refused",
-        "Refused by the HTTP door itself: malformed, too large, too slow, no key.",
+        "mark_listener_refused",
+        "Refused by the HTTP listener itself: malformed, too large, too slow, no key.",
         labels=("code",),
     )
     for status, count in sorted(counts.refused.items()):

@@ -1,4 +1,4 @@
-"""Who may ask for what: API keys and signed tokens, and the rule that an open door is for this machine only.
+"""Who may ask for what: API keys and signed tokens, and the rule that an open listener is for this machine only.
 
 A client shows its key as `authorization: Bearer KEY` or `x-api-key: KEY`, a signed token in the same places. A key file
 has a line per key, `#` begins a comment:
@@ -94,7 +94,7 @@ class TokenSigner:
 
 
 class Auth:
-    """Decides who may ask for what. `admit` is the hook of `HttpServer`; `check` the same for other doors.
+    """Decides who may ask for what. `admit` is the hook of `HttpServer`; `check` the same for other listeners.
 
     Keys are not kept: only their digests under a key of this process are. They are looked up by digest, which a client
     cannot steer, so the time of a look-up says nothing about a key. `clock` is the wall clock.
@@ -124,7 +124,7 @@ class Auth:
         return self.check(scope_of(path), headers)
 
     def check(self, scope: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """The same for a door whose requests have no path; `headers` has lower-case names."""
+        """The same for a listener whose requests have no path; `headers` has lower-case names."""
         grant = self.grant(headers)
         if grant is None:
             return _UNKNOWN

@@ -1,4 +1,4 @@
-"""The call in a request of the HTTP door: which headers say what of its body."""
+"""The call in a request of the HTTP listener: which headers say what of its body."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The gRPC door: Open Inference Protocol v2, on the same loop and into the same bouncers as HTTP.
+"""The gRPC listener: Open Inference Protocol v2, on the same loop and into the same bouncers as HTTP.
 
 gRPC costs a task for each request, and its C core its own threads: who counts microseconds uses HTTP. This module is
-imported only where the door is asked for.
+imported only where the listener is asked for.
 
 Who asks is known before a message is read, and reading has limits: what comes within a second, and of messages that
-take longer as many as fit into what the HTTP door gathers (`HttpLimits.gathered_bytes`).
+take longer as many as fit into what the HTTP listener gathers (`HttpLimits.gathered_bytes`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Outcome = tuple[Any, tuple[int, str] | None, list[tuple[str, str]]]
 Answer = Callable[[Any, Any, dict[bytes, bytes]], Awaitable[Any]]
 
 
-class GrpcDoor:
-    """Listens by gRPC for `server`, within the same limits and for the same keys as the HTTP door."""
+class GrpcListener:
+    """Listens by gRPC for `server`, within the same limits and for the same keys as the HTTP listener."""
 
     def __init__(self, server: Server, limits: HttpLimits, auth: Auth | None) -> None:
         self._server, self._auth = server, auth
@@ -67,7 +67,7 @@ class GrpcDoor:
         self._patience_s = limits.body_timeout_s + limits.body_bytes / _SLOWEST_BYTES_PER_S
         self._slow: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}  # whose message is
         self._cut_off: set[asyncio.Task[Any]] = set()
-        self._door = grpc.aio.server(
+        self._listener = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.body_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -96,28 +96,28 @@ class GrpcDoor:
             )
             for name, answer in answers.items()
         }
-        self._door.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, host: str, port: int, tls: TlsFiles | None) -> int:
         """Listen; returns the port bound, which `port` 0 leaves to the system. Raises BadInput where it cannot be."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls is None:
-                bound = self._door.add_insecure_port(address)
+                bound = self._listener.add_insecure_port(address)
             else:
-                bound = self._door.add_secure_port(address, _credentials(tls))
+                bound = self._listener.add_secure_port(address, _credentials(tls))
         except RuntimeError:
             raise BadInput("cannot listen", "host and grpc_port", address) from None
-        await self._door.start()
+        await self._listener.start()
         return int(bound)
 
     async def close(self, grace_s: float) -> None:
         """Take no more calls; returns when those under way are answered, or after `grace_s`.
 
-        To be done last: while a server drains its door stays open and says so (UNAVAILABLE). What meets the closing
+        To be done last: while a server drains its listener stays open and says so (UNAVAILABLE). What meets the closing
         itself, and was not taken, gRPC's core ends as CANCELLED (https://github.com/grpc/grpc/issues/41785).
         """
-        await self._door.stop(grace_s)
+        await self._listener.stop(grace_s)
 
     # Answers
 

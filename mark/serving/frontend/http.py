@@ -1,4 +1,4 @@
-"""The HTTP/1.1 door: bytes of many connections in, complete requests out, and one answer each, in order.
+"""The HTTP/1.1 listener: bytes of many connections in, complete requests out, and one answer each, in order.
 
 The rules of this file:
 
@@ -47,7 +47,7 @@ Admit = Callable[[bytes, bytes, Mapping[bytes, bytes]], Refusal | None]
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What a client may ask of the door. Times are checked every `sweep_s`, so they are exact to that.
+    """What a client may ask of the listener. Times are checked every `sweep_s`, so they are exact to that.
 
     The idle time-out should exceed that of a load balancer in front (60 s at AWS), or it meets closed connections.
     """
@@ -78,7 +78,7 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """What happened at the door, since the start."""
+    """What happened at the listener, since the start."""
 
     dropped_answers: int = 0  # the client had gone
     refused: dict[int, int] = field(default_factory=dict)  # by status: answered here, not by the handler
@@ -203,7 +203,7 @@ class HttpServer:
         self.connections: set[_Connection] = set()
         self.of_peer: dict[str, dict[_Connection, None]] = {}  # the same by their other ends, oldest first
         self.heads: dict[int, bytes] = {}
-        self._doors: list[asyncio.AbstractServer] = []
+        self._listeners: list[asyncio.AbstractServer] = []
         self._tick: asyncio.TimerHandle | None = None
         self._settled: asyncio.Future[None] | None = None
 
@@ -211,7 +211,7 @@ class HttpServer:
         """Listen; returns the port bound, which `port` 0 leaves to the system. Raises BadInput where it cannot be."""
         loop = asyncio.get_running_loop()
         try:
-            door = await loop.create_server(
+            listener = await loop.create_server(
                 self._connection,
                 host,
                 port,
@@ -224,8 +224,8 @@ class HttpServer:
             raise BadInput(
                 f"cannot listen ({getattr(error, 'strerror', None) or error})", "host and port", f"{host}:{port}"
             ) from error
-        self._opened(door)
-        listening: Any = door  # uvloop has its sockets in a list
+        self._opened(listener)
+        listening: Any = listener  # uvloop has its sockets in a list
         return int(listening.sockets[0].getsockname()[1])
 
     async def start_unix(self, path: str) -> None:
@@ -235,17 +235,17 @@ class HttpServer:
     def _connection(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, _Connection(self))
 
-    def _opened(self, door: asyncio.AbstractServer) -> None:
-        self._doors.append(door)
+    def _opened(self, listener: asyncio.AbstractServer) -> None:
+        self._listeners.append(listener)
         if self._tick is None:
             self._sweep_again()
 
     async def let_in(self) -> None:
-        """Accept who has connected already: a door that closes resets whoever stands before it."""
+        """Accept who has connected already: a listener that closes resets whoever stands before it."""
         standing = select.poll()
-        doors: list[Any] = self._doors
-        for door in doors:
-            for one in door.sockets:
+        listeners: list[Any] = self._listeners
+        for listener in listeners:
+            for one in listener.sockets:
                 standing.register(one.fileno(), select.POLLIN)
         for _ in range(self.limits.connections):  # uvloop accepts one in a turn; a flood never ends
             await asyncio.sleep(0)
@@ -257,9 +257,9 @@ class HttpServer:
     def stop_listening(self) -> None:
         """Begin the drain: accept no connection, end each with its next answer, or once idle for `drain_idle_s`."""
         self.draining = True
-        for door in self._doors:
-            door.close()
-        self._doors.clear()
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
         for connection in self.connections:
             for exchange in (*connection.waiting, *connection.parked, connection.exchange):
                 if exchange is not None:

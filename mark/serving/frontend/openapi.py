@@ -10,7 +10,7 @@ from mark.models.model import DATATYPES
 from mark.version import VERSION
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
-# What the door says of any request, before or while it reads it.
+# What the listener says of any request, before or while it reads it.
 _DOOR = {
     400: "malformed",
     401: "no key",

@@ -1,6 +1,6 @@
-"""The doors' requests to replicas and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
+"""The listeners' requests to replicas and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
 
-Bodies are passed on undecoded. An `Exchange` is a request of the HTTP door, which is answered once.
+Bodies are passed on undecoded. An `Exchange` is a request of the HTTP listener, which is answered once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_ID = 128
 
 
 @dataclass(slots=True)
-class Hosted:
+class ServedVersion:
     """A version of the model on this machine. `metadata` is what its workers say of the model, in JSON."""
 
     version: str
@@ -57,7 +57,7 @@ class Server:
     def __init__(
         self,
         name: str,
-        hosted: Sequence[Hosted],
+        hosted: Sequence[ServedVersion],
         versions: Versions,
         rt_max_s: float,
         metrics: numbers.Metrics,
@@ -119,7 +119,7 @@ class Server:
         version: str | None,
         answer: Callable[[Request, Reply, str], None],
     ) -> None:
-        """Offer a call of any door. Its answer says where it came from; a malformed deadline is refused at once."""
+        """Offer a call of any listener. Its answer says where it came from; a malformed deadline is refused at once."""
         request_id = headers.get(b"x-request-id")
         if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1

@@ -1,4 +1,4 @@
-"""TLS of the doors: a context from files, and new certificates without a restart."""
+"""TLS of the listeners: a context from files, and new certificates without a restart."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class GatewayFailed(MarkError):
 
 
 class GatewayAdmin:
-    """The door `/admin/replicas` of the gateway at `url`; `key` has the scope admin."""
+    """The listener `/admin/replicas` of the gateway at `url`; `key` has the scope admin."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The gateway's shell: requests from the HTTP door to replicas and answers back, as `mark.serving.gateway.gateway`
+"""The gateway's shell: requests from the HTTP listener to replicas and answers back, as `mark.serving.gateway.gateway`
 decides.
 
 Bodies are passed on as they came. A client's key ends here: replicas are shown the gateway's own.
@@ -27,8 +27,8 @@ from mark.serving.gateway.gateway import (
     WAIT,
     Gateway,
     GatewayPolicy,
-    Passage,
-    Ticket,
+    InFlightRequest,
+    ReplicaAttempt,
 )
 from mark.serving.gateway.metrics import GatewayMetrics
 from mark.serving.gateway.overflow import ByFunctions, LastResort
@@ -80,7 +80,7 @@ class Forwarding:
     log_requests: bool = False
 
 
-class _Forward(Passage):
+class _Forward(InFlightRequest):
     """A request that is passed on."""
 
     __slots__ = (
@@ -101,8 +101,8 @@ class _Forward(Passage):
         self.exchange, self.id = exchange, identity
         self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
         self.lines = b""
-        self.line: Connection[Ticket[_Forward]] | None = None
-        self.other_line: Connection[Ticket[_Forward]] | None = None
+        self.line: Connection[ReplicaAttempt[_Forward]] | None = None
+        self.other_line: Connection[ReplicaAttempt[_Forward]] | None = None
         self.refusal: Answer | None = None  # for the client, should there be no better answer
         self.timer: asyncio.TimerHandle | None = None
         self.by_function = False  # answered
@@ -121,7 +121,7 @@ class Forwarder:
         self.gateway: Gateway[_Forward] = Gateway(forwarding.policy)
         self.metrics = GatewayMetrics(self.gateway)
         self.draining = False
-        self._upstreams: dict[str, Upstream[Ticket[_Forward]]] = {}
+        self._upstreams: dict[str, Upstream[ReplicaAttempt[_Forward]]] = {}
         self._under_way: set[_Forward] = set()
         self._settled: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -211,17 +211,17 @@ class Forwarder:
         if now_s >= forward.deadline_s:
             self._refuse(forward, "expired")
             return
-        ticket = self.gateway.begin(forward, now_s)
-        if isinstance(ticket, str):
-            if ticket is not NOBODY_READY or not self._by_function(forward, ticket):
-                self._refuse(forward, ticket)
+        attempt = self.gateway.begin(forward, now_s)
+        if isinstance(attempt, str):
+            if attempt is not NOBODY_READY or not self._by_function(forward, attempt):
+                self._refuse(forward, attempt)
             return
         self._under_way.add(forward)
         if client_s is not None or self._hedges:
             self._wake(forward, now_s)
-        self._send(forward, ticket, now_s)
+        self._send(forward, attempt, now_s)
 
-    def _send(self, forward: _Forward, ticket: Ticket[_Forward], now_s: float) -> None:
+    def _send(self, forward: _Forward, attempt: ReplicaAttempt[_Forward], now_s: float) -> None:
         exchange = forward.exchange
         lines = forward.lines
         if not lines:
@@ -237,19 +237,19 @@ class Forwarder:
         if forward.client_s is not None and forward.client_s < forward.until_s:
             lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.client_s - now_s) * 1e3)
         target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
-        upstream = self._upstreams[ticket.replica.url]
-        # A body of HEAD's answer would come all the same, and the door does not pass it on.
+        upstream = self._upstreams[attempt.replica.url]
+        # A body of HEAD's answer would come all the same, and the listener does not pass it on.
         method = b"GET" if exchange.method == b"HEAD" else exchange.method
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (method, target, upstream.authority, lines)
-        line = upstream.ask(ticket, head + exchange.body)
+        line = upstream.ask(attempt, head + exchange.body)
         if forward.line is None:
             forward.line = line
         else:
             forward.other_line = line
 
-    def answered(self, tag: Ticket[_Forward], answer: Answer) -> None:
+    def answered(self, tag: ReplicaAttempt[_Forward], answer: Answer) -> None:
         """A replica answered."""
-        forward = tag.passage
+        forward = tag.request
         now_s = self._now()
         what = self.gateway.answered(tag, answer.status, now_s)
         if what is PASS_ON:
@@ -259,13 +259,13 @@ class Forwarder:
         if what is not WAIT:
             self._again(forward, what, now_s)
 
-    def failed(self, tag: Ticket[_Forward], began: bool, why: str) -> None:
+    def failed(self, tag: ReplicaAttempt[_Forward], began: bool, why: str) -> None:
         """A replica did not."""
-        forward = tag.passage
+        forward = tag.request
         now_s = self._now()
         log.debug("request %s: %s %s", forward.id.decode("latin-1"), tag.replica.url, why)
         what = self.gateway.failed(tag, now_s, began=began)
-        if isinstance(what, Ticket):
+        if isinstance(what, ReplicaAttempt):
             self._again(forward, what, now_s)
         elif what is not WAIT:
             if forward.refusal is not None:
@@ -277,13 +277,13 @@ class Forwarder:
                 if not self._by_function(forward, "lost"):
                     self._refuse(forward, "lost")
 
-    def _again(self, forward: _Forward, ticket: Ticket[_Forward] | str, now_s: float) -> None:
-        assert isinstance(ticket, Ticket)
+    def _again(self, forward: _Forward, attempt: ReplicaAttempt[_Forward] | str, now_s: float) -> None:
+        assert isinstance(attempt, ReplicaAttempt)
         if forward.exchange.gone:
             self.gateway.abandoned(forward)
             self._refuse(forward, "gone")
         else:
-            self._send(forward, ticket, now_s)
+            self._send(forward, attempt, now_s)
 
     def _wake(self, forward: _Forward, now_s: float) -> None:
         """A timer for what comes next: the time to hedge, or the client's deadline. Most requests need none."""
@@ -302,9 +302,9 @@ class Forwarder:
             self.gateway.expired(forward, now_s, hung=False)
             self._refuse(forward, "expired")
             return
-        ticket = self.gateway.hedge(forward, now_s)
-        if ticket is not None:
-            self._send(forward, ticket, now_s)
+        attempt = self.gateway.hedge(forward, now_s)
+        if attempt is not None:
+            self._send(forward, attempt, now_s)
         self._wake(forward, now_s)
 
     def _by_function(self, forward: _Forward, reason: str) -> bool:
@@ -359,7 +359,7 @@ class Forwarder:
             forward.timer.cancel()
             forward.timer = None  # it holds the request: a cycle waits for the garbage collector
         for line in (forward.line, forward.other_line):
-            if line is not None and line.tag is not None and line.tag.passage is forward:
+            if line is not None and line.tag is not None and line.tag.request is forward:
                 line.upstream.cancel(line, line.tag)
         self._under_way.discard(forward)
         if self._settled is not None and not self._under_way and not self._settled.done():
@@ -407,7 +407,7 @@ class Forwarder:
             upstream.sweep()
 
 
-_: type[Asker[Ticket[_Forward]]] = Forwarder
+_: type[Asker[ReplicaAttempt[_Forward]]] = Forwarder
 
 
 def say(exchange: Exchange, status: int, what: str, headers: bytes = b"") -> None:

@@ -1,29 +1,29 @@
-"""The gateway's decisions: which replica gets a request, who gets its second copy, and who is left out for a while.
+"""The gateway's decisions: which replica gets a request, which its second attempt, and which is ejected for a while.
 
-One state machine without I/O and without a clock: requests, what became of their copies and the time go in, decisions
+One state machine without I/O and without a clock: requests, what became of their attempts and the time go in, decisions
 come out. A replica is a server of the model behind one URL, mostly a bouncer. The shell
 (`mark.serving.gateway.forwarding`) does:
 
-    on a request            begin(passage, now): a ticket, or why not (NOBODY_READY, FULL)
-    on a replica's answer   answered(ticket, status, now): PASS_ON, WAIT, or a ticket for another copy
-    on none                 failed(ticket, now): GIVE_UP, WAIT, or a ticket for another copy
-    after hedge_after_s     hedge(passage, now): a ticket for another copy, or None
-    at the deadline         expired(passage, now)
-    on a client's leaving   abandoned(passage)
+    on a request            begin(request, now): an attempt, or why not (NOBODY_READY, FULL)
+    on a replica's answer   answered(attempt, status, now): PASS_ON, WAIT, or an attempt for another attempt
+    on none                 failed(attempt, now): GIVE_UP, WAIT, or an attempt for another attempt
+    after hedge_after_s     hedge(request, now): an attempt for another attempt, or None
+    at the deadline         expired(request, now)
+    on a client's leaving   abandoned(request)
     every now and then      tick(now): replicas whose readiness is to be asked, then probed(replica, ready, now)
 
-A `Passage` is one request on its way, a `Ticket` one copy of it at one replica. Each ticket is closed exactly once,
-with what became of it or with the end of its passage, and in-flight counts are changed by nothing else.
+An `InFlightRequest` is one request on its way, a `ReplicaAttempt` one try of it at one replica. Each attempt is closed
+exactly once, with what became of it or with the end of its request, and in-flight counts are changed by nothing else.
 
 The rules:
 
 - Least expected completion: the learned response time x (in flight + 1) / weight, plus what is left of `avoid_s` for a
   replica that has just refused or failed; without it one that refuses everything looks idle, and attracts everything.
   Ties go to the replica that came first.
-- There are never more than two copies of a request, and the second never goes to the replica of the first. A second one
-  is made when nothing of an answer came, when a bouncer refused (429, 503) and somebody else has not done so just now,
-  or to hedge; only if there is time until the deadline, and only out of a budget, a share of all requests, so that
-  replicas in trouble do not get twice the load.
+- A request has two attempts at most, and the second never goes to the replica of the first. A second one is made when
+  nothing of an answer came, when a bouncer refused (429, 503) and another replica has not done so just now, or to
+  hedge; only if there is time until the deadline, and only out of a budget, a share of all requests, so that replicas
+  in trouble do not get twice the load.
 - After `eject_after` failures in a row a replica is out for a back-off time, which doubles when it soon fails again,
   and until it says that it is ready. Answers 500 and 502 count as well, but for them at most half of the replicas are
   put out: what a client sent may be the reason.
@@ -43,9 +43,9 @@ from mark.serving.backend.bouncer import IllegalTransition
 
 # What becomes of a request.
 PASS_ON = "pass on"  # this answer is the client's
-WAIT = "wait"  # for the other copy
+WAIT = "wait"  # for the other attempt
 GIVE_UP = "give up"  # no replica answered it
-# Why there is no ticket for it.
+# Why there is no attempt for it.
 NOBODY_READY = "nobody_ready"
 FULL = "full"
 
@@ -62,13 +62,13 @@ class GatewayPolicy:
 
     most_in_flight: int = 10_000  # requests
     most_bytes: int = 1024**3  # of their bodies
-    most_per_replica: int = 512  # copies, and so connections
+    most_per_replica: int = 512  # attempts, and so connections
     eject_after: int = 3
     backoff_s: float = 1.0
     longest_backoff_s: float = 30.0
     probe_s: float = 1.0  # between questions for readiness
     avoid_s: float = 0.1  # after a refusal or a failure; a queue changes its mind within a batch or two
-    retry_share: float = 0.2  # second copies per request, in the long run
+    retry_share: float = 0.2  # second attempts per request, in the long run
     retry_burst: float = 500.0
     hedge_after_s: float = NEVER_S
 
@@ -107,7 +107,7 @@ class ReplicaState:
         return f"<{self.url} weight {self.weight:g}, {'ready' if self.ready else 'out'}, {self.in_flight} in flight>"
 
 
-class Passage:
+class InFlightRequest:
     """A request on its way through the gateway. Times are of one monotonic clock; `size` is its body's, in bytes."""
 
     __slots__ = ("deadline_s", "first", "second", "size", "under_way")
@@ -115,30 +115,30 @@ class Passage:
     def __init__(self, deadline_s: float, size: int) -> None:
         self.deadline_s, self.size = deadline_s, size
         self.under_way = False
-        self.first: Ticket[Any] | None = None
-        self.second: Ticket[Any] | None = None
+        self.first: ReplicaAttempt[Any] | None = None
+        self.second: ReplicaAttempt[Any] | None = None
 
 
-P = TypeVar("P", bound=Passage)
+P = TypeVar("P", bound=InFlightRequest)
 
 
-class Ticket(Generic[P]):
-    """A copy of a request at a replica; `open` until it is known what became of it."""
+class ReplicaAttempt(Generic[P]):
+    """An attempt of a request at a replica; `open` until it is known what became of it."""
 
-    __slots__ = ("open", "passage", "replica", "sent_s")
+    __slots__ = ("open", "replica", "request", "sent_s")
 
-    def __init__(self, passage: P, replica: ReplicaState, sent_s: float) -> None:
-        self.passage, self.replica, self.sent_s = passage, replica, sent_s
+    def __init__(self, request: P, replica: ReplicaState, sent_s: float) -> None:
+        self.request, self.replica, self.sent_s = request, replica, sent_s
         self.open = True
 
 
 class Gateway(Generic[P]):
-    """See the module. Methods raise IllegalTransition, and change nothing, for a ticket or passage that is closed."""
+    """See the module. Methods raise IllegalTransition, and change nothing, for an attempt or request that is closed."""
 
     def __init__(self, policy: GatewayPolicy | None = None) -> None:
         self.policy = policy or GatewayPolicy()
         self.replicas: dict[str, ReplicaState] = {}
-        self.leaving: dict[str, ReplicaState] = {}  # removed, with copies still in flight
+        self.leaving: dict[str, ReplicaState] = {}  # removed, with attempts still in flight
         self.in_flight = 0  # requests
         self.bytes = 0
         self.retries = self.hedges = self.ejections = 0
@@ -182,38 +182,38 @@ class Gateway(Generic[P]):
 
     # Requests
 
-    def begin(self, passage: P, now_s: float) -> Ticket[P] | str:
-        """Its first copy; or NOBODY_READY, or FULL, and then it is not under way."""
-        if passage.under_way:
+    def begin(self, request: P, now_s: float) -> ReplicaAttempt[P] | str:
+        """Its first attempt; or NOBODY_READY, or FULL, and then it is not under way."""
+        if request.under_way:
             raise IllegalTransition("this request is under way")
         policy = self.policy
         if not self._open:
             return NOBODY_READY
-        if self.in_flight >= policy.most_in_flight or self.bytes + passage.size > policy.most_bytes:
+        if self.in_flight >= policy.most_in_flight or self.bytes + request.size > policy.most_bytes:
             return FULL
         replica = self._best(now_s, None)
         if replica is None:
             return FULL
         self._budget = min(policy.retry_burst, self._budget + policy.retry_share)
         self.in_flight += 1
-        self.bytes += passage.size
-        passage.under_way = True
-        passage.second = None
-        passage.first = ticket = self._copy(passage, replica, now_s)
-        return ticket
+        self.bytes += request.size
+        request.under_way = True
+        request.second = None
+        request.first = attempt = self._attempt(request, replica, now_s)
+        return attempt
 
-    def answered(self, ticket: Ticket[P], status: int, now_s: float) -> Ticket[P] | str:
+    def answered(self, attempt: ReplicaAttempt[P], status: int, now_s: float) -> ReplicaAttempt[P] | str:
         """The whole answer of a replica is there."""
-        self._close(ticket)
-        passage, replica = ticket.passage, ticket.replica
+        self._close(attempt)
+        request, replica = attempt.request, attempt.replica
         replica.answers += 1
         if status == 429 or status == 503:
             replica.refused += 1
             replica.failures = 0
             replica.avoid_until_s = now_s + self.policy.avoid_s
-            if self._waits(passage):
+            if self._waits(request):
                 return WAIT
-            second = self._second(passage, replica, now_s, after_refusal=True)
+            second = self._second(request, replica, now_s, after_refusal=True)
             if second is not None:
                 self.retries += 1
                 return second
@@ -222,50 +222,50 @@ class Gateway(Generic[P]):
         else:
             replica.failures = 0
             if status < 300:
-                self._learn(replica, now_s - ticket.sent_s, now_s)
-            if passage.second is not None:
-                self._outrun(passage, now_s)
-        self._end(passage)
+                self._learn(replica, now_s - attempt.sent_s, now_s)
+            if request.second is not None:
+                self._outrun(request, now_s)
+        self._end(request)
         return PASS_ON
 
-    def failed(self, ticket: Ticket[P], now_s: float, *, began: bool) -> Ticket[P] | str:
+    def failed(self, attempt: ReplicaAttempt[P], now_s: float, *, began: bool) -> ReplicaAttempt[P] | str:
         """No answer will come: refused, reset, closed, nonsense. `began`: a part of one came."""
-        self._close(ticket)
-        passage = ticket.passage
-        self._fault(ticket.replica, now_s)
-        if self._waits(passage):
+        self._close(attempt)
+        request = attempt.request
+        self._fault(attempt.replica, now_s)
+        if self._waits(request):
             return WAIT
         if not began:
-            second = self._second(passage, ticket.replica, now_s)
+            second = self._second(request, attempt.replica, now_s)
             if second is not None:
                 self.retries += 1
                 return second
-        self._end(passage)
+        self._end(request)
         return GIVE_UP
 
-    def hedge(self, passage: P, now_s: float) -> Ticket[P] | None:
-        """A second copy of a request that takes long. None: it has one, or nobody can take it."""
-        self._check(passage)
-        first = passage.first
+    def hedge(self, request: P, now_s: float) -> ReplicaAttempt[P] | None:
+        """A second attempt of a request that takes long. None: it has one, or nobody can take it."""
+        self._check(request)
+        first = request.first
         assert first is not None
-        second = self._second(passage, first.replica, now_s)
+        second = self._second(request, first.replica, now_s)
         if second is not None:
             self.hedges += 1
         return second
 
-    def expired(self, passage: P, now_s: float, *, hung: bool) -> None:
-        """Its time is over. `hung`: by our own measure, so whoever has a copy has failed."""
-        self._check(passage)
+    def expired(self, request: P, now_s: float, *, hung: bool) -> None:
+        """Its time is over. `hung`: by our own measure, so whoever has an attempt has failed."""
+        self._check(request)
         if hung:
-            for ticket in (passage.first, passage.second):
-                if ticket is not None and ticket.open:
-                    self._fault(ticket.replica, now_s)
-        self._end(passage)
+            for attempt in (request.first, request.second):
+                if attempt is not None and attempt.open:
+                    self._fault(attempt.replica, now_s)
+        self._end(request)
 
-    def abandoned(self, passage: P) -> None:
+    def abandoned(self, request: P) -> None:
         """Nobody waits for it any more."""
-        self._check(passage)
-        self._end(passage)
+        self._check(request)
+        self._end(request)
 
     # Replicas
 
@@ -322,49 +322,49 @@ class Gateway(Generic[P]):
         return best
 
     def _second(
-        self, passage: P, besides: ReplicaState, now_s: float, *, after_refusal: bool = False
-    ) -> Ticket[P] | None:
-        if passage.second is not None or self._budget < 1.0:
+        self, request: P, besides: ReplicaState, now_s: float, *, after_refusal: bool = False
+    ) -> ReplicaAttempt[P] | None:
+        if request.second is not None or self._budget < 1.0:
             return None
         replica = self._best(now_s, besides)
-        if replica is None or now_s + replica.response_s > passage.deadline_s:
+        if replica is None or now_s + replica.response_s > request.deadline_s:
             return None
         if after_refusal and replica.avoid_until_s > now_s:
             return None
         self._budget -= 1.0
-        passage.second = ticket = self._copy(passage, replica, now_s)
-        return ticket
+        request.second = attempt = self._attempt(request, replica, now_s)
+        return attempt
 
-    def _copy(self, passage: P, replica: ReplicaState, now_s: float) -> Ticket[P]:
+    def _attempt(self, request: P, replica: ReplicaState, now_s: float) -> ReplicaAttempt[P]:
         replica.in_flight += 1
-        return Ticket(passage, replica, now_s)
+        return ReplicaAttempt(request, replica, now_s)
 
-    def _close(self, ticket: Ticket[P]) -> None:
-        if not ticket.open:
-            raise IllegalTransition("this copy is closed")
-        ticket.open = False
-        replica = ticket.replica
+    def _close(self, attempt: ReplicaAttempt[P]) -> None:
+        if not attempt.open:
+            raise IllegalTransition("this attempt is closed")
+        attempt.open = False
+        replica = attempt.replica
         replica.in_flight -= 1
         if not replica.in_flight and self.leaving.get(replica.url) is replica:
             del self.leaving[replica.url]
 
-    def _waits(self, passage: P) -> bool:
-        """Is another copy in flight?"""
-        first, second = passage.first, passage.second
+    def _waits(self, request: P) -> bool:
+        """Is another attempt in flight?"""
+        first, second = request.first, request.second
         return (first is not None and first.open) or (second is not None and second.open)
 
-    def _check(self, passage: P) -> None:
-        if not passage.under_way:
+    def _check(self, request: P) -> None:
+        if not request.under_way:
             raise IllegalTransition("this request is not under way")
 
-    def _end(self, passage: P) -> None:
-        passage.under_way = False
+    def _end(self, request: P) -> None:
+        request.under_way = False
         self.in_flight -= 1
-        self.bytes -= passage.size
-        for ticket in (passage.first, passage.second):
-            if ticket is not None and ticket.open:
-                self._close(ticket)
-        passage.first = passage.second = None  # a cycle would wait for the garbage collector
+        self.bytes -= request.size
+        for attempt in (request.first, request.second):
+            if attempt is not None and attempt.open:
+                self._close(attempt)
+        request.first = request.second = None  # a cycle would wait for the garbage collector
 
     def _learn(self, replica: ReplicaState, response_s: float, now_s: float) -> None:
         replica.response_s += _LEARNED * (response_s - replica.response_s)
@@ -372,11 +372,11 @@ class Gateway(Generic[P]):
         if replica.weight:
             replica.each_s = replica.response_s / replica.weight
 
-    def _outrun(self, passage: P, now_s: float) -> None:
-        """Whoever still has a copy takes at least so long; cancelled, it would look idle, and as fast as ever."""
-        for ticket in (passage.first, passage.second):
-            if ticket is not None and ticket.open:
-                slow, took_s = ticket.replica, now_s - ticket.sent_s
+    def _outrun(self, request: P, now_s: float) -> None:
+        """Whoever still has an attempt takes at least so long; cancelled, it would look idle, and as fast as ever."""
+        for attempt in (request.first, request.second):
+            if attempt is not None and attempt.open:
+                slow, took_s = attempt.replica, now_s - attempt.sent_s
                 if took_s > slow.response_s:
                     slow.avoid_until_s = now_s + self.policy.avoid_s
                     self._learn(slow, took_s, now_s)

@@ -31,7 +31,7 @@ log = logging.getLogger("mark.serving")
 _CONNECTIONS_S = 0.05  # between looks at whether all have gone
 
 
-class GatewayDoor:
+class GatewayPages:
     """Answers what is asked of the gateway itself, and hands the rest to `forwarder`."""
 
     def __init__(self, forwarder: Forwarder) -> None:
@@ -129,7 +129,7 @@ class GatewayListener:
 
 async def serve_gateway(
     forwarding: Forwarding,
-    door: GatewayListener,
+    listener: GatewayListener,
     weights: Mapping[str, float],
     started: Callable[[int], None] = lambda port: None,
 ) -> None:
@@ -145,13 +145,17 @@ async def serve_gateway(
     forwarder = Forwarder(forwarding, loop)
     forwarder.put(weights)
     http = HttpServer(
-        GatewayDoor(forwarder).handle, door.limits, admit=door.auth.admit if door.auth is not None else None
+        GatewayPages(forwarder).handle,
+        listener.limits,
+        admit=listener.auth.admit if listener.auth is not None else None,
     )
     by = forwarding.by_functions
     try:
         if by is not None:
             await by.functions.open()
-        bound = await http.start(door.host, door.port, door.tls.context() if door.tls is not None else None)
+        bound = await http.start(
+            listener.host, listener.port, listener.tls.context() if listener.tls is not None else None
+        )
         forwarder.start()
         await forwarder.probing.probed.wait()
         gc.collect()

@@ -49,8 +49,8 @@ class GatewayMetrics(Collector):
         latency.add_metric((), self.latency_s.buckets(), self.latency_s.total)
         yield from (by_status, refused, latency)
         for name, what, total in (
-            ("retries", "Second copies after a failure or a refusal.", gateway.retries),
-            ("hedges", "Second copies of requests that took long.", gateway.hedges),
+            ("retries", "Second attempts after a failure or a refusal.", gateway.retries),
+            ("hedges", "Second attempts of requests that took long.", gateway.hedges),
             ("ejections", "Replicas put out after failures.", gateway.ejections),
             ("clients_gone", "Answers that no client was there to take.", self.clients_gone),
             ("by_functions", "Requests that functions answered, since no replica could.", self.by_functions),

@@ -31,7 +31,7 @@ HOP_BY_HOP = frozenset(
 )  # fmt: skip
 # Why a request failed; with no byte of an answer before it is most likely the fate of a kept connection.
 CLOSED = "closed the connection"
-_NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the door says these
+_NOT_KEPT = HOP_BY_HOP | {b"date", b"content-type", b"x-request-id"}  # the listener says these
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Reach:
 
 
 class Answer:
-    """What a server answered. `headers` are ready lines without those of `HOP_BY_HOP` and what the door says itself."""
+    """What a server answered. `headers` are ready lines without those of `HOP_BY_HOP` and the listener's own."""
 
     __slots__ = ("body", "content_type", "headers", "status")
 

@@ -38,9 +38,9 @@ def test_the_page_says_what_was_counted() -> None:
     one.latency_s.observe(0.02)
     one.batch_items.observe(8.0)
     metrics.spent = ("echo", Spent(9, 2.75))
-    metrics.door = HttpServer(lambda exchange: None)
-    metrics.door.counts.dropped_answers, metrics.door.counts.cut = 5, 6
-    metrics.door.counts.refuse(401)
+    metrics.listener = HttpServer(lambda exchange: None)
+    metrics.listener.counts.dropped_answers, metrics.listener.counts.cut = 5, 6
+    metrics.listener.counts.refuse(401)
     found = samples(metrics.page())
     of = (("model", "echo"), ("version", "2"))
     by_instance = tuple(sorted((("answered_by", "instance"), ("code", "200"), *of)))
@@ -58,7 +58,7 @@ def test_the_page_says_what_was_counted() -> None:
     assert found["mark_clients_gone_total", ()] == 5.0
     assert found["mark_cut_total", ()] == 6.0
     assert found["mark_connections", ()] == 0.0
-    assert found["mark_door_refused_total", (("code", "401"),)] == 1.0
+    assert found["mark_listener_refused_total", (("code", "401"),)] == 1.0
 
 
 def test_two_versions_are_kept_apart() -> None:

@@ -23,7 +23,7 @@ from tritonclient.utils import InferenceServerException
 import mark
 from mark.models.model import DATATYPES
 from mark.models.tensors import DTYPES
-from tests.serving.conftest import Doors
+from tests.serving.conftest import Addresses
 
 JSON = "application/json"
 
@@ -47,14 +47,14 @@ class Client:
 
 
 @pytest.fixture
-def http_client(doors: Doors) -> Iterator[Client]:
-    with tritonclient.http.InferenceServerClient(doors.http) as client:
+def http_client(addresses: Addresses) -> Iterator[Client]:
+    with tritonclient.http.InferenceServerClient(addresses.http) as client:
         yield Client(tritonclient.http, client)
 
 
 @pytest.fixture
-def grpc_client(doors: Doors) -> Iterator[Client]:
-    with tritonclient.grpc.InferenceServerClient(doors.grpc) as client:
+def grpc_client(addresses: Addresses) -> Iterator[Client]:
+    with tritonclient.grpc.InferenceServerClient(addresses.grpc) as client:
         yield Client(tritonclient.grpc, client)
 
 
@@ -65,8 +65,8 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 @pytest.fixture
-def plain(doors: Doors) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{doors.http}", trust_env=False) as client:
+def plain(addresses: Addresses) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://{addresses.http}", trust_env=False) as client:
         yield client
 
 
@@ -88,7 +88,7 @@ def said(kind: str, answer: Any) -> Any:
     )
 
 
-# Open Inference Protocol, both doors
+# Open Inference Protocol, both addresses
 
 
 def test_server_live_and_ready(client: Client) -> None:
@@ -270,8 +270,8 @@ def test_each_output_binary_or_not_as_asked(http_client: Client) -> None:
     assert answer.as_numpy("sum").tolist() == [31, -38]
 
 
-def test_async_infer_by_http(doors: Doors) -> None:
-    with tritonclient.http.InferenceServerClient(doors.http, concurrency=4) as client:
+def test_async_infer_by_http(addresses: Addresses) -> None:
+    with tritonclient.http.InferenceServerClient(addresses.http, concurrency=4) as client:
         wrapped = Client(tritonclient.http, client)
         pending = [
             client.async_infer("plain", [wrapped.input("x", np.full((1, 2), n, np.float32), "FP32")]) for n in range(8)
@@ -399,14 +399,16 @@ def test_an_invocation_that_cannot_be_answered_as_asked_is_406(plain: httpx.Clie
 
 
 @pytest.fixture
-def curl(doors: Doors, tmp_path: Path) -> Callable[..., tuple[int, bytes]]:
+def curl(addresses: Addresses, tmp_path: Path) -> Callable[..., tuple[int, bytes]]:
     program = shutil.which("curl")
     if program is None:
         pytest.skip("there is no curl")
 
     def ask(path: str, *options: str) -> tuple[int, bytes]:
         command = [program, "--silent", "--noproxy", "*", "--max-time", "20", "-w", "\n%{http_code}", *options]
-        got = subprocess.run([*command, f"http://{doors.http}{path}"], capture_output=True, check=True, cwd=tmp_path)
+        got = subprocess.run(
+            [*command, f"http://{addresses.http}{path}"], capture_output=True, check=True, cwd=tmp_path
+        )
         body, _, status = got.stdout.rpartition(b"\n")
         return int(status), body
 

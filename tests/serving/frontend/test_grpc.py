@@ -1,4 +1,4 @@
-"""The gRPC door, over real sockets.
+"""The gRPC listener, over real sockets.
 
 The protocol's own definition, as tritonclient ships it, is the reference for messages.
 """
@@ -182,7 +182,7 @@ def test_an_answer_without_binary_tensors_is_none() -> None:
         response_of(Reply(200, "application/json", b'{"model_name": "m", "outputs": []}'))
 
 
-# The door
+# The listener
 
 
 def test_it_infers_and_says_who_answered(run: Run) -> None:
@@ -464,8 +464,8 @@ def test_messages_that_take_too_long_are_cut_off_and_only_some_may_take_long(run
                     ends.append(time.monotonic() - began_s)
                     assert (await place.stub.ModelInfer(infer_request())).model_name == "twice"
                 assert ends[1] - ends[0] > 0.3  # 1.0 s, and 1.5 s
-            assert not place.door._slow
-            assert not place.door._cut_off
+            assert not place.listener._slow
+            assert not place.listener._cut_off
 
     run(main())
 
@@ -508,10 +508,10 @@ def test_tls_by_the_same_files_and_clients_by_their_certificate(run: Run, tmp_pa
 
     async def main() -> None:
         place = Place()
-        port = await place.door.start("127.0.0.1", 0, files)
+        port = await place.listener.start("127.0.0.1", 0, files)
         assert await live(port, mine.private_key_pem.bytes(), certificate)
         assert (await failure(live(port)))[0] == grpc.StatusCode.UNAVAILABLE
-        await place.door.close(0.0)
+        await place.listener.close(0.0)
 
     run(main())
 
@@ -521,9 +521,9 @@ def test_files_and_ports_that_cannot_be_used_are_bad_input(run: Run, tmp_path: P
         async with Place() as place:
             second = Place()
             with pytest.raises(BadInput, match="cannot listen"):
-                await second.door.start("127.0.0.1", place.port, None)
+                await second.listener.start("127.0.0.1", place.port, None)
             with pytest.raises(BadInput, match="no such file"):
-                await second.door.start("127.0.0.1", 0, TlsFiles(tmp_path / "a", tmp_path / "b"))
+                await second.listener.start("127.0.0.1", 0, TlsFiles(tmp_path / "a", tmp_path / "b"))
 
     run(main())
 
@@ -539,7 +539,7 @@ def test_a_drain_answers_what_is_under_way_and_refuses_what_is_new(run: Run) -> 
             await asyncio.sleep(0)
             code, _, _ = await failure(place.stub.ModelInfer(infer_request()))
             assert code == grpc.StatusCode.UNAVAILABLE
-            closing = asyncio.ensure_future(place.door.close(10.0))
+            closing = asyncio.ensure_future(place.listener.close(10.0))
             await asyncio.sleep(0)
             place.pool.release()
             assert (await first).model_name == "twice"
@@ -576,8 +576,8 @@ def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
             await asyncio.gather(*(one_after_the_other() for _ in range(16)))
         return codes
 
-    with serving(tmp_path, "--log-requests") as (process, doors, said):
-        codes = asyncio.run(load(doors.grpc, process.terminate))
+    with serving(tmp_path, "--log-requests") as (process, addresses, said):
+        codes = asyncio.run(load(addresses.grpc, process.terminate))
         assert process.wait(20) == 0
     logged = [json.loads(line) for line in "".join(said).splitlines() if '"request_id": "n' in line]
     answered = {int(line["request_id"][1:]) for line in logged if line["status"] == 200}

@@ -1,4 +1,4 @@
-"""The HTTP door. What a client sends is fed to a connection directly, time is an argument; real sockets come last."""
+"""The HTTP listener. What a client sends is fed to a connection directly, time is an argument; sockets come last."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Wire(asyncio.Transport):
         return self.closing or self.eof
 
 
-class Door:
+class Listener:
     """A server without a socket. `seen` are the exchanges handed over; `answer_now` echoes each of them at once."""
 
     def __init__(
@@ -152,22 +152,22 @@ def request(path: str = "/", body: bytes = b"", method: str = "POST", **headers:
 
 
 def test_an_exchange_is_what_was_sent() -> None:
-    door = Door()
-    door.now_s = 5.0
-    door.ask(request("/v2/a%20b?x=1&y", b"body", X_Empty="", X_A="1", x_a="2"))
-    (exchange,) = door.seen
+    listener = Listener()
+    listener.now_s = 5.0
+    listener.ask(request("/v2/a%20b?x=1&y", b"body", X_Empty="", X_A="1", x_a="2"))
+    (exchange,) = listener.seen
     assert (exchange.method, exchange.path, exchange.query, exchange.body) == (b"POST", b"/v2/a%20b", b"x=1&y", b"body")
     assert exchange.headers == {b"host": b"mark", b"x-empty": b"", b"x-a": b"1, 2", b"content-length": b"4"}
     assert exchange.arrived_s == 5.0
 
 
 def test_it_arrives_when_its_head_is_complete() -> None:
-    door = Door()
-    _, connection = door.connect()
+    listener = Listener()
+    _, connection = listener.connect()
     for piece in (b"POST / HTTP/1.1\r\nhost: m\r\n", b"content-length: 4\r\n\r\n", b"bo", b"dy"):
-        door.now_s += 1.0
+        listener.now_s += 1.0
         connection.data_received(piece)
-    assert door.seen[0].arrived_s == 2.0
+    assert listener.seen[0].arrived_s == 2.0
 
 
 @pytest.mark.parametrize(
@@ -183,21 +183,23 @@ def test_it_arrives_when_its_head_is_complete() -> None:
     ],
 )
 def test_targets_in_every_form(target: str, path: bytes, query: bytes) -> None:
-    door = Door()
-    door.ask(request(target, method="OPTIONS"))
-    assert (door.seen[0].path, door.seen[0].query) == (path, query)
+    listener = Listener()
+    listener.ask(request(target, method="OPTIONS"))
+    assert (listener.seen[0].path, listener.seen[0].query) == (path, query)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"])
 def test_every_method_that_exists_is_for_the_handler(method: str) -> None:
-    door = Door()
-    assert only(door.ask(request(method=method))).status == 200
-    assert door.seen[0].method == method.encode()
+    listener = Listener()
+    assert only(listener.ask(request(method=method))).status == 200
+    assert listener.seen[0].method == method.encode()
 
 
 def test_an_answer_says_its_type_length_date_and_the_lines_given() -> None:
-    door = Door(handler=lambda e: e.answer(429, memoryview(b"busy"), b"text/plain", b"retry-after: 1\r\nx-y: z\r\n"))
-    answer = only(door.ask(request()))
+    listener = Listener(
+        handler=lambda e: e.answer(429, memoryview(b"busy"), b"text/plain", b"retry-after: 1\r\nx-y: z\r\n")
+    )
+    answer = only(listener.ask(request()))
     assert (answer.status, answer.body) == (429, b"busy")
     date = answer.headers.pop("date")
     assert date.endswith(" GMT")
@@ -205,23 +207,23 @@ def test_an_answer_says_its_type_length_date_and_the_lines_given() -> None:
 
 
 def test_head_and_no_content_have_no_body() -> None:
-    door = Door(handler=lambda e: e.answer(200, b"four"))
-    (answer,) = answers(door.ask(request(method="HEAD")).out, head=True)
+    listener = Listener(handler=lambda e: e.answer(200, b"four"))
+    (answer,) = answers(listener.ask(request(method="HEAD")).out, head=True)
     assert answer.headers["content-length"] == "4"
-    door = Door(handler=lambda e: e.answer(204, b""))
-    wire = door.ask(request(), request())
+    listener = Listener(handler=lambda e: e.answer(204, b""))
+    wire = listener.ask(request(), request())
     assert [(a.status, a.headers.keys() & {"content-length", "content-type"}) for a in answers(wire.out)] == [
         (204, set())
     ] * 2
 
 
 def test_an_unknown_status_is_sent_without_a_phrase() -> None:
-    assert only(Door(handler=lambda e: e.answer(299, b"")).ask(request())).status == 299
+    assert only(Listener(handler=lambda e: e.answer(299, b"")).ask(request())).status == 299
 
 
 def test_an_answer_is_one_write() -> None:
-    door = Door()
-    wire = door.ask(*[request("/", b"body")] * 10)
+    listener = Listener()
+    wire = listener.ask(*[request("/", b"body")] * 10)
     assert wire.writes == len(answers(wire.out)) == 10
 
 
@@ -232,7 +234,7 @@ def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptu
         if path == b"/odd":
             raise ZeroDivisionError
 
-    wire = Door(admit=admit).ask(request("/even") + request("/odd"))
+    wire = Listener(admit=admit).ask(request("/even") + request("/odd"))
     assert [answer.status for answer in answers(wire.out)] == [200, 500]
     assert wire.ended
     assert "ZeroDivisionError" in caplog.text
@@ -240,46 +242,46 @@ def test_whatever_fails_while_a_request_is_read_is_a_500(caplog: pytest.LogCaptu
 
 def test_a_length_may_begin_with_zeros() -> None:
     """More of them than int() takes."""
-    wire = Door().ask(b"POST / HTTP/1.1\r\nhost: m\r\ncontent-length: %b2\r\n\r\nok" % (b"0" * 4400))
+    wire = Listener().ask(b"POST / HTTP/1.1\r\nhost: m\r\ncontent-length: %b2\r\n\r\nok" % (b"0" * 4400))
     assert only(wire).status == 200
 
 
 def test_answering_twice_raises_and_writes_nothing() -> None:
-    door = Door()
-    wire = door.ask(request())
+    listener = Listener()
+    wire = listener.ask(request())
     before = bytes(wire.out)
     with pytest.raises(RuntimeError, match="answered already"):
-        door.seen[0].answer(200, b"again")
+        listener.seen[0].answer(200, b"again")
     assert wire.out == before
 
 
 def test_a_client_that_goes_leaves_no_body_for_the_garbage_collector() -> None:
     """Many may go at once, each with a large body, and the collector comes rarely."""
-    door = Door(answer_now=False)
-    _, connection = door.connect()
+    listener = Listener(answer_now=False)
+    _, connection = listener.connect()
     connection.data_received(request("/1"))
-    kept = sys.getrefcount(exchange := door.seen.pop())
+    kept = sys.getrefcount(exchange := listener.seen.pop())
     connection.connection_lost(None)
     assert sys.getrefcount(exchange) == kept - 1
     exchange.answer(200, b"too late")
-    assert door.server.counts.dropped_answers == 1
+    assert listener.server.counts.dropped_answers == 1
 
 
 def test_an_answer_to_a_client_that_has_gone_is_dropped_and_counted() -> None:
-    door = Door(answer_now=False)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False)
+    wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2"))
-    door.seen[1].answer(200, b"waits behind the first")
-    assert not door.seen[0].gone
+    listener.seen[1].answer(200, b"waits behind the first")
+    assert not listener.seen[0].gone
     connection.connection_lost(None)
-    assert door.seen[0].gone
-    door.seen[0].answer(200, b"too late")
-    assert door.server.counts.dropped_answers == 2
+    assert listener.seen[0].gone
+    listener.seen[0].answer(200, b"too late")
+    assert listener.server.counts.dropped_answers == 2
     assert not wire.out
-    assert not door.server.connections
-    door.sweep(1000)
+    assert not listener.server.connections
+    listener.sweep(1000)
     with pytest.raises(RuntimeError, match="answered already"):
-        door.seen[0].answer(200, b"")
+        listener.seen[0].answer(200, b"")
 
 
 def test_a_handler_that_fails_is_a_500_and_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -288,7 +290,7 @@ def test_a_handler_that_fails_is_a_500_and_logged(caplog: pytest.LogCaptureFixtu
             exchange.answer(200, b"")
         raise ZeroDivisionError
 
-    wire = Door(handler=fail).ask(request("/before") + request("/after"))
+    wire = Listener(handler=fail).ask(request("/before") + request("/after"))
     assert [a.status for a in answers(wire.out)] == [500, 200]
     assert not wire.ended
     assert len([r for r in caplog.records if r.exc_info]) == 2
@@ -298,34 +300,34 @@ def test_a_handler_that_fails_is_a_500_and_logged(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_connection_goes_on_unless_somebody_says_otherwise() -> None:
-    door = Door()
-    wire = door.ask(request("/1"), request("/2"), b"\r\n" + request("/3"))
+    listener = Listener()
+    wire = listener.ask(request("/1"), request("/2"), b"\r\n" + request("/3"))
     assert [a.headers.get("connection") for a in answers(wire.out)] == [None] * 3
     assert not wire.ended
-    wire = door.ask(request(Connection="close") + request("/ignored"))
+    wire = listener.ask(request(Connection="close") + request("/ignored"))
     assert only(wire).headers["connection"] == "close"
     assert wire.ended
-    assert b"/ignored" not in [e.path for e in door.seen]
+    assert b"/ignored" not in [e.path for e in listener.seen]
 
 
 def test_after_close_the_rest_is_ignored_while_the_answer_is_owed() -> None:
-    door = Door(answer_now=False)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False)
+    wire, connection = listener.connect()
     connection.data_received(request(Connection="close"))
     connection.data_received(request("/ignored"))
-    assert len(door.seen) == 1
+    assert len(listener.seen) == 1
     assert not wire.ended
-    door.seen[0].answer(200, b"")
+    listener.seen[0].answer(200, b"")
     assert only(wire).status == 200
     assert wire.ended
 
 
 def test_http_1_0_closes_unless_asked_to_go_on() -> None:
-    wire = Door().ask(b"GET / HTTP/1.0\r\n\r\n")
+    wire = Listener().ask(b"GET / HTTP/1.0\r\n\r\n")
     assert only(wire).headers["connection"] == "close"
     assert wire.ended
     asking = b"GET / HTTP/1.0\r\nconnection: Keep-Alive\r\n\r\n"
-    wire = Door().ask(asking, asking)
+    wire = Listener().ask(asking, asking)
     assert [a.headers["connection"] for a in answers(wire.out)] == ["keep-alive"] * 2
     assert not wire.ended
 
@@ -333,28 +335,28 @@ def test_http_1_0_closes_unless_asked_to_go_on() -> None:
 @pytest.mark.parametrize(("body", "expected"), [(b"", 200), (b"body", 501)])
 def test_an_upgrade_is_not_made_and_ends_the_connection(body: bytes, expected: int) -> None:
     """The parser would take a body for the other protocol's, so only a request without one is served."""
-    door = Door()
-    wire = door.ask(request("/", body, Connection="Upgrade", Upgrade="h2c") + b"PRI * HTTP/2.0\r\n\r\n")
+    listener = Listener()
+    wire = listener.ask(request("/", body, Connection="Upgrade", Upgrade="h2c") + b"PRI * HTTP/2.0\r\n\r\n")
     assert (only(wire).status, only(wire).headers["connection"]) == (expected, "close")
     assert wire.ended
-    assert len(door.seen) == (expected == 200)
+    assert len(listener.seen) == (expected == 200)
 
 
 def test_an_upgrade_that_is_only_offered_changes_nothing() -> None:
-    wire = Door().ask(request("/", b"body", Upgrade="h2c"), request("/", b"next"))
+    wire = Listener().ask(request("/", b"body", Upgrade="h2c"), request("/", b"next"))
     assert [a.body for a in answers(wire.out)] == [b"body", b"next"]
 
 
 def test_connect_is_for_the_handler_and_never_becomes_a_tunnel() -> None:
-    door = Door(handler=lambda e: e.answer(405, b""))
-    wire = door.ask(request("host:443", method="CONNECT") + request())
+    listener = Listener(handler=lambda e: e.answer(405, b""))
+    wire = listener.ask(request("host:443", method="CONNECT") + request())
     assert only(wire).status == 405
     assert wire.ended
 
 
 @pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/0.9", ""])
 def test_other_versions_are_refused(version: str) -> None:
-    wire = Door().ask(f"GET / {version}".rstrip().encode() + b"\r\nhost: m\r\n\r\n")
+    wire = Listener().ask(f"GET / {version}".rstrip().encode() + b"\r\nhost: m\r\n\r\n")
     assert only(wire).status in (400, 505)
     assert wire.ended
 
@@ -364,45 +366,45 @@ def test_other_versions_are_refused(version: str) -> None:
 
 def test_answers_keep_the_order_of_the_requests() -> None:
     for order in itertools.permutations(range(4)):
-        door = Door(answer_now=False)
-        wire = door.ask(b"".join(request(f"/{i}") for i in range(4)))
+        listener = Listener(answer_now=False)
+        wire = listener.ask(b"".join(request(f"/{i}") for i in range(4)))
         for i in order:
-            door.seen[i].answer(200, b"%d" % i)
+            listener.seen[i].answer(200, b"%d" % i)
         assert [a.body for a in answers(wire.out)] == [b"0", b"1", b"2", b"3"]
 
 
 def test_beyond_the_limit_requests_wait_and_nothing_is_read() -> None:
-    door = Door(answer_now=False, pipelined=3)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False, pipelined=3)
+    wire, connection = listener.connect()
     connection.data_received(b"".join(request(f"/{i}") for i in range(8)))
-    assert len(door.seen) == 3
+    assert len(listener.seen) == 3
     assert not wire.reading
-    door.seen[1].answer(200, b"")  # not the first: no room
-    assert len(door.seen) == 3
-    door.seen[0].answer(200, b"")
-    assert len(door.seen) == 5
+    listener.seen[1].answer(200, b"")  # not the first: no room
+    assert len(listener.seen) == 3
+    listener.seen[0].answer(200, b"")
+    assert len(listener.seen) == 5
     assert not wire.reading
-    for exchange in door.seen[2:]:
+    for exchange in listener.seen[2:]:
         exchange.answer(200, b"")
-    assert len(door.seen) == 8
+    assert len(listener.seen) == 8
     assert wire.reading
-    for exchange in door.seen[5:]:
+    for exchange in listener.seen[5:]:
         exchange.answer(200, b"")
     assert len(answers(wire.out)) == 8
 
 
 def test_thousands_of_parked_requests_answered_at_once_are_no_recursion_and_leave_the_loop_to_others() -> None:
     async def main(parked: bool) -> None:
-        door = Door(answer_now=not parked, pipelined=10)
-        wire, connection = door.connect()
+        listener = Listener(answer_now=not parked, pipelined=10)
+        wire, connection = listener.connect()
         connection.data_received(request("/x") * 5000)
         if parked:
-            door.answer_now = True
-            for exchange in door.seen[:10]:
+            listener.answer_now = True
+            for exchange in listener.seen[:10]:
                 exchange.answer(200, b"")
         turns, before = 0, 0
         while before < 5000:
-            now = len(door.seen)
+            now = len(listener.seen)
             assert now - before <= 20, "others had to wait"
             before = now
             turns += 1
@@ -417,29 +419,29 @@ def test_thousands_of_parked_requests_answered_at_once_are_no_recursion_and_leav
 
 def test_a_client_that_goes_between_two_turns_leaves_nothing() -> None:
     async def main() -> None:
-        door = Door(pipelined=10)
-        _, connection = door.connect()
+        listener = Listener(pipelined=10)
+        _, connection = listener.connect()
         connection.data_received(request("/x") * 50)
         connection.connection_lost(None)
         await asyncio.sleep(0)
-        assert len(door.seen) == 10
+        assert len(listener.seen) == 10
         assert not connection.parked
 
     asyncio.run(main())
 
 
 def test_a_refusal_takes_its_turn() -> None:
-    door = Door(answer_now=False, pipelined=1)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False, pipelined=1)
+    wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2") + b"garbage\r\n\r\n" + request("/3"))
     assert not wire.out
-    door.seen[0].answer(200, b"1")
+    listener.seen[0].answer(200, b"1")
     assert not wire.ended
-    door.seen[1].answer(200, b"2")
+    listener.seen[1].answer(200, b"2")
     assert [a.status for a in answers(wire.out)] == [200, 200, 501]
     assert wire.ended
     assert wire.reading  # for nothing, so that the answer is not lost
-    assert len(door.seen) == 2
+    assert len(listener.seen) == 2
 
 
 METHODS = st.sampled_from(["GET", "POST", "PUT", "OPTIONS"])
@@ -483,25 +485,25 @@ def test_any_split_of_the_bytes_gives_the_same_exchanges(
     all_sent: list[Sent], cuts: list[int], chance: random.Random
 ) -> None:
     """And any order of answering gives the answers in the order of the requests."""
-    door = Door(answer_now=False, pipelined=4)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False, pipelined=4)
+    wire, connection = listener.connect()
     owed: list[Exchange] = []
 
     def answer_one() -> None:
-        owed.extend(door.seen[len(owed) + done :])
+        owed.extend(listener.seen[len(owed) + done :])
         exchange = owed.pop(chance.randrange(len(owed)))
         exchange.answer(200, exchange.headers[b"x-tag"] + b"|" + exchange.body)
 
     done = 0
     for piece in split(b"".join(one.raw for one in all_sent), cuts):
         connection.data_received(piece)
-        if chance.random() < 0.3 and len(door.seen) > done:
+        if chance.random() < 0.3 and len(listener.seen) > done:
             answer_one()
             done += 1
     while done < len(all_sent):
         answer_one()
         done += 1
-    assert [(e.method, e.path, e.query, e.headers[b"x-tag"] + b"|" + e.body) for e in door.seen] == [
+    assert [(e.method, e.path, e.query, e.headers[b"x-tag"] + b"|" + e.body) for e in listener.seen] == [
         one.seen for one in all_sent
     ]
     assert [(a.status, a.body) for a in answers(wire.out)] == [(200, one.seen[3]) for one in all_sent]
@@ -513,8 +515,8 @@ def test_any_split_of_the_bytes_gives_the_same_exchanges(
 
 
 def test_a_client_that_asks_first_is_told_to_go_on() -> None:
-    door = Door()
-    wire, connection = door.connect()
+    listener = Listener()
+    wire, connection = listener.connect()
     connection.data_received(request(Expect="100-Continue", Content_Length="4"))
     assert wire.out == b"HTTP/1.1 100 Continue\r\n\r\n"
     wire.out.clear()
@@ -523,13 +525,13 @@ def test_a_client_that_asks_first_is_told_to_go_on() -> None:
 
 
 def test_continue_waits_for_earlier_answers() -> None:
-    door = Door(answer_now=False)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False)
+    wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2", Expect="100-continue", Content_Length="4"))
     assert not wire.out
-    door.sweep()
-    door.sweep(1000)  # it is not the client who is slow
-    door.seen[0].answer(200, b"1")
+    listener.sweep()
+    listener.sweep(1000)  # it is not the client who is slow
+    listener.seen[0].answer(200, b"1")
     first, end, rest = bytes(wire.out).partition(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert answers(first)[0].body == b"1"
     assert end
@@ -537,11 +539,11 @@ def test_continue_waits_for_earlier_answers() -> None:
 
 
 def test_continue_is_not_said_to_what_is_refused() -> None:
-    too_large = Door(body_bytes=3).ask(request(Expect="100-continue", Content_Length="4"))
+    too_large = Listener(body_bytes=3).ask(request(Expect="100-continue", Content_Length="4"))
     assert only(too_large).status == 413
-    not_admitted = Door(admit=lambda *_: (401, b"{}", b"")).ask(request(Expect="100-continue", Content_Length="4"))
+    not_admitted = Listener(admit=lambda *_: (401, b"{}", b"")).ask(request(Expect="100-continue", Content_Length="4"))
     assert only(not_admitted).status == 401
-    unknown = Door().ask(request(Expect="a-miracle", Content_Length="4"))
+    unknown = Listener().ask(request(Expect="a-miracle", Content_Length="4"))
     assert only(unknown).status == 417
     assert too_large.ended
     assert not_admitted.ended
@@ -549,7 +551,7 @@ def test_continue_is_not_said_to_what_is_refused() -> None:
 
 
 def test_http_1_0_clients_do_not_know_continue() -> None:
-    wire = Door().ask(b"POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\nok")
+    wire = Listener().ask(b"POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\nok")
     assert only(wire).body == b"ok"
 
 
@@ -563,23 +565,23 @@ def test_admit_sees_the_head_before_the_body_comes() -> None:
         asked.append((method, path, dict(headers)))
         return None if path == b"/in" else (401, b'{"error": "no"}', b"www-authenticate: Bearer\r\n")
 
-    door = Door(admit=admit)
-    wire = door.ask(request("/out?q", Content_Length="1000000"))
+    listener = Listener(admit=admit)
+    wire = listener.ask(request("/out?q", Content_Length="1000000"))
     assert (only(wire).status, only(wire).body) == (401, b'{"error": "no"}')
     assert only(wire).headers["www-authenticate"] == "Bearer"
     assert wire.ended
     assert asked == [(b"POST", b"/out", {b"host": b"mark", b"content-length": b"1000000"})]
-    assert only(door.ask(request("/in", b"x"))).status == 200
-    assert len(door.seen) == 1
-    assert door.server.counts.refused == {401: 1}
+    assert only(listener.ask(request("/in", b"x"))).status == 200
+    assert len(listener.seen) == 1
+    assert listener.server.counts.refused == {401: 1}
 
 
 def test_a_refused_request_without_a_body_leaves_the_connection_open() -> None:
-    door = Door(admit=lambda m, path, h: None if path == b"/in" else (403, b"{}", b""))
-    wire = door.ask(request("/out"), request("/in"), request("/out", Content_Length="0") + request("/in"))
+    listener = Listener(admit=lambda m, path, h: None if path == b"/in" else (403, b"{}", b""))
+    wire = listener.ask(request("/out"), request("/in"), request("/out", Content_Length="0") + request("/in"))
     assert [a.status for a in answers(wire.out)] == [403, 200, 403, 200]
     assert not wire.ended
-    wire = door.ask(request("/out", Connection="close"))
+    wire = listener.ask(request("/out", Connection="close"))
     assert only(wire).status == 403
     assert wire.ended
 
@@ -637,19 +639,19 @@ def test_a_malformed_request_is_refused_and_ends_the_connection(name: str) -> No
     """In one piece or byte by byte, and whatever follows is not taken for a request."""
     raw = MALFORMED[name]
     for pieces in ([raw + request("/smuggled")], [raw[i : i + 1] for i in range(len(raw))] + [request("/smuggled")]):
-        door = Door()
-        wire = door.ask(*pieces)
+        listener = Listener()
+        wire = listener.ask(*pieces)
         assert only(wire).status in (400, 501), only(wire)
         assert b'"error"' in only(wire).body
         assert only(wire).headers["connection"] == "close"
         assert wire.ended
-        assert not door.seen
+        assert not listener.seen
 
 
 def test_trailers_are_not_headers_of_anything() -> None:
-    door = Door()
-    door.ask(CHUNKED + b"0\r\nx-evil: 1\r\nhost: other\r\n\r\n" + request("/next"))
-    assert [(e.path, b"x-evil" in e.headers, e.headers[b"host"]) for e in door.seen] == [
+    listener = Listener()
+    listener.ask(CHUNKED + b"0\r\nx-evil: 1\r\nhost: other\r\n\r\n" + request("/next"))
+    assert [(e.path, b"x-evil" in e.headers, e.headers[b"host"]) for e in listener.seen] == [
         (b"/", False, b"m"),
         (b"/next", False, b"mark"),
     ]
@@ -659,34 +661,34 @@ def test_trailers_are_not_headers_of_anything() -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_comes() -> None:
-    door = Door(body_bytes=10)
-    assert only(door.ask(request("/", b"x" * 10))).status == 200
-    wire, connection = door.connect()
+    listener = Listener(body_bytes=10)
+    assert only(listener.ask(request("/", b"x" * 10))).status == 200
+    wire, connection = listener.connect()
     connection.data_received(request(Content_Length="11"))
     assert only(wire).status == 413
     assert wire.ended
     connection.data_received(b"x" * 11 + request())  # read for nothing
     assert only(wire).status == 413
-    assert len(door.seen) == 1
+    assert len(listener.seen) == 1
 
 
 def test_a_chunked_body_is_refused_where_it_becomes_too_large() -> None:
-    door = Door(body_bytes=10)
+    listener = Listener(body_bytes=10)
     chunk = b"5\r\nhello\r\n"
-    assert only(door.ask(CHUNKED + chunk + chunk + b"0\r\n\r\n")).body == b"hello" * 2
+    assert only(listener.ask(CHUNKED + chunk + chunk + b"0\r\n\r\n")).body == b"hello" * 2
     for pieces in (
         [CHUNKED + chunk * 2 + b"1\r\nx"],
         [CHUNKED, chunk, chunk, b"1\r\nx"],
         [CHUNKED + b"b\r\nhello world"],
     ):
-        wire = door.ask(*pieces)
+        wire = listener.ask(*pieces)
         assert only(wire).status == 413
         assert wire.ended
 
 
 def test_all_bodies_that_are_coming_have_a_limit_together() -> None:
-    door = Door(gathered_bytes=100, answer_now=False)
-    connections = [door.connect() for _ in range(3)]
+    listener = Listener(gathered_bytes=100, answer_now=False)
+    connections = [listener.connect() for _ in range(3)]
     for _, connection in connections:
         connection.data_received(request(Content_Length="60"))
         for _ in range(4):
@@ -696,31 +698,31 @@ def test_all_bodies_that_are_coming_have_a_limit_together() -> None:
     assert refused.ended
     connections[0][1].data_received(b"x" * 8)
     connections[1][1].connection_lost(None)
-    assert [e.body for e in door.seen] == [b"x" * 60]
-    assert door.server.gathered_bytes == 0
+    assert [e.body for e in listener.seen] == [b"x" * 60]
+    assert listener.server.gathered_bytes == 0
 
 
 def test_a_target_that_is_too_long_is_refused() -> None:
-    door = Door(target_bytes=10)
-    assert only(door.ask(request("/23456789?"))).status == 200
+    listener = Listener(target_bytes=10)
+    assert only(listener.ask(request("/23456789?"))).status == 200
     for pieces in ([request("/" * 11)], [b"GET /23456", b"7890", b"1"]):
-        wire = door.ask(*pieces)
+        wire = listener.ask(*pieces)
         assert only(wire).status == 414
         assert wire.ended
 
 
 def test_headers_that_are_too_long_are_refused() -> None:
-    door = Door(header_bytes=200)
+    listener = Listener(header_bytes=200)
     short, long = request(X="y" * 180), request(X="y" * 200)
-    assert [only(door.ask(short)).status, only(door.ask(*split(short, [40, 90]))).status] == [200, 200]
-    assert [only(door.ask(long)).status, only(door.ask(*split(long, [40, 90]))).status] == [431, 431]
+    assert [only(listener.ask(short)).status, only(listener.ask(*split(short, [40, 90]))).status] == [200, 200]
+    assert [only(listener.ask(long)).status, only(listener.ask(*split(long, [40, 90]))).status] == [431, 431]
     many = b"GET / HTTP/1.1\r\nhost: m\r\n" + b"".join(b"x%d: y\r\n" % i for i in range(80)) + b"\r\n"
-    assert only(door.ask(many)).status == 431
+    assert only(listener.ask(many)).status == 431
 
 
 def test_a_header_without_an_end_is_refused() -> None:
-    door = Door(header_bytes=100, target_bytes=100)
-    wire, connection = door.connect()
+    listener = Listener(header_bytes=100, target_bytes=100)
+    wire, connection = listener.connect()
     connection.data_received(b"GET / HTTP/1.1\r\nx: ")
     pieces = 0
     while not wire.ended:
@@ -731,27 +733,27 @@ def test_a_header_without_an_end_is_refused() -> None:
 
 
 def test_connections_beyond_the_limit_are_told_so() -> None:
-    door = Door(answer_now=False, connections=2)
-    open_ = [door.connect() for _ in range(2)]
+    listener = Listener(answer_now=False, connections=2)
+    open_ = [listener.connect() for _ in range(2)]
     for _, connection in open_:
         connection.data_received(request("/slow"))
-    wire = door.ask(request())
+    wire = listener.ask(request())
     assert only(wire).status == 503
     assert only(wire).headers["retry-after"] == "1"
     assert wire.ended
-    assert len(door.seen) == 2
-    wires = [door.connect()[0] for _ in range(100)]
+    assert len(listener.seen) == 2
+    wires = [listener.connect()[0] for _ in range(100)]
     assert wires[-1].aborted  # no effort for a flood
-    assert len(door.server.connections) > 2
-    for connection in tuple(door.server.connections):
+    assert len(listener.server.connections) > 2
+    for connection in tuple(listener.server.connections):
         if connection is not open_[0][1]:
             connection.connection_lost(None)
-    door.answer_now = True
-    assert only(door.ask(request())).status == 200
+    listener.answer_now = True
+    assert only(listener.ask(request())).status == 200
 
 
-def from_peer(door: Door, peer: str) -> tuple[Wire, _Connection]:
-    wire, connection = Wire(), _Connection(door.server)
+def from_peer(listener: Listener, peer: str) -> tuple[Wire, _Connection]:
+    wire, connection = Wire(), _Connection(listener.server)
     connection._peer = peer
     connection.connection_made(wire)
     return wire, connection
@@ -759,70 +761,70 @@ def from_peer(door: Door, peer: str) -> tuple[Wire, _Connection]:
 
 def test_whoever_has_most_connections_makes_room_for_others() -> None:
     """The oldest of them without a request under way, be it idle or in the midst of its head or body."""
-    door = Door(answer_now=False, connections=4)
-    held = [from_peer(door, "greedy") for _ in range(3)]
-    other, _ = from_peer(door, "other")
+    listener = Listener(answer_now=False, connections=4)
+    held = [from_peer(listener, "greedy") for _ in range(3)]
+    other, _ = from_peer(listener, "other")
     held[0][1].data_received(request())
     held[1][1].data_received(b"POST / HT")
     for _ in range(2):
-        honest, connection = from_peer(door, "honest")
+        honest, connection = from_peer(listener, "honest")
         connection.data_received(request())
         assert not honest.ended
     assert [wire.aborted for wire, _ in held] == [False, True, True]
     assert not other.ended
-    assert len(door.server.connections) == sum(map(len, door.server.of_peer.values())) == 4
-    refused, _ = from_peer(door, "honest")  # all who have most wait for their answers
+    assert len(listener.server.connections) == sum(map(len, listener.server.of_peer.values())) == 4
+    refused, _ = from_peer(listener, "honest")  # all who have most wait for their answers
     assert only(refused).status == 503
 
 
 def test_a_header_repeated_again_and_again_is_refused() -> None:
     """Each repetition copies all before: 80 kB of them cost 28 ms."""
-    door = Door()
+    listener = Listener()
     head = b"GET / HTTP/1.1\r\nhost: m\r\n" + b"a:\r\n" * 100 + b"\r\n"
-    assert only(door.ask(head)).status == 200
-    assert only(door.ask(head.replace(b"a:\r\n", b"a:\r\n" * 2))).status == 431
+    assert only(listener.ask(head)).status == 200
+    assert only(listener.ask(head.replace(b"a:\r\n", b"a:\r\n" * 2))).status == 431
 
 
 def test_nobody_makes_room_for_another_connection_of_its_own() -> None:
     """A load balancer has them all, and may be sending on the one that would be cut."""
-    door = Door(connections=2)
-    held = [from_peer(door, "balancer") for _ in range(2)]
-    refused, _ = from_peer(door, "balancer")
+    listener = Listener(connections=2)
+    held = [from_peer(listener, "balancer") for _ in range(2)]
+    refused, _ = from_peer(listener, "balancer")
     assert only(refused).status == 503
     assert not any(wire.ended for wire, _ in held)
 
 
 def test_what_lingers_or_does_not_read_makes_room_and_what_is_coming_only_after_what_is_idle() -> None:
-    door = Door(connections=3, unread_bytes=1, pipelined=1)
-    refused, garbage = from_peer(door, "greedy")
+    listener = Listener(connections=3, unread_bytes=1, pipelined=1)
+    refused, garbage = from_peer(listener, "greedy")
     garbage.data_received(b"\0\0\0\0\r\n\r\n")
     assert refused.eof  # told so, and read for nothing until it closes
-    unread, blocked = from_peer(door, "greedy")
+    unread, blocked = from_peer(listener, "greedy")
     blocked.pause_writing()
     blocked.data_received(request() * 3)
-    coming, half = from_peer(door, "greedy")
+    coming, half = from_peer(listener, "greedy")
     half.data_received(request(body=b"x" * 100)[:-50])
     for cut in (refused, unread):
         assert not cut.aborted
-        honest, connection = from_peer(door, "honest")
+        honest, connection = from_peer(listener, "honest")
         connection.data_received(request())
         assert only(honest).status == 200
         assert cut.aborted
         connection.connection_lost(None)
-        from_peer(door, "greedy")  # idle
+        from_peer(listener, "greedy")  # idle
     for _ in range(2):  # idle
-        door.server.make_room("other")
+        listener.server.make_room("other")
         assert not coming.aborted
-    door.server.make_room("other")
+    listener.server.make_room("other")
     assert coming.aborted
-    assert not door.server.connections
-    assert not door.server.of_peer
+    assert not listener.server.connections
+    assert not listener.server.of_peer
 
 
 def test_refusals_of_pipelined_requests_leave_the_loop_to_others_too() -> None:
     async def main() -> None:
-        door = Door(pipelined=10, admit=lambda *_: (401, b"{}", b""))
-        wire, connection = door.connect()
+        listener = Listener(pipelined=10, admit=lambda *_: (401, b"{}", b""))
+        wire, connection = listener.connect()
         connection.data_received(request() * 100)
         assert len(answers(wire.out)) == 10
         while len(answers(wire.out)) < 100:
@@ -843,30 +845,30 @@ def test_limits_are_checked() -> None:
 
 
 def test_a_head_that_takes_too_long_is_cut() -> None:
-    door = Door(header_timeout_s=5)
-    wire, connection = door.connect()
+    listener = Listener(header_timeout_s=5)
+    wire, connection = listener.connect()
     connection.data_received(request() + b"GET /slow HTTP/1.1\r\n")
-    door.sweep()
+    listener.sweep()
     for _ in range(4):
         connection.data_received(b"x: y\r\n")  # a byte now and then does not help
-        door.sweep(1.2)
+        listener.sweep(1.2)
     assert not wire.ended
     connection.data_received(b"x: y\r\n")
-    door.sweep(0.3)
+    listener.sweep(0.3)
     assert [a.status for a in answers(wire.out)] == [200, 408]
     assert wire.ended
 
 
 def test_a_body_must_come_at_a_minimum_rate() -> None:
-    door = Door(body_timeout_s=5, bytes_per_s_min=100, body_bytes=10_000)
-    slow, fast = door.connect(), door.connect()
+    listener = Listener(body_timeout_s=5, bytes_per_s_min=100, body_bytes=10_000)
+    slow, fast = listener.connect(), listener.connect()
     for _, connection in (slow, fast):
         connection.data_received(request(Content_Length="10000"))
-    door.sweep()
+    listener.sweep()
     for _ in range(9):
         slow[1].data_received(b"x" * 20)
         fast[1].data_received(b"x" * 110)
-        door.sweep(1.0)
+        listener.sweep(1.0)
     assert only(slow[0]).status == 408
     assert slow[0].ended
     assert not fast[0].out
@@ -875,101 +877,105 @@ def test_a_body_must_come_at_a_minimum_rate() -> None:
 
 
 def test_idle_connections_are_closed_busy_ones_are_not() -> None:
-    door = Door(answer_now=False, idle_timeout_s=60, header_timeout_s=5)
-    silent, (idle, connection), waiting = door.connect()[0], door.connect(), door.ask(request())
+    listener = Listener(answer_now=False, idle_timeout_s=60, header_timeout_s=5)
+    silent, (idle, connection), waiting = listener.connect()[0], listener.connect(), listener.ask(request())
     connection.data_received(request())
-    door.seen[1].answer(200, b"")
-    door.sweep()
-    door.sweep(5)
+    listener.seen[1].answer(200, b"")
+    listener.sweep()
+    listener.sweep(5)
     assert silent.ended  # never said anything
-    door.sweep(54)
+    listener.sweep(54)
     assert not idle.ended
     connection.data_received(request())
-    door.seen[2].answer(200, b"")
-    door.sweep(1)
-    door.sweep(59)
+    listener.seen[2].answer(200, b"")
+    listener.sweep(1)
+    listener.sweep(59)
     assert not idle.ended  # it was used in between
-    door.sweep(1)
+    listener.sweep(1)
     assert idle.ended
-    door.sweep(1000)
+    listener.sweep(1000)
     assert not waiting.ended  # the answer is ours to give
 
 
 def test_time_that_we_do_not_read_is_not_the_clients() -> None:
-    door = Door(answer_now=False, pipelined=1, header_timeout_s=5)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False, pipelined=1, header_timeout_s=5)
+    wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2") + b"GET /3")
     for _ in range(3):
-        door.sweep(100)
+        listener.sweep(100)
     assert not wire.ended
-    door.seen[0].answer(200, b"")
-    door.seen[1].answer(200, b"")
+    listener.seen[0].answer(200, b"")
+    listener.seen[1].answer(200, b"")
     assert wire.reading
-    door.sweep(4.9)
+    listener.sweep(4.9)
     connection.data_received(b" HTTP/1.1\r\nhost: m\r\n\r\n")
-    door.seen[2].answer(200, b"")
+    listener.seen[2].answer(200, b"")
     assert [a.status for a in answers(wire.out)] == [200, 200, 200]
 
 
 def test_a_client_that_does_not_read_its_answers_is_not_read_and_then_cut() -> None:
-    door = Door(answer_timeout_s=5, bytes_per_s_min=100)
-    wire, connection = door.connect()
+    listener = Listener(answer_timeout_s=5, bytes_per_s_min=100)
+    wire, connection = listener.connect()
     connection.data_received(request("/1"))
     wire.unread = 1000
     connection.pause_writing()
     assert not wire.reading
     connection.data_received(request("/2"))  # was on its way
-    assert len(door.seen) == 1
-    door.sweep()
-    door.sweep(14.9)  # 5 s and 1000 bytes at 100 bytes/s
+    assert len(listener.seen) == 1
+    listener.sweep()
+    listener.sweep(14.9)  # 5 s and 1000 bytes at 100 bytes/s
     assert not wire.aborted
     connection.resume_writing()
-    assert len(door.seen) == 2
+    assert len(listener.seen) == 2
     assert wire.reading
     connection.pause_writing()
-    door.sweep(10)  # a new count
-    door.sweep(14.9)
+    listener.sweep(10)  # a new count
+    listener.sweep(14.9)
     assert not wire.aborted
-    door.sweep(0.2)
+    listener.sweep(0.2)
     assert wire.aborted
-    assert door.server.counts.cut == 1
+    assert listener.server.counts.cut == 1
 
 
 def test_a_refused_client_that_goes_on_sending_is_cut_at_last() -> None:
-    door = Door(answer_timeout_s=5, body_bytes=1)
-    wire, connection = door.connect()
+    listener = Listener(answer_timeout_s=5, body_bytes=1)
+    wire, connection = listener.connect()
     connection.data_received(request(Content_Length="1000000"))
     assert wire.eof
     assert wire.reading
     assert not wire.closing
-    door.sweep()
+    listener.sweep()
     connection.data_received(b"x" * 1000)
-    door.sweep(5)
+    listener.sweep(5)
     assert wire.aborted
 
 
 def test_the_date_is_renewed_by_the_sweep() -> None:
-    door = Door()
-    door.ask(request())
-    assert door.server.heads
-    door.sweep()
-    assert not door.server.heads
+    listener = Listener()
+    listener.ask(request())
+    assert listener.server.heads
+    listener.sweep()
+    assert not listener.server.heads
 
 
 # --- the drain, without a socket
 
 
 def test_while_draining_each_answer_is_the_last_and_idle_connections_are_closed() -> None:
-    door = Door(answer_now=False, drain_idle_s=1, idle_timeout_s=60)
-    busy, idle, (late, connection) = door.ask(request("/1") + request("/2")), door.connect()[0], door.connect()
-    door.sweep()
-    door.server.stop_listening()
-    door.sweep(0.5)
+    listener = Listener(answer_now=False, drain_idle_s=1, idle_timeout_s=60)
+    busy, idle, (late, connection) = (
+        listener.ask(request("/1") + request("/2")),
+        listener.connect()[0],
+        listener.connect(),
+    )
+    listener.sweep()
+    listener.server.stop_listening()
+    listener.sweep(0.5)
     assert not idle.ended  # a client may have sent something just now
     connection.data_received(request("/late"))
-    door.sweep(0.5)
+    listener.sweep(0.5)
     assert idle.ended
-    for exchange in door.seen:
+    for exchange in listener.seen:
         exchange.answer(200, b"")
     assert [a.headers["connection"] for a in answers(busy.out)] == ["keep-alive", "close"]
     assert only(late).headers["connection"] == "close"
@@ -979,27 +985,27 @@ def test_while_draining_each_answer_is_the_last_and_idle_connections_are_closed(
 
 def test_no_request_is_taken_behind_the_last_answer() -> None:
     """The second of two is answered first, with close; what then comes would be accepted and never answered."""
-    door = Door(answer_now=False)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False)
+    wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2"))
-    door.server.stop_listening()
-    door.seen[1].answer(200, b"2")
+    listener.server.stop_listening()
+    listener.seen[1].answer(200, b"2")
     connection.data_received(request("/3"))
-    assert len(door.seen) == 2
-    door.seen[0].answer(200, b"1")
+    assert len(listener.seen) == 2
+    listener.seen[0].answer(200, b"1")
     assert [(a.body, a.headers["connection"]) for a in answers(wire.out)] == [(b"1", "keep-alive"), (b"2", "close")]
     assert wire.ended
 
 
 def test_a_request_half_read_when_the_drain_begins_is_still_served() -> None:
-    door = Door(answer_now=False)
-    wire, connection = door.connect()
+    listener = Listener(answer_now=False)
+    wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2", Content_Length="4") + b"bo")
-    door.server.stop_listening()
-    door.seen[0].answer(200, b"1")
+    listener.server.stop_listening()
+    listener.seen[0].answer(200, b"1")
     assert not wire.ended
     connection.data_received(b"dy")
-    door.seen[1].answer(200, b"2")
+    listener.seen[1].answer(200, b"2")
     assert [(a.body, a.headers["connection"]) for a in answers(wire.out)] == [(b"1", "keep-alive"), (b"2", "close")]
     assert wire.ended
 
@@ -1016,12 +1022,12 @@ def test_a_request_half_read_when_the_drain_begins_is_still_served() -> None:
     )
 )
 def test_whatever_comes_is_answered_by_http_or_not_at_all(pieces: list[bytes]) -> None:
-    door = Door()
-    wire = door.ask(*pieces)
+    listener = Listener()
+    wire = listener.ask(*pieces)
     for answer in answers(wire.out):
         assert answer.status in (200, 400, 413, 414, 431, 501, 505, 417)
-    assert len(door.seen) == sum(a.status == 200 for a in answers(wire.out))
-    assert only(door.ask(request("/", b"alive"))).body == b"alive"
+    assert len(listener.seen) == sum(a.status == 200 for a in answers(wire.out))
+    assert only(listener.ask(request("/", b"alive"))).body == b"alive"
 
 
 # --- real sockets
@@ -1111,14 +1117,14 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def test_requests_over_a_socket(run: Run) -> None:
     async def main() -> None:
-        async with live() as door:
-            client = await door.connect()
+        async with live() as listener:
+            client = await listener.connect()
             for body in (b"", b"one", b"x" * 3_000_000):
                 assert (await client.ask(request("/", body))).body == body
             client.writer.write(request("/", b"1") + request("/", b"2"))
             assert [(await client.answer()).body, (await client.answer()).body] == [b"1", b"2"]
             client.close()
-            await until(lambda: not door.server.connections)
+            await until(lambda: not listener.server.connections)
 
     run(main())
 
@@ -1127,12 +1133,12 @@ def test_who_stands_before_a_door_that_closes_is_let_in(run: Run) -> None:
     """Connected while the loop was busy, and sent already."""
 
     async def main() -> None:
-        async with live() as door:
-            waiting = [socket.create_connection(("127.0.0.1", door.port), 10) for _ in range(20)]
+        async with live() as listener:
+            waiting = [socket.create_connection(("127.0.0.1", listener.port), 10) for _ in range(20)]
             for one in waiting:
                 one.sendall(request("/", b"body"))
-            await door.server.let_in()
-            door.server.stop_listening()
+            await listener.server.let_in()
+            listener.server.stop_listening()
             for one in waiting:
                 with one:
                     said = await asyncio.to_thread(one.recv, 65536)
@@ -1143,7 +1149,7 @@ def test_who_stands_before_a_door_that_closes_is_let_in(run: Run) -> None:
 
 def test_httpx_finds_nothing_odd(run: Run) -> None:
     async def main() -> None:
-        async with live() as door, httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.port}") as client:
+        async with live() as listener, httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.port}") as client:
 
             async def chunks() -> Any:
                 for _ in range(3):
@@ -1160,13 +1166,13 @@ def test_httpx_finds_nothing_odd(run: Run) -> None:
 
 def test_the_peer_is_the_clients_address(run: Run) -> None:
     async def main() -> None:
-        async with live() as door:
-            door.hold = True
-            client = await door.connect()
+        async with live() as listener:
+            listener.hold = True
+            client = await listener.connect()
             client.writer.write(request())
-            await until(lambda: door.held)
-            assert door.held[0].peer == "127.0.0.1"
-            door.held[0].answer(200, b"")
+            await until(lambda: listener.held)
+            assert listener.held[0].peer == "127.0.0.1"
+            listener.held[0].answer(200, b"")
             client.close()
 
     run(main())
@@ -1176,15 +1182,15 @@ def test_a_client_still_sending_gets_its_refusal(run: Run) -> None:
     """A socket closed on unread bytes would reset the connection, and the client would lose the answer."""
 
     async def main() -> None:
-        async with live(body_bytes=1000) as door:
-            client = await door.connect()
+        async with live(body_bytes=1000) as listener:
+            client = await listener.connect()
             client.writer.write(request(Content_Length="8000000"))
             client.writer.write(b"x" * 8_000_000)
             await client.writer.drain()
             assert (await client.answer()).status == 413
             assert await client.rest() == b""
             client.close()
-            await until(lambda: not door.server.connections)
+            await until(lambda: not listener.server.connections)
 
     run(main())
 
@@ -1193,22 +1199,22 @@ def test_a_client_that_does_not_read_is_cut(run: Run) -> None:
     """Its answers fill the buffers, then it is neither read nor answered further, and the sweep ends it."""
 
     async def main() -> None:
-        async with live(answer_timeout_s=5, bytes_per_s_min=1e6) as door:
-            client = await door.connect()
+        async with live(answer_timeout_s=5, bytes_per_s_min=1e6) as listener:
+            client = await listener.connect()
             client.reader._transport.pause_reading()  # type: ignore[attr-defined]
             body = b"x" * 1_000_000
             asking = asyncio.ensure_future(flood(client, request("/", body)))
-            await until(lambda: any(c.blocked for c in door.server.connections))
-            (connection,) = door.server.connections
+            await until(lambda: any(c.blocked for c in listener.server.connections))
+            (connection,) = listener.server.connections
             assert connection.transport is not None
             unread = connection.transport.get_write_buffer_size()
             assert unread < 4 * len(body)
-            door.server.sweep(0.0)
-            door.server.sweep(4.9)
-            assert door.server.connections
-            door.server.sweep(6.0 + unread / 1e6)
-            await until(lambda: not door.server.connections)
-            assert door.server.counts.cut == 1
+            listener.server.sweep(0.0)
+            listener.server.sweep(4.9)
+            assert listener.server.connections
+            listener.server.sweep(6.0 + unread / 1e6)
+            await until(lambda: not listener.server.connections)
+            assert listener.server.counts.cut == 1
             client.close()
             await asyncio.gather(asking, return_exceptions=True)
 
@@ -1222,18 +1228,18 @@ def test_a_client_that_does_not_read_is_cut(run: Run) -> None:
 
 def test_a_client_that_resets_leaves_nothing_behind(run: Run) -> None:
     async def main() -> None:
-        async with live() as door:
-            door.hold = True
-            client = await door.connect()
+        async with live() as listener:
+            listener.hold = True
+            client = await listener.connect()
             client.writer.write(request())
-            await until(lambda: door.held)
+            await until(lambda: listener.held)
             raw: socket.socket = client.writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.writer.transport.abort()
-            await until(lambda: not door.server.connections)
-            assert door.held[0].gone
-            door.held[0].answer(200, b"")
-            assert door.server.counts.dropped_answers == 1
+            await until(lambda: not listener.server.connections)
+            assert listener.held[0].gone
+            listener.held[0].answer(200, b"")
+            assert listener.server.counts.dropped_answers == 1
 
     run(main())
 
@@ -1242,18 +1248,18 @@ def test_an_answer_between_the_loss_of_a_connection_and_the_news_of_it(run: Run)
     """Whoever answers many clients at once must not be disturbed by the loss of one."""
 
     async def main() -> None:
-        async with live() as door:
-            door.hold = True
-            client = await door.connect()
+        async with live() as listener:
+            listener.hold = True
+            client = await listener.connect()
             client.writer.write(request("/1") + request("/2"))
-            await until(lambda: len(door.held) == 2)
-            (connection,) = door.server.connections
+            await until(lambda: len(listener.held) == 2)
+            (connection,) = listener.server.connections
             assert connection.transport is not None
             connection.transport.abort()
-            assert door.server.connections
-            for exchange in reversed(door.held):
+            assert listener.server.connections
+            for exchange in reversed(listener.held):
                 exchange.answer(200, b"")
-            await until(lambda: not door.server.connections)
+            await until(lambda: not listener.server.connections)
             client.close()
 
     run(main())
@@ -1261,18 +1267,18 @@ def test_an_answer_between_the_loss_of_a_connection_and_the_news_of_it(run: Run)
 
 def test_close_answers_what_was_asked_and_accepts_no_more(run: Run) -> None:
     async def main() -> None:
-        async with live() as door:
-            idle, busy = await door.connect(), await door.connect()
+        async with live() as listener:
+            idle, busy = await listener.connect(), await listener.connect()
             assert (await idle.ask(request())).status == 200
-            door.hold = True
+            listener.hold = True
             busy.writer.write(request("/", b"asked"))
-            await until(lambda: door.held)
-            closing = asyncio.ensure_future(door.server.close(10))
+            await until(lambda: listener.held)
+            closing = asyncio.ensure_future(listener.server.close(10))
             assert await idle.rest() == b""
             with pytest.raises(ConnectionError):
-                await door.connect()
+                await listener.connect()
             assert not closing.done()
-            door.held[0].answer(200, b"answered")
+            listener.held[0].answer(200, b"answered")
             answer = await busy.answer()
             assert (answer.body, answer.headers["connection"]) == (b"answered", "close")
             await closing
@@ -1285,15 +1291,15 @@ def test_close_answers_what_was_asked_and_accepts_no_more(run: Run) -> None:
 
 def test_close_waits_no_longer_than_it_may(run: Run) -> None:
     async def main() -> None:
-        async with live() as door:
-            door.hold = True
-            client = await door.connect()
+        async with live() as listener:
+            listener.hold = True
+            client = await listener.connect()
             client.writer.write(request())
-            await until(lambda: door.held)
-            await door.server.close(0.01)
+            await until(lambda: listener.held)
+            await listener.server.close(0.01)
             with suppress(ConnectionError):
                 assert await client.rest() == b""
-            await until(lambda: not door.server.connections)
+            await until(lambda: not listener.server.connections)
             client.close()
 
     run(main())
@@ -1301,8 +1307,8 @@ def test_close_waits_no_longer_than_it_may(run: Run) -> None:
 
 def test_the_sweep_runs_by_itself(run: Run) -> None:
     async def main() -> None:
-        async with live(sweep_s=0.01, header_timeout_s=0.02) as door:
-            client = await door.connect()
+        async with live(sweep_s=0.01, header_timeout_s=0.02) as listener:
+            client = await listener.connect()
             client.writer.write(b"GET / HTTP/1.1\r\n")
             assert (await client.answer()).status == 408
             client.close()
@@ -1317,23 +1323,23 @@ def test_two_servers_share_a_port_when_asked_to_and_only_then(run: Run) -> None:
         assert await two.server.start("127.0.0.1", port, reuse_port=True) == port
         await one.server.close(0)
         await two.server.close(0)
-        async with live() as door:
-            with pytest.raises(BadInput, match=f"cannot listen.*127.0.0.1:{door.port}"):
-                await live().server.start("127.0.0.1", door.port)
+        async with live() as listener:
+            with pytest.raises(BadInput, match=f"cannot listen.*127.0.0.1:{listener.port}"):
+                await live().server.start("127.0.0.1", listener.port)
 
     run(main())
 
 
 def test_a_unix_socket(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
-        async with live() as door:
-            door.hold = True
-            await door.server.start_unix(str(tmp_path / "door"))
-            client = Client(*await asyncio.open_unix_connection(str(tmp_path / "door")))
+        async with live() as listener:
+            listener.hold = True
+            await listener.server.start_unix(str(tmp_path / "listener"))
+            client = Client(*await asyncio.open_unix_connection(str(tmp_path / "listener")))
             client.writer.write(request("/", b"local"))
-            await until(lambda: door.held)
-            assert door.held[0].peer == ""
-            door.held[0].answer(200, b"local")
+            await until(lambda: listener.held)
+            assert listener.held[0].peer == ""
+            listener.held[0].answer(200, b"local")
             assert (await client.answer()).body == b"local"
             client.close()
 
@@ -1350,8 +1356,8 @@ def test_after_garbage_from_many_sides_the_server_still_answers(run: Run) -> Non
             raw[chance.randrange(len(raw))] = chance.randrange(256)
         return bytes(raw[: chance.randrange(len(raw)) + 1]) if chance.random() < 0.3 else bytes(raw)
 
-    async def one(door: Live) -> None:
-        client = await door.connect()
+    async def one(listener: Live) -> None:
+        client = await listener.connect()
         client.writer.write(garbage())
         if chance.random() < 0.5:
             client.writer.write_eof()
@@ -1363,12 +1369,12 @@ def test_after_garbage_from_many_sides_the_server_still_answers(run: Run) -> Non
             await doing
 
     async def main() -> None:
-        async with live() as door:
+        async with live() as listener:
             for _ in range(10):
-                await asyncio.gather(*(quietly(one(door)) for _ in range(20)))
-            client = await door.connect()
+                await asyncio.gather(*(quietly(one(listener)) for _ in range(20)))
+            client = await listener.connect()
             assert (await client.ask(request("/", b"alive"))).body == b"alive"
             client.close()
-            await until(lambda: not door.server.connections)
+            await until(lambda: not listener.server.connections)
 
     run(main())

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving.conftest import Doors
+from tests.serving.conftest import Addresses
 
 EXAMPLES = os.environ.get("MARK_SCHEMA_EXAMPLES")
 # A deadline of next to nothing is missed, and said so: 504. That a body is refused does not mean that it violates the
@@ -26,11 +26,11 @@ positive_data_acceptance.enabled = false
 """
 
 
-def test_no_case_meets_a_failure_or_an_undocumented_answer(doors: Doors, tmp_path: Path) -> None:
+def test_no_case_meets_a_failure_or_an_undocumented_answer(addresses: Addresses, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
-    command += [f"http://{doors.http}/openapi.json", "--no-color", "--warnings", "off"]
+    command += [f"http://{addresses.http}/openapi.json", "--no-color", "--warnings", "off"]
     command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES or "8"]
     command += ["--generation-deterministic", "--no-shrink"] if EXAMPLES is None else ["--generation-database", "none"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -38,8 +38,8 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(doors: Doors, tmp_pat
     assert "Tested: 12" in found.stdout
 
 
-def test_the_description_is_served_with_an_example_that_works(doors: Doors) -> None:
-    with httpx.Client(base_url=f"http://{doors.http}", trust_env=False) as client:
+def test_the_description_is_served_with_an_example_that_works(addresses: Addresses) -> None:
+    with httpx.Client(base_url=f"http://{addresses.http}", trust_env=False) as client:
         said = client.get("/openapi.json").json()
         infer = said["paths"]["/v2/models/plain/infer"]["post"]
         example = infer["requestBody"]["content"]["application/json"]["example"]
@@ -49,7 +49,7 @@ def test_the_description_is_served_with_an_example_that_works(doors: Doors) -> N
 
 
 @pytest.mark.parametrize("path", ["/v2", "/ping", "/v2/models/plain/versions/many/infer", "/openapi.json"])
-def test_a_method_that_a_path_has_not_is_refused_and_the_right_one_named(doors: Doors, path: str) -> None:
-    got = httpx.delete(f"http://{doors.http}{path}", trust_env=False)
+def test_a_method_that_a_path_has_not_is_refused_and_the_right_one_named(addresses: Addresses, path: str) -> None:
+    got = httpx.delete(f"http://{addresses.http}{path}", trust_env=False)
     assert got.status_code == 405
     assert got.headers["allow"] == ("POST" if path.endswith("infer") else "GET")

@@ -1,4 +1,4 @@
-"""TLS of the doors, with certificates made here, over real sockets."""
+"""TLS of the addresses, with certificates made here, over real sockets."""
 
 from __future__ import annotations
 

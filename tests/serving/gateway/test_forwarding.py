@@ -46,7 +46,7 @@ def test_a_request_and_its_answer_are_passed_on_as_they_are_but_for_what_is_of_t
             assert (answer.status_code, answer.content) == (201, b"\0\xffxyz")
             headers = dict(answer.headers)
             assert headers.pop("date") != "never"
-            assert headers.pop("connection") == "keep-alive"  # the door's own
+            assert headers.pop("connection") == "keep-alive"  # the listener's own
             assert headers == {
                 "content-type": "application/x", "content-length": "5", "mark-answered-by": "function",
                 "x-request-id": "mine", "inference-header-content-length": "2",

@@ -19,41 +19,43 @@ from mark.serving.gateway.gateway import (
     WAIT,
     Gateway,
     GatewayPolicy,
-    Passage,
+    InFlightRequest,
+    ReplicaAttempt,
     ReplicaState,
-    Ticket,
 )
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
 
 
-def a_gateway(weights: dict[str, float] | None = None, **policy: float) -> Gateway[Passage]:
+def a_gateway(weights: dict[str, float] | None = None, **policy: float) -> Gateway[InFlightRequest]:
     """Its replicas are ready at time 0."""
-    gateway: Gateway[Passage] = Gateway(GatewayPolicy(**policy))  # type: ignore[arg-type]
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(**policy))  # type: ignore[arg-type]
     gateway.put({A: 1.0, B: 1.0} if weights is None else weights, 0.0)
     say_ready(gateway, 0.0)
     return gateway
 
 
-def say_ready(gateway: Gateway[Passage], now_s: float) -> list[str]:
+def say_ready(gateway: Gateway[InFlightRequest], now_s: float) -> list[str]:
     asked = gateway.tick(now_s)
     for replica in asked:
         gateway.probed(replica, True, now_s)
     return [replica.url for replica in asked]
 
 
-def begun(gateway: Gateway[Passage], now_s: float = 0.0, deadline_s: float = 30.0, size: int = 0) -> Ticket[Passage]:
-    ticket = gateway.begin(Passage(deadline_s, size), now_s)
-    assert isinstance(ticket, Ticket)
-    return ticket
+def begun(
+    gateway: Gateway[InFlightRequest], now_s: float = 0.0, deadline_s: float = 30.0, size: int = 0
+) -> ReplicaAttempt[InFlightRequest]:
+    attempt = gateway.begin(InFlightRequest(deadline_s, size), now_s)
+    assert isinstance(attempt, ReplicaAttempt)
+    return attempt
 
 
-def again(what: Ticket[Passage] | str | None) -> Ticket[Passage]:
-    assert isinstance(what, Ticket)
+def again(what: ReplicaAttempt[InFlightRequest] | str | None) -> ReplicaAttempt[InFlightRequest]:
+    assert isinstance(what, ReplicaAttempt)
     return what
 
 
-def teach(gateway: Gateway[Passage], url: str, response_s: float, now_s: float = 0.0) -> None:
+def teach(gateway: Gateway[InFlightRequest], url: str, response_s: float, now_s: float = 0.0) -> None:
     """So many answers after so long that nothing else is known of it."""
     weights = {one.url: one.weight for one in gateway.replicas.values()}
     gateway.put({other: weight if other == url else 0.0 for other, weight in weights.items()}, now_s)
@@ -100,20 +102,20 @@ def test_no_other_choice_would_finish_earlier(replicas: list[tuple[float, float,
 
 def test_weight_0_gets_nothing_new_and_keeps_what_it_has() -> None:
     gateway = a_gateway()
-    ticket = begun(gateway)
-    assert ticket.replica.url == A
+    attempt = begun(gateway)
+    assert attempt.replica.url == A
     gateway.put({A: 0.0, B: 1.0}, 1.0)
     assert {begun(gateway, 1.0).replica.url for _ in range(5)} == {B}
-    assert gateway.answered(ticket, 200, 2.0) is PASS_ON
+    assert gateway.answered(attempt, 200, 2.0) is PASS_ON
     gateway.put({A: 0.0, B: 0.0}, 3.0)
     assert not gateway.ready
-    assert gateway.begin(Passage(30.0, 0), 3.0) == NOBODY_READY
+    assert gateway.begin(InFlightRequest(30.0, 0), 3.0) == NOBODY_READY
 
 
 def test_a_new_replica_gets_nothing_before_it_says_that_it_is_ready() -> None:
-    gateway: Gateway[Passage] = Gateway()
+    gateway: Gateway[InFlightRequest] = Gateway()
     gateway.put({A: 1.0}, 0.0)
-    assert gateway.begin(Passage(30.0, 0), 0.0) == NOBODY_READY
+    assert gateway.begin(InFlightRequest(30.0, 0), 0.0) == NOBODY_READY
     (asked,) = gateway.tick(0.0)
     assert gateway.tick(0.5) == []  # one question at a time
     gateway.probed(asked, False, 0.5)
@@ -159,13 +161,13 @@ def test_who_was_slow_once_is_asked_again_after_a_while() -> None:
         first, other = begun(gateway, now_s), begun(gateway, now_s)
         if other.replica.url == A:
             break
-        for ticket in (first, other):
-            gateway.answered(ticket, 200, now_s + 0.1)
+        for attempt in (first, other):
+            gateway.answered(attempt, 200, now_s + 0.1)
         say_ready(gateway, now_s + 0.5)
     assert 30 <= second <= 32  # 1.9 s more have become 0.1 s after 10 s x ln 19 = 29.4 s
 
 
-# --- second copies
+# --- second attempts
 
 
 def test_a_failure_is_retried_once_and_at_another_replica() -> None:
@@ -195,7 +197,7 @@ def test_a_retry_needs_time_until_the_deadline(deadline_s: float, retried: bool)
     teach(gateway, B, 0.2)
     first = begun(gateway, 0.0, deadline_s)
     assert first.replica.url == A
-    assert isinstance(gateway.failed(first, 0.1, began=False), Ticket) == retried
+    assert isinstance(gateway.failed(first, 0.1, began=False), ReplicaAttempt) == retried
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -234,7 +236,7 @@ def test_retries_have_a_budget() -> None:
     for n in range(1000):
         now_s = n * 1.0
         what = gateway.failed(begun(gateway, now_s, now_s + 30.0), now_s + 0.1, began=False)
-        if isinstance(what, Ticket):
+        if isinstance(what, ReplicaAttempt):
             retried += 1
             gateway.answered(what, 200, now_s + 0.2)
     assert 200 <= retried <= 206
@@ -243,9 +245,9 @@ def test_retries_have_a_budget() -> None:
 def test_a_hedge_is_a_second_copy_elsewhere_and_the_first_answer_ends_both() -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     first = begun(gateway)
-    second = again(gateway.hedge(first.passage, 0.5))
+    second = again(gateway.hedge(first.request, 0.5))
     assert second.replica is not first.replica
-    assert gateway.hedge(first.passage, 0.6) is None  # there are never three
+    assert gateway.hedge(first.request, 0.6) is None  # there are never three
     assert gateway.answered(second, 200, 0.7) is PASS_ON
     assert not first.open
     assert sum(one.in_flight for one in gateway.replicas.values()) == gateway.in_flight == 0
@@ -254,13 +256,13 @@ def test_a_hedge_is_a_second_copy_elsewhere_and_the_first_answer_ends_both() -> 
 
 
 def test_who_is_outrun_is_known_to_be_slow_though_it_never_answers() -> None:
-    """Its copy is cancelled, and it looks idle: without that each further request would go there and be hedged."""
+    """Its attempt is cancelled, and it looks idle: without that each further request would go there and be hedged."""
     gateway = a_gateway()
     for url in (A, B):
         teach(gateway, url, 0.01)
     first = begun(gateway)
     assert first.replica.url == A
-    second = again(gateway.hedge(first.passage, 0.5))
+    second = again(gateway.hedge(first.request, 0.5))
     assert gateway.answered(second, 200, 0.51) is PASS_ON
     assert first.replica.response_s == pytest.approx(0.9 * 0.01 + 0.1 * 0.51)
     for now_s in (0.51, 1.0):
@@ -273,7 +275,7 @@ def test_who_loses_by_a_moment_is_not_thought_slow() -> None:
     for url in (A, B):
         teach(gateway, url, 0.01)
     first = begun(gateway)
-    second = again(gateway.hedge(first.passage, 0.5))
+    second = again(gateway.hedge(first.request, 0.5))
     before_s = second.replica.response_s
     assert gateway.answered(first, 200, 0.501) is PASS_ON
     assert second.replica.response_s == before_s
@@ -284,7 +286,7 @@ def test_who_loses_by_a_moment_is_not_thought_slow() -> None:
 def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(status: int | None) -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     first = begun(gateway)
-    second = again(gateway.hedge(first.passage, 0.5))
+    second = again(gateway.hedge(first.request, 0.5))
     what = gateway.failed(first, 0.6, began=False) if status is None else gateway.answered(first, status, 0.6)
     assert what is WAIT
     assert gateway.failed(second, 0.7, began=False) is GIVE_UP
@@ -293,17 +295,19 @@ def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(
 # --- ejection
 
 
-def fail(gateway: Gateway[Passage], replica: ReplicaState, times: int, now_s: float, status: int | None = None) -> None:
-    tickets = []
-    while sum(t.replica is replica for t in tickets) < times:
-        tickets.append(begun(gateway, now_s, now_s))  # no time for a retry
-    for ticket in tickets:
-        if ticket.replica is not replica:
-            gateway.answered(ticket, 200, now_s + 0.01)
+def fail(
+    gateway: Gateway[InFlightRequest], replica: ReplicaState, times: int, now_s: float, status: int | None = None
+) -> None:
+    attempts = []
+    while sum(t.replica is replica for t in attempts) < times:
+        attempts.append(begun(gateway, now_s, now_s))  # no time for a retry
+    for attempt in attempts:
+        if attempt.replica is not replica:
+            gateway.answered(attempt, 200, now_s + 0.01)
         elif status is None:
-            gateway.failed(ticket, now_s, began=False)
+            gateway.failed(attempt, now_s, began=False)
         else:
-            gateway.answered(ticket, status, now_s)
+            gateway.answered(attempt, status, now_s)
 
 
 def test_failures_in_a_row_put_a_replica_out_until_it_is_ready_after_a_back_off_that_doubles() -> None:
@@ -311,9 +315,9 @@ def test_failures_in_a_row_put_a_replica_out_until_it_is_ready_after_a_back_off_
     a = gateway.replicas[A]
     fail(gateway, a, 2, 1.0)
     assert a.ready
-    ticket = begun(gateway, 2.0)
-    assert ticket.replica is a
-    gateway.answered(ticket, 200, 2.0)
+    attempt = begun(gateway, 2.0)
+    assert attempt.replica is a
+    gateway.answered(attempt, 200, 2.0)
     fail(gateway, a, 2, 3.0)
     assert a.ready  # not in a row
     fail(gateway, a, 1, 4.0)
@@ -368,9 +372,9 @@ def test_answers_500_put_out_at_most_half_of_the_replicas() -> None:
 
 def test_who_hangs_has_failed_but_not_when_the_client_was_in_a_hurry() -> None:
     gateway = a_gateway({A: 1.0}, eject_after=1)
-    gateway.expired(begun(gateway, 0.0, 0.001).passage, 0.1, hung=False)
+    gateway.expired(begun(gateway, 0.0, 0.001).request, 0.1, hung=False)
     assert gateway.ready
-    gateway.expired(begun(gateway, 1.0).passage, 31.0, hung=True)
+    gateway.expired(begun(gateway, 1.0).request, 31.0, hung=True)
     assert not gateway.ready
     assert gateway.in_flight == 0
 
@@ -380,21 +384,21 @@ def test_who_hangs_has_failed_but_not_when_the_client_was_in_a_hurry() -> None:
 
 def test_requests_bytes_and_copies_per_replica_are_bounded() -> None:
     gateway = a_gateway(most_in_flight=3)
-    tickets = [begun(gateway) for _ in range(3)]
-    assert gateway.begin(Passage(30.0, 0), 0.0) == FULL
-    gateway.answered(tickets[0], 200, 0.1)
+    attempts = [begun(gateway) for _ in range(3)]
+    assert gateway.begin(InFlightRequest(30.0, 0), 0.0) == FULL
+    gateway.answered(attempts[0], 200, 0.1)
     begun(gateway, 0.1)
 
     gateway = a_gateway(most_bytes=100)
-    ticket = begun(gateway, size=60)
-    assert gateway.begin(Passage(30.0, 41), 0.0) == FULL
+    attempt = begun(gateway, size=60)
+    assert gateway.begin(InFlightRequest(30.0, 41), 0.0) == FULL
     begun(gateway, size=40)
-    gateway.abandoned(ticket.passage)
+    gateway.abandoned(attempt.request)
     assert gateway.bytes == 40
 
     gateway = a_gateway(most_per_replica=2)
     assert sorted(begun(gateway).replica.url for _ in range(4)) == [A, A, B, B]
-    assert gateway.begin(Passage(30.0, 0), 0.0) == FULL
+    assert gateway.begin(InFlightRequest(30.0, 0), 0.0) == FULL
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
@@ -413,20 +417,20 @@ def test_a_policy_without_sense_is_refused(limit: str) -> None:
 
 def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:
     gateway = a_gateway()
-    ticket = begun(gateway)
+    attempt = begun(gateway)
     with pytest.raises(IllegalTransition):
-        gateway.begin(ticket.passage, 0.0)
-    assert gateway.answered(ticket, 200, 0.1) is PASS_ON
+        gateway.begin(attempt.request, 0.0)
+    assert gateway.answered(attempt, 200, 0.1) is PASS_ON
     for action in (
-        lambda: gateway.answered(ticket, 200, 0.2),
-        lambda: gateway.failed(ticket, 0.2, began=False),
-        lambda: gateway.abandoned(ticket.passage),
-        lambda: gateway.expired(ticket.passage, 0.2, hung=True),
-        lambda: gateway.hedge(ticket.passage, 0.2),
+        lambda: gateway.answered(attempt, 200, 0.2),
+        lambda: gateway.failed(attempt, 0.2, began=False),
+        lambda: gateway.abandoned(attempt.request),
+        lambda: gateway.expired(attempt.request, 0.2, hung=True),
+        lambda: gateway.hedge(attempt.request, 0.2),
     ):
         with pytest.raises(IllegalTransition):
             action()
-    assert (gateway.in_flight, ticket.replica.in_flight, ticket.replica.answers) == (0, 0, 1)
+    assert (gateway.in_flight, attempt.replica.in_flight, attempt.replica.answers) == (0, 0, 1)
 
 
 # --- whatever happens
@@ -437,35 +441,37 @@ class Anything(RuleBasedStateMachine):
 
     @initialize(hedging=st.booleans(), most=st.integers(1, 12), each=st.integers(1, 6), after=st.integers(1, 3))
     def begin(self, hedging: bool, most: int, each: int, after: int) -> None:
-        self.gateway: Gateway[Passage] = Gateway(
+        self.gateway: Gateway[InFlightRequest] = Gateway(
             GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0)
         )
         self.now_s = 0.0
-        self.passages: dict[Passage, list[Ticket[Passage]]] = {}  # under way, and all copies that were made
+        self.requests: dict[
+            InFlightRequest, list[ReplicaAttempt[InFlightRequest]]
+        ] = {}  # under way, and all attempts that were made
         self.asked: list[ReplicaState] = []
         self.gateway.put({A: 1.0, B: 2.0, C: 1.0}, 0.0)
         say_ready(self.gateway, 0.0)
 
-    def copies(self) -> list[Ticket[Passage]]:
-        return [ticket for copies in self.passages.values() for ticket in copies if ticket.open]
+    def attempts(self) -> list[ReplicaAttempt[InFlightRequest]]:
+        return [attempt for attempts in self.requests.values() for attempt in attempts if attempt.open]
 
-    def took(self, ticket: Ticket[Passage]) -> None:
-        assert ticket.open
-        assert ticket.replica.ready
-        assert ticket.replica.weight > 0.0
-        assert self.gateway.replicas[ticket.replica.url] is ticket.replica
-        copies = self.passages.setdefault(ticket.passage, [])
-        assert ticket.replica not in [other.replica for other in copies], "twice to the same replica"
-        copies.append(ticket)
-        assert len(copies) <= 2
+    def took(self, attempt: ReplicaAttempt[InFlightRequest]) -> None:
+        assert attempt.open
+        assert attempt.replica.ready
+        assert attempt.replica.weight > 0.0
+        assert self.gateway.replicas[attempt.replica.url] is attempt.replica
+        attempts = self.requests.setdefault(attempt.request, [])
+        assert attempt.replica not in [other.replica for other in attempts], "twice to the same replica"
+        attempts.append(attempt)
+        assert len(attempts) <= 2
 
-    def became(self, ticket: Ticket[Passage], what: Ticket[Passage] | str) -> None:
-        if isinstance(what, Ticket):
+    def became(self, attempt: ReplicaAttempt[InFlightRequest], what: ReplicaAttempt[InFlightRequest] | str) -> None:
+        if isinstance(what, ReplicaAttempt):
             self.took(what)
         elif what is WAIT:
-            assert any(other.open for other in self.passages[ticket.passage])
+            assert any(other.open for other in self.requests[attempt.request])
         else:
-            assert not any(other.open for other in self.passages.pop(ticket.passage))
+            assert not any(other.open for other in self.requests.pop(attempt.request))
 
     @rule(seconds=st.floats(0.0, 5.0))
     def time_passes(self, seconds: float) -> None:
@@ -478,38 +484,38 @@ class Anything(RuleBasedStateMachine):
     @rule(seconds=st.floats(0.0, 20.0), size=st.integers(0, 1000), count=st.integers(1, 3))
     def requests(self, seconds: float, size: int, count: int) -> None:
         for _ in range(count):
-            ticket = self.gateway.begin(Passage(self.now_s + seconds, size), self.now_s)
-            if isinstance(ticket, Ticket):
-                self.took(ticket)
+            attempt = self.gateway.begin(InFlightRequest(self.now_s + seconds, size), self.now_s)
+            if isinstance(attempt, ReplicaAttempt):
+                self.took(attempt)
 
-    @precondition(lambda self: self.copies())
+    @precondition(lambda self: self.attempts())
     @rule(data=st.data(), status=st.sampled_from([200, 200, 200, 400, 429, 500, 503, 504]))
     def answer(self, data: st.DataObject, status: int) -> None:
-        ticket = data.draw(st.sampled_from(self.copies()))
-        self.became(ticket, self.gateway.answered(ticket, status, self.now_s))
+        attempt = data.draw(st.sampled_from(self.attempts()))
+        self.became(attempt, self.gateway.answered(attempt, status, self.now_s))
 
-    @precondition(lambda self: self.copies())
+    @precondition(lambda self: self.attempts())
     @rule(data=st.data(), began=st.booleans())
     def failure(self, data: st.DataObject, began: bool) -> None:
-        ticket = data.draw(st.sampled_from(self.copies()))
-        self.became(ticket, self.gateway.failed(ticket, self.now_s, began=began))
+        attempt = data.draw(st.sampled_from(self.attempts()))
+        self.became(attempt, self.gateway.failed(attempt, self.now_s, began=began))
 
-    @precondition(lambda self: self.passages)
+    @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def hedge(self, data: st.DataObject) -> None:
-        ticket = self.gateway.hedge(data.draw(st.sampled_from(list(self.passages))), self.now_s)
-        if ticket is not None:
-            self.took(ticket)
+        attempt = self.gateway.hedge(data.draw(st.sampled_from(list(self.requests))), self.now_s)
+        if attempt is not None:
+            self.took(attempt)
 
-    @precondition(lambda self: self.passages)
+    @precondition(lambda self: self.requests)
     @rule(data=st.data(), hung=st.sampled_from([None, False, True]))
     def ends_without_an_answer(self, data: st.DataObject, hung: bool | None) -> None:
-        passage = data.draw(st.sampled_from(list(self.passages)))
+        request = data.draw(st.sampled_from(list(self.requests)))
         if hung is None:
-            self.gateway.abandoned(passage)
+            self.gateway.abandoned(request)
         else:
-            self.gateway.expired(passage, self.now_s, hung=hung)
-        assert not any(ticket.open for ticket in self.passages.pop(passage))
+            self.gateway.expired(request, self.now_s, hung=hung)
+        assert not any(attempt.open for attempt in self.requests.pop(request))
 
     @rule()
     def all_are_well(self) -> None:
@@ -529,14 +535,14 @@ class Anything(RuleBasedStateMachine):
     def counts_are_what_is_there(self) -> None:
         if not hasattr(self, "gateway"):
             return
-        gateway, open_copies = self.gateway, self.copies()
+        gateway, open_attempts = self.gateway, self.attempts()
         states = [*gateway.replicas.values(), *gateway.leaving.values()]
-        assert gateway.in_flight == len(self.passages) <= gateway.policy.most_in_flight
-        assert gateway.bytes == sum(passage.size for passage in self.passages)
+        assert gateway.in_flight == len(self.requests) <= gateway.policy.most_in_flight
+        assert gateway.bytes == sum(request.size for request in self.requests)
         for one in states:
-            assert one.in_flight == sum(ticket.replica is one for ticket in open_copies)
+            assert one.in_flight == sum(attempt.replica is one for attempt in open_attempts)
             assert one.in_flight <= gateway.policy.most_per_replica
-        assert sum(one.in_flight for one in states) == len(open_copies)
+        assert sum(one.in_flight for one in states) == len(open_attempts)
         assert all(one.in_flight for one in gateway.leaving.values())
         assert gateway.ready == any(one.ready and one.weight for one in gateway.replicas.values())
 
@@ -544,9 +550,9 @@ class Anything(RuleBasedStateMachine):
         if not hasattr(self, "gateway"):
             return
         gateway = self.gateway
-        touched = {ticket.replica for copies in self.passages.values() for ticket in copies}
-        for passage in list(self.passages):
-            gateway.abandoned(passage)
+        touched = {attempt.replica for attempts in self.requests.values() for attempt in attempts}
+        for request in list(self.requests):
+            gateway.abandoned(request)
         gateway.put({}, self.now_s)
         assert (gateway.in_flight, gateway.bytes, gateway.leaving) == (0, 0, {})
         assert all(one.in_flight == 0 for one in touched)

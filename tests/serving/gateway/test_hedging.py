@@ -1,4 +1,4 @@
-"""A second copy of a slow request, before two real bouncers of which one stops for a while now and then."""
+"""A second attempt of a slow request, before two real bouncers of which one stops for a while now and then."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def asked(first: str, second: str, *options: str) -> tuple[list[float], dict[str
 
 @pytest.mark.slow
 def test_hedging_shortens_the_tail_for_a_little_more_work(tmp_path: Path) -> None:
-    """Each request is answered once, by either; no count of a copy that was cancelled stays anywhere."""
+    """Each request is answered once, by either; no count of an attempt that was cancelled stays anywhere."""
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "echo.toml").write_text(SERVICE)
     with served(tmp_path, STOPS_EVERY="20") as (_, first), served(tmp_path, STOPS_EVERY="100000") as (_, second):

@@ -139,7 +139,7 @@ def test_the_numbers_are_on_a_page_and_answers_in_the_log(caplog: pytest.LogCapt
 
 
 def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> None:
-    """What it took it answers; what comes later meets a closed door, and may be sent elsewhere."""
+    """What it took it answers; what comes later meets a closed listener, and may be sent elsewhere."""
     with served(folder) as (_, replica):
         command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--replica", replica]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -400,13 +400,13 @@ def test_connecting_has_a_time_limit(run: Run) -> None:
             writer.close()
             left.set()
 
-        door = await asyncio.start_server(silent, "127.0.0.1", 0)
-        upstream, heard = reaching(f"https://127.0.0.1:{door.sockets[0].getsockname()[1]}", connect_timeout_s=0.05)
+        listener = await asyncio.start_server(silent, "127.0.0.1", 0)
+        upstream, heard = reaching(f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", connect_timeout_s=0.05)
         upstream.ask("1", REQUEST)
         await heard.until("1")
         assert heard.failure("1") == (False, "cannot be reached (TimeoutError)")
         await left.wait()
-        door.close()
+        listener.close()
         await asyncio.sleep(0)
 
     run(main())
