@@ -11,14 +11,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mark.bounds.lower_bound import BoundProblem, SpotTerms, program_of
-from mark.domain.load import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.offer import Market
 from mark.planning.demand.served_load import late_share, overflow_rps
-
-BoolArray = NDArray[np.bool_]
 
 STEP_S = 60.0
 _LEVELS = 96  # of capacity, at which the requests left over are worked out; linear between

@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.bounds.linear_program import BoundProgram, Proof, prove, solve_lp
+from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 UNBILLED_PENDING_S = 20.0  # of every boot (INTERFACES, semantics 9)
 NOTICE_S = 120.0  # that spot instances may still serve after capacity fell to nothing (semantics 10)

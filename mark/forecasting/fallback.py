@@ -6,11 +6,10 @@ from array import array
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.load import LEVELS, Forecast, Load
 
-IntArray = NDArray[np.int64]
 NAME = "last-value"
 _PEAK_WINDOW_S = 5.0
 # Its errors are collected at these horizons (steps ahead) and interpolated between them.

@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
 from mark.workload.counts import PoissonBins
 from mark.workload.series import Series
 from mark.workload.trace import LONGEST_S, MOST_REQUESTS, Trace
-
-FloatArray = NDArray[np.float64]
 
 PREFIX = "synthetic:"
 DAY_S = 86400.0

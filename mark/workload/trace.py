@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.workload.series import Series, load_of, steps_between, windows_per_step
 
-FloatArray = NDArray[np.float64]
 Chunk = tuple[FloatArray, float]
 
 MOST_REQUESTS = 1e11

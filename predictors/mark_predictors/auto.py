@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark_predictors.forest import Analogs
 from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark_predictors.history import error_quantiles
 
 PATHS = 100

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import LEVELS, FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Load
 
 DAY_S = 86400.0
 # Errors are collected at these horizons (steps ahead, from 1) and interpolated between them.

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
 from mark_predictors.history import ObservedHistory
-
-IntArray = NDArray[np.int64]
 
 HOUR_S = 3600.0
 WEEK = 7  # days

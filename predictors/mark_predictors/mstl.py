@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast, Load
 from mark.forecasting.port import State
 from mark_predictors import futures
 from mark_predictors.history import DAY_S, HORIZONS, by_step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 
 LONGEST_S = 4 * 3600.0  # a longer rhythm is the shape of the day
 _MOST = 3  # periods

@@ -10,9 +10,10 @@ import numpy as np
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import OverflowTotals, RecentAnswers
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import CapacityError, CloudError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
-from mark.domain.load import FloatArray, Forecast, Load
+from mark.domain.load import Forecast, Load
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark.forecasting.port import Predictor, Savable
 from mark.forecasting.registry import make_predictor, predictor_names
 

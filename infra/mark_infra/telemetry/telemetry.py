@@ -16,7 +16,8 @@ from threading import Lock
 import numpy as np
 
 from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 from mark.domain.offer import FunctionOffer
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 

@@ -18,14 +18,10 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
 from mark.planning.demand.served_load import Savings, savings
 from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds

@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet, Phase
-from mark.domain.load import FloatArray
 from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.planning.market.spot import CREDIT_STARTS_PER_DAY as STARTS_PER_DAY

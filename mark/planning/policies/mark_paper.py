@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import Infeasible
-from mark.domain.load import FloatArray
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mark.control.ports import WINDOW_S
+from mark.domain.arrays import FloatArray
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
@@ -30,8 +30,6 @@ from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
 from mark.workload.counts import trace_of_bins
 from mark.workload.trace import Trace
-
-FloatArray = NDArray[np.float64]
 
 HISTORY_S = 86400.0
 DURATION_S = 25 * 60.0
