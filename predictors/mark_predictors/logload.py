@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.time import HOUR_S
 from mark_predictors.history import ObservedHistory
 
-HOUR_S = 3600.0
 WEEK = 7  # days
 _LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are noise
 

@@ -19,6 +19,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
+from mark.domain.time import DAY_S
 from mark.ec2.spot_series import SpotSeries
 from mark.planning.policies.registry import make_policy
 from mark.planning.policies.target_tracking import OVER_PROVISION, TargetTracker
@@ -31,7 +32,7 @@ from mark.simulation.run import Simulation
 from mark.workload.counts import trace_of_bins
 from mark.workload.trace import Trace
 
-HISTORY_S = 86400.0
+HISTORY_S = DAY_S
 DURATION_S = 25 * 60.0
 
 SURGE_MODEL, SURGE_RPS = "lstm-ptb", 83.0
