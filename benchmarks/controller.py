@@ -33,8 +33,9 @@ from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, OverflowTotals, Ran, RecentAnswers, Store
 from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
+from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Phase
-from mark.domain.load import FloatArray, Load
+from mark.domain.load import Load
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns

@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.domain.load import LEVELS, FloatArray
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS
 from mark.forecasting.backtest import Split, backtest, split
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.scores import Tally

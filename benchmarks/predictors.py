@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 from mark.forecasting.registry import make_predictor, predictor_names
 from mark.workload import drawn_load, open_trace
 

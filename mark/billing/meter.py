@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from mark.domain.bill import Bill
+from mark.domain.ec2_limits import MINIMUM_BILLED_S
 from mark.domain.offer import Market, Offer
+from mark.domain.time import HOUR_S
 
-MINIMUM_S = 60.0
-FIRST_HOUR_S = 3600.0
 # One root volume per instance: gp3 in us-east-1, EBS list price since its launch in 2020-12.
 DISK_GIB = 8.0
 DISK_USD_PER_GIB_MONTH = 0.08
@@ -108,10 +108,10 @@ class Meter:
         account.open_usd -= account.cost(began_s)
         account.open_s -= began_s
         seconds = at_s - began_s
-        if taken and self._first_hour_free and seconds <= FIRST_HOUR_S:
+        if taken and self._first_hour_free and seconds <= HOUR_S:
             return
         # 1e-6: a whole second must not become the next one through binary rounding of the two times.
-        whole_s = max(math.ceil(seconds - 1e-6), MINIMUM_S if minimum else 0.0)
+        whole_s = max(math.ceil(seconds - 1e-6), MINIMUM_BILLED_S if minimum else 0.0)
         until_s = min(began_s + whole_s, self._end_s)
         account.paid_usd += account.cost(until_s) - account.cost(began_s)
         account.billed_s += until_s - began_s

@@ -11,16 +11,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mark.bounds.lower_bound import BoundProblem, SpotHistory, program_of
-from mark.domain.load import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.offer import Market
+from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import late_share, overflow_rps
 
-BoolArray = NDArray[np.bool_]
-
-STEP_S = 60.0
 _LEVELS = 96  # of capacity, at which the requests left over are worked out; linear between
 _SLOTS = 160  # that a fluid fleet is cut into where launches cost money
 _MOST = 4_000  # whole instances of a kind in a fleet

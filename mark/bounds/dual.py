@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from mark.domain.arrays import BoolArray, FloatArray
 
 F = TypeVar("F", bound=Callable[..., Any])
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 if TYPE_CHECKING:
 

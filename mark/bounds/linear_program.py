@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+from mark.domain.arrays import BoolArray, FloatArray
 
 # bins x types^2 that the interior-point method works on at most: a few seconds. Longer horizons get their proposal on
 # larger bins.

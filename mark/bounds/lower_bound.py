@@ -11,19 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.bounds.linear_program import BoundProgram, Proof, prove, solve_lp
+from mark.domain.arrays import BoolArray, FloatArray
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, LAUNCH_CREDIT_STARTS_PER_DAY, UNBILLED_PENDING_S
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
+from mark.domain.time import DAY_S
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-
-UNBILLED_PENDING_S = 20.0  # of every boot (docs/semantics.md, 9)
-NOTICE_S = 120.0  # that spot instances may still serve after capacity fell to nothing (docs/semantics.md, 10)
-LAUNCHES_WITH_CREDITS_PER_DAY = 100  # docs/semantics.md, 11
-_DAY_S = 86400.0
 # Where the prices of credits and of late requests are sought. They may be off: any price proves a bound, and near the
 # best one its error hardly matters.
 _CREDIT_BINS = 600
@@ -315,7 +311,7 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
         earned=np.array([kind.earned for kind in kept]),
         launch=np.array([kind.launch for kind in kept]) / requests,
         surplus=np.array([kind.surplus for kind in kept]) / usd,
-        launches=float(LAUNCHES_WITH_CREDITS_PER_DAY * math.ceil(problem.end_s / _DAY_S)),
+        launches=float(LAUNCH_CREDIT_STARTS_PER_DAY * math.ceil(problem.end_s / DAY_S)),
         free=_committed_rps(problem.resolved) * problem.bin_s / requests,
     )
 
@@ -416,5 +412,5 @@ def _available(series: StepSeries, bins: int, bin_s: float) -> BoolArray:
     change = np.zeros(bins + 1, dtype=np.int64)
     up = shares > 0.0
     np.add.at(change, np.floor(times[up] / bin_s).astype(np.int64), 1)
-    np.add.at(change, np.minimum(bins, np.floor((ends[up] + NOTICE_S) / bin_s).astype(np.int64) + 1), -1)
+    np.add.at(change, np.minimum(bins, np.floor((ends[up] + INTERRUPTION_NOTICE_S) / bin_s).astype(np.int64) + 1), -1)
     return np.cumsum(change[:-1]) > 0

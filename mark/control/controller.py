@@ -23,6 +23,7 @@ from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
 from mark.forecasting.conditioning import given
 from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered, Window
@@ -30,7 +31,6 @@ from mark.planning.market.spot import without_spares
 from mark.planning.port import PlanningContext, Policy
 
 HORIZON_STEPS = 60  # of a minute each
-STEP_S = 60.0
 LATEST = 4  # windows that are up to date
 LAUNCH_LATE_S = 5.0  # a cloud says that an instance was launched so much later than it was asked for, at most
 

@@ -21,8 +21,9 @@ from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.service import ResolvedService
+from mark.domain.time import DAY_S
 
-_TOLD_S = 86400.0  # nobody tells of what happened longer ago
+_TOLD_S = DAY_S  # nobody tells of what happened longer ago
 GRACE_S = 90.0  # of the wall, that the cloud's word may come later than what the fleet shows
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.fleet import Fleet, Notice
-from mark.domain.load import FloatArray, Load
+from mark.domain.load import Load
 
 WINDOW_S = 5.0  # P_s of the paper: arrivals are counted over windows of this length
 

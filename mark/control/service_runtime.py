@@ -25,11 +25,11 @@ from mark.domain.fleet import Fleet, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
+from mark.domain.time import MINUTE_S
 from mark.planning.port import Policy
 
 LAG_S = 1.0  # after its end a window has been counted
 AGAIN_S = 10.0  # after a start that failed
-MINUTE_S = 60.0
 NEWEST = 500  # decisions kept at hand
 FAN = (0.05, 0.25, 0.5, 0.75, 0.95)
 _log = logging.getLogger("mark.control")

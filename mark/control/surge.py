@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from mark.control.ports import WINDOW_S
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 
 _LENGTHS = (2, 4, 8)  # windows
 _DEVIATIONS = 5.0  # of a Poisson count: real traffic is a little more unsteady than that

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 
-FloatArray = NDArray[np.float64]
 LEVELS: FloatArray = np.arange(1, 20) / 20.0  # the quantiles every predictor of ours gives
 
 

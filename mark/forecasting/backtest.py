@@ -21,6 +21,7 @@ import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.load import LEVELS, Forecast, Load
+from mark.domain.time import DAY_S
 from mark.forecasting.port import Predictor
 from mark.forecasting.scores import Tally, naive_error
 from mark.workload.trace import Trace
@@ -29,7 +30,6 @@ ORIGIN_EVERY_S = 300.0
 MOST_STEPS = 10_080  # ahead: a week of minutes
 FANS = 4  # origins whose forecasts are kept to be looked at
 COLUMNS = "predictor,origin_s,target_s,quantile,rate_rps"
-_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def _score(replay: BacktestReplay, tally: Tally, scale: float, made_by: Mapping[
 def _mase_scale(split: Split) -> tuple[str | None, float]:
     """The naive error in the training part, by the longest lag that it can tell, and that lag's name."""
     rates = split.load.mean_rps[: split.train]
-    for name, lag in (("day", max(1, round(_DAY_S / split.load.step_s))), ("step", 1)):
+    for name, lag in (("day", max(1, round(DAY_S / split.load.step_s))), ("step", 1)):
         error = naive_error(rates, lag)
         if math.isfinite(error):
             return name, error

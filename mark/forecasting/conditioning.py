@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Forecast
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast
 
 _KEPT = 20  # paths
 _FADE_STEPS = 15  # what no path foresaw is believed to fade away over so many steps

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark.forecasting.scores import crps
 
 AHEAD = np.array([1, 5, 15, 30])  # steps ahead that are scored: the boots of what can be bought lie within

@@ -6,11 +6,11 @@ from array import array
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.load import LEVELS, Forecast, Load
+from mark.domain.time import DAY_S
 
-IntArray = NDArray[np.int64]
 NAME = "last-value"
 _PEAK_WINDOW_S = 5.0
 # Its errors are collected at these horizons (steps ahead) and interpolated between them.
@@ -18,7 +18,7 @@ _HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])
 _ENOUGH = 20  # errors at a horizon, before their quantiles are believed
 _REFRESH = 30  # steps between two looks at the errors
 _WINDOW = 1440  # steps whose errors count; of coarse steps at most a week
-_WEEK_S = 7 * 86400.0
+_WEEK_S = 7 * DAY_S
 
 
 class LastValue:

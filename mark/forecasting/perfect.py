@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.load import LEVELS, Forecast, Load
 
 
 class PerfectPredictor:

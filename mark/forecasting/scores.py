@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from mark.domain.load import LEVELS, FloatArray
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS
 
 ENOUGH = 20  # pairs of steps, before a mean error of the naive forecast is believed
 _MEDIAN = 9  # places in LEVELS: 0.50

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from mark.domain.load import Forecast, Load
+from mark.domain.time import DAY_S
 from mark.forecasting.drift import AHEAD, Drift
 from mark.forecasting.fallback import LastValue
 from mark.forecasting.port import Predictor, Savable, State
@@ -30,9 +31,9 @@ SLOW_TO_FIT = "it is too slow to be fitted again"
 DRIFTED = "it drifted"
 
 MOST_TIMES = 100.0  # the highest rate ever seen: a forecast of more has exploded
-KEPT_S = 15 * 86400.0  # load that is kept to fit the predictor again
+KEPT_S = 15 * DAY_S  # load that is kept to fit the predictor again
 _PATIENCE = 3  # failures in a row, before it is left alone for a while
-_REST_S, _LONGEST_REST_S = 300.0, 86400.0  # the first rest; every next one is twice as long
+_REST_S, _LONGEST_REST_S = 300.0, DAY_S  # the first rest; every next one is twice as long
 _GOOD_AGAIN = 60  # forecasts without a failure, after which the next rest is the first again
 
 

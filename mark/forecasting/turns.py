@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from mark.domain.load import Forecast, Load
+from mark.domain.time import DAY_S
 from mark.forecasting.port import Deferrable, Predictor
 from mark.forecasting.registry import make_predictor
 
 AT_ONCE = 4  # services whose predictors are fitted when they begin: it takes seconds each
 _STAND_IN = "seasonal-naive"
-_STAND_IN_S = 3 * 86400.0  # of history that it looks at, and a gap of a day
+_STAND_IN_S = 3 * DAY_S  # of history that it looks at, and a gap of a day
 
 
 class InTurns:

@@ -45,8 +45,6 @@ from mark.rules import admission
 
 T = TypeVar("T", np.float64, np.int64)
 
-# A spot instance is gone 120 s after its notice, so its bouncer promises no more than that.
-SPOT_NOTICE_S = 120.0
 ROUTING = {
     "least-completion": LEAST_COMPLETION,
     "power-of-two-choices": TWO_CHOICES,

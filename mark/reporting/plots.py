@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 from mark.reporting.takeaway import MARKETS, market_name
 from mark.simulation.result import SimulationResult, Timeline
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
 from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import Weighed
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,18 @@ from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S
 from mark.domain.bill import Bill
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.offer import Market
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import MOST_TIMES, Supervised
 from mark.kernel.departures import Recording
-from mark.kernel.stage import SPOT_NOTICE_S, StageSimulation
+from mark.kernel.stage import StageSimulation
 from mark.planning.policies.alternatives import Weighed, weigh
 from mark.planning.policies.registry import make_policy, wants_perfect_forecast
 from mark.planning.port import PlanningContext, Policy
@@ -51,7 +53,6 @@ from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
 from mark.simulation.world.cloud import SimulatedCloud
 from mark.simulation.world.telemetry import SimulatedTelemetry
 
-TICK_S = 60.0
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
 MAX_WEIGHED = 1_000  # plans that are explained: as many as a report shows
 
@@ -121,7 +122,8 @@ class Simulation:
             fine_s=self._fine_s,
             seed=request.seed,
             horizons_s=[
-                min(rt_max_s, SPOT_NOTICE_S) if offer.market is Market.SPOT else rt_max_s for offer in resolved.offers
+                min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
+                for offer in resolved.offers
             ],
             keep=keep,
         )
@@ -213,7 +215,7 @@ class Simulation:
         while now < self._end_s:
             self._clock.time_s = now
             if window % 12 == 0:
-                self._telemetry.measure_utilization(TICK_S)
+                self._telemetry.measure_utilization(STEP_S)
                 self._look(self._controller.fast)
                 self._look(self._controller.tick)
                 self._minutes.sample(now, self._cloud)

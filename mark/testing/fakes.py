@@ -9,10 +9,11 @@ import numpy as np
 
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Clock, Cloud, Functions, Lease, OverflowTotals, RecentAnswers, Recorded, Store, Telemetry
+from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
-from mark.domain.load import FloatArray, Forecast, Load
+from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
 from mark.planning.port import PlanningContext
 

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark.forecasting.port import Predictor, Savable
 
 NAN = float("nan")

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.trace import Trace
 
-FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Micros = NDArray[np.int64]  # microseconds since 1970
 

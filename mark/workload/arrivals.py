@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.blocks import blocks
 from mark.workload.columns import read_numbers
 from mark.workload.series import Series
 from mark.workload.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
-
-FloatArray = NDArray[np.float64]
 
 BIN_S = 1.0
 _LEAST_S = 60.0  # a trace of one request still has a minute to be served in

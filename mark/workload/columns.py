@@ -6,12 +6,10 @@ import io
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.blocks import shown
-
-FloatArray = NDArray[np.float64]
 
 
 def read_numbers(block: bytes, line: int, path: Path, names: tuple[str, ...], *, more: bool) -> FloatArray:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from mark import plugins
 from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S
 from mark.workload.accesslog import log_format, read_logs
 from mark.workload.arrivals import read_arrivals
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
-from mark.workload.synthetic import DAY_S, PREFIX, read_synthetic
+from mark.workload.synthetic import PREFIX, read_synthetic
 from mark.workload.trace import Trace, check_times
 
 GROUP = "mark.trace_sources"  # entry points: a scheme and what reads it, as `read(spec without scheme, gaps)`

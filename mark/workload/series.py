@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
-
-FloatArray = NDArray[np.float64]
 
 FINE_S = 5.0  # the window of peak rates; coarser bins know no such peak
 _STEPS_AT_ONCE = 20_000

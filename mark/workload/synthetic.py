@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S
 from mark.workload.arrivals import trace_of
 from mark.workload.counts import PoissonBins
 from mark.workload.series import Series
 from mark.workload.trace import LONGEST_S, MOST_REQUESTS, Trace
 
-FloatArray = NDArray[np.float64]
-
 PREFIX = "synthetic:"
-DAY_S = 86400.0
 _MOST_BINS = 20_000_000
 _GAMMA_BLOCK = 1 << 18
 
@@ -37,13 +35,13 @@ class Key:
 
 
 _RATE = Key(100.0, 1e-6, 1e9)  # mean rate, requests/s
-_BIN = Key(5.0, 0.01, 86400.0)  # width of a bin, s
+_BIN = Key(5.0, 0.01, DAY_S)  # width of a bin, s
 
 KEYS: dict[str, dict[str, Key]] = {
     "poisson": {"rate": _RATE, "bin_s": _BIN},
     "mmpp": {
         "dwell_s": Key(300.0, 1.0, 1e8),  # mean time in a state, exponential, s
-        "bin_s": Key(1.0, 0.01, 86400.0),  # width of a bin, s
+        "bin_s": Key(1.0, 0.01, DAY_S),  # width of a bin, s
     },
     "gamma": {
         "rate": _RATE,
@@ -61,7 +59,7 @@ KEYS: dict[str, dict[str, Key]] = {
         "noise": Key(0.05, 0.0, 2.0),  # slow wandering around the pattern, as a log standard deviation
         "spikes_per_day": Key(1.0, 0.0, 1000.0),  # flash crowds a day, at random
         "spike_height": Key(2.0, 1.0, 1000.0),  # mean rate at a flash crowd's top, in multiples of the level
-        "spike_s": Key(600.0, 1.0, 86400.0),  # how fast a flash crowd fades (time constant), s
+        "spike_s": Key(600.0, 1.0, DAY_S),  # how fast a flash crowd fades (time constant), s
         "bin_s": _BIN,
     },
 }

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
+from mark.domain.time import DAY_S
 from mark.workload.series import Series, load_of, steps_between, windows_per_step
 
-FloatArray = NDArray[np.float64]
 Chunk = tuple[FloatArray, float]
 
 MOST_REQUESTS = 1e11
-LONGEST_S = 10 * 366 * 86400.0  # a longer span is a wrong time stamp
-MOST_PART_S = 366 * 86400.0  # simulated at once: a year; a lone wrong time stamp would otherwise run for days
+LONGEST_S = 10 * 366 * DAY_S  # a longer span is a wrong time stamp
+MOST_PART_S = 366 * DAY_S  # simulated at once: a year; a lone wrong time stamp would otherwise run for days
 CHUNK_S = 300.0
 CHUNK_REQUESTS = 2_000_000
 

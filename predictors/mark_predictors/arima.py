@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast, Load
+from mark.domain.time import DAY_S
 from mark.forecasting.port import State
 from mark_predictors import futures
-from mark_predictors.history import DAY_S, HORIZONS
+from mark_predictors.history import HORIZONS
 from mark_predictors.periods import profile, short_periods
 
 # By number of differences; within a row the corrected Akaike criterion decides, between the rows the errors ahead.

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
+from mark.domain.time import DAY_S
 from mark_predictors.forest import Analogs
 from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
@@ -72,7 +74,7 @@ class Auto:
 
     def fitting(self, history: Load) -> Iterator[None]:
         self._waits = True
-        day = max(1, round(86400.0 / history.step_s))
+        day = max(1, round(DAY_S / history.step_s))
         warm = min(max(_WARM_DAYS * day, _WARM_STEPS), len(history) // 3)
         cut = len(history) - warm
         self._begin(_part(history, 0, cut))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray
-from mark_predictors.logload import WEEK, IntArray, LogLoad
+from mark.domain.arrays import FloatArray, IntArray
+from mark_predictors.logload import WEEK, LogLoad
 
 PATHS = 100
 _TREES = 24

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
+from mark.domain.time import DAY_S
 from mark_predictors.history import error_quantiles
 
 PATHS = 100
-KEPT_S = 14 * 86400.0  # errors older than that say little about today's
+KEPT_S = 14 * DAY_S  # errors older than that say little about today's
 _OFFSET = 0.3  # of the mean rate; makes the logarithm of small counts as noisy as that of large ones, and of 0 finite
 _FIRST_COLUMNS = 256  # of a tape, which grows by a quarter
 _HIGHEST = 10.0  # times the highest rate ever seen: no sample path goes further

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import LEVELS, FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Load
+from mark.domain.time import DAY_S
 
-DAY_S = 86400.0
 # Errors are collected at these horizons (steps ahead, from 1) and interpolated between them.
 HORIZONS = np.array([1, 2, 4, 8, 15, 30, 60])
 # Errors and forecasts of the last this many steps count; of coarse steps at most a week.

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.time import HOUR_S
 from mark_predictors.history import ObservedHistory
 
-IntArray = NDArray[np.int64]
-
-HOUR_S = 3600.0
 WEEK = 7  # days
 _LEAST_FLOOR = 0.02  # of the mean rate: below, differences of logarithms are noise
 

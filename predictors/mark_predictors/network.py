@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.load import LEVELS, Forecast, Load
+from mark.domain.time import DAY_S
 from mark.forecasting.fallback import LastValue
 from mark.forecasting.port import Epoch, State
-from mark_predictors.history import DAY_S, ObservedHistory, error_quantiles
-
-IntArray = NDArray[np.int64]
+from mark_predictors.history import ObservedHistory, error_quantiles
 
 UNITS = 64
 WINDOW = 240  # steps

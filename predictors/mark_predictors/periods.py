@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
+from mark.domain.time import DAY_S
 
 LONGEST_S = 4 * 3600.0  # a longer rhythm is the shape of the day
 _MOST = 3  # periods
@@ -34,7 +35,7 @@ def short_periods(series: FloatArray, step_s: float) -> tuple[int, ...]:
     # One giant step is no rhythm, yet it would be the whole variance.
     bound = np.quantile(np.abs(change[known]), 0.999)
     change = np.clip(change, -bound, bound)
-    day = round(86400.0 / step_s)
+    day = round(DAY_S / step_s)
     found: list[int] = []
     candidates = np.arange(2, longest + 1)
     while len(found) < _MOST:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mark.domain.load import FloatArray
-from mark_predictors.logload import WEEK, IntArray, LogLoad
+from mark.domain.arrays import FloatArray, IntArray
+from mark_predictors.logload import WEEK, LogLoad
 
 _MINUTES = (1, 3, 6, 10, 15, 20, 30, 40, 50, 60)  # ahead, with regressions of their own; linear between
 _DAYS = 10.0  # to learn from

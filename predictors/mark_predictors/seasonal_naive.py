@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark_predictors.history import HORIZONS, ObservedHistory, by_step, error_quantiles
 
 _ENOUGH = 20  # errors, before their quantiles are believed

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.load import LEVELS, Forecast, Load
 from mark.forecasting.backtest import COLUMNS, Backtest, BacktestReplay, Split, backtest, split
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.port import Predictor

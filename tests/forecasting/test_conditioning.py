@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from mark.domain.load import LEVELS, FloatArray, Forecast
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast
 from mark.forecasting.conditioning import given
 
 CALM, SURGE = 100.0, 400.0

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.domain.load import LEVELS, FloatArray
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS
 from mark.forecasting.scores import ENOUGH, Tally, crps, naive_error, pinball
 
 NAN = float("nan")

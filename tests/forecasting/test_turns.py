@@ -8,7 +8,8 @@ import numpy as np
 from mark_predictors.auto import Auto
 from mark_predictors.seasonal_naive import SeasonalNaive
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 from mark.forecasting import supervised as module
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import AT_ONCE, InTurns, taking_turns

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet, Instance, Phase
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import AsIsPolicy, FunctionUse, ResolvedService, ServiceConfig

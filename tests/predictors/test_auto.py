@@ -10,7 +10,8 @@ from mark_predictors import auto
 from mark_predictors.auto import MEMBERS, Auto
 from mark_predictors.seasonal_naive import SeasonalNaive
 
-from mark.domain.load import LEVELS, FloatArray, Forecast, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast, Load
 from mark.forecasting.port import Predictor
 from tests.predictors.real_traces import quantile_loss, real_rates
 

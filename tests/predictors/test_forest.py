@@ -13,7 +13,8 @@ from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 
 STEP_S = 120.0
 HOUR = 30  # steps

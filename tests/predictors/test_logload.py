@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 
 DAY = 24  # steps of an hour
 STEP_S = 3600.0

@@ -8,7 +8,8 @@ import pytest
 from mark_predictors.lstm_quantile import LstmQuantile
 from mark_predictors.seasonal_naive import SeasonalNaive
 
-from mark.domain.load import LEVELS, FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Load
 from mark.forecasting.port import Predictor
 from mark.workload import open_trace
 

@@ -5,7 +5,8 @@ import pytest
 from mark_predictors.mstl import Mstl
 from mark_predictors.seasonal_naive import SeasonalNaive
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 from mark.forecasting.port import Predictor, Savable
 from tests.predictors.real_traces import quantile_loss, real_rates
 

@@ -13,7 +13,8 @@ from mark_predictors.lstm import Lstm
 from mark_predictors.lstm_quantile import LstmQuantile
 from mark_predictors.network import NetworkPredictor, Shape
 
-from mark.domain.load import LEVELS, FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Load
 from mark.forecasting.fallback import LastValue
 from mark.forecasting.port import State, Trainable
 

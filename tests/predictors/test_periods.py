@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mark_predictors.periods import profile, short_periods
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 from tests.predictors.real_traces import real_rates
 
 DAY = 1440

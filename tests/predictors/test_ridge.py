@@ -7,7 +7,8 @@ from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.ridge import Ridge
 
-from mark.domain.load import LEVELS, FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Load
 
 STEP_S = 300.0
 HOUR, DAY = 12, 288

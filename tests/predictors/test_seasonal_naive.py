@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mark_predictors.seasonal_naive import SeasonalNaive
 
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 
 DAY = 1440
 NAN = float("nan")

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from mark.domain.time import DAY_S
 from mark.planning.market.commitment import Advice
 from mark.reporting.commitment import commitment_json, commitment_table
 from mark.simulation.result import TraceInfo
 from tests.reporting.results import result
 from tests.reporting.test_table import plain
 
-DAY_S = 86400.0
 # Two always run and one half the time: at 1 $/h two are worth 0.6 $/h each, and save 0.8 $/h.
 ADVICE = Advice("c5.large/on-demand", "1-year", 1.0, 0.6, (1.0, 1.0, 0.5), 2)
 

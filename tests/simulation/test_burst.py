@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mark.domain.ec2_limits import LAUNCH_CREDIT_STARTS_PER_DAY
 from mark.domain.fleet import Phase
-from mark.planning.market.spot import CREDIT_STARTS_PER_DAY
 from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
@@ -36,7 +36,7 @@ def test_burstables_save_and_keep_the_slo() -> None:
     assert both.slo_result.attainment is not None
     assert both.slo_result.attainment >= 0.98
     launched = [d for d in both.decisions if d.verb == "launch" and T2 in d.text]
-    assert 0 < len(launched) < CREDIT_STARTS_PER_DAY
+    assert 0 < len(launched) < LAUNCH_CREDIT_STARTS_PER_DAY
 
 
 def test_a_burstable_without_credits_is_drained() -> None:

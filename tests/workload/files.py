@@ -6,11 +6,9 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.workload import Trace
-
-FloatArray = NDArray[np.float64]
 
 
 def written(folder: Path, text: str | bytes, name: str = "trace.csv") -> str:

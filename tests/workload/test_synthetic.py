@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S
 from mark.workload import open_trace, trace_info
-from mark.workload.synthetic import DAY_S, KEYS
+from mark.workload.synthetic import KEYS
 from tests.workload.files import arrivals
 
 

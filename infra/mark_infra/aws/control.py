@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mark.billing.tariff import Repriced
-from mark.control.controller import STEP_S, Controller
+from mark.control.controller import Controller
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
@@ -22,6 +22,7 @@ from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
 from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns

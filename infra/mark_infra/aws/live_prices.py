@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mark.domain.time import DAY_S
 from mark_infra.aws.prices import Prices, Refreshed
 
 SPOT_S = 300.0
-ON_DEMAND_S = 86400.0
+ON_DEMAND_S = DAY_S
 _LEAST_S = 2.0  # of the wall, where time is compressed
 _FAILURES = 3  # in a row, until it is a trouble
 _log = logging.getLogger(__name__)

@@ -19,12 +19,12 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from mark.domain.errors import BadInput, CloudError
+from mark.domain.time import DAY_S
 from mark.workload.counts import trace_of_counts
 from mark.workload.trace import Trace
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
 
-DAY_S = 86400.0
 # (how long it is kept, the finest period), in seconds: CloudWatch user guide, "Metrics retention".
 _KEPT = ((15.0 * DAY_S, 60.0), (63.0 * DAY_S, 300.0), (455.0 * DAY_S, 3600.0))
 _STATISTICS = ("Sum", "SampleCount")

@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import CloudError
 from mark_infra.aws import cloud
 from mark_infra.aws.gate import Gate
@@ -30,7 +31,6 @@ _LOG = logging.getLogger("mark.aws")
 WAIT_S = 3
 # SQS hides for so long what was received; half of it is the time that readers have to act and to record.
 VISIBILITY_S = 30
-LEAD_S = 120.0  # from a warning to the interruption (EC2 user guide, "Spot Instance interruption notices")
 # An announced interruption is told for so long after it: a controller that was away for a while needs it still.
 KEPT_S = 1800.0
 _MOST_CHANGES = 100_000
@@ -209,7 +209,7 @@ class NoticeListener:
         if event.state == "interrupted":
             if event.instance_id in self._interruptions:
                 return False
-            lead_s = 0.0 if event.at_once else LEAD_S / self._site.time_scale
+            lead_s = 0.0 if event.at_once else INTERRUPTION_NOTICE_S / self._site.time_scale
             found = Interruption(event.instance_id, event.at_unix_s, event.at_unix_s + lead_s)
             self._interruptions[event.instance_id] = found
             return True

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from mark.control.lease import Term, claimed, resigned
 from mark.control.ports import Recorded
 from mark.domain.errors import BadInput, CloudError, LostLease, NotFoundError, StoreError
+from mark.domain.time import DAY_S
 from mark_infra.store.table import JOURNAL_DAYS, LOAD_DAYS, Fence, JournalLine, Table
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ EXPIRES = "expires_unix_s"  # the table's TTL attribute
 MOST_BYTES = 399_000  # of a value: an item holds 400,000, its keys and names included
 MOST_WRITES = 99  # of a transaction, beside its check
 TRIES = 7  # of what others are just changing
-_DAY_S = 86_400.0
 _MISSING = "attribute_not_exists(pk)"
 _UNMET = "ConditionalCheckFailed"
 
@@ -62,7 +62,7 @@ class DynamoTable:
         self._write([self._put(_pk(service), f"value#{key}", "", {"body": _packed(key, value)})], fence)
 
     def record(self, service: str, line: JournalLine, fence: Fence | None, now_unix_s: float) -> None:
-        attributes = {"body": {"S": json.dumps(astuple(line))}, EXPIRES: _number(now_unix_s + JOURNAL_DAYS * _DAY_S)}
+        attributes = {"body": {"S": json.dumps(astuple(line))}, EXPIRES: _number(now_unix_s + JOURNAL_DAYS * DAY_S)}
         for _ in self._tries():
             id = self._last_id(service) + 1
             try:
@@ -78,7 +78,7 @@ class DynamoTable:
         self, service: str, load: Mapping[int, tuple[float, float]], fence: Fence | None, now_unix_s: float
     ) -> None:
         """More than 99 minutes go into several transactions."""
-        expires = _number(now_unix_s + LOAD_DAYS * _DAY_S)
+        expires = _number(now_unix_s + LOAD_DAYS * DAY_S)
         puts = [
             self._put(_pk(service), f"load#{minute:012}", "", {"body": {"S": json.dumps(rates)}, EXPIRES: expires})
             for minute, rates in load.items()

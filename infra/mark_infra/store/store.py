@@ -16,6 +16,7 @@ from mark.control.ports import Recorded, Store
 from mark.domain.command import Command
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
+from mark.domain.time import DAY_S, MINUTE_S
 from mark_infra.store.codec import Unreadable, decode, encode
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.table import JOURNAL_LINES, Fence, JournalLine, Table
@@ -23,8 +24,7 @@ from mark_infra.store.table import JOURNAL_LINES, Fence, JournalLine, Table
 if TYPE_CHECKING:
     from mark_infra.aws.gate import Gate
 
-MINUTE_S = 60.0
-FORGET_S = 86_400.0  # the cloud itself shows an instance for an hour after its end
+FORGET_S = DAY_S  # the cloud itself shows an instance for an hour after its end
 _log = logging.getLogger(__name__)
 
 

@@ -16,11 +16,12 @@ from threading import Lock
 import numpy as np
 
 from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 from mark.domain.offer import FunctionOffer
+from mark.domain.time import STEP_S
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 
-STEP_S = 60.0
 _PER_STEP = round(STEP_S / WINDOW_S)
 _RECENT = 1000  # requests that the SLO monitor looks back at
 _KEPT = 30 * 24 * 3600  # windows, where nobody takes the load away

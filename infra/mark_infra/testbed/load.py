@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.models.call import Call
 from mark.serving.overflow.http_client import Address, Answer, Connection, Reach, Upstream
 
-FloatArray = NDArray[np.float64]
 # A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
 _EARLY_S = 2e-3
 _BY = b"mark-answered-by: "

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mark.domain.service import ServiceConfig
+from mark.domain.time import MINUTE_S
 from mark_infra.testbed.load import LoadReplay
 
-_MINUTE_S = 60.0
 # As the rules have it: a request that is a microsecond late is in time.
 _TOLERANCE_S = 1e-6
 
@@ -89,7 +89,7 @@ def _minutes(due_s: np.ndarray, in_time: np.ndarray) -> np.ndarray:
     """Share in time of each minute that had requests."""
     if not len(due_s):
         return np.empty(0)
-    minute = (due_s // _MINUTE_S).astype(np.int64)
+    minute = (due_s // MINUTE_S).astype(np.int64)
     total = np.bincount(minute)
     return np.asarray(np.bincount(minute, weights=in_time)[total > 0] / total[total > 0])
 

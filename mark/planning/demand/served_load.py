@@ -12,7 +12,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from mark.domain.load import FloatArray, Forecast
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Forecast
 from mark.kernel.compiled import compiled
 
 HORIZON = 40  # steps: what lies beyond hardly changes whether to launch, keep or swap, at launch costs of minutes

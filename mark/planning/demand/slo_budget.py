@@ -23,13 +23,13 @@ from mark.domain.load import Forecast
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
+from mark.domain.time import DAY_S, HOUR_S
 
-WINDOW_S = 86_400.0  # of the SLO: a day has its quiet hours and its busy ones
+WINDOW_S = DAY_S  # of the SLO: a day has its quiet hours and its busy ones
 NEUTRAL = 0.14
 SPEND = 0.75
 START = 0.125
 LEAST, MOST = 0.25, 10.0
-_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Window:
         """With what was counted by now. A count that fell has begun anew."""
         anew = requests < self.requests or late < self.late
         more, later = (requests, late) if anew else (requests - self.requests, late - self.late)
-        this = math.floor(now_s / _HOUR_S)
-        kept = [row for row in self.hours if this - WINDOW_S / _HOUR_S < row[0] < this]
+        this = math.floor(now_s / HOUR_S)
+        kept = [row for row in self.hours if this - WINDOW_S / HOUR_S < row[0] < this]
         _, so_far, late_so_far = self.hours[-1] if self.hours and self.hours[-1][0] == this else (this, 0, 0)
         hours = (*kept, (this, so_far + more, late_so_far + later))
         return Window(self.began_s, requests, late, hours)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

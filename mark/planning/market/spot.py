@@ -18,21 +18,16 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, LAUNCH_CREDIT_STARTS_PER_DAY, UNBILLED_PENDING_S
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0
 
-NOTICE_S = 120.0  # from the notice to the loss
 LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes those it has
-PENDING_S = 20.0  # of a boot that are not billed
 # What was expected before counts as much as so many hours of watching: the catalogue has the mean of a month and a
 # region, and interruptions come in clusters.
 PRIOR_H = 2.0
@@ -43,7 +38,6 @@ LONGEST_RETRY_S = 120.0  # a refused launch costs nothing, an hour without spot 
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 USUAL_LOSS = 4  # instances that are taken at a time, where one has to be assumed
 NEAR = 0.05  # offers that differ by less in price and in capacity are as good as equal
-CREDIT_STARTS_PER_DAY = 100.0  # of t2: EC2 user guide 2023-05-31
 STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within so many hours
 
 
@@ -110,7 +104,7 @@ def beyond_s(delay: Delay, free_s: float) -> float:
 
 def boot_usd(offer: Offer) -> float:
     """What is paid for an instance before it serves."""
-    return offer.usd_per_s * max(0.0, offer.boot.mean_s - PENDING_S)
+    return offer.usd_per_s * max(0.0, offer.boot.mean_s - UNBILLED_PENDING_S)
 
 
 @lru_cache(maxsize=1024)
@@ -122,13 +116,13 @@ def replacing(need: int, boot: Delay, usd_per_s: float, missing_usd_per_s: float
     more for one are enough, whatever a miss costs.
     """
     ready_s = np.array([boot.at(_NORMAL.inv_cdf(u)) for u in _QUANTILES])
-    missing_s = np.maximum(0.0, ready_s - NOTICE_S + LEAVE_S)
+    missing_s = np.maximum(0.0, ready_s - INTERRUPTION_NOTICE_S + LEAVE_S)
     best, best_usd = 0, math.inf
     for spares in range(0, 2 * need + 1, max(1, need // 8)):
         count = need + spares
         order = _order_statistics(need, count)
         counted = order.sum(axis=0)
-        paid_s = float(counted @ ready_s + spares * (order[-1] @ ready_s)) - count * PENDING_S
+        paid_s = float(counted @ ready_s + spares * (order[-1] @ ready_s)) - count * UNBILLED_PENDING_S
         usd = usd_per_s * max(0.0, paid_s) + missing_usd_per_s * float(counted @ missing_s)
         if usd >= best_usd:
             break
@@ -298,7 +292,7 @@ def planned_standbys(
 
     def saved_usd(burstable: tuple[Offer, float]) -> float:
         offer, capacity_rps = burstable
-        bridged_s = beyond_s(boot, max(NOTICE_S - LEAVE_S, (offer.resume or offer.boot).mean_s))
+        bridged_s = beyond_s(boot, max(INTERRUPTION_NOTICE_S - LEAVE_S, (offer.resume or offer.boot).mean_s))
         return capacity_rps * bridged_s * usd_per_overflow - boot_usd(replace(offer, boot=boot))
 
     if not burstables:
@@ -311,7 +305,7 @@ def planned_standbys(
     count = math.ceil(covered_rps / capacity_rps - 1e-9)
     rate = max((rate for _, rate in worth_it), default=0.0)
     if offer.credits is not None and offer.credits.surplus_usd_per_vcpu_hour is None:
-        count = min(count, math.floor(CREDIT_STARTS_PER_DAY / (1.0 + 24.0 * rate)))
+        count = min(count, math.floor(LAUNCH_CREDIT_STARTS_PER_DAY / (1.0 + 24.0 * rate)))
     if disk_usd_per_hour <= boot_usd(offer):
         count = max(count, there.get(offer.name, 0))
     if count == 0:

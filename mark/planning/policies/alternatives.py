@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
+from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import Savings, savings
 from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
-from mark.planning.policies.expected_cost import STEP_S
 from mark.planning.policies.mark_paper import buyable
 from mark.planning.port import PlanningContext
 

@@ -26,18 +26,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
+from mark.domain.ec2_limits import LAUNCH_CREDIT_STARTS_PER_DAY as STARTS_PER_DAY
 from mark.domain.fleet import Fleet, Phase
-from mark.domain.load import FloatArray
 from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
-from mark.planning.market.spot import CREDIT_STARTS_PER_DAY as STARTS_PER_DAY
+from mark.domain.time import DAY_S, STEP_S
 from mark.planning.market.spot import boot_usd
 from mark.planning.policies.mark_paper import buyable
 from mark.planning.solver.program import Program
 
-DAY_S = 86400.0
 RESERVE = 10  # starts: what a bucket holds
-STEP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.fleet import Fleet, Phase
-from mark.domain.load import FloatArray, Forecast
+from mark.domain.load import Forecast
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import Savings, savings
 from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
@@ -41,9 +42,6 @@ from mark.planning.port import PlanningContext
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
-IntArray = NDArray[np.int64]
-
-STEP_S = 60.0
 TIME_BUDGET_S = 2.0  # of an integer program, for those who ask for it and where the plan is not proven before
 
 

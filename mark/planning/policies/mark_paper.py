@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray
 from mark.domain.errors import Infeasible
-from mark.domain.load import FloatArray
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
 from mark.planning.port import PlanningContext
 
-STEP_S = 60.0
 TAU_STEPS = 5  # the boot delay the paper plans with, in one-minute steps
 LAUNCH_OVERHEAD_S = 180.0  # O_i: this long an instance is paid before it serves
 COOL_DOWN_PLANS = 6

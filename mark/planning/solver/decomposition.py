@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.integer_program import quiet_highs, relax, rows_of
 from mark.planning.solver.local_search import improve, tight
-from mark.planning.solver.program import ROUNDING, BoolArray, IntArray, Program, price, violation
+from mark.planning.solver.program import ROUNDING, Program, price, violation
 
 STATES = 3_000  # combined counts of the large offers, at most
 ALONE = 30_000  # the same where all offers are large, so that one round is enough

@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray, IntArray
 from mark.kernel.compiled import compiled
-from mark.planning.solver.program import ROUNDING, IntArray, Program
+from mark.planning.solver.program import ROUNDING, Program
 
 
 def fewest(program: Program, states: int) -> IntArray:

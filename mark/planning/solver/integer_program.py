@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import BadInput
-from mark.domain.load import FloatArray
-from mark.planning.solver.program import IntArray, Program, rises, violation
+from mark.planning.solver.program import Program, rises, violation
 
 if TYPE_CHECKING:
     import highspy

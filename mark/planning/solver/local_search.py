@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.kernel.compiled import compiled
 from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.integer_program import relax
-from mark.planning.solver.program import BoolArray, IntArray, Program, held, price, rises, violation
+from mark.planning.solver.program import Program, held, price, rises, violation
 
 _BUNDLES = 32  # at most so many instances, or bundles of them, are decided in one answer
 _ANSWERS = 12  # at most so many answers; nearly always two or three are enough

@@ -15,14 +15,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import BadInput
-from mark.domain.load import FloatArray
 from mark.kernel.compiled import compiled
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 GAP = 0.01  # a plan is proven where its bound is closer than that, relative to its price
 ROUNDING = 1e-9  # relative, of sums of dollars or requests/s

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers
-from mark.domain.load import FloatArray, Load
+from mark.domain.arrays import FloatArray
+from mark.domain.load import Load
 from mark.domain.offer import Offer
+from mark.domain.time import MINUTE_S
 from mark.kernel.stage import StageSimulation
 from mark.simulation.world.cloud import SimulatedCloud
-
-MINUTE_S = 60.0
 
 
 class SimulatedTelemetry:

@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mark.control.ports import WINDOW_S
+from mark.domain.arrays import FloatArray
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
+from mark.domain.time import DAY_S
 from mark.ec2.spot_series import SpotSeries
 from mark.planning.policies.registry import make_policy
 from mark.planning.policies.target_tracking import OVER_PROVISION, TargetTracker
@@ -31,9 +32,7 @@ from mark.simulation.run import Simulation
 from mark.workload.counts import trace_of_bins
 from mark.workload.trace import Trace
 
-FloatArray = NDArray[np.float64]
-
-HISTORY_S = 86400.0
+HISTORY_S = DAY_S
 DURATION_S = 25 * 60.0
 
 SURGE_MODEL, SURGE_RPS = "lstm-ptb", 83.0

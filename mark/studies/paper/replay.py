@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
+from mark.domain.time import DAY_S
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 from mark.workload.counts import trace_of_bins
@@ -25,7 +26,7 @@ DURATION_S = 490 * 60.0
 CAP = 1.15
 CAP_MINUTES = 61
 GENERATED = "synthetic:diurnal"
-GENERATED_S = 8 * 86400.0
+GENERATED_S = 8 * DAY_S
 SPOT_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
 ASSUMED = (
     "SageMaker's types are inferred from the paper's bills: ml.p2.xlarge unbatched for Inception-v3, ml.c5.xlarge "
@@ -63,7 +64,7 @@ def open_replay(trace: str | None = None, *, start_s: float | None = None, seed:
     load = source.load(0.0, source.duration_s)
     if load.step_s != 60.0:
         raise BadInput("the paper's experiments need bins of a minute or less", spec, f"{load.step_s:g} s")
-    if source.duration_s < DURATION_S + 86400.0:
+    if source.duration_s < DURATION_S + DAY_S:
         what = "the paper's experiments need a day of history and 490 minutes"
         raise BadInput(what, spec, f"{source.duration_s:g} s")
     minutes = np.flatnonzero(np.isfinite(load.mean_rps))
@@ -71,7 +72,7 @@ def open_replay(trace: str | None = None, *, start_s: float | None = None, seed:
     counts = load.mean_rps[minutes] * 60.0
     return PaperTraffic(
         name=source.name,
-        start_s=min(7 * 86400.0, source.duration_s - DURATION_S) if start_s is None else start_s,
+        start_s=min(7 * DAY_S, source.duration_s - DURATION_S) if start_s is None else start_s,
         calm=trace_of_bins(f"{source.name}, capped", starts_s, capped(counts), 60.0),
         raw=trace_of_bins(f"{source.name}, as it is", starts_s, counts, 60.0),
     )

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from botocore.stub import ANY, Stubber
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.metric_trace import DAY_S, Metric, parse, read_metric
+from mark_infra.aws.metric_trace import Metric, parse, read_metric
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import BadInput
+from mark.domain.time import DAY_S
 from tests.infra.conftest import REGION, MotoServer
 
 NOW_UNIX_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z

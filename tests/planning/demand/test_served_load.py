@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.served_load import _TAIL_WEIGHTS, _WITH_TAIL, late_share, overflow_rps, savings
 from tests.planning.build import forecast, resolved, sold

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.billing.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import BurstCredits, Delay, Market, Offer
 from mark.domain.plan import Plan, Target
@@ -18,7 +19,6 @@ from mark.planning.market.spot import (
     HALF_LIFE_H,
     LEAVE_S,
     LONGEST_RETRY_S,
-    NOTICE_S,
     PRIOR_H,
     RETRY_S,
     UNKNOWN,
@@ -123,7 +123,7 @@ def brute_force(need: int, spares: int, usd_per_s: float, missing_usd_per_s: flo
     for _ in range(times):
         ready_s = np.sort([BOOT.at(z) for z in rng.standard_normal(need + spares)])
         paid_s = ready_s[:need].sum() + spares * ready_s[need - 1] - 20.0 * (need + spares)
-        missing_s = np.maximum(0.0, ready_s[:need] - (NOTICE_S - LEAVE_S)).sum()
+        missing_s = np.maximum(0.0, ready_s[:need] - (INTERRUPTION_NOTICE_S - LEAVE_S)).sum()
         total += usd_per_s * paid_s + missing_usd_per_s * missing_s
     return total / times
 
@@ -337,7 +337,7 @@ def standbys(rate: float, rps: float = 50.0, **changes: object) -> int:
 
 def test_standbys_are_kept_where_spot_is_taken_often_enough() -> None:
     """They pay when rate x what a wave saves exceeds a day's share of a boot: at 0.0054 interruptions an hour here."""
-    saved_usd = 10.0 * beyond_s(BOOT, NOTICE_S - LEAVE_S) * 2e-5 - boot_usd(T2)
+    saved_usd = 10.0 * beyond_s(BOOT, INTERRUPTION_NOTICE_S - LEAVE_S) * 2e-5 - boot_usd(T2)
     least = boot_usd(T2) / 24.0 / saved_usd
     assert (standbys(0.99 * least), standbys(1.01 * least)) == (0, 5)
     assert standbys(3.5e-5) == 0

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.domain.ec2_limits import LAUNCH_CREDIT_STARTS_PER_DAY as STARTS_PER_DAY
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import BurstCredits, Market, Offer
 from mark.domain.service import ResolvedService
-from mark.planning.market.spot import CREDIT_STARTS_PER_DAY as STARTS_PER_DAY
+from mark.domain.time import DAY_S
 from mark.planning.market.spot import boot_usd
 from mark.planning.policies.burstable import (
-    DAY_S,
     RESERVE,
     Burst,
     Lasting,

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet, Instance, Phase
-from mark.domain.load import FloatArray, Forecast
+from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.planning.policies.expected_cost import ExpectedCostPolicy

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mark.domain.load import FloatArray
+from mark.domain.arrays import FloatArray
 from mark.planning.solver.program import Program
 
 
