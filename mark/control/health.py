@@ -20,7 +20,7 @@ PAUSE_S = 300.0
 BOOT_S, BOOTS = 600.0, 4.0  # the longer one of the two; the second as so many times what a boot takes on average
 
 
-def suspects(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
+def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
     """Who has been silent for too long: those that fell silent first, no more than may be given up."""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     silent = [i for i in ready if i.silent_s is not None and now_s - i.silent_s >= SILENT_S]
@@ -39,29 +39,29 @@ def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
     )
 
 
-def judged(fleet: Fleet, now_s: float) -> Fleet:
-    """The fleet with its suspects, and who is overdue, as doomed at no known time: they serve on, if they do, and are
+def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
+    """The fleet with its unhealthy, and who is overdue, as doomed at no known time: they serve on, if they do, and are
     replaced."""
-    given_up = (*suspects(fleet, now_s), *overdue(fleet, now_s))
+    given_up = (*unhealthy(fleet, now_s), *overdue(fleet, now_s))
     found = {i.number for i in given_up if i.doomed_s is None}
     if not found:
         return fleet
     return Fleet(tuple(replace(i, doomed_s=math.inf) if i.number in found else i for i in fleet.instances))
 
 
-def nobody_answers(fleet: Fleet) -> bool:
+def none_answers(fleet: Fleet) -> bool:
     """Is there somebody who should, and does nobody?"""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     return bool(ready) and all(i.silent_s is not None for i in ready)
 
 
-def given_up(fleet: Fleet, now_s: float, before_s: Sequence[float], heard_s: float) -> tuple[Instance, ...]:
-    """Who leaves now; `before_s`: when others had to, `heard_s`: since when anybody answers."""
-    if now_s - heard_s < SILENT_S:
+def to_give_up(fleet: Fleet, now_s: float, before_s: Sequence[float], answered_since_s: float) -> tuple[Instance, ...]:
+    """Who leaves now; `before_s`: when others had to, `answered_since_s`: since when anybody answers."""
+    if now_s - answered_since_s < SILENT_S:
         return ()
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     left = _most(ready) - sum(now_s - at_s < PAUSE_S for at_s in before_s)
-    return suspects(fleet, now_s)[: max(0, left)]
+    return unhealthy(fleet, now_s)[: max(0, left)]
 
 
 def _most(ready: Sequence[Instance]) -> int:

@@ -13,7 +13,7 @@ from mark.domain.slo import Slo
 WINDOW = 1000  # M: requests looked back at
 COUNT = 1  # L: instances launched at a time
 PAUSE_S = 300.0  # between two launches
-FAVOURITE = "c5.large"  # T, where it meets the SLO
+DEFAULT_TYPE = "c5.large"  # T, where it meets the SLO
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class MonitorState:
 class SloMonitor:
     """Pure: observation and state in, commands and new state out (docs/semantics.md, 13).
 
-    `offer` is what is launched (`favourite` names it), at `usd_per_hour` each.
+    `offer` is what is launched (`default_offer` names it), at `usd_per_hour` each.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class SloMonitor:
         return (launch,), MonitorState(now_s)
 
 
-def favourite(resolved: ResolvedService) -> Offer | None:
+def default_offer(resolved: ResolvedService) -> Offer | None:
     """What the monitor launches: c5.large if it may be bought, else the cheapest type; None without any offer.
 
     Of one type on-demand comes first: what is to end an emergency should not be taken away again.
     """
     return min(
         resolved.offers,
-        key=lambda o: (o.instance != FAVOURITE, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
+        key=lambda o: (o.instance != DEFAULT_TYPE, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
         default=None,
     )

@@ -1,4 +1,8 @@
-"""The six doors to the outside. Simulation, testbed and AWS each implement them."""
+"""The seven ports of the controller: Clock, Cloud, Changes, Functions, Telemetry, Store and Lease.
+
+The simulator implements all but two: its bill needs no `Changes`, and its one controller no `Lease`. Testbed and AWS
+implement all seven, with the same adapters.
+"""
 
 from __future__ import annotations
 

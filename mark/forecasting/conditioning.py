@@ -17,7 +17,7 @@ _KEPT = 20  # paths
 _FADE_STEPS = 15  # what no path foresaw is believed to fade away over so many steps
 
 
-def given(forecast: Forecast, rate_rps: float) -> Forecast:
+def condition_on_rate(forecast: Forecast, rate_rps: float) -> Forecast:
     """`forecast`, knowing that the rate is `rate_rps` now, within its first step.
 
     A path fits by its first two steps, for a surge that begins within a step fills only part of it. Without paths the

@@ -419,7 +419,6 @@ def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> 
     assert bench.controller.predictors == {"last-value": 1}
     assert bench.controller.fallbacks == {"last-value instead of ramp: its predict raised": 1}
     assert bench.controller.causes == {"last-value instead of ramp: its predict raised": "ZeroDivisionError: no data"}
-    assert bench.store.get("fallbacks") == dict(bench.controller.fallbacks)
 
 
 def test_every_plan_names_who_forecast_for_it_and_every_stand_in_is_counted() -> None:
@@ -438,7 +437,6 @@ def test_every_plan_names_who_forecast_for_it_and_every_stand_in_is_counted() ->
         "last-value instead of faulty: its forecast was invalid": 1,
         "last-value instead of faulty: its update raised": 5,
     }
-    assert bench.store.get("fallbacks") == dict(bench.controller.fallbacks)
     assert len(bench.cloud.instances) == 1
 
 
@@ -626,7 +624,7 @@ def test_what_was_refused_is_tried_again_when_its_time_has_come_and_then_believe
     bench.cloud.left = {}
     bench.tick(at_s=60.0)
     assert bench.cloud.fleet().live() == {A: 2}
-    assert bench.store.get("beliefs")[A].refusals == 0
+    assert bench.store.get("state").beliefs[A].refusals == 0
 
 
 def test_a_planner_is_asked_at_the_notice_and_knows_what_happened() -> None:
@@ -660,14 +658,15 @@ def test_spares_are_ended_as_soon_as_what_is_wanted_is_ready() -> None:
     """Two of three are wanted: when two have booted the third goes, without waiting for the tick."""
     bench = Bench()
     bench.tick({OD: 3})
-    bench.controller.last_plan = Plan(60.0, (Target(OD, 3, "two wanted", spare=1),))
+    plan = Plan(60.0, (Target(OD, 3, "two wanted", spare=1),))
+    bench.controller.state = replace(bench.controller.state, plan=plan)
     bench.fast()
     assert len(bench.cloud.instances) == 3
     for number in (1, 3):
         bench.cloud._change(number, phase=Phase.READY)
     bench.fast()
     assert bench.phases() == {1: f"{OD} ready", 3: f"{OD} ready"}
-    assert bench.controller.last_plan.counts == bench.store.get("plan").counts == {OD: 2}
+    assert bench.controller.last_plan.counts == bench.store.get("state").plan.counts == {OD: 2}
 
 
 def test_a_stand_in_counts_for_its_own_offer_where_the_plan_asks_for_that() -> None:
@@ -769,7 +768,7 @@ def test_a_notice_counts_once_however_often_it_is_dealt_with(fails: str) -> None
     works = getattr(bench.store, fails)
 
     def refuses(what: object, value: object, *_: object) -> None:
-        if fails == "record" or (what == "beliefs" and value[A].losses):  # type: ignore[index]
+        if fails == "record" or (what == "state" and value.beliefs[A].losses):  # type: ignore[attr-defined]
             raise StoreError("full")
         works(what, value)
 

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from mark.control.health import BOOT_S, BOOTS, PAUSE_S, SILENT_S, given_up, judged, nobody_answers, overdue, suspects
+from mark.control.health import (
+    BOOT_S,
+    BOOTS,
+    PAUSE_S,
+    SILENT_S,
+    mark_unhealthy,
+    none_answers,
+    overdue,
+    to_give_up,
+    unhealthy,
+)
 from mark.domain.fleet import Fleet, Instance, Phase
 from tests.control.control_fakes import ON_DEMAND, Bench, resolved
 
@@ -26,39 +36,39 @@ def numbers(instances: tuple[Instance, ...]) -> list[int]:
 
 def test_who_is_silent_for_long_is_a_suspect_and_counts_no_more() -> None:
     seen = fleet(None, 10.0, None)
-    assert judged(seen, 10.0 + SILENT_S - 1.0) is seen
+    assert mark_unhealthy(seen, 10.0 + SILENT_S - 1.0) is seen
     now_s = 10.0 + SILENT_S
-    assert numbers(suspects(seen, now_s)) == [2]
-    assert judged(seen, now_s).live() == {OD: 2}
-    assert judged(seen, now_s).instances[1].doomed_s == math.inf
+    assert numbers(unhealthy(seen, now_s)) == [2]
+    assert mark_unhealthy(seen, now_s).live() == {OD: 2}
+    assert mark_unhealthy(seen, now_s).instances[1].doomed_s == math.inf
 
 
 def test_no_more_than_a_tenth_are_suspects_and_who_fell_silent_first_before_others() -> None:
     many = fleet(*[30.0, 20.0, 10.0], *[None] * 17)
-    assert numbers(suspects(many, 100.0)) == [3, 2]
-    assert numbers(suspects(fleet(30.0, 20.0, None), 100.0)) == [2]
+    assert numbers(unhealthy(many, 100.0)) == [3, 2]
+    assert numbers(unhealthy(fleet(30.0, 20.0, None), 100.0)) == [2]
 
 
 def test_where_nobody_answers_one_is_replaced_and_nobody_leaves() -> None:
     """Our network, most likely. When a replacement answers, it was theirs."""
     seen = fleet(10.0, 10.0)
-    assert len(judged(seen, 100.0).live()) == 1
-    assert judged(seen, 100.0).live()[OD] == 1
-    assert nobody_answers(seen)
-    assert given_up(seen, 100.0, (), math.inf) == ()
+    assert len(mark_unhealthy(seen, 100.0).live()) == 1
+    assert mark_unhealthy(seen, 100.0).live()[OD] == 1
+    assert none_answers(seen)
+    assert to_give_up(seen, 100.0, (), math.inf) == ()
     seen = fleet(10.0, 10.0, None)
-    assert not nobody_answers(seen)
-    assert not nobody_answers(Fleet(()))
-    assert given_up(seen, 100.0 + SILENT_S - 1.0, (), 100.0) == ()
-    assert numbers(given_up(seen, 100.0 + SILENT_S, (), 100.0)) == [1]
+    assert not none_answers(seen)
+    assert not none_answers(Fleet(()))
+    assert to_give_up(seen, 100.0 + SILENT_S - 1.0, (), 100.0) == ()
+    assert numbers(to_give_up(seen, 100.0 + SILENT_S, (), 100.0)) == [1]
 
 
 def test_who_boots_or_leaves_is_no_suspect() -> None:
     seen = fleet(10.0, None)
     others = tuple(replace(seen.instances[0], number=9, phase=phase) for phase in (Phase.PENDING, Phase.DRAINING))
-    assert suspects(Fleet(others), 100.0) == ()
+    assert unhealthy(Fleet(others), 100.0) == ()
     doomed = Fleet((replace(seen.instances[0], doomed_s=150.0), seen.instances[1]))
-    assert judged(doomed, 100.0) is doomed
+    assert mark_unhealthy(doomed, 100.0) is doomed
 
 
 def test_who_boots_for_far_too_long_is_overdue() -> None:
@@ -70,7 +80,7 @@ def test_who_boots_for_far_too_long_is_overdue() -> None:
     assert overdue(seen, 100.0 + BOOT_S - 1.0) == ()
     assert numbers(overdue(seen, 100.0 + BOOT_S)) == [1]
     assert numbers(overdue(seen, 100.0 + BOOTS * 400.0)) == [1, 2]
-    assert judged(seen, 100.0 + BOOT_S).instances[0].doomed_s == math.inf
+    assert mark_unhealthy(seen, 100.0 + BOOT_S).instances[0].doomed_s == math.inf
 
 
 @pytest.mark.parametrize("limit", [2, 5])
@@ -98,9 +108,9 @@ def test_who_never_gets_ready_is_replaced_and_ended(limit: int) -> None:
 
 def test_few_are_given_up_in_five_minutes() -> None:
     seen = fleet(10.0, 10.0, None, None)
-    assert numbers(given_up(seen, 100.0, (), ALWAYS)) == [1]
-    assert given_up(seen, 100.0 + PAUSE_S - 1.0, (100.0,), ALWAYS) == ()
-    assert numbers(given_up(seen, 100.0 + PAUSE_S, (100.0,), ALWAYS)) == [1]
+    assert numbers(to_give_up(seen, 100.0, (), ALWAYS)) == [1]
+    assert to_give_up(seen, 100.0 + PAUSE_S - 1.0, (100.0,), ALWAYS) == ()
+    assert numbers(to_give_up(seen, 100.0 + PAUSE_S, (100.0,), ALWAYS)) == [1]
 
 
 def test_a_dead_bouncer_is_replaced_drained_and_ended() -> None:

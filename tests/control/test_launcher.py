@@ -8,10 +8,11 @@ import pytest
 
 from mark.control.launcher import SHOWN_S, UNSURE_S, Launcher
 from mark.control.memory_store import MemoryStore
+from mark.control.snapshot import Outcome
+from mark.control.state import ControllerState, counted_as, stand_in
 from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, StoreError, ThrottledError
-from mark.domain.fleet import Fleet
 from mark.planning.port import Policy
 from mark.testing.fakes import FakeCloud, ManualClock, ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, resolved
@@ -30,10 +31,20 @@ class Shop:
         return self.buyer
 
     def buy(self, offer: str, count: int, at_s: float = 0.0) -> bool:
-        return self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), replans=True)
+        outcomes = list(self.buyer.launch(at_s, Launch("needed", 0.0, offer, count), substitute=False))
+        return outcomes[-1].done
+
+    def repeat(self, at_s: float) -> list[Outcome]:
+        return list(self.buyer.repeat(at_s))
 
     def tokens(self) -> list[str]:
         return [call[3] for call in self.cloud.calls]
+
+
+def again(shop: Shop, at_s: float) -> None:
+    """Another process repeats what it finds."""
+    shop.again()
+    shop.repeat(at_s)
 
 
 def test_the_intent_is_in_the_store_while_the_cloud_is_asked() -> None:
@@ -64,16 +75,16 @@ def test_who_takes_over_repeats_what_was_just_launched_and_no_more() -> None:
 
     shop.cloud.launch = shows  # type: ignore[method-assign]
     buyer = shop.again()
-    buyer.repeat(SHOWN_S - 1.0)
+    shop.repeat(SHOWN_S - 1.0)
     assert len(shop.cloud.fleet().instances) == 2
-    assert not buyer.promised(standby=False)
+    assert not buyer.unsure(standby=False)
     assert len(set(shop.tokens())) == 1
-    buyer.repeat(SHOWN_S - 0.5)
+    shop.repeat(SHOWN_S - 0.5)
     assert len(shop.tokens()) == 2
     assert len(shop.store.journal) == 1, "it was one decision"
-    shop.again().repeat(SHOWN_S - 0.2)  # the next one needs it as well
+    again(shop, SHOWN_S - 0.2)  # the next one needs it as well
     assert len(shop.tokens()) == 3
-    shop.again().repeat(SHOWN_S)
+    again(shop, SHOWN_S)
     assert len(shop.tokens()) == 3
     assert shop.store.get("intents") == ()
 
@@ -105,7 +116,7 @@ def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
     shop = Shop()
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 2)
-    shop.again().repeat(1.0)
+    again(shop, 1.0)
     assert len(shop.cloud.calls) == 1
 
 
@@ -116,12 +127,12 @@ def test_an_unclear_answer_is_asked_for_again_until_it_is_clear(error: CloudErro
     shop.cloud.fail = {OD: error}
     shop.buy(OD, 4)
     buyer = shop.again()
-    buyer.repeat(1.0)
-    assert buyer.promised(standby=False) == {OD: 4}
-    assert buyer.room(ON_DEMAND, 1.0)[0] == 6
+    shop.repeat(1.0)
+    assert buyer.unsure(standby=False) == {OD: 4}
+    assert buyer.headroom(OD, 1.0)[0] == 6
     shop.cloud.fail = {}
-    buyer.repeat(2.0)
-    assert not buyer.promised(standby=False)
+    shop.repeat(2.0)
+    assert not buyer.unsure(standby=False)
     assert len(set(shop.tokens())) == 1
     assert len(shop.cloud.instances) == 4
     assert [outcome for *_, outcome in shop.store.journal] == [str(error), "done"]
@@ -133,8 +144,8 @@ def test_all_launches_that_are_unclear_count_against_the_limits() -> None:
     shop.cloud.fail = {OD: CloudError("no answer in time")}
     shop.buy(OD, 4)
     shop.buy(OD, 3, 60.0)
-    assert shop.buyer.promised(standby=False) == {OD: 7}
-    assert shop.buyer.room(ON_DEMAND, 61.0)[0] == 3
+    assert shop.buyer.unsure(standby=False) == {OD: 7}
+    assert shop.buyer.headroom(OD, 61.0)[0] == 3
 
 
 def test_what_stays_unclear_is_given_up() -> None:
@@ -142,23 +153,22 @@ def test_what_stays_unclear_is_given_up() -> None:
     shop = Shop()
     shop.cloud.fail = {OD: CloudError("timed out")}
     shop.buy(OD, 1)
-    shop.buyer.repeat(UNSURE_S - 1.0)
-    assert shop.buyer.promised(standby=False)
-    shop.buyer.repeat(UNSURE_S)
-    assert not shop.buyer.promised(standby=False)
+    shop.repeat(UNSURE_S - 1.0)
+    assert shop.buyer.unsure(standby=False)
+    shop.repeat(UNSURE_S)
+    assert not shop.buyer.unsure(standby=False)
 
 
 def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
     """Who it counts for is part of the intent."""
     shop = Shop()
     shop.cloud.fail = {A: CapacityError("out"), "c5.large/spot/b": CapacityError("out"), OD: CloudError("timed out")}
-    shop.buyer.launch(0.0, Launch("needed", 0.0, A, 1), replans=False)
+    list(shop.buyer.launch(0.0, Launch("needed", 0.0, A, 1), substitute=True))
     shop.cloud.fail = {}
-    buyer = shop.again()
-    buyer.repeat(1.0)
-    assert buyer.counted_as(shop.cloud.fleet(), {A: 1}) == {1: A}
-    buyer.forget_gone(Fleet(()))
-    assert buyer.stands_for == {}
+    shop.again()
+    (outcome,) = shop.repeat(1.0)
+    state = stand_in(ControllerState(), outcome)
+    assert counted_as(state.stands_for, shop.cloud.fleet(), {A: 1}) == {1: A}
 
 
 def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:

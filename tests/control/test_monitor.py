@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mark.control.monitor import MonitorState, SloMonitor, favourite
+from mark.control.monitor import MonitorState, SloMonitor, default_offer
 from mark.control.ports import RecentAnswers
 from mark.domain.offer import Market
 from mark.domain.slo import Slo
@@ -49,7 +49,7 @@ def test_the_reason_is_in_figures() -> None:
 def test_it_buys_c5_large_on_demand_else_the_cheapest() -> None:
     """T is c5.large where it meets the SLO, on-demand before spot; otherwise the cheapest offer."""
     big = offer("p2.xlarge", usd_per_hour=0.9)
-    assert favourite(resolved(BURSTABLE, SPOT_A, ON_DEMAND, big)) is ON_DEMAND
-    assert favourite(resolved(SPOT_A, big)) is SPOT_A
-    assert favourite(resolved(offer("c5.4xlarge", usd_per_hour=0.68), big)).instance == "c5.4xlarge"
-    assert favourite(resolved(offer("p2.xlarge", Market.SPOT, 0.27, zone="a"), big)) is big
+    assert default_offer(resolved(BURSTABLE, SPOT_A, ON_DEMAND, big)) is ON_DEMAND
+    assert default_offer(resolved(SPOT_A, big)) is SPOT_A
+    assert default_offer(resolved(offer("c5.4xlarge", usd_per_hour=0.68), big)).instance == "c5.4xlarge"
+    assert default_offer(resolved(offer("p2.xlarge", Market.SPOT, 0.27, zone="a"), big)) is big

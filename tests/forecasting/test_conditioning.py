@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast
-from mark.forecasting.conditioning import given
+from mark.forecasting.conditioning import condition_on_rate
 
 CALM, SURGE = 100.0, 400.0
 
@@ -30,7 +30,7 @@ def surges(lengths: list[int], calm: int, steps: int = 60) -> Forecast:
 def test_inside_a_surge_the_paths_that_surge_say_how_long_it_lasts() -> None:
     """80 calm paths say nothing any more; the remaining time is distributed as in the 20 others."""
     lengths = [5] * 5 + [10] * 10 + [30] * 5
-    now = given(surges(lengths, calm=80), SURGE)
+    now = condition_on_rate(surges(lengths, calm=80), SURGE)
     assert now.paths_rps is not None
     assert sorted((now.paths_rps == SURGE).sum(axis=1).tolist()) == sorted(lengths)
     median = now.mean_at(0.5)
@@ -41,20 +41,20 @@ def test_inside_a_surge_the_paths_that_surge_say_how_long_it_lasts() -> None:
 
 
 def test_outside_of_it_the_calm_ones_stay() -> None:
-    now = given(surges([10] * 20, calm=80), CALM)
+    now = condition_on_rate(surges([10] * 20, calm=80), CALM)
     assert (now.mean_rps == CALM).all()
 
 
 def test_a_surge_that_begins_within_the_first_step_fits_by_the_second() -> None:
     paths = np.full((100, 60), CALM)
     paths[:20, 0], paths[:20, 1:8] = 0.5 * (CALM + SURGE), SURGE
-    now = given(of_paths(paths), SURGE)
+    now = condition_on_rate(of_paths(paths), SURGE)
     assert now.paths_rps is not None
     assert (now.paths_rps[:, :8] == SURGE).all()
 
 
 def test_what_no_path_foresaw_fades() -> None:
-    now = given(surges([], calm=100), 1000.0).mean_at(0.5)
+    now = condition_on_rate(surges([], calm=100), 1000.0).mean_at(0.5)
     assert now[0] == pytest.approx(1000.0)
     assert (np.diff(now[:16]) < 0.0).all()
     assert now[15:] == pytest.approx(np.full(45, CALM))
@@ -62,7 +62,7 @@ def test_what_no_path_foresaw_fades() -> None:
 
 def test_without_paths_the_quantiles_do() -> None:
     forecast = replace(surges([10] * 20, calm=80), paths_rps=None)
-    now = given(forecast, SURGE)
+    now = condition_on_rate(forecast, SURGE)
     assert now.mean_rps[:, 0] == pytest.approx(np.full(19, SURGE))
     assert now.predictor == "test"
 
@@ -72,7 +72,7 @@ def test_whatever_is_seen_it_stays_a_forecast(rate_rps: float, seed: int, steps:
     """Forecast checks itself: finite, not negative, not crossing. The first step is what was seen."""
     rng = np.random.default_rng(seed)
     paths = rng.gamma(0.5, 100.0, (rng.integers(1, 120), steps)) * (rng.random(steps) > 0.2)
-    now = given(of_paths(paths), rate_rps)
+    now = condition_on_rate(of_paths(paths), rate_rps)
     assert now.mean_rps.shape == (19, steps)
     assert now.mean_rps[:, 0] == pytest.approx(np.full(19, rate_rps))
     assert (now.peak_rps >= now.mean_rps).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from mark.billing.tariff import Repriced
 from mark.control.controller import Controller
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
-from mark.control.lease import FencedLease, MemoryTerms
+from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
@@ -42,14 +42,15 @@ from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.clock import WallClock
 from mark_infra.store.store import ServiceStore, open_table
+from mark_infra.store.table import Table
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 
 T = TypeVar("T")
 STORE_READ_S = 2.0  # DynamoDB answers within milliseconds, and a tick asks it often
-LOOK_S = 35.0  # a look begins no call after it; the last one takes 24 s at most, and a tick is due every 60
-_THREADS = 4  # looks at a time: they wait for AWS more than they compute
+ROUND_S = 35.0  # a round begins no call after it; the last one takes 24 s at most, and a tick is due every 60
+_THREADS = 4  # rounds at a time: they wait for AWS more than they compute
 _PATIENCE_S = 120.0  # for an instance to show that the cloud told of
 _REMEMBERED = 1000  # instances that are gone
 
@@ -70,8 +71,48 @@ class ServiceSpec:
     prices: PriceKeeper | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SiteParts:
+    """What a site's control is put together from, which it closes in the end. `site_parts` makes the usual ones.
+
+    `gate` makes a new gate, which waits at most so many seconds for an answer (None: as long as usual). `pool` runs
+    rounds.
+    """
+
+    gate: Callable[[float | None], Gate]
+    table: Table
+    lease: FencedLease
+    pool: Executor
+    close: Callable[[], None]
+
+
+def site_parts(
+    site: Site,
+    *,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    ttl_s: float = TTL_S,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> SiteParts:
+    """Parts that reach AWS. Calls are given their time by `monotonic`. Raises CloudError or BadInput."""
+
+    def gate(read_s: float | None = None) -> Gate:
+        return Gate(site, options=options, read_s=read_s, monotonic=monotonic, recovery_clock=time.monotonic)
+
+    # Tables of their own: what fails or is silent in one place must not use up the time that another may cost. Above
+    # all the lease, which the process that acts must be able to renew.
+    table, terms = (open_table(site.store, gate(STORE_READ_S)) for _ in range(2))
+
+    def close() -> None:
+        table.close()
+        terms.close()
+
+    lease = FencedLease(MemoryTerms() if dry_run else terms, f"{site.name}/controller", ttl_s=ttl_s)
+    return SiteParts(gate, table, lease, _Rounds(_THREADS, monotonic), close)
+
+
 class SiteControl:
-    """The control room of a site, in one process. Building it looks at the store, and raises CloudError or BadInput.
+    """The control of a site, in one process. Building it looks at the store, and raises CloudError or BadInput.
 
     A dry run reads the same cloud and load, writes to neither (but for the service's origin and its instances' numbers,
     which are everybody's), and takes no notice out of the queue.
@@ -83,20 +124,15 @@ class SiteControl:
         charges: Sequence[ServiceSpec],
         *,
         dry_run: bool = False,
-        options: Mapping[str, Any] | None = None,
+        parts: SiteParts | None = None,
     ) -> None:
         self._site, self._dry_run, self.services = site, dry_run, len(charges)
-        # Gates of their own: what fails or is silent in one place must not use up the time that another may cost. Above
-        # all the lease, which whoever acts must be able to renew.
-        gate = Gate(site, options=options)
-        self._table, self._terms = (
-            open_table(site.store, Gate(site, options=options, read_s=STORE_READ_S)) for _ in range(2)
-        )
-        self._lease = FencedLease(MemoryTerms() if dry_run else self._terms, f"{site.name}/controller")
-        self._inventory = Inventory(Gate(site, options=options), site)
+        self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
+        gate = parts.gate(None)
+        self._inventory = Inventory(parts.gate(None), site)
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
-            NoticeListener(Gate(site, options=options, read_s=WAIT_S + 2.0), site, leads=lambda: self.room.leads())
+            NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.room.leads())
             if site.queue_url and not dry_run
             else None
         )
@@ -106,19 +142,18 @@ class SiteControl:
             name, resolved = charge.resolved.service.name, charge.resolved
             there = site.service(name)
             # Minutes begin at different times, so that not all plan at once; windows end together.
-            origin = self._table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
+            origin = parts.table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
             clock = WallClock(origin, site.time_scale)
             capacity = zip(resolved.offers, resolved.candidates, strict=True)
             cloud = Ec2Cloud(
-                name, resolved.offers, site, gate, self._inventory, ServiceStore(self._table, name), clock, bouncers,
+                name, resolved.offers, site, gate, self._inventory, ServiceStore(parts.table, name), clock, bouncers,
                 Balancer(gate, there.target_groups, {o.name: c.capacity_rps for o, c in capacity}), announced,
             )  # fmt: skip
             services.append(_Service(charge, clock, cloud, self))
         self._scraper = Scraper(headers(site))
-        self._pool = _Looks(_THREADS, "look")
         members = [ServiceRuntime(s.name, s.charge.resolved, s.start, dry_run=dry_run) for s in services]
-        self.room = ControllerManager(members, self._lease, self._pool)
-        self._metrics = None if dry_run else CloudWatchMetrics(Gate(site, options=options), site.name)
+        self.room = ControllerManager(members, parts.lease, parts.pool)
+        self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
         self._prices = [charge.prices for charge in charges if charge.prices is not None]
         clouds = [service.cloud for service in services]
@@ -153,14 +188,13 @@ class SiteControl:
         self._keeper.close()
         self.room.end(time.time)
         self.room.close()
-        self._pool.shutdown()
+        self._parts.pool.shutdown()
         self._scraper.close()
         if self._notices is not None:
             self._notices.close()
         if self._metrics is not None:
             self._metrics.close()
-        self._table.close()
-        self._terms.close()
+        self._parts.close()
         # After the lease: a call that hangs may take a while.
         for prices in self._prices:
             prices.close()
@@ -189,18 +223,26 @@ class SiteControl:
 
     def store(self, service: str) -> ServiceStore:
         """What the service keeps, written under the lease."""
-        return ServiceStore(self._table, service, self._lease)
+        return ServiceStore(self._parts.table, service, self._parts.lease)
+
+    def leads(self) -> bool:
+        """May this process act? By a clock that cannot be set, and without asking the store."""
+        return self._parts.lease.lasts()
 
 
-class _Looks(ThreadPoolExecutor):
-    """Runs looks, of which none may wait for AWS until the next tick is due."""
+class _Rounds(ThreadPoolExecutor):
+    """Runs rounds, of which none may wait for AWS until the next tick is due."""
+
+    def __init__(self, threads: int, monotonic: Callable[[], float]) -> None:
+        super().__init__(threads, "round")
+        self._monotonic = monotonic
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        def look() -> T:
-            with within(LOOK_S):
+        def timed() -> T:
+            with within(ROUND_S, self._monotonic):
                 return fn(*args, **kwargs)
 
-        return super().submit(look)
+        return super().submit(timed)
 
 
 class _Service:
@@ -253,7 +295,7 @@ class _Service:
 
         controller = Controller(
             charge.policy(charge.resolved), predictor, cloud, functions, clock, store, telemetry,
-            seed=int(clock.origin_unix_s), floor=1,
+            seed=int(clock.origin_unix_s), floor=1, leads=control.leads,
         )  # fmt: skip
         changes: Changes = _Told(control.notices, kept, control.inventory, clock, store)
 

@@ -24,8 +24,10 @@ import numpy as np
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
+from mark.control.state import ControllerState, Replanning, Stage
 from mark.control.views import Limits
 from mark.domain.bill import Bill
+from mark.domain.command import Drain, Launch, Resume, Stop, Terminate, Warm
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
@@ -40,10 +42,11 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
+        *(ControllerState, Replanning, Launch, Drain, Terminate, Resume, Stop, Warm),
     ),
     1,
 )
-ENUMS: tuple[type[Enum], ...] = (Phase, Market)
+ENUMS: tuple[type[Enum], ...] = (Phase, Market, Stage)
 
 _BY_NAME: dict[str, type] = {c.__name__: c for c in DATACLASSES}
 _ENUM_BY_NAME: dict[str, type[Enum]] = {c.__name__: c for c in ENUMS}

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,14 +22,11 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from mark_infra import controlling
-from mark_infra.aws import control as controls
 from mark_infra.aws import gate, inventory, keeper, readiness
-from mark_infra.aws.control import ServiceSpec, SiteControl
-from mark_infra.aws.site import Site
+from mark_infra.aws.control import ServiceSpec, SiteControl, site_parts
 from mark_infra.store.codec import decode
 from mark_infra.testbed.provision import Wish, provision
 
-from mark.control import lease
 from mark.control import service_runtime as member
 from mark.control.launcher import Intent
 from mark.domain.errors import CloudError
@@ -127,6 +124,9 @@ class TimedPool(Executor):
 
         return self._pool.submit(look)
 
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
 
 class Running:
     """One controller, as `mark controller` runs it, and its proxy."""
@@ -137,9 +137,7 @@ class Running:
             "endpoint_url": proxy.url, "region_name": "us-east-1",
             "aws_access_key_id": "test", "aws_secret_access_key": "test",
         }  # fmt: skip
-        self.control = begun(world.site, world.charge, options)
-        self.control._table = Notebook(self.control._table, world.intents)
-        self.control.room._pool = TimedPool(self.control.room._pool, world.looks_s)
+        self.control = begun(world, options)
         self.control.start()
         self._thread = threading.Thread(target=controlling._look, args=(self.control, self._ends), name="room")
         self._thread.start()
@@ -158,11 +156,13 @@ class Running:
         self.close()
 
 
-def begun(site: Site, charge: ServiceSpec, options: dict[str, Any]) -> SiteControl:
+def begun(world: World, options: dict[str, Any]) -> SiteControl:
     """As often as it takes."""
     for _ in range(20):
         with suppress(CloudError):
-            return SiteControl(site, [charge], options=options)
+            parts = site_parts(world.site, options=options, ttl_s=1.5, monotonic=WAITS.monotonic)
+            table, pool = Notebook(parts.table, world.intents), TimedPool(parts.pool, world.looks_s)
+            return SiteControl(world.site, [world.charge], parts=replace(parts, table=table, pool=pool))
     pytest.fail("the controller cannot begin")
 
 
@@ -268,9 +268,6 @@ def _hurry(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
         (member, "AGAIN_S", member.AGAIN_S / scale),
     ):
         monkeypatch.setattr(module, name, seconds)
-    monkeypatch.setattr(controls, "FencedLease", partial(lease.FencedLease, ttl_s=1.5))
-    monkeypatch.setattr(controls, "Gate", partial(gate.Gate, monotonic=WAITS.monotonic, recovery_clock=time.monotonic))
-    monkeypatch.setattr(controls, "within", partial(gate.within, monotonic=WAITS.monotonic))
     monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=_wait))
     send = URLLib3Session.send
 

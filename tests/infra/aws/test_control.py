@@ -10,7 +10,7 @@ from threading import Event
 
 import numpy as np
 import pytest
-from mark_infra.aws.control import ServiceSpec, SiteControl, joined, open_control
+from mark_infra.aws.control import ServiceSpec, SiteControl, joined, open_control, site_parts
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.prices import Prices
@@ -48,7 +48,9 @@ def begin(place: Place, site: Site) -> Iterator[Begin]:
     begun: list[SiteControl] = []
 
     def one(**more: bool) -> SiteControl:
-        begun.append(SiteControl(site, [charge()], options=place.server.options, **more))
+        begun.append(
+            SiteControl(site, [charge()], parts=site_parts(site, options=place.server.options, **more), **more)
+        )
         begun[-1].start()
         return begun[-1]
 
@@ -123,7 +125,8 @@ def test_what_learning_takes_is_not_taken_from_the_time_for_calls(place: Place, 
         until_s.append(_until_s.get())
         return make_policy("greedy", within, NOTHING)
 
-    control = SiteControl(site, [replace(charge(), predictor=predictor, policy=policy)], options=place.server.options)
+    parts = site_parts(site, options=place.server.options)
+    control = SiteControl(site, [replace(charge(), predictor=predictor, policy=policy)], parts=parts)
     try:
         control.start()
         step(control)
@@ -145,7 +148,8 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
 
     catalog = resolved(ON_DEMAND).catalog
     hanging = Hanging(Prices(catalog, site.region, options=place.server.options))
-    control = SiteControl(site, [replace(charge(), prices=hanging)], options=place.server.options)
+    parts = site_parts(site, options=place.server.options)
+    control = SiteControl(site, [replace(charge(), prices=hanging)], parts=parts)
     control.start()
     step(control)
     assert control.room.leads()
@@ -156,7 +160,7 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
 def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again, at the next look."""
     monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # of which nothing is to be learned here
-    control = SiteControl(site, [charge()], options={**DEAD, "region_name": "us-east-1"})
+    control = SiteControl(site, [charge()], parts=site_parts(site, options={**DEAD, "region_name": "us-east-1"}))
     try:
         control.start()
         step(control)

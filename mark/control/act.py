@@ -1,0 +1,78 @@
+"""Acting: commands are carried out through the ports, and each is recorded with its outcome.
+
+A decision is as old as its snapshot. Right before a command that cannot be undone, the fleet is asked again: a command
+that does not fit it any more is dropped, and the journal says why. The limits are asked again before a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from mark.control.launcher import Launcher
+from mark.control.ports import Cloud, Functions, Store
+from mark.control.snapshot import Outcome
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
+from mark.domain.errors import CloudError, LimitError, LostLease
+from mark.domain.fleet import Phase
+
+# Terminated is what boots, is drained or stopped: what serves is drained first.
+_EXPECTED: dict[type[Command], tuple[Phase, ...]] = {
+    Drain: (Phase.PENDING, Phase.READY),
+    Terminate: (Phase.PENDING, Phase.DRAINING, Phase.STOPPED),
+    Stop: (Phase.DRAINING,),
+    Resume: (Phase.STOPPED,),
+}
+
+
+class Actor:
+    """Carries out commands for one service. `leads`: may this process act?"""
+
+    def __init__(
+        self, cloud: Cloud, functions: Functions | None, store: Store, launcher: Launcher, leads: Callable[[], bool]
+    ) -> None:
+        self._cloud, self._functions, self._store = cloud, functions, store
+        self._launcher, self._leads = launcher, leads
+
+    def act(self, now_s: float, commands: Sequence[Command], *, substitute: bool) -> Iterator[Outcome]:
+        """Carry them out in order; a refusal is an outcome, not an error. Raises StoreError and LostLease.
+
+        `substitute`: launch another offer at once where the market falls short.
+        """
+        for command in commands:
+            if not self._leads():
+                raise LostLease("the lease ended before the command was carried out")
+            if isinstance(command, Launch):
+                yield from self._launcher.launch(now_s, command, substitute=substitute)
+            else:
+                yield self._carry_out(now_s, command)
+
+    def _carry_out(self, now_s: float, command: Command) -> Outcome:
+        done, text = True, "done"
+        try:
+            if isinstance(command, Drain | Terminate | Stop | Resume):
+                phase = next((i.phase for i in self._cloud.fleet().instances if i.number == command.number), Phase.GONE)
+                if phase not in _EXPECTED[type(command)]:
+                    done, text = False, f"dropped: it is {phase} by now"
+                elif isinstance(command, Drain):
+                    self._cloud.drain(command.number)
+                elif isinstance(command, Terminate):
+                    self._cloud.terminate(command.number)
+                elif isinstance(command, Stop):
+                    self._cloud.stop(command.number)
+                else:
+                    most, limit = self._launcher.headroom(command.offer, now_s)
+                    if most == 0:
+                        raise LimitError(limit)
+                    self._cloud.resume(command.number)
+            elif isinstance(command, Warm):
+                if self._functions is None:
+                    done, text = False, "there are no functions"
+                else:
+                    started = self._functions.warm(command.environments)
+                    if started == 0:
+                        return Outcome(command, text, done)  # all are warm already: not worth a line
+                    text = f"done, {started} started"
+        except CloudError as error:
+            done, text = False, self._launcher.failed(error)
+        self._store.record(now_s, command, text)
+        return Outcome(command, text, done)

@@ -1,0 +1,461 @@
+"""Deciding: a snapshot and the state in, commands and the new state out. No port, no clock, no store, no randomness."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mark.control.headroom import headroom
+from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
+from mark.control.interruption import InterruptionHandler
+from mark.control.monitor import SloMonitor, default_offer
+from mark.control.ports import WINDOW_S
+from mark.control.snapshot import Snapshot
+from mark.control.state import ControllerState, Replanning, Stage, belief, counted_as, counts_toward_target
+from mark.control.surge import surprise_rps
+from mark.control.views import Limits
+from mark.domain.command import Command, Drain, Launch, Stop, Terminate, Warm
+from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.load import Forecast
+from mark.domain.offer import Market
+from mark.domain.plan import Plan, Target
+from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
+from mark.forecasting.conditioning import condition_on_rate
+from mark.planning.demand.slo_budget import Window
+from mark.planning.market.spot import without_spares
+from mark.planning.port import PlanningContext, Policy
+
+HORIZON_STEPS = 60  # of a minute each
+LATEST = 4  # windows that are up to date
+LAUNCH_LATE_S = 5.0  # a cloud says that an instance was launched so much later than it was asked for, at most
+
+Decided = tuple[Sequence[Command], ControllerState]
+
+
+class Decider:
+    """Decides for one service by `policy`. Holds nothing that changes.
+
+    At least `floor` instances are planned for, whatever the planner says: where nothing runs, nothing sees that
+    requests come. `foresees`: the forecast knows the future, and is not corrected by what arrives.
+    """
+
+    def __init__(self, policy: Policy, floor: int, *, foresees: bool) -> None:
+        self._planner, self._resolved, self._floor = policy.planner, policy.resolved, floor
+        self.corrects = policy.planner.replans and policy.planner.needs_forecast and not foresees
+        self._offers = {offer.name: offer for offer in policy.resolved.offers}
+        self._capacity_rps = {
+            o.name: c.capacity_rps for o, c in zip(policy.resolved.offers, policy.resolved.candidates, strict=True)
+        }
+        self._handler = InterruptionHandler(policy.resolved)
+        offer = default_offer(policy.resolved) if policy.planner.monitors_slo else None
+        self._monitor = None if offer is None else SloMonitor(policy.resolved.slo, offer.name, offer.usd_per_hour)
+        self._stages: dict[Stage, Callable[[Snapshot, ControllerState], Decided]] = {
+            Stage.PLAN_FIRST: self._plan_first,
+            Stage.PLAN: self._plan_minute,
+            Stage.REPLAN: self._replan,
+            Stage.SETTLE: self._settle,
+            Stage.NOTICES: self._answer_notices,
+            Stage.NOTICES_ANSWERED: self._forget_notices,
+            Stage.MONITOR: self._check_slo,
+            Stage.SURGE: self._watch_surge,
+            Stage.UPKEEP: self._upkeep,
+            Stage.REPLACE_SILENT: self._replace_silent,
+            Stage.GIVE_UP_SILENT: self._give_up_silent,
+            Stage.COUNT_GIVEN_UP: self._count_given_up,
+        }
+
+    def decide(self, snapshot: Snapshot, state: ControllerState) -> tuple[tuple[Command, ...], ControllerState]:
+        """Go through the agenda up to the first stage that has commands.
+
+        While the new state has an agenda, these are to be carried out, and what came of them decided upon.
+        """
+        while state.agenda:
+            commands, state = self._stages[state.agenda[0]](snapshot, replace(state, agenda=state.agenda[1:]))
+            if commands:
+                return tuple(commands), state
+            snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
+        return (), state
+
+    def replans(self, state: ControllerState) -> bool:
+        """Is the planner asked again when a launch is refused or an instance interrupted?"""
+        return self._planner.replans and state.believed is not None
+
+    # -- plan ----------------------------------------------------------------------------------------------------------
+
+    def _plan_first(self, s: Snapshot, state: ControllerState) -> Decided:
+        """The first fleet within the limits; whatever runs the controller makes all of it ready."""
+        state = replace(state, believed=s.forecast, believed_s=s.now_s)
+        plan, state = self._plan(s, state, s.fleet, s.forecast, s.last_minute_rps, first=True)
+        targets, notes = [], plan.notes
+        counts: Counter[str] = Counter()
+        usd_per_hour = {name: offer.usd_per_hour for name, offer in self._offers.items()}
+        for target in plan.targets:
+            most, limit = headroom(limits_of(self._resolved), self._offers[target.offer], counts, usd_per_hour)
+            count = min(target.count, most)
+            if count < target.count:
+                notes += (f"first fleet: {count} of {target.count} {target.offer}: {limit}",)
+            counts[target.offer] += count
+            targets.append(replace(target, count=count))
+        return (), replace(state, plan=replace(plan, targets=tuple(targets), notes=notes))
+
+    def _plan_minute(self, s: Snapshot, state: ControllerState) -> Decided:
+        fleet = mark_unhealthy(s.fleet, s.now_s)
+        state = self._watch_market(s, state, fleet)
+        # In a gap nothing is known that the last plan did not know.
+        if not s.gap or state.plan is None:
+            forecast, state = self._corrected(s, state)
+            state = replace(state, believed=forecast, believed_s=s.now_s)
+            plan, state = self._plan(s, state, fleet, forecast, s.last_minute_rps)
+            state = replace(state, plan=plan)
+        return self._follow(s, state, fleet)
+
+    def _replan(self, s: Snapshot, state: ControllerState) -> Decided:
+        """Plan on the forecast that is believed, without whatever the market has refused meanwhile."""
+        believed, again, last = state.believed, state.replanning, state.plan
+        assert believed is not None
+        assert again is not None
+        state = replace(state, replanning=replace(again, left=again.left - 1))
+        fleet = mark_unhealthy(s.fleet, s.now_s)
+        plan, state = self._plan(s, state, fleet, from_now(believed, s.now_s), again.rps)
+        if not again.shrink and last is not None:
+            plan = _not_less(plan, last, fleet.live())
+        plan = replace(plan, notes=(*plan.notes, f"planned again: {again.reason}"))
+        return self._follow(s, replace(state, plan=plan), fleet)
+
+    def _ask_again(
+        self, state: ControllerState, rps: float | None, reason: str, *, shrink: bool = True
+    ) -> ControllerState:
+        # Every refusal puts one more offer off.
+        replanning = Replanning(reason, rps, shrink, len(self._offers) + 1)
+        return replace(state, agenda=(Stage.REPLAN, *state.agenda), replanning=replanning)
+
+    def _plan(
+        self,
+        s: Snapshot,
+        state: ControllerState,
+        fleet: Fleet,
+        forecast: Forecast | None,
+        rps: float | None,
+        *,
+        first: bool = False,
+    ) -> tuple[Plan, ControllerState]:
+        late = s.answers.count - s.answers.in_time
+        window = (state.window or Window(s.now_s, s.answers.count, late)).seen(s.now_s, s.answers.count, late)
+        context = PlanningContext(
+            s.now_s,
+            self._resolved,
+            fleet,
+            forecast,
+            rps,
+            {} if first else s.utilization,
+            first,
+            dict(state.beliefs),
+            window.answered(s.now_s),
+        )
+        memory = self._planner.begin() if state.memory is None else state.memory
+        plan, memory = self._planner.plan(context, memory)
+        plan = self._not_empty(plan, fleet)
+        plan = plan if forecast is None else replace(plan, predictor=forecast.predictor)
+        return plan, replace(state, window=window, memory=memory)
+
+    def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
+        """With the floor's instances: of what there is, else of what the SLO monitor would launch."""
+        missing = self._floor - sum(plan.counts.values())
+        if missing <= 0:
+            return plan
+        there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.usd_per_hour, o.name))
+        offer = there[0] if there else default_offer(self._resolved)
+        if offer is None:
+            return plan
+        count = plan.counts.get(offer.name, 0) + missing
+        target = Target(offer.name, count, "an instance must be there when a request comes")
+        return replace(plan, targets=(*(t for t in plan.targets if t.offer != offer.name), target))
+
+    def _corrected(self, s: Snapshot, state: ControllerState) -> tuple[Forecast | None, ControllerState]:
+        """A forecast is made of whole minutes: while a surge goes on that began within the last, it lags behind."""
+        if s.forecast is None or not self.corrects or s.now_s - state.surprised_s > STEP_S:
+            return s.forecast, state
+        seen_rps = surprise_rps(s.windows_rps[-LATEST:], float(s.forecast.mean_at(0.5)[0]))
+        if seen_rps is None:
+            return s.forecast, state
+        return condition_on_rate(s.forecast, seen_rps), replace(state, surprised_s=s.now_s)
+
+    def _watch_market(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> ControllerState:
+        """The spot instances that are held now were not taken since the last time."""
+        held = {i.offer for i in fleet.instances if i.phase in (Phase.PENDING, Phase.READY)}
+        held = {name for name in held if self._offers[name].market is Market.SPOT}
+        known = held | state.beliefs.keys()
+        if not known:
+            return state
+        watched = {name: belief(state, name, s.now_s).watched(s.now_s, name in held) for name in sorted(known)}
+        return replace(state, beliefs={**state.beliefs, **watched})
+
+    # -- bring the fleet to the plan -----------------------------------------------------------------------------------
+
+    def _follow(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> Decided:
+        """Launch what is missing; what is too much ends once it is known what the market sold."""
+        plan = state.plan
+        assert plan is not None
+        there = {i.number for i in fleet.instances}
+        if not state.stands_for.keys() <= there:
+            state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n in there})
+        commands: list[Command] = []
+        if plan.leaving:
+            spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
+            commands += [self._end(i, "its credits are spent") for i in spent]
+            fleet = Fleet(tuple(i for i in fleet.instances if i.number not in plan.leaving))
+        have = _have(state, fleet, plan)
+        for target in plan.targets:
+            missing = target.count - len(have.get(target.offer, ())) - s.unsure.get(target.offer, 0)
+            if missing > 0:
+                commands.append(self._launch_of(target, missing, standby=False))
+        deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, plan, fleet)]
+        if plan.warm > 0:
+            deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
+        return commands, replace(state, agenda=(Stage.SETTLE, *state.agenda), deferred=tuple(deferred))
+
+    def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
+        """After a refusal plan again; else do what was deferred, and see what came of that."""
+        deferred, state = state.deferred, replace(state, deferred=())
+        if any(outcome.refused for outcome in s.outcomes) and self.replans(state):
+            # The plan was made for another market: nothing is ended for it.
+            if state.replanning is None:
+                return (), self._ask_again(state, s.last_minute_rps, "the market refused")
+            if state.replanning.left > 0:
+                return (), replace(state, agenda=(Stage.REPLAN, *state.agenda))
+        elif deferred:
+            return deferred, replace(state, agenda=(Stage.SETTLE, *state.agenda))
+        return (), replace(state, replanning=None)
+
+    def _end_excess(
+        self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
+    ) -> list[Command]:
+        reasons = {target.offer: target.reason for target in plan.targets}
+        commands = []
+        for offer, instances in have.items():
+            excess = len(instances) - plan.counts.get(offer, 0)
+            if excess > 0:
+                reason = reasons.get(offer, "the plan needs none of it any more")
+                ending = [i for i in sorted(instances, key=_ending_order(offer)) if not self._is_rescue(s, state, i)]
+                commands += [self._end(i, reason) for i in ending[:excess]]
+        return commands
+
+    def _is_rescue(self, s: Snapshot, state: ControllerState, instance: Instance) -> bool:
+        """Launched by the SLO monitor just now: the next plan, made from the belief that failed, may not undo it."""
+        launched_s = state.monitor.launched_s
+        return (
+            self._monitor is not None
+            and launched_s is not None
+            and -1.0 < instance.launched_s - launched_s < LAUNCH_LATE_S  # whole seconds, by its own clock
+            and instance.offer == self._monitor.offer
+            and s.now_s - launched_s < self._monitor.pause_s
+        )
+
+    def _follow_standbys(self, s: Snapshot, plan: Plan, fleet: Fleet) -> list[Command]:
+        standbys: dict[str, list[Instance]] = {}
+        for i in fleet.instances:
+            if i.standby:
+                standbys.setdefault(i.offer, []).append(i)
+        commands: list[Command] = []
+        for target in plan.standbys:
+            missing = target.count - len(standbys.get(target.offer, ())) - s.unsure_standbys.get(target.offer, 0)
+            if missing > 0:
+                commands.append(self._launch_of(target, missing, standby=True))
+        wanted = {target.offer: target.count for target in plan.standbys}
+        for offer, instances in standbys.items():
+            stopped = [i for i in instances if i.phase is Phase.STOPPED]
+            ending = stopped[: max(0, len(instances) - wanted.get(offer, 0))]
+            commands += [Terminate("the plan keeps fewer standbys", 0.0, i.offer, i.number) for i in ending]
+        return commands
+
+    def _launch_of(self, target: Target, count: int, *, standby: bool) -> Launch:
+        # A stopped standby costs its disk only.
+        usd_per_hour = 0.0 if standby else count * self._offers[target.offer].usd_per_hour
+        return Launch(target.reason, usd_per_hour, target.offer, count, standby)
+
+    def _end(self, instance: Instance, reason: str) -> Command:
+        verb = Terminate if instance.phase is Phase.PENDING else Drain
+        return verb(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
+
+    # -- between ticks -------------------------------------------------------------------------------------------------
+
+    def _answer_notices(self, s: Snapshot, state: ControllerState) -> Decided:
+        """Believe what happened, bridge it, and launch what the plan now lacks, wherever that is best."""
+        notices = state.notices
+        if not notices:
+            return (), state
+        fleet = mark_unhealthy(s.fleet, s.now_s)
+        state = self._watch_market(s, state, fleet)
+        left = Counter(i.offer for i in fleet.instances if counts_toward_target(i))
+        beliefs = dict(state.beliefs)
+        for offer, lost in Counter(notice.offer for notice in notices[state.counted_notices :]).items():
+            beliefs[offer] = belief(state, offer, s.now_s).interrupted(s.now_s, lost / (lost + left[offer]))
+        state = replace(
+            state,
+            beliefs=beliefs,
+            counted_notices=len(notices),
+            agenda=(Stage.NOTICES_ANSWERED, *state.agenda),
+        )
+        replans = self.replans(state)
+        planned = state.plan.counts if state.plan is not None and not replans else {}
+        live = Counter(counted_as(state.stands_for, fleet, planned).values())
+        missing = {offer: count - live[offer] for offer, count in planned.items()}
+        commands = self._handler.on_notices(notices, fleet, missing, state.stands_for)
+        if replans:
+            state = self._ask_again(state, s.last_minute_rps, f"{len(notices)} interrupted")
+        return commands, state
+
+    def _forget_notices(self, s: Snapshot, state: ControllerState) -> Decided:
+        return (), replace(state, notices=(), counted_notices=0)
+
+    def _check_slo(self, s: Snapshot, state: ControllerState) -> Decided:
+        if self._monitor is None:
+            return (), state
+        launches, monitor = self._monitor.check(s.now_s, s.recent, state.monitor)
+        return launches, state if monitor is state.monitor else replace(state, monitor=monitor)
+
+    def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
+        """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""
+        believed = state.believed
+        if believed is None or not self.corrects or state.plan is None:
+            return (), state
+        # What was seen before the plan was made is no news to it.
+        fresh = min(len(s.windows_rps), round((s.now_s - state.believed_s) / WINDOW_S))
+        planned_rps = max(float(believed.mean_at(0.5)[0]), state.plan.capacity_rps)
+        seen_rps = surprise_rps(s.windows_rps[len(s.windows_rps) - fresh :], planned_rps)
+        if seen_rps is None:
+            return (), state
+        believed = condition_on_rate(believed, seen_rps)
+        state = replace(state, believed=believed, believed_s=s.now_s, surprised_s=s.now_s)
+        return (), self._ask_again(state, seen_rps, f"{seen_rps:.0f} requests/s seen", shrink=False)
+
+    def _upkeep(self, s: Snapshot, state: ControllerState) -> Decided:
+        commands = [
+            self._end(i, f"not ready {s.now_s - i.launched_s:.0f} s after its start: it never will be")
+            for i in overdue(s.fleet, s.now_s)
+        ]
+        if s.fleet is state.seen and not state.leaving:
+            return commands, state
+        fleet = mark_unhealthy(s.fleet, s.now_s)
+        spares, state = self._end_spares(s, state, fleet)
+        commands += spares
+        planned = state.plan.counts if state.plan is not None else {}
+        commands += self._handler.leave(fleet, s.now_s, planned, s.last_minute_rps or 0.0)
+        commands += _ended_when_drained(fleet)
+        state = replace(
+            state,
+            gave_up_s=tuple(at_s for at_s in state.gave_up_s if s.now_s - at_s < PAUSE_S),
+            # A round may come late: what counts is when an answer was first seen.
+            answered_since_s=math.inf if none_answers(s.fleet) else min(state.answered_since_s, s.now_s),
+            leaving=any(
+                i.phase is Phase.READY and (i.standby or i.doomed_s is not None or i.silent_s is not None)
+                for i in fleet.instances
+            ),
+            # Whatever fails is tried again: an instance that was not ended is paid on.
+            seen=None if commands else s.fleet,
+        )
+        if self._silent(s, state):
+            state = replace(state, agenda=(Stage.REPLACE_SILENT, *state.agenda))
+        return commands, state
+
+    def _end_spares(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> tuple[list[Command], ControllerState]:
+        """What was to run until the rest of the plan is ready need not run until the next tick."""
+        if state.plan is None or not any(target.spare for target in state.plan.targets):
+            return [], state
+        have = _have(state, fleet, state.plan)
+        ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
+        plan = without_spares(state.plan, ready, self._capacity_rps)
+        if plan.counts == state.plan.counts:
+            return [], state
+        return self._end_excess(s, state, plan, have), replace(state, plan=plan)
+
+    # -- silent instances ----------------------------------------------------------------------------------------------
+
+    def _silent(self, s: Snapshot, state: ControllerState) -> tuple[Instance, ...]:
+        return to_give_up(s.fleet, s.now_s, state.gave_up_s, state.answered_since_s)
+
+    def _replace_silent(self, s: Snapshot, state: ControllerState) -> Decided:
+        state = replace(state, agenda=(Stage.GIVE_UP_SILENT, *state.agenda))
+        return ((), state) if state.plan is None else self._follow(s, state, mark_unhealthy(s.fleet, s.now_s))
+
+    def _give_up_silent(self, s: Snapshot, state: ControllerState) -> Decided:
+        commands = []
+        for i in self._silent(s, state):
+            assert i.silent_s is not None
+            reason = (
+                f"its bouncer has not answered for {s.now_s - i.silent_s:.0f} s, though the cloud says that it runs"
+            )
+            commands.append(Drain(reason, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
+        return commands, replace(state, agenda=(Stage.COUNT_GIVEN_UP, *state.agenda))
+
+    def _count_given_up(self, s: Snapshot, state: ControllerState) -> Decided:
+        drained = sum(outcome.done for outcome in s.outcomes)
+        return (), replace(state, gave_up_s=(*state.gave_up_s, *(s.now_s,) * drained))
+
+
+def limits_of(resolved: ResolvedService) -> Limits:
+    return Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)
+
+
+def from_now(forecast: Forecast, now_s: float) -> Forecast:
+    """The next hour of a forecast on 60 s steps: what lies before `now_s` is cut off.
+
+    Where it does not reach so far, because the observed load ended long ago, its last step stays.
+    """
+    past = max(0, round((now_s - forecast.origin_s) / STEP_S))
+    if past == 0 and forecast.steps == HORIZON_STEPS:
+        return forecast
+    span = np.minimum(past + np.arange(HORIZON_STEPS), forecast.steps - 1)
+    return Forecast(
+        now_s,
+        STEP_S,
+        forecast.levels,
+        forecast.mean_rps[:, span],
+        forecast.peak_rps[:, span],
+        forecast.predictor,
+        None if forecast.paths_rps is None else forecast.paths_rps[:, span],
+    )
+
+
+def _have(state: ControllerState, fleet: Fleet, plan: Plan) -> dict[str, list[Instance]]:
+    """Instances by the planned offer that they count for."""
+    have: dict[str, list[Instance]] = {}
+    counted = counted_as(state.stands_for, fleet, plan.counts)
+    for i in fleet.instances:
+        if i.number in counted:
+            have.setdefault(counted[i.number], []).append(i)
+    return have
+
+
+def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool, float, int]]:
+    """Burstables with the fewest credits first, then what does not serve yet, what stands in, and the youngest."""
+
+    def order(i: Instance) -> tuple[float, bool, bool, float, int]:
+        credits = math.inf if i.credits is None else i.credits
+        return credits, i.phase is not Phase.PENDING, i.offer == planned, -i.launched_s, -i.number
+
+    return order
+
+
+def _ended_when_drained(fleet: Fleet) -> list[Command]:
+    """Ends or stops of what is drained. Its price was given back when that began."""
+    return [
+        (Stop if i.standby and i.doomed_s is None else Terminate)("its queue is empty", 0.0, i.offer, i.number)
+        for i in fleet.instances
+        if i.phase is Phase.DRAINING and i.idle
+    ]
+
+
+def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:
+    """The plan with as much of everything as the last one wanted, as far as it lives."""
+    least = {offer: min(count, live.get(offer, 0)) for offer, count in last.counts.items()}
+    targets = tuple(replace(t, count=max(t.count, least.get(t.offer, 0))) for t in plan.targets)
+    left = tuple(
+        replace(t, count=least[t.offer]) for t in last.targets if t.offer not in plan.counts and least.get(t.offer, 0)
+    )
+    return replace(plan, targets=targets + left)

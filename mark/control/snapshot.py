@@ -1,0 +1,51 @@
+"""What one decision is made from: everything that was observed for it, as a frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mark.control.ports import RecentAnswers
+from mark.domain.arrays import FloatArray
+from mark.domain.command import Command
+from mark.domain.fleet import Fleet
+from mark.domain.load import Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a command; for a launch, of one attempt with one offer.
+
+    `text` is the line of the journal. `refused`: the market had less than was asked for. `started` are the numbers of
+    launched instances, and `planned` is the offer that they count for.
+    """
+
+    command: Command
+    text: str
+    done: bool
+    refused: bool = False
+    started: tuple[int, ...] = ()
+    planned: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`fleet`, `outcomes` and `unsure` are of this decision, everything else is of its round.
+
+    The forecast is an input: models are heavy and keep a state of their own, so forecasting is done by the shell that
+    builds the snapshot. `gap`: nothing was observed. `outcomes` are those of the commands decided last in this round.
+    `unsure` and `unsure_standbys` count instances by planned offer whose launch has an unknown outcome.
+    """
+
+    now_s: float
+    fleet: Fleet
+    last_minute_rps: float | None
+    windows_rps: FloatArray
+    recent: RecentAnswers
+    answers: RecentAnswers
+    utilization: Mapping[str, float]
+    forecast: Forecast | None
+    gap: bool
+    unsure: Mapping[str, int]
+    unsure_standbys: Mapping[str, int]
+    outcomes: tuple[Outcome, ...] = ()

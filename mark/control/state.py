@@ -1,0 +1,145 @@
+"""The controller's state: one frozen value, which `decide` takes and returns and the store keeps.
+
+What an outcome teaches is fed into it by `learn`, a pure function, so that a refusal is an input of the next decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from mark.control.monitor import MonitorState
+from mark.control.snapshot import Outcome
+from mark.domain.command import Command, Launch
+from mark.domain.fleet import Fleet, Instance, Notice, Phase
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan
+from mark.planning.demand.slo_budget import Window
+from mark.planning.market.spot import Belief
+
+
+class Stage(StrEnum):
+    """A step of a round. A round begins with the stages of `FIRST`, `TICK` or `FAST`; a stage may put more in front."""
+
+    PLAN_FIRST = "plan the first fleet"
+    PLAN = "plan, and follow the plan"
+    REPLAN = "plan again, and follow the plan"
+    SETTLE = "see whether the market sold what was asked for"
+    NOTICES = "answer interruption notices"
+    NOTICES_ANSWERED = "forget the answered notices"
+    MONITOR = "check the SLO monitor"
+    SURGE = "compare arrivals with the plan"
+    UPKEEP = "end what is overdue, spare, leaving or drained"
+    REPLACE_SILENT = "launch what replaces silent instances"
+    GIVE_UP_SILENT = "drain silent instances"
+    COUNT_GIVEN_UP = "count the drained silent instances"
+
+
+FIRST = (Stage.PLAN_FIRST,)
+TICK = (Stage.PLAN,)
+FAST = (Stage.NOTICES, Stage.MONITOR, Stage.SURGE, Stage.UPKEEP)
+
+
+@dataclass(frozen=True, slots=True)
+class Replanning:
+    """A plan that is asked for between ticks, at most `left` more times; without `shrink` it may end nothing."""
+
+    reason: str
+    rps: float | None
+    shrink: bool
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerState:
+    """All that a controller remembers between two decisions. Times are control seconds."""
+
+    plan: Plan | None = None
+    memory: Any = None  # of the planner
+    window: Window | None = None  # answers in the SLO's window
+    monitor: MonitorState = field(default_factory=MonitorState)
+    beliefs: dict[str, Belief] = field(default_factory=dict)  # about the market, by offer
+    # Number of an instance bought instead of a planned offer that could not be had -> that offer.
+    stands_for: dict[int, str] = field(default_factory=dict)
+    notices: tuple[Notice, ...] = ()  # not answered yet
+    counted_notices: int = 0  # of them, the first ones, which the beliefs know of
+    surprised_s: float = -math.inf  # when more arrived than the plan was made for
+    gave_up_s: tuple[float, ...] = ()  # when silent instances were drained
+    answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
+    leaving: bool = False  # is any instance to leave later without a change of the fleet?
+    believed: Forecast | None = None  # by the last plan
+    believed_s: float = -math.inf
+    seen: Fleet | None = None  # the fleet in which upkeep found nothing to do
+    agenda: tuple[Stage, ...] = ()  # of the current round
+    deferred: tuple[Command, ...] = ()  # to be done once the market sold what was asked for
+    replanning: Replanning | None = None
+
+
+# Not stored: a new process observes them again, and the paths of a forecast would fill an item of the store.
+_OF_THE_PROCESS = ("believed", "believed_s", "seen", "agenda", "deferred", "replanning")
+_DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
+
+
+def durable(state: ControllerState) -> ControllerState:
+    """What a later process can use of the state."""
+    return ControllerState(**{name: getattr(state, name) for name in _DURABLE})
+
+
+def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
+    """Does `stored` hold the durable part of the state? Compared by identity: a planner's memory may hold arrays."""
+    return stored is not None and all(getattr(state, name) is getattr(stored, name) for name in _DURABLE)
+
+
+def begin_round(state: ControllerState, agenda: tuple[Stage, ...], notices: tuple[Notice, ...]) -> ControllerState:
+    """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
+    return replace(state, agenda=agenda, notices=state.notices + notices, deferred=(), replanning=None)
+
+
+def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:
+    """What a launch says about the market, and what its instances stand for."""
+    if not isinstance(outcome.command, Launch):
+        return state
+    offer = outcome.command.offer
+    known = belief(state, offer, now_s)
+    if outcome.refused:
+        state = replace(state, beliefs={**state.beliefs, offer: known.refused(now_s)})
+    elif outcome.started and known.refusals:
+        state = replace(state, beliefs={**state.beliefs, offer: known.sold()})
+    return stand_in(state, outcome)
+
+
+def stand_in(state: ControllerState, outcome: Outcome) -> ControllerState:
+    """With what was started for another offer."""
+    command = outcome.command
+    if not isinstance(command, Launch) or command.standby or command.offer == outcome.planned or not outcome.started:
+        return state
+    return replace(state, stands_for={**state.stands_for, **dict.fromkeys(outcome.started, outcome.planned)})
+
+
+def belief(state: ControllerState, offer: str, now_s: float) -> Belief:
+    return state.beliefs.get(offer) or Belief(at_s=now_s)
+
+
+def counts_toward_target(instance: Instance) -> bool:
+    """Does it serve or will it, is it not about to be interrupted or unhealthy, and is it no standby?"""
+    return instance.phase in (Phase.PENDING, Phase.READY) and instance.doomed_s is None and not instance.standby
+
+
+def counted_as(stands_for: Mapping[int, str], fleet: Fleet, planned: Mapping[str, int]) -> dict[int, str]:
+    """Number -> the planned offer that an instance counts for.
+
+    A stand-in counts for what it stands in for, unless the plan asks for more of its own offer than there is.
+    """
+    counting = [i for i in fleet.instances if counts_toward_target(i)]
+    own = Counter(i.offer for i in counting if i.number not in stands_for)
+    found = {}
+    for i in counting:
+        found[i.number] = stands_for.get(i.number, i.offer)
+        if i.number in stands_for and own[i.offer] < planned.get(i.offer, 0):
+            own[i.offer] += 1
+            found[i.number] = i.offer
+    return found

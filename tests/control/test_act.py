@@ -1,0 +1,99 @@
+"""Acting: a command is checked against the fleet as it is now, and its outcome is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from mark.control.act import Actor
+from mark.control.launcher import Launcher
+from mark.control.memory_store import MemoryStore
+from mark.control.snapshot import Outcome
+from mark.control.views import Limits
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
+from mark.domain.errors import CapacityError, LostLease
+from mark.domain.fleet import Phase
+from tests.control.control_fakes import ON_DEMAND, FakeCloud, FakeFunctions, ManualClock, resolved
+
+OD = ON_DEMAND.name
+
+
+class Bench:
+    def __init__(self, *, functions: bool = True, most: int = 3) -> None:
+        self.clock, self.store = ManualClock(), MemoryStore()
+        self.cloud, self.leads = FakeCloud(self.clock), True
+        launcher = Launcher(resolved(), self.cloud, self.store, Limits(most, 100.0), 7)
+        self.functions = FakeFunctions() if functions else None
+        self.actor = Actor(self.cloud, self.functions, self.store, launcher, lambda: self.leads)
+
+    def act(self, *commands: Command) -> list[Outcome]:
+        return list(self.actor.act(0.0, commands, substitute=False))
+
+    def calls(self) -> list[str]:
+        return [call[0] for call in self.cloud.calls]
+
+
+@pytest.mark.parametrize(
+    ("command", "phase"),
+    [
+        (Terminate("not needed", 0.0, OD, 1), Phase.READY),
+        (Drain("not needed", 0.0, OD, 1), Phase.DRAINING),
+        (Stop("its queue is empty", 0.0, OD, 1), Phase.READY),
+        (Resume("bridges", 0.0, OD, 1), Phase.READY),
+    ],
+)
+def test_a_command_that_does_not_fit_the_fleet_is_dropped(command: Command, phase: Phase) -> None:
+    """What booted meanwhile may serve a request, and is not terminated."""
+    bench = Bench()
+    bench.act(Launch("needed", 0.0, OD, 1))
+    bench.cloud.boot()
+    if phase is Phase.DRAINING:
+        bench.cloud.drain(1)
+    before = len(bench.cloud.calls)
+    (outcome,) = bench.act(command)
+    assert (outcome.done, outcome.text) == (False, f"dropped: it is {phase} by now")
+    assert len(bench.cloud.calls) == before
+    assert bench.store.journal[-1][2] == outcome.text
+
+
+def test_what_is_gone_is_not_terminated_again() -> None:
+    bench = Bench()
+    (outcome,) = bench.act(Terminate("its queue is empty", 0.0, OD, 1))
+    assert outcome.text == "dropped: it is gone by now"
+    assert bench.calls() == []
+
+
+def test_nothing_is_done_after_the_lease_has_ended() -> None:
+    bench = Bench()
+    bench.leads = False
+    with pytest.raises(LostLease):
+        bench.act(Launch("needed", 0.0, OD, 1))
+    assert (bench.calls(), bench.store.journal) == ([], [])
+
+
+def test_a_launch_obeys_the_limits_of_the_moment() -> None:
+    bench = Bench(most=3)
+    first, second = bench.act(Launch("needed", 0.0, OD, 2), Launch("needed", 0.0, OD, 2))
+    assert (first.done, first.started) == (True, (1, 2))
+    assert (second.done, second.refused, second.started) == (False, False, (3,))
+    assert second.text == "1 of 2: max_instances 3 is reached"
+
+
+def test_a_refused_launch_is_an_outcome() -> None:
+    bench = Bench()
+    bench.cloud.fail = {OD: CapacityError("out")}
+    (outcome,) = bench.act(Launch("needed", 0.0, OD, 2))
+    assert (outcome.refused, outcome.started, outcome.planned) == (True, (), OD)
+
+
+def test_environments_that_are_warm_already_are_not_worth_a_line() -> None:
+    bench = Bench()
+    assert [o.text for o in bench.act(Warm("misses cost", 0.0, 0), Warm("misses cost", 0.0, 2))] == [
+        "done",
+        "done, 2 started",
+    ]
+    assert len(bench.store.journal) == 1
+
+
+def test_a_service_without_functions_warms_nothing() -> None:
+    (outcome,) = Bench(functions=False).act(Warm("misses cost", 0.0, 2))
+    assert (outcome.done, outcome.text) == (False, "there are no functions")

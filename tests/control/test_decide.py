@@ -1,0 +1,157 @@
+"""Deciding is a function of snapshot and state: the same values give the same commands, and nothing else happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mark.control.decide import Decider
+from mark.control.ports import RecentAnswers
+from mark.control.snapshot import Outcome, Snapshot
+from mark.control.state import FAST, TICK, ControllerState, Stage, begin_round, durable, is_stored, learn
+from mark.domain.command import Drain, Launch
+from mark.domain.fleet import Fleet, Instance, Notice, Phase
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan, Target
+from mark.planning.port import Policy
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, ScriptedPlanner, resolved
+
+OD, A = ON_DEMAND.name, SPOT_A.name
+NOTHING = RecentAnswers(0, 0)
+
+
+def snapshot(*instances: Instance, **more: Any) -> Snapshot:
+    seen = Snapshot(60.0, Fleet(instances), 25.0, np.empty(0), NOTHING, NOTHING, {}, None, False, {}, {})
+    return replace(seen, **more)
+
+
+def decider(wanted: dict[str, int], *, replans: bool = False) -> Decider:
+    planner = ScriptedPlanner(replans=replans)
+    planner.wanted = wanted
+    return Decider(Policy(planner, resolved(), bouncers=True), 0, foresees=False)
+
+
+def forecast() -> Forecast:
+    rates = np.full((2, 60), 25.0)
+    return Forecast(60.0, 60.0, np.array([0.1, 0.9]), rates, rates, "flat")
+
+
+def ready(number: int, offer: str = OD, **more: Any) -> Instance:
+    return Instance(number, offer, Phase.READY, 0.0, 0.0, **more)
+
+
+def refused(command: Any, planned: str = A) -> Outcome:
+    return Outcome(command, f"out of {planned}", done=False, refused=True, planned=planned)
+
+
+def test_equal_snapshots_and_states_give_equal_decisions() -> None:
+    one, state = decider({OD: 2, A: 1}), begin_round(ControllerState(), TICK, ())
+    assert one.decide(snapshot(ready(1)), state) == one.decide(snapshot(ready(1)), state)
+
+
+def test_a_decision_leaves_its_state_as_it_was() -> None:
+    state = begin_round(ControllerState(), TICK, ())
+    before = repr(state)
+    decider({OD: 2}).decide(snapshot(), state)
+    assert repr(state) == before
+
+
+def test_ends_wait_for_the_outcome_of_launches() -> None:
+    """One OD is to be replaced by one A: first the launch, the drain when it is known what came of it."""
+    one = decider({A: 1})
+    commands, state = one.decide(snapshot(ready(1)), begin_round(ControllerState(), TICK, ()))
+    assert [type(command) for command in commands] == [Launch]
+    sold = Outcome(commands[0], "done", done=True, started=(2,), planned=A)
+    commands, state = one.decide(snapshot(ready(1), outcomes=(sold,)), state)
+    assert [type(command) for command in commands] == [Drain]
+    commands, state = one.decide(snapshot(outcomes=(Outcome(commands[0], "done", done=True),)), state)
+    assert (commands, state.agenda) == ((), ())
+
+
+def test_a_refusal_is_an_input_of_the_next_decision() -> None:
+    """Where the planner is asked again nothing is ended for a plan that the market refused."""
+    one = decider({A: 1}, replans=True)
+    state = begin_round(ControllerState(), TICK, ())
+    asked = snapshot(ready(1), forecast=forecast())
+    (launch,), state = one.decide(asked, state)
+    again, state = one.decide(replace(asked, outcomes=(refused(launch),)), state)
+    assert again == (launch,)
+    assert state.plan is not None
+    assert state.plan.notes == ("planned again: the market refused",)
+
+
+def test_planning_again_ends_after_each_offer_was_refused() -> None:
+    one, asked = decider({A: 1}, replans=True), snapshot(forecast=forecast())
+    commands, state = one.decide(asked, begin_round(ControllerState(), TICK, ()))
+    rounds = 0
+    while commands:
+        rounds += 1
+        commands, state = one.decide(replace(asked, outcomes=(refused(commands[0]),)), state)
+    assert rounds == len(resolved().offers) + 2
+    assert state.agenda == ()
+    assert state.replanning is None
+
+
+def test_a_refused_launch_puts_the_offer_off_and_a_sale_brings_it_back() -> None:
+    launch = Launch("needed", 0.0, A, 2)
+    state = learn(ControllerState(), refused(launch), 60.0)
+    assert state.beliefs[A].refusals == 1
+    state = learn(state, Outcome(launch, "done", done=True, started=(4, 5), planned=A), 120.0)
+    assert state.beliefs[A].refusals == 0
+    assert state.stands_for == {}
+
+
+def test_what_was_launched_instead_of_an_offer_stands_for_it() -> None:
+    launch = Launch("needed", 0.0, OD, 1)
+    state = learn(ControllerState(), Outcome(launch, "done", done=True, started=(4,), planned=A), 60.0)
+    assert state.stands_for == {4: A}
+    assert learn(state, Outcome(Drain("spare", 0.0, OD, 4), "done", done=True), 60.0) is state
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_only_silent_instances_that_were_drained_count_as_given_up(drained: bool) -> None:
+    """One of two is silent; what replaces it comes first."""
+    one = decider({OD: 2})
+    state = replace(ControllerState(), plan=Plan(0.0, (Target(OD, 2, "wanted"),)))
+    seen = snapshot(ready(1), ready(2, silent_s=0.0))
+    (launch,), state = one.decide(seen, begin_round(state, FAST, ()))
+    assert isinstance(launch, Launch)
+    sold = Outcome(launch, "done", done=True, started=(3,), planned=OD)
+    (drain,), state = one.decide(replace(seen, outcomes=(sold,)), state)
+    assert (type(drain), drain.number) == (Drain, 2)  # type: ignore[attr-defined]
+    _, state = one.decide(replace(seen, outcomes=(Outcome(drain, "", done=drained),)), state)
+    assert state.gave_up_s == ((60.0,) if drained else ())
+
+
+def test_notices_stay_in_the_state_until_they_are_answered() -> None:
+    """An unfinished round leaves them, and counts them once."""
+    one, notice = decider({A: 1}), Notice(1, A, 60.0, 180.0)
+    state = begin_round(replace(ControllerState(), plan=Plan(0.0, (Target(A, 1, "wanted"),))), FAST, (notice,))
+    seen = snapshot(ready(1, A, doomed_s=180.0))
+    commands, after = one.decide(seen, state)
+    assert commands
+    losses = after.beliefs[A].losses
+    again = begin_round(after, FAST, ())
+    assert again.notices == (notice,)
+    _, after = one.decide(seen, again)
+    assert after.beliefs[A].losses == losses
+    _, after = one.decide(replace(seen, outcomes=()), after)
+    assert after.notices == ()
+
+
+def test_upkeep_without_a_plan_replaces_nothing() -> None:
+    seen = snapshot(ready(1), ready(2, silent_s=0.0))
+    commands, state = decider({}).decide(seen, begin_round(ControllerState(), FAST, ()))
+    assert [type(command) for command in commands] == [Drain]
+    assert state.agenda == (Stage.COUNT_GIVEN_UP,)
+
+
+def test_the_stored_state_leaves_out_what_is_observed_again() -> None:
+    state = replace(ControllerState(), believed=forecast(), seen=Fleet(()), surprised_s=3.0)
+    assert durable(state) == replace(ControllerState(), surprised_s=3.0)
+    assert is_stored(state, durable(state))
+    assert not is_stored(replace(state, surprised_s=4.0), durable(state))
+    assert not is_stored(state, None)
