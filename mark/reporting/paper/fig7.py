@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
+from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import listed, overflow_share, promises
@@ -85,10 +85,8 @@ def render_fig7(found: Fig7) -> str:
 
 def box_figure(found: Fig7) -> Figure:
     """A panel a model, a box a run."""
-    from plotly.subplots import make_subplots
-
     models = [html.escape(row.model) for row in found.rows]
-    figure = make_subplots(1, len(models), subplot_titles=models, horizontal_spacing=0.05)
+    figure = new_figure(1, len(models), subplot_titles=models, horizontal_spacing=0.05)
     for column, row in enumerate(found.rows, 1):
         for place, (name, run) in enumerate(row.runs.items()):
             low, q1, median, q3, high = ([latency_at_ms(run, share)] for share in SHARES.values())

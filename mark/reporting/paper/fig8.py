@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.reporting.htmlpage import bullets, drawn, grid, html_page, section, styled
+from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import overflow_share, promises
@@ -81,11 +81,9 @@ def render_fig8(found: Fig8) -> str:
 
 def ccdf_figure(found: Fig8) -> Figure:
     """A panel a model; a colour a policy, solid on the stream and dashed on MMPP."""
-    from plotly.subplots import make_subplots
-
     titles = [html.escape(row.model) for row in found.rows]
     lines = (len(titles) + 1) // 2
-    figure = make_subplots(lines, 2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.24 / lines)
+    figure = new_figure(lines, 2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.24 / lines)
     for panel, row in enumerate(found.rows):
         at = {"row": panel // 2 + 1, "col": panel % 2 + 1}
         for on, dash in (("stream", "solid"), ("mmpp", "dash")):
