@@ -25,6 +25,8 @@ from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 
 WINDOW_S = 86_400.0  # of the SLO: a day has its quiet hours and its busy ones
+# Set by hand on 16 days of four traffic families with NASNet and OpenNMT, until 98 % was kept on all of them; the
+# command was not recorded, and they were not refitted since.
 NEUTRAL = 0.14
 SPEND = 0.75
 START = 0.125

@@ -32,7 +32,7 @@ from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.planning.market.spot import CREDIT_STARTS_PER_DAY as STARTS_PER_DAY
 from mark.planning.market.spot import boot_usd
-from mark.planning.policies.mark_paper import buyable
+from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program
 
 DAY_S = 86400.0
