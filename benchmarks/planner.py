@@ -33,7 +33,7 @@ from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.load import LEVELS, Forecast
 from mark.domain.offer import Market
-from mark.planning.demand.served_load import HORIZON, savings
+from mark.planning.demand.served_load import HORIZON, served_load
 from mark.planning.resolve import resolve
 from mark.planning.solver.decomposition import prove
 from mark.planning.solver.integer_program import SOLVERS, solve_integer
@@ -83,7 +83,7 @@ def forecast(rng: np.random.Generator, rps: float, steps: int) -> Forecast:
 
 @dataclass(frozen=True)
 class Terms:
-    """Of overflow, as the planner's `savings` has them."""
+    """Of overflow, as the planner's `served_load` has them."""
 
     patience_s: float
     backlog_s: float | None
@@ -92,7 +92,7 @@ class Terms:
 
 def with_load(of: Program, believed: Forecast, terms: Terms) -> Program:
     """The offers of `of` for another load."""
-    saved = savings(believed, terms.patience_s, terms.backlog_s, believed.steps)
+    saved = served_load(believed, terms.patience_s, terms.backlog_s, believed.steps)
     overflow = overflow_usd(saved.served, None, terms.usd, STEP_S)
     return replace(of, overflow_usd=overflow, spacing_rps=saved.spacing_rps)
 

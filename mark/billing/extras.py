@@ -1,4 +1,4 @@
-"""What a fleet costs beside its instances: balancer, public addresses, data moved (disks are the meter's).
+"""What a fleet costs beside its instances: balancer, public addresses, data moved, the site (disks are the meter's).
 
 Prices of us-east-1, AWS price list, 2026-07; on where the catalogue bills extras (aws-2026), off for the paper's day.
 """
@@ -11,6 +11,16 @@ LCU_GB_PER_HOUR = 1.0
 LCU_REQUESTS_PER_S = 25.0 * 40.0  # new connections are kept alive: 40 requests a connection (assumed)
 ADDRESS_USD_PER_HOUR = 0.005  # a public IPv4 address
 INTERNET_OUT_USD_PER_GB = 0.09
+# Of a deployed site, whatever its traffic.
+NAT_USD_PER_HOUR = 0.045
+NAT_USD_PER_GB = 0.045
+CONTROLLER_USD_PER_HOUR = 0.0168  # t4g.small
+CONTROLLER_DISK_GIB = 8.0
+ALARM_USD_PER_MONTH = 0.10
+LOG_USD_PER_GB = 0.50
+# The lease is renewed every few seconds, a service's state is written once a minute: 2 writes of 1 KiB a second
+# (assumed), 0.625 $ a million.
+STATE_USD_PER_HOUR = 2.0 * 3600.0 * 0.625 / 1e6
 
 LEFT_OUT = "the bill leaves out balancer, disks, public addresses and data moved"
 LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, NAT and cross-zone traffic"

@@ -26,7 +26,7 @@ _POINTS, _WEIGHTS = np.array([-1.7320508, 0.0, 1.7320508]), np.array([1.0, 4.0, 
 
 
 @dataclass(frozen=True, slots=True)
-class Frictions:
+class CostGap:
     """Dollars of clairvoyant plans, without what is committed and without extras.
 
     `fluid_usd`: fractions of instances, ready at once, launched for nothing. `whole_usd`: the same with whole
@@ -41,7 +41,7 @@ class Frictions:
     launches_usd: float
 
 
-def frictions(problem: BoundProblem, late: float) -> Frictions | None:
+def cost_gap(problem: BoundProblem, late: float) -> CostGap | None:
     """None where there is nothing to serve or to buy, or burstables alone are sold."""
     program = program_of(problem)
     if program is None or not (~program.credits).any():
@@ -61,7 +61,7 @@ def frictions(problem: BoundProblem, late: float) -> Frictions | None:
     candidates = problem.resolved.candidates
     launching_usd, launches_usd = _launching(steps, usd_per_rps, starts_usd, left, price, program.warm_start)
     paid = price * late
-    return Frictions(
+    return CostGap(
         fluid_usd - paid,
         _whole(problem, steps, left, price, [c.ceiling_rps for c in candidates]) - paid,
         _whole(problem, steps, steps.queueing(problem), price, [c.capacity_rps for c in candidates]) - paid,

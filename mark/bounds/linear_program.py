@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from mark.bounds import dual
 from mark.domain.arrays import BoolArray, FloatArray
 
 # bins x types^2 that the interior-point method works on at most: a few seconds. Longer horizons get their proposal on
@@ -108,8 +110,6 @@ class BoundSolution:
 
 def solve_lp(program: BoundProgram, late: float = 0.0) -> BoundSolution | None:
     """Solve the program as it stands, with HiGHS; `late` requests may be left out. None where it is infeasible."""
-    import highspy
-
     bins, types = program.bins, program.types
     n = bins * types
     columns = _Columns()
@@ -220,8 +220,6 @@ def prove(
     off it. `worth` is cut at the function's price. `tolerance` is relative; `work` and `window` limit what is solved at
     a time.
     """
-    from mark.bounds import dual
-
     worth = min(worth, program.function)
     # Earning credits lowers the price of capacity; it must not become negative.
     price = np.where(program.credits, program.price.min(axis=0, initial=math.inf), math.inf)
@@ -288,8 +286,6 @@ def _propose(
     Solved window by window, which keeps the memory small: each begins with the r that the one before left, and looks
     beyond its end, because what comes long after hardly matters.
     """
-    from mark.bounds import dual
-
     o = np.maximum(program.start, _TINY)
     last = o.copy() if program.warm_start else np.zeros_like(o)
     r = np.empty((program.bins, program.types))

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from mark.domain.errors import BadInput
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], RenderableType]) -> None:
@@ -29,8 +29,6 @@ def deliver(data: Mapping[str, Any], json_to: str | None, table: Callable[[], Re
 
 def show(page: RenderableType) -> None:
     """To stdout: coloured on a terminal, plain text of at most 80 columns (or $COLUMNS) in a pipe."""
-    from rich.console import Console
-
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         console.print(page)
@@ -65,9 +63,6 @@ def progress(label: str) -> Iterator[Callable[[float], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
     parts = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=1.0)

@@ -71,6 +71,13 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     )
 
 
+def buyable(resolved: ResolvedService) -> tuple[int, ...]:
+    """Offers that carry the load, in name order: burstables only where nothing else is offered (they are standbys)."""
+    order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
+    steady = tuple(i for i in order if resolved.offers[i].market is not Market.BURSTABLE)
+    return steady or tuple(order)
+
+
 def _committed(service: ServiceConfig, catalog: Catalog) -> tuple[dict[str, int], float]:
     """Committed instances by the on-demand offer that they cover (the first by name), and what all of them cost."""
     counts: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.domain.load import Forecast
-from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
+from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import forecasters
@@ -88,11 +88,9 @@ _COVERAGE_LEAD = "Share of the truth inside the 90 % interval (solid) and the 50
 
 def fans_figure(found: Backtest) -> Figure:
     """Rows are predictors, columns origins; in every panel the truth around the origin and the fan behind it."""
-    from plotly.subplots import make_subplots
-
     names = list(found.scores)
     origins = [forecast.origin_s for forecast in found.fans[names[0]]]
-    figure = make_subplots(
+    figure = new_figure(
         len(names),
         len(origins),
         shared_xaxes=True,
@@ -157,9 +155,7 @@ def _fan(found: Backtest, forecast: Forecast, colour: str, legend: bool) -> list
 
 
 def _by_horizon(found: Backtest, lines: Sequence[tuple[str, str]], y_title: str) -> Figure:
-    from plotly.graph_objects import Figure
-
-    figure = Figure()
+    figure = new_figure()
     for i, (name, score) in enumerate(found.scores.items()):
         minutes = [row["horizon_s"] / 60.0 for row in score.by_horizon]
         for key, dash in lines:

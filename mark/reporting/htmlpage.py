@@ -8,16 +8,31 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-def html_page(*, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str]) -> str:
-    """The whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out."""
+# plotly takes 0.3 s to import, and only pages with figures need it: these three functions do it.
+
+
+def plotly_script() -> str:
+    """plotly's JavaScript."""
     from plotly.offline import get_plotlyjs
 
+    return str(get_plotlyjs())
+
+
+def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:
+    """An empty figure, or a grid of them; options are those of plotly's `make_subplots`."""
+    from plotly.subplots import make_subplots
+
+    return make_subplots(rows, columns, **options)
+
+
+def html_page(*, title: str, kicker: str, sentences: Sequence[str], facts: str, sections: Sequence[str]) -> str:
+    """The whole page. The first sentence is its heading; `sections` are HTML, empty ones are left out."""
     first, *more = sentences
     return "\n".join(
         [
@@ -26,7 +41,7 @@ def html_page(*, title: str, kicker: str, sentences: Sequence[str], facts: str, 
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{html.escape(title)}</title>",
             f"<style>{files('mark.reporting').joinpath('page.css').read_text('utf-8')}</style>",
-            f"<script>{get_plotlyjs()}</script>",
+            f"<script>{plotly_script()}</script>",
             f"</head><body><main><header><p class=kicker>{html.escape(kicker)}</p>",
             f"<h1>{html.escape(first)}</h1>",
             *(f"<p>{html.escape(sentence)}</p>" for sentence in more),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 # Heads of columns that hold words rather than figures; they fold where figures don't.
 _WORDY = frozenset({"", "policy", "reason", "offer", "fleet", "model", "on"})
@@ -16,8 +15,6 @@ _WORDY = frozenset({"", "policy", "reason", "offer", "fleet", "model", "on"})
 
 def columns(*heads: str) -> Table:
     """An empty table of aligned text without lines: words to the left, figures to the right, 80 columns at most."""
-    from rich.table import Table
-
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=any(heads), header_style="dim")
     for place, head in enumerate(heads):
         figures = place > 0 and head not in _WORDY
@@ -26,8 +23,6 @@ def columns(*heads: str) -> Table:
 
 
 def text(words: str, style: str = "") -> Text:
-    from rich.text import Text
-
     return Text(words, style=style)
 
 
@@ -44,10 +39,6 @@ def small_print(lines: Iterable[str]) -> list[RenderableType]:
 
 def page(*parts: RenderableType) -> RenderableType:
     """Parts below each other, an empty line around every table."""
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.table import Table
-
     spaced: list[RenderableType] = []
     for before, part in zip((None, *parts), parts, strict=False):
         above = 0 if isinstance(before, Table) else 1

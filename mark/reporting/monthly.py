@@ -1,6 +1,6 @@
 """What a deployed site costs a month: also what stands there without a request, and what is easily forgotten.
 
-Prices of us-east-1, AWS price list, 2026-07, on demand; other regions are up to a third dearer.
+Prices are those of `mark.billing.extras`; other regions are up to a third dearer.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 
 from mark.billing.extras import (
     ADDRESS_USD_PER_HOUR,
+    ALARM_USD_PER_MONTH,
     BALANCER_LCU_USD_PER_HOUR,
     BALANCER_USD_PER_HOUR,
+    CONTROLLER_DISK_GIB,
+    CONTROLLER_USD_PER_HOUR,
     INTERNET_OUT_USD_PER_GB,
+    LOG_USD_PER_GB,
+    NAT_USD_PER_GB,
+    NAT_USD_PER_HOUR,
+    STATE_USD_PER_HOUR,
 )
 from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.reporting.layout import columns, page, small_print, text
@@ -21,16 +28,6 @@ from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-NAT_USD_PER_HOUR = 0.045
-NAT_USD_PER_GB = 0.045
-CONTROLLER_USD_PER_HOUR = 0.0168  # t4g.small
-CONTROLLER_DISK_GIB = 8.0
-ALARM_USD_PER_MONTH = 0.10
-LOG_USD_PER_GB = 0.50
-# The lease is renewed every few seconds, a service's state is written once a minute: 2 writes of 1 KiB a second
-# (assumed), 0.625 $ a million.
-STATE_USD_PER_MONTH = 2.0 * 3600.0 * HOURS_PER_MONTH * 0.625 / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[Co
         ("NAT gateway", (NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR) * hours, f"and {usd(NAT_USD_PER_GB)} a GB"),
         ("controller", CONTROLLER_USD_PER_HOUR * hours, "t4g.small"),
         ("its disk", CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH, "8 GiB"),
-        ("state (DynamoDB)", STATE_USD_PER_MONTH, "assumed: 2 writes a second"),
+        ("state (DynamoDB)", STATE_USD_PER_HOUR * hours, "assumed: 2 writes a second"),
         ("alarms", alarms * ALARM_USD_PER_MONTH, f"{alarms} of them"),
         ("answers to the internet", None, f"{usd(INTERNET_OUT_USD_PER_GB)} a GB"),
         ("overflow through NAT", None, f"{usd(NAT_USD_PER_GB)} a GB"),

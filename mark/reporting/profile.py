@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mark.domain.profile import Candidate
 from mark.domain.slo import Slo
 from mark.profiling.measure import KNEE_SHARE, Measured
-from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
+from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, text
 from mark.reporting.words import percent, rate
 
@@ -66,11 +66,9 @@ def render_profile(measured: Measured, promise: Promise | None) -> str:
 
 def latency_figure(measured: Measured, promise: Promise | None) -> Figure:
     """Mean with its interval, and the 99th percentile."""
-    from plotly.graph_objects import Figure
-
     batches = [size.batch for size in measured.sizes]
     half_ms = [size.half_s * 1e3 for size in measured.sizes]
-    figure = Figure()
+    figure = new_figure()
     figure.add_scatter(
         x=batches,
         y=[size.mean_s * 1e3 for size in measured.sizes],
@@ -93,9 +91,7 @@ def latency_figure(measured: Measured, promise: Promise | None) -> Figure:
 
 def throughput_figure(measured: Measured) -> Figure:
     """Items a second, and where the knee is."""
-    from plotly.graph_objects import Figure
-
-    figure = Figure()
+    figure = new_figure()
     figure.add_scatter(
         x=[size.batch for size in measured.sizes],
         y=[measured.throughput_rps(size) for size in measured.sizes],

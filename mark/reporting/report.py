@@ -16,6 +16,7 @@ from mark.planning.policies.alternatives import KEPT, NONE
 from mark.reporting import plots
 from mark.reporting.attribution import TITLE, attribution_rows
 from mark.reporting.explain import believed_words, saved_words
+from mark.reporting.htmlpage import plotly_script
 from mark.reporting.takeaway import (
     MARKETS,
     best,
@@ -47,8 +48,6 @@ def render_report(
     attribution: Mapping[str, Attribution] | None = None,
 ) -> str:
     """The whole page. `results` by policy name, one or more; `attribution` of some of them."""
-    from plotly.offline import get_plotlyjs
-
     first = next(iter(results.values()))
     trace = first.trace
     mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
@@ -76,7 +75,7 @@ def render_report(
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>mark: {_html(first.service)} on {_html(trace.name)}</title>",
             f"<style>{assets.joinpath('page.css').read_text('utf-8')}</style>",
-            f"<script>{get_plotlyjs()}</script>",
+            f"<script>{plotly_script()}</script>",
             "</head><body><main>",
             "<header>",
             f"<p class=kicker>mark · {_html(first.service)}</p>",

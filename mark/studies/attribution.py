@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mark.billing.extras import extras_usd
-from mark.bounds.cost_gap import Frictions, frictions
+from mark.bounds.cost_gap import CostGap, cost_gap
 from mark.domain.errors import BadInput
 from mark.planning.policies.registry import policy_entry, wants_perfect_forecast
 from mark.simulation.bounding import drawn_problem
@@ -83,7 +83,7 @@ def compare_attributed(
     found = {}
     for named in kept:
         # Nobody buys instances where there are no such plans: nothing but forecasts and boots is told apart.
-        plans = frictions(problem, float(results[named].requests.late)) or Frictions(0.0, 0.0, 0.0, 0.0, 0.0)
+        plans = cost_gap(problem, float(results[named].requests.late)) or CostGap(0.0, 0.0, 0.0, 0.0, 0.0)
         perfect_run, certain_run = (worlds[planners[named], certain] for certain in (False, True))
         found[named] = _split(results[named], perfect_run, certain_run, plans, extras_in_bound)
     return results, found
@@ -108,7 +108,7 @@ def _split(
     result: SimulationResult,
     perfect: SimulationResult,
     certain: SimulationResult,
-    plans: Frictions,
+    plans: CostGap,
     extras_in_bound: float,
 ) -> Attribution:
     assert result.bound_usd is not None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mark.bounds.cost_gap import Frictions, frictions
+from mark.bounds.cost_gap import CostGap, cost_gap
 from mark.bounds.lower_bound import BoundProblem, lower_bound
 from mark.domain.offer import BurstCredits, Delay, Market
 from mark.planning.demand.served_load import overflow_rps
@@ -21,8 +21,8 @@ QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCh
 AT_ONCE = Delay(0.0, 0.0)
 
 
-def found(made: BoundProblem, late: float = 0.0) -> Frictions:
-    result = frictions(made, late)
+def found(made: BoundProblem, late: float = 0.0) -> CostGap:
+    result = cost_gap(made, late)
     assert result is not None
     return result
 
@@ -124,7 +124,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
         return
     offers = [(offer(f"t{i}", usd), rps) for i, (usd, rps) in enumerate(kinds)]
     made = problem(counts, *offers, usd_per_request=call, warm_start=warm)
-    plans = frictions(made, 0.0)
+    plans = cost_gap(made, 0.0)
     if plans is None:  # functions are cheaper than anything
         assert call is not None
         assert all(usd / 3600.0 / rps >= call for usd, rps in kinds)
@@ -178,7 +178,7 @@ def test_spot_is_used_while_it_is_there() -> None:
 
 
 def test_nothing_to_serve_or_burstables_alone_have_no_plans() -> None:
-    assert frictions(problem([0.0] * 600, (offer(), 10.0)), 0.0) is None
+    assert cost_gap(problem([0.0] * 600, (offer(), 10.0)), 0.0) is None
     credits = BurstCredits(0.2, 24.0, 576.0, 60.0)
     burstable = offer("t.small", 0.1, Market.BURSTABLE, credits=credits)
-    assert frictions(problem([3.0] * 600, (burstable, 10.0), usd_per_request=1.0), 0.0) is None
+    assert cost_gap(problem([3.0] * 600, (burstable, 10.0), usd_per_request=1.0), 0.0) is None

@@ -77,17 +77,20 @@ def test_live_prices_that_cannot_be_had_are_said_and_are_the_catalogues(
     assert begun[0].resolved.offers == begun[1].resolved.offers
 
 
-def process(site: Path) -> subprocess.Popen[str]:
+def process(site: Path, *options: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mark.cli.main", "controller", "inception-v3", "--site", str(site), "--port", "0"]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **DEAD})
+    return subprocess.Popen(
+        [*command, *options], stderr=subprocess.PIPE, text=True, env={**os.environ, **DEAD}, pass_fds=pass_fds
+    )
 
 
 @pytest.mark.slow
 def test_it_serves_its_page_while_the_cloud_is_silent_and_ends_well_on_sigterm(site: Path) -> None:
     """Ready says where; the trouble is shown; the exit code is 0."""
-    with process(site) as running:
-        assert running.stderr is not None
-        url = next(line.split()[-1] for line in running.stderr if "the controller is ready on" in line)
+    read, write = os.pipe()
+    with process(site, "--ready-fd", str(write), pass_fds=(write,)) as running, open(read) as ready:
+        os.close(write)
+        url = json.loads(ready.readline())["url"]
         with urllib.request.urlopen(f"{url}/api/v1/services", timeout=20) as answer:
             assert [service["service"] for service in json.load(answer)["services"]] == ["inception-v3"]
         running.send_signal(signal.SIGTERM)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from ast import literal_eval
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +193,7 @@ def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) 
 
 
 class Ending(io.StringIO):
-    """Standard output of somebody who ends the server once it is ready."""
+    """Standard error of somebody who ends the server once it is ready."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -207,10 +207,10 @@ class Ending(io.StringIO):
 
 
 def test_serving_lasts_until_the_server_ends() -> None:
-    with redirect_stdout(Ending("terminate")) as out:
+    with redirect_stderr(Ending("terminate")) as out:
         mark.Service(**ECHO).serve(port=0)
-    assert out.getvalue().startswith("mark: echo is ready on ")
-    with redirect_stdout(Ending("kill")), pytest.raises(MarkError, match="echo is served no more"):
+    assert "mark: echo is ready on http://127.0.0.1:" in out.getvalue()
+    with redirect_stderr(Ending("kill")), pytest.raises(MarkError, match="echo is served no more"):
         mark.Service(**ECHO).serve(port=0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mark.billing.extras import extras_usd
-from mark.bounds.cost_gap import frictions
+from mark.bounds.cost_gap import cost_gap
 from mark.domain.errors import BadInput
 from mark.simulation.bounding import drawn_problem
 from mark.simulation.inputs import open_inputs
@@ -114,7 +114,7 @@ def test_what_the_bound_leaves_out_is_told_apart() -> None:
     )
     assert 0.0 < in_bound_usd < certain.bill.other
     assert found.parts["extras"] == pytest.approx(certain.bill.other - in_bound_usd)
-    plans = frictions(drawn_problem(inputs)[0], float(results["oracle"].requests.late))
+    plans = cost_gap(drawn_problem(inputs)[0], float(results["oracle"].requests.late))
     assert plans is not None
     assert plans.launches_usd > 0.0
     assert found.parts["launch_overhead"] == pytest.approx(certain.fleet.boot_usd - plans.launches_usd)

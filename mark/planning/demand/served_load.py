@@ -24,7 +24,8 @@ _ALL = np.ones(1)
 _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
 _EQUAL = np.full(10, 0.1)
 # Where a minute that is too small is lost, its tail decides: 19 rates for a twentieth each, and for the last one rates
-# so many standard deviations of a normal above the middle as real load was above forecasts of three minutes ahead.
+# so many standard deviations of a normal above the middle as real load was above forecasts of three minutes ahead. The
+# weights were set by hand; on which traces and forecasts is not recorded, and no command refits them.
 _TAIL = [NormalDist().cdf(deviations) for deviations in (1.9, 2.5, 3.2, 4.0, 6.0)]
 _WITH_TAIL = np.concatenate([np.arange(1, 39, 2) / 40.0, _TAIL])
 _TAIL_WEIGHTS = np.concatenate([np.full(19, 0.05), [0.015, 0.012, 0.011, 0.008, 0.004]])
@@ -34,7 +35,7 @@ _FAR = 40.0  # an exponent beyond which exp() is lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Savings:
+class ServedLoad:
     """Requests/s-steps that capacity x would serve in the first e steps: `served[k, e]` at x = k x `spacing_rps`."""
 
     served: FloatArray  # (levels + 1, steps + 1)
@@ -127,7 +128,7 @@ def _late_share(load: float, capacity: float, patience_s: float) -> float:
 def _serve(
     demand: FloatArray, weights: FloatArray, spacing_rps: float, patience_s: float, sheds: bool, served: FloatArray
 ) -> None:
-    """Fill `served` (levels + 1, steps + 1), see `Savings`: `demand` (steps, points) in requests/s, their `weights`."""
+    """Fill `served` (levels + 1, steps + 1) of `ServedLoad`; `demand` (steps, points) in requests/s, with `weights`."""
     steps, points = demand.shape
     for k in range(len(served)):
         capacity = k * spacing_rps
@@ -144,7 +145,9 @@ def _serve(
             served[k, t + 1] = total
 
 
-def savings(forecast: Forecast, patience_s: float, backlog_s: float | None = None, steps: int = HORIZON) -> Savings:
+def served_load(
+    forecast: Forecast, patience_s: float, backlog_s: float | None = None, steps: int = HORIZON
+) -> ServedLoad:
     """What capacity would serve, expected over the forecast's quantiles and the unrest within a step.
 
     `patience_s`: how long a request may wait for its service to begin. `backlog_s` is given where what exceeds the
@@ -177,4 +180,4 @@ def savings(forecast: Forecast, patience_s: float, backlog_s: float | None = Non
     served = np.empty((grid + 1, steps + 1))
     each = np.outer(weights, shares).ravel()
     _serve(demand.reshape(steps, -1), each, spacing_rps, patience_s, backlog_s is None, served)
-    return Savings(served, spacing_rps)
+    return ServedLoad(served, spacing_rps)

@@ -1,8 +1,8 @@
 """What a decision was weighed against: the load that was believed, and what other fleets would cost.
 
-A fleet is priced as `mark` prices it, whoever planned it. Instances are stacked, what runs at the bottom, then the
-cheapest request/s first; each serves what its place in the stack brings (`savings`: quantiles and queueing) and is kept
-as long as that pays, those that run for a minute at least, new ones from when they are ready. What is replaced leaves
+A fleet is priced as `mark` prices it, whichever policy planned it. Instances are stacked, what runs at the bottom, then
+the cheapest request/s first; each serves what its place in the stack brings (`served_load`) and is kept as long as that
+pays, those that run for a minute at least, new ones from when they are ready. What is replaced leaves
 when its replacement is ready. What no instance serves overflows. All of it over the planner's horizon of some minutes,
 as dollars an hour.
 """
@@ -19,12 +19,12 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import Savings, savings
+from mark.planning.demand.served_load import ServedLoad, served_load
 from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
-from mark.planning.policies.mark_paper import buyable
 from mark.planning.port import PlanningContext
+from mark.planning.resolve import buyable
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 CHOSEN, KEPT, NONE = "chosen", "the fleet as it is", "functions alone"
@@ -134,7 +134,7 @@ class _Scales:
         if not self._sheds:
             self._forecast = believed(self._forecast, context.last_minute_rps)
         patience_s = max(slack_s, 0.01 * rt_max_s)
-        self._saved: Savings = savings(self._forecast, patience_s, None if self._sheds else rt_max_s)
+        self._saved: ServedLoad = served_load(self._forecast, patience_s, None if self._sheds else rt_max_s)
         self._steps = self._saved.served.shape[1] - 1
         # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
         usd = function.usd_per_request if self._sheds and function is not None else neutral_usd(resolved, steady)

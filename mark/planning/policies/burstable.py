@@ -33,7 +33,7 @@ from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S, STEP_S
 from mark.planning.market.spot import boot_usd
-from mark.planning.policies.mark_paper import buyable
+from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program
 
 RESERVE = 10  # starts: what a bucket holds

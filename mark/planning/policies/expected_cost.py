@@ -33,12 +33,12 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import Savings, savings
+from mark.planning.demand.served_load import ServedLoad, served_load
 from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, carrier
-from mark.planning.policies.mark_paper import buyable
 from mark.planning.port import PlanningContext
+from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
@@ -110,7 +110,7 @@ class ExpectedCostPolicy:
             forecast = believed(forecast, context.last_minute_rps)
             factor = price_factor(context.answered, self._resolved.slo)
         usd_per_overflow = factor * self._usd_per_overflow
-        saved = savings(forecast, self._patience_s, self._backlog_s)
+        saved = served_load(forecast, self._patience_s, self._backlog_s)
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         pool, program = self._program(saved, running, terms, context, usd_per_overflow)
         stay = 0
@@ -141,7 +141,7 @@ class ExpectedCostPolicy:
         return plan, memory
 
     def _program(
-        self, saved: Savings, running: IntArray, terms: SpotTerms, context: PlanningContext, usd_per_overflow: float
+        self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, usd_per_overflow: float
     ) -> tuple[IntArray, Program]:
         """What is to be decided, and the pool of each column: first all pools at their price, then those committed."""
         service = self._resolved.service

@@ -25,6 +25,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.port import PlanningContext
+from mark.planning.resolve import buyable
 
 TAU_STEPS = 5  # the boot delay the paper plans with, in one-minute steps
 LAUNCH_OVERHEAD_S = 180.0  # O_i: this long an instance is paid before it serves
@@ -131,13 +132,6 @@ def cooled(wanted: Mapping[str, int], live: Mapping[str, int], memory: Memory) -
         offer: max(wanted.get(offer, 0), min(live.get(offer, 0), max(plan.get(offer, 0) for plan in (*memory, wanted))))
         for offer in sorted({*wanted, *live})
     }
-
-
-def buyable(resolved: ResolvedService) -> tuple[int, ...]:
-    """Offers that carry the load, in name order: burstables only where nothing else is offered (they are standbys)."""
-    order = sorted(range(len(resolved.offers)), key=lambda i: resolved.offers[i].name)
-    steady = tuple(i for i in order if resolved.offers[i].market is not Market.BURSTABLE)
-    return steady or tuple(order)
 
 
 def standbys(resolved: ResolvedService, spot_instances: int) -> tuple[Target, ...]:

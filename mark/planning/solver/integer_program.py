@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import highspy
 import numpy as np
 
 from mark.domain.arrays import FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.planning.solver.program import Program, rises, violation
-
-if TYPE_CHECKING:
-    import highspy
 
 SOLVERS = ("highs", "cbc")
 TOLERANCE = 1e-6  # of what a solver calls optimal, relative: a multiple of its tolerances
@@ -78,7 +76,7 @@ def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: 
     The time budget is in seconds of this machine, because neither solver counts anything steadier; HiGHS can exceed it
     several times. Raises BadInput for a solver that is not to be had.
     """
-    import pulp
+    import pulp  # 140 ms, which only a plan that nothing faster proves has to pay
 
     rows = rows_of(program, limits=True)
     problem, columns = rows.problem()
@@ -94,13 +92,16 @@ def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: 
         _, status = engine.findSolutionValues(problem)
         bound = float(problem.solverModel.getInfo().mip_dual_bound)
     elif solver == "cbc":
-        from pulp.apis.coin_api import pulp_cbc_path
-
         # With its preprocessing the CBC that PuLP brings (2.10.3) calls some plans optimal that are not.
         engine = pulp.COIN_CMD(
-            path=pulp_cbc_path, msg=False, gapRel=gap, timeLimit=time_budget_s, threads=1, warmStart=True,
+            path=pulp.apis.coin_api.pulp_cbc_path,
+            msg=False,
+            gapRel=gap,
+            timeLimit=time_budget_s,
+            threads=1,
+            warmStart=True,
             options=["preprocess off"],
-        )  # fmt: skip
+        )
         if not engine.available():
             raise BadInput("PuLP brings no CBC for this machine", "solver", solver)
         for column, value in zip(columns, values, strict=True):
@@ -124,8 +125,6 @@ def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: 
 
 def quiet_highs() -> highspy.Highs:
     """HiGHS, silent and on one thread, so that the same program always gets the same answer."""
-    import highspy
-
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, setting in (("output_flag", False), ("threads", 1)):
         solver.setOptionValue(option, setting)
@@ -133,8 +132,6 @@ def quiet_highs() -> highspy.Highs:
 
 
 def _given(values: FloatArray) -> highspy.HighsSolution:
-    import highspy
-
     solution = highspy.HighsSolution()
     solution.col_value = values.tolist()
     return solution
@@ -161,8 +158,6 @@ class Rows:
 
     def model(self) -> highspy.HighsLp:
         """For HiGHS, without integers."""
-        import highspy
-
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.cost), len(self.lower)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.least, self.most
@@ -173,7 +168,7 @@ class Rows:
 
     def problem(self) -> tuple[Any, list[Any]]:
         """For PuLP: the problem and its variables."""
-        import pulp
+        import pulp  # as in `solve_integer`
 
         problem = pulp.LpProblem("plan", pulp.LpMinimize)
         kinds = [pulp.LpInteger] * self.integers + [pulp.LpContinuous] * (len(self.cost) - self.integers)

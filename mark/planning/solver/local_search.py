@@ -186,7 +186,7 @@ def _answers(
     boot_steps: IntArray, before: IntArray, floor: IntArray, bundle: IntArray, bundles: IntArray, allowed: IntArray,
     worth: FloatArray, on: BoolArray, counts: IntArray, total_usd: FloatArray,
 ) -> None:  # fmt: skip
-    """The same of many offers: fill `counts` (J, T) and `total_usd` (J,)."""
+    """`_answer` of many offers: fill `counts` (J, T) and `total_usd` (J,)."""
     for j in range(len(size)):
         total_usd[j] = _answer(
             overflow_usd, others[j], size[j], usd[j], launch_usd[j], boot_steps[j], before[j], floor[j], bundle[j],
@@ -221,11 +221,24 @@ def _best_answer(
     usd, launch_usd, now = program.usd_per_step[asked], program.launch_usd[asked], counts[asked]
     allowed = _allowed(program, counts)[asked] if limits else np.full_like(now, 2**40)
     answers, answer_usd = np.empty_like(now), np.empty(len(asked))
+    worth, on = _scratch(program)
     _answers(
-        np.ascontiguousarray(program.overflow_usd), others[asked] / program.spacing_rps,
-        size[asked] / program.spacing_rps, usd, launch_usd, program.boot_steps[asked], before[asked], floor[asked],
-        bundle[asked], (most // bundle)[asked], allowed, *_scratch(program), answers, answer_usd,
-    )  # fmt: skip
+        overflow_usd=np.ascontiguousarray(program.overflow_usd),
+        others=others[asked] / program.spacing_rps,
+        size=size[asked] / program.spacing_rps,
+        usd=usd,
+        launch_usd=launch_usd,
+        boot_steps=program.boot_steps[asked],
+        before=before[asked],
+        floor=floor[asked],
+        bundle=bundle[asked],
+        bundles=(most // bundle)[asked],
+        allowed=allowed,
+        worth=worth,
+        on=on,
+        counts=answers,
+        total_usd=answer_usd,
+    )
     launches = rises(now, before[asked]).sum(axis=1)
     now_usd = usd * now.sum(axis=1) + launch_usd * launches + float(program.overflow_at(capacity_rps).sum())
     saved = now_usd - answer_usd

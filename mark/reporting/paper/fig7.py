@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, section, styled
+from mark.reporting.htmlpage import drawn, faint, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.paper.shared import RT_MAX_LINE, TICKS_MS, asked, figure_page
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import listed, overflow_share, promises
-from mark.reporting.words import duration, latency, milliseconds, percent, usd
+from mark.reporting.words import duration, latency, percent, usd
 from mark.simulation.result import SimulationResult
 from mark.studies.paper.replay import ASSUMED
 
@@ -70,25 +71,21 @@ def fig7_table(found: Fig7) -> RenderableType:
 
 def render_fig7(found: Fig7) -> str:
     """The whole page; it needs nothing else."""
-    return html_page(
-        title="mark: Fig. 7 of the MArk paper",
-        kicker="mark · Fig. 7 of the MArk paper",
-        sentences=takeaways(found),
-        facts=_headline(found),
-        sections=[
-            section("Latency", drawn(box_figure(found)), _LEAD),
-            *(section(_of_model(row), grid(_HEADS, _cells(row))) for row in found.rows),
-            section("Notes", bullets(ASSUMED)),
-        ],
+    return figure_page(
+        "Fig. 7",
+        takeaways(found),
+        _headline(found),
+        section("Latency", drawn(box_figure(found)), _LEAD),
+        _HEADS,
+        [(_of_model(row), _cells(row)) for row in found.rows],
+        ASSUMED,
     )
 
 
 def box_figure(found: Fig7) -> Figure:
     """A panel a model, a box a run."""
-    from plotly.subplots import make_subplots
-
     models = [html.escape(row.model) for row in found.rows]
-    figure = make_subplots(1, len(models), subplot_titles=models, horizontal_spacing=0.05)
+    figure = new_figure(1, len(models), subplot_titles=models, horizontal_spacing=0.05)
     for column, row in enumerate(found.rows, 1):
         for place, (name, run) in enumerate(row.runs.items()):
             low, q1, median, q3, high = ([latency_at_ms(run, share)] for share in SHARES.values())
@@ -109,9 +106,9 @@ def box_figure(found: Fig7) -> Figure:
                 col=column,
             )
         rt_max_ms = next(iter(row.runs.values())).slo.rt_max_s * 1e3
-        figure.add_hline(y=rt_max_ms, line={"color": "#dc2626", "width": 1.2, "dash": "dot"}, row=1, col=column)
+        figure.add_hline(y=rt_max_ms, line=RT_MAX_LINE, row=1, col=column)
     figure.update_xaxes(showticklabels=False)
-    figure.update_yaxes(type="log", tickvals=[step * 10**power for power in range(7) for step in (1, 2, 5)])
+    figure.update_yaxes(type="log", tickvals=TICKS_MS)
     figure.update_yaxes(title_text="latency, ms", col=1)
     figure.update_annotations(font_size=12.5)
     return styled(figure, 400)
@@ -148,7 +145,7 @@ def _headline(found: Fig7) -> str:
 
 def _of_model(row: Fig7Row) -> str:
     slo = next(iter(row.runs.values())).slo
-    return f"{row.model}: {percent(slo.attainment, 0)} within {milliseconds(slo.rt_max_s * 1e3)} ms asked"
+    return asked(row.model, slo)
 
 
 def _cells(row: Fig7Row) -> list[list[str]]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.reporting.htmlpage import bullets, drawn, grid, html_page, section, styled
+from mark.reporting.htmlpage import drawn, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.paper.shared import RT_MAX_LINE, TICKS_MS, asked, figure_page
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import overflow_share, promises
-from mark.reporting.words import duration, latency, milliseconds, percent, usd
+from mark.reporting.words import duration, latency, percent, usd
 from mark.simulation.result import SimulationResult
 from mark.studies.paper.fig8 import POLICIES
 from mark.studies.paper.replay import ASSUMED
@@ -66,26 +67,22 @@ def fig8_table(found: Fig8) -> RenderableType:
 
 def render_fig8(found: Fig8) -> str:
     """The whole page; it needs nothing else."""
-    return html_page(
-        title="mark: Fig. 8 of the MArk paper",
-        kicker="mark · Fig. 8 of the MArk paper",
-        sentences=takeaways(found),
-        facts=_headline(found),
-        sections=[
-            section("Slower than", drawn(ccdf_figure(found)), _LEAD),
-            *(section(_of_model(row), grid(_HEADS, _cells(row))) for row in found.rows),
-            section("Notes", bullets([*_NOTES, *ASSUMED])),
-        ],
+    return figure_page(
+        "Fig. 8",
+        takeaways(found),
+        _headline(found),
+        section("Slower than", drawn(ccdf_figure(found)), _LEAD),
+        _HEADS,
+        [(_of_model(row), _cells(row)) for row in found.rows],
+        [*_NOTES, *ASSUMED],
     )
 
 
 def ccdf_figure(found: Fig8) -> Figure:
     """A panel a model; a colour a policy, solid on the stream and dashed on MMPP."""
-    from plotly.subplots import make_subplots
-
     titles = [html.escape(row.model) for row in found.rows]
     lines = (len(titles) + 1) // 2
-    figure = make_subplots(lines, 2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.24 / lines)
+    figure = new_figure(lines, 2, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=0.24 / lines)
     for panel, row in enumerate(found.rows):
         at = {"row": panel // 2 + 1, "col": panel % 2 + 1}
         for on, dash in (("stream", "solid"), ("mmpp", "dash")):
@@ -103,10 +100,9 @@ def ccdf_figure(found: Fig8) -> Figure:
                 )
         slo = row.stream["mark"].slo
         first_ms = min(run.ccdf_ms[0] for runs in _kinds(row).values() for run in runs.values() if len(run.ccdf_ms))
-        marks = [step * 10**power for power in range(7) for step in (1, 2, 5)]
         shown = [math.log10(0.9 * first_ms), math.log10(SHOWN_RT_MAX * slo.rt_max_s * 1e3)]
-        figure.update_xaxes(type="log", tickvals=marks, range=shown, **at)
-        figure.add_vline(x=slo.rt_max_s * 1e3, line={"color": "#dc2626", "width": 1.2, "dash": "dot"}, **at)
+        figure.update_xaxes(type="log", tickvals=TICKS_MS, range=shown, **at)
+        figure.add_vline(x=slo.rt_max_s * 1e3, line=RT_MAX_LINE, **at)
         figure.add_hline(y=1.0 - slo.attainment, line={"color": "#94a3b8", "width": 1.2, "dash": "dot"}, **at)
     figure.update_xaxes(title_text="latency, ms", row=lines)
     figure.update_yaxes(type="log", dtick=1, tickformat="~%", range=[-5.0, 0.0])
@@ -162,7 +158,7 @@ def _headline(found: Fig8) -> str:
 
 def _of_model(row: Fig8Row) -> str:
     slo = row.stream["mark"].slo
-    return f"{row.model}: {percent(slo.attainment, 0)} within {milliseconds(slo.rt_max_s * 1e3)} ms asked"
+    return asked(row.model, slo)
 
 
 def _cells(row: Fig8Row) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.control.ports import WINDOW_S
-from mark.reporting.htmlpage import bullets, drawn, grid, html_page, section, styled
+from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import overflow_share, promises
@@ -95,9 +95,7 @@ def render_fig9(found: Fig9) -> str:
 
 def panels_figure(panels: Sequence[Panel]) -> Figure:
     """A column a panel: mean latency, share in time, capacity; a colour a run."""
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(
+    figure = new_figure(
         3,
         len(panels),
         column_titles=[html.escape(panel.title) for panel in panels],

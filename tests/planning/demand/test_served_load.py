@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mark.domain.arrays import FloatArray
 from mark.kernel.stage import StageSimulation
-from mark.planning.demand.served_load import _TAIL_WEIGHTS, _WITH_TAIL, late_share, overflow_rps, savings
+from mark.planning.demand.served_load import _TAIL_WEIGHTS, _WITH_TAIL, late_share, overflow_rps, served_load
 from tests.planning.build import forecast, resolved, sold
 
 
@@ -18,7 +18,7 @@ from tests.planning.build import forecast, resolved, sold
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
     """Rising in capacity, never above it, and the expected load where everything is covered."""
-    saved = savings(forecast(rate, spread, peak), 0.5, backlog_s=0.6)
+    saved = served_load(forecast(rate, spread, peak), 0.5, backlog_s=0.6)
     served = saved.served[:, 1]
     assert np.all(np.diff(served) >= -1e-9)
     assert np.all(served <= saved.spacing_rps * np.arange(len(served)) + 1e-9)
@@ -81,7 +81,7 @@ def test_the_compiled_formulas_are_the_printed_ones(patience_s: float) -> None:
 def test_savings_are_the_expectation_of_the_formulas(rate: float, spread: float, peak: float, sheds: bool) -> None:
     """Point by point: quantiles for a tenth each, or with the tail, and three points within a step."""
     believed = forecast(rate, spread, peak)
-    saved = savings(believed, 0.4, None if sheds else 0.6, steps=3)
+    saved = served_load(believed, 0.4, None if sheds else 0.6, steps=3)
     points, weights = (np.arange(0.05, 1.0, 0.1), np.full(10, 0.1)) if sheds else (_WITH_TAIL, _TAIL_WEIGHTS)
     assert weights.sum() == pytest.approx(1.0)
     normal = NormalDist()
@@ -103,7 +103,7 @@ def test_savings_are_the_expectation_of_the_formulas(rate: float, spread: float,
 def test_savings_against_plain_sampling() -> None:
     """The same expectation by drawing quantiles and normals one by one, within the error of drawing."""
     believed = forecast(100.0, 0.5, peak=1.4)
-    saved = savings(believed, 0.5)
+    saved = served_load(believed, 0.5)
     rng = np.random.default_rng(5)
     rates = rng.choice(believed.mean_at(0.5)[0] * (1.0 + 0.5 * (2.0 * np.arange(0.05, 1.0, 0.1) - 1.0)), 50_000)
     unrest = (0.4 * 100.0 / 1.63) ** 2 - 100.0 / 5.0
@@ -117,7 +117,7 @@ def test_savings_against_plain_sampling() -> None:
 def test_where_nothing_is_shed_the_tail_of_the_forecast_counts() -> None:
     """Of a load spread evenly over 50..150, capacity for q of it serves q in time but for queues; its top goes on."""
     believed = forecast(100.0, 0.5)
-    saved = savings(believed, 50.0, backlog_s=60.0)  # so patient that queues do not matter
+    saved = served_load(believed, 50.0, backlog_s=60.0)  # so patient that queues do not matter
     for share in (0.3, 0.6, 0.9):
         capacity = np.array([50.0 + 100.0 * share])
         below = (50.0 + float(capacity[0])) / 2.0 * share

@@ -28,8 +28,8 @@ from mark.planning.policies.burstable import (
     worth_keeping,
 )
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
-from mark.planning.policies.mark_paper import buyable
 from mark.planning.port import PlanningContext
+from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program
 from tests.planning.build import fleet, forecast, resolved, sold
 

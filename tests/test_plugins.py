@@ -1,0 +1,35 @@
+"""Entry points of installed packages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mark import plugins
+from mark.domain.errors import BadInput
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with two entry points, one of which does not load."""
+    info = tmp_path / "own-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[mark.tests]\nsound = own_plugin:VALUE\nbroken = own_missing:VALUE\n")
+    (tmp_path / "own_plugin.py").write_text("VALUE = 7\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_plugin", raising=False)
+
+
+def test_names_are_sorted_and_import_nothing(installed: None) -> None:
+    assert plugins.names("mark.tests") == ("broken", "sound")
+    assert "own_plugin" not in sys.modules
+    assert plugins.names("mark.no-such-group") == ()
+
+
+def test_a_name_loads_or_says_why_not(installed: None) -> None:
+    assert plugins.load("mark.tests", "sound", "test") == 7
+    with pytest.raises(BadInput, match=r"test broken: does not load \(No module named 'own_missing'\): own_missing"):
+        plugins.load("mark.tests", "broken", "test")
