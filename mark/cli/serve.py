@@ -155,7 +155,7 @@ def _serving(args: argparse.Namespace, service: ServiceConfig) -> Serving:
         worker_memory_bytes=args.worker_memory_mib * 2.0**20,
         drain_s=args.drain_s,
         linger_s=args.linger_s,
-        loader=f"mark.serving.worker.{'standing_in' if args.pace else 'worker'}:load",
+        loader=f"mark.serving.worker.loaders:{'load_paced' if args.pace else 'load'}",
     )
 
 

@@ -80,7 +80,7 @@ class Serving:
     worker_memory_bytes: float = math.inf
     drain_s: float = 30.0
     linger_s: float = 0.0
-    loader: str = "mark.serving.worker.worker:load"
+    loader: str = "mark.serving.worker.loaders:load"
 
 
 @dataclass(frozen=True, slots=True)
