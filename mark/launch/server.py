@@ -117,7 +117,7 @@ def _serving(options: ServerOptions, service: ServiceConfig) -> server_process.S
         worker_memory_bytes=options.worker_memory_mib * 2.0**20,
         drain_s=options.drain_s,
         linger_s=options.linger_s,
-        loader=f"mark.serving.worker.{'standing_in' if options.pace else 'worker'}:load",
+        loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
     )
 
 

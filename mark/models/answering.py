@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from mark.models import oip, sagemaker
-from mark.models.call import Call, Reply
+from mark.models import oip, results, sagemaker
+from mark.models.call import RESULTS, Call, Reply
 from mark.models.model import Model, TensorSpec
 from mark.models.tensors import DTYPES, BadCall
 
@@ -28,17 +28,19 @@ class Opened:
     def __init__(self, count: int) -> None:
         self.replies: list[Any] = [None] * count  # of those that are answered already
         self.batch: list[Any] = []
-        self.taken: list[tuple[int, ModuleType, Any, int]] = []  # the others: which, and how many of the batch are its
+        # The others: index, what encodes the results, how they were asked for, and how many of the batch are its.
+        self.taken: list[tuple[int, ModuleType, Any, int]] = []
         self.results: Any = None
 
 
 def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
     """One reply for each call, in order; never raises for what a client sent or a model did.
 
-    A bad call gets its own 400 and spoils nobody else's. A predict that raises, or returns the wrong number of
-    results, is a 500 for all of the batch, and logged; results that cannot be encoded are one for their call.
-    The same in three steps: `decode`, `predict`, `encode`, of which only the second is of the model's own code; to
-    encode while the model is at its next batch, `hold` the results.
+    A bad call gets its own 400 and leaves the others alone. A predict that raises, or returns the wrong number of
+    results, is a 500 for all of the batch, and logged; results that cannot be encoded are one for their call. A call
+    that accepts `RESULTS` is answered with decoded results.
+    The steps are `decode`, `predict` and `encode`, of which only the second runs the model's own code; to encode while
+    the model is at its next batch, `hold` the results.
     """
     opened = decode(model, calls)
     predict(model, opened)
@@ -46,7 +48,7 @@ def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
 
 
 def decode(model: Model, calls: Sequence[Call]) -> Opened:
-    """The first step of `answer`."""
+    """Read the items of each call into one batch; a bad call has its refusal from then on."""
     opened = Opened(len(calls))
     for index, call in enumerate(calls):
         try:
@@ -58,13 +60,14 @@ def decode(model: Model, calls: Sequence[Call]) -> Opened:
             _log.exception("a call could not be decoded")
             opened.replies[index] = refusal(500, "the request could not be decoded")
         else:
-            opened.taken.append((index, protocol, asked, len(items)))
+            encoder = results if call.accept == RESULTS else protocol
+            opened.taken.append((index, encoder, asked, len(items)))
             opened.batch += items
     return opened
 
 
 def predict(model: Model, opened: Opened) -> None:
-    """The second."""
+    """Call the model once with the batch that `decode` made; where it fails, every call has a 500 from then on."""
     if not opened.taken:
         return
     try:
@@ -78,8 +81,8 @@ def predict(model: Model, opened: Opened) -> None:
 
 
 def hold(opened: Opened) -> bool:
-    """Between the two: take the results out of memory that the model's next batch may overwrite (a buffer that it
-    keeps for its outputs). False where that is not known how: then encode before.
+    """Copy the results of `predict` out of memory that the model's next batch may overwrite, such as a buffer that it
+    keeps for its outputs. False for results of unknown types: encode those before the next batch.
     """
     try:
         opened.results = _held(opened.results)
@@ -107,13 +110,13 @@ def _held(value: Any) -> Any:
 
 
 def encode(model: Model, opened: Opened) -> list[Reply]:
-    """The third."""
-    replies, results = opened.replies, opened.results
+    """One reply for each call, in order, from what `predict` left in `opened`."""
+    replies, made = opened.replies, opened.results
     start = 0
-    for index, protocol, asked, count in opened.taken:
+    for index, encoder, asked, count in opened.taken:
         stop = start + count
         try:
-            replies[index] = protocol.encode(model, asked, results[start:stop])
+            replies[index] = encoder.encode(model, asked, made[start:stop])
         except BadCall as bad:
             replies[index] = refusal(bad.status, bad.text)
         except Exception as error:
@@ -121,6 +124,17 @@ def encode(model: Model, opened: Opened) -> list[Reply]:
             replies[index] = refusal(500, f"the model's results cannot be encoded: {type(error).__name__}")
         start = stop
     return replies
+
+
+def reply_with(model: Model, call: Call, results: Any) -> Reply:
+    """The reply to a call with these results, one for each of its items, as if `model` had made them; or its refusal.
+
+    For a backend that combines decoded results: of `model` only name, version, inputs and outputs count.
+    """
+    opened = decode(model, [call])
+    opened.results = results
+    (reply,) = encode(model, opened)
+    return reply
 
 
 def warm_up(model: Model) -> int:

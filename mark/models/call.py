@@ -1,4 +1,4 @@
-"""What goes into a model server and comes out of it, undecoded: a bouncer passes bytes on, who has the model reads.
+"""What goes into a model server and comes out of it, undecoded: a bouncer passes bytes on, the model's process reads.
 
 Treat them as frozen; they are not declared so because that triples what making one costs, twice for every request.
 """
@@ -6,6 +6,9 @@ Treat them as frozen; they are not declared so because that triples what making 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+# A call that accepts this is answered with decoded results (`mark.models.results`); no client may ask for it.
+RESULTS = "application/vnd.mark.results"
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from mark.profiling.measure import SIZES, Measured, Sampling, check_sizes, sizes
 from mark.serving.backend.metrics import Histogram
 from mark.serving.frontend.http import HttpLimits
 from mark.serving.server_process import ListenerConfig, ModelServer, Serving
-from mark.serving.worker.sample import SAMPLE
+from mark.serving.worker.loaders import SAMPLE
 from mark.serving.worker.workers import Workers
 
 Progress = Callable[[float], None]
@@ -208,7 +208,7 @@ class _Pool:
             on_failed=self._on_failed,
             threads=what.threads,
             hang_s=_HANG_S,
-            loader="mark.serving.worker.sample:load",
+            loader="mark.serving.worker.loaders:load_measured",
         )
 
     async def start(self) -> float:

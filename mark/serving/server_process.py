@@ -17,7 +17,7 @@ import resource
 import signal
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +80,7 @@ class Serving:
     worker_memory_bytes: float = math.inf
     drain_s: float = 30.0
     linger_s: float = 0.0
-    loader: str = "mark.serving.worker.worker:load"
+    loader: str = "mark.serving.worker.loaders:load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,16 @@ class ModelServer:
         self._tls_context: ssl.SSLContext | None = None
         self._failure: str | None = None
         self.stop = asyncio.Event()
-        hosted = [self._host(version, reference) for version, reference in serving.versions.references.items()]
-        tracer = _tracer(serving.name, hosted) if listener.trace_requests else None
+        tracer = _tracer(serving.name) if listener.trace_requests else None
+        self._served = None if tracer is None else tracer.served
+        versions = [self._serve(version, reference) for version, reference in serving.versions.references.items()]
         self.server = Server(
             serving.name,
-            hosted,
+            versions,
             serving.versions,
             serving.rt_max_s,
             self.metrics,
-            _told(listener, tracer),
+            _observer(listener, tracer),
             tracer=tracer,
             limits=listener.limits,
         )
@@ -130,7 +131,7 @@ class ModelServer:
         self.grpc = _grpc_listener(self.server, listener)
         self._background: set[asyncio.Task[None]] = set()
 
-    def _host(self, version: str, reference: str) -> ServedVersion:
+    def _serve(self, version: str, reference: str) -> ServedVersion:
         serving, candidate = self._serving, self._serving.candidate
         times: ServiceTimes
         if candidate is None:
@@ -160,15 +161,16 @@ class ModelServer:
             self._loop,
             rt_max_s=serving.rt_max_s,
             function_timeout_s=serving.function_timeout_s,
+            served=self._served,
         )
-        hosted = ServedVersion(version, replica)
+        served = ServedVersion(version, replica)
 
         def ready(worker: int, seconds: float, said: bytes) -> None:
             known = orjson.loads(said)
             warm_up = known.pop("warm_up", None)
             if warm_up is not None and isinstance(times, SelfTuned):
                 times.warmed_up(warm_up["items"], warm_up["s"])
-            hosted.metadata = orjson.dumps(known)
+            served.metadata = orjson.dumps(known)
             log.info("worker %d of version %s is ready after %.2f s", worker, version, seconds)
             replica.worker_ready(worker)
             if self.server.ready:
@@ -200,7 +202,7 @@ class ModelServer:
         )
         replica.attach(workers)
         self._workers.append(workers)
-        return hosted
+        return served
 
     async def start(self) -> int:
         """Listen, start the workers, wait until they are warm. The port bound.
@@ -263,7 +265,7 @@ class ModelServer:
         await self.http.let_in()
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
-        await asyncio.gather(*(one.replica.drain(until_s) for one in self.server.hosted))
+        await asyncio.gather(*(one.backend.drain(until_s) for one in self.server.served))
         # A client that sends just now on a connection that it kept must hear "no", and not a reset.
         limits = self._listener.limits
         quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
@@ -292,30 +294,25 @@ def _grpc_listener(server: Server, listener: ListenerConfig) -> GrpcListener | N
     return GrpcListener(server, listener.limits, listener.auth)
 
 
-def _tracer(name: str, hosted: Sequence[ServedVersion]) -> Tracer:
+def _tracer(name: str) -> Tracer:
     from mark.serving.observe.tracing import from_environment
 
-    tracer = from_environment(name)
-    for one in hosted:
-        one.replica.served = tracer.served
-    return tracer
+    return from_environment(name)
 
 
-def _told(listener: ListenerConfig, tracer: Tracer | None) -> Answered | None:
-    """Who hears of every answer."""
-    told: list[Answered] = []
+def _observer(listener: ListenerConfig, tracer: Tracer | None) -> Answered | None:
+    """What is called with every answer: logs, traces, both or nothing."""
+    observers: list[Answered] = []
     if listener.log_requests:
-        told.append(logs.answered(time.monotonic))
+        observers.append(logs.answered(time.monotonic))
     if tracer is not None:
-        told.append(tracer.answered)
-    if not told:
-        return None
-    if len(told) == 1:
-        return told[0]
+        observers.append(tracer.answered)
+    if len(observers) < 2:
+        return observers[0] if observers else None
 
     def all_of_them(request: Request, reply: Reply, who: str) -> None:
-        for one in told:
-            one(request, reply, who)
+        for observe in observers:
+            observe(request, reply, who)
 
     return all_of_them
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
+import httpx
 import numpy as np
 from tritonclient.grpc import service_pb2_grpc
 
@@ -18,11 +19,12 @@ from mark.models.metadata import metadata
 from mark.models.versions import Versions
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.port import Backend
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.grpc import GrpcListener
-from mark.serving.frontend.http import HttpLimits
+from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.server import ServedVersion, Server
 from mark.serving.observe.tracing import Tracer
 
@@ -60,36 +62,43 @@ class Pool:
 
 
 class Place:
-    """A server of one model with its gRPC listener, and a client of it."""
+    """A server of one model with its listeners, and a client of each. `wrap` makes the backend before the replica."""
 
     def __init__(
-        self, model: mark.Model | None = None, auth: Auth | None = None, tracer: Tracer | None = None, **limits: Any
+        self,
+        model: mark.Model | None = None,
+        auth: Auth | None = None,
+        tracer: Tracer | None = None,
+        wrap: Callable[[Backend], Backend] = lambda replica: replica,
+        **limits: Any,
     ) -> None:
         model = model or Twice()
         loop = asyncio.get_running_loop()
         self.metrics = ModelMetrics(model.name, "1")
         bouncer = Bouncer(FixedTimes([0.0] + [0.001] * 8, 8), rt_max_s=RT_MAX_S, workers=0)
-        self.replica = Replica(bouncer, None, self.metrics, loop, rt_max_s=RT_MAX_S)
+        served = None if tracer is None else tracer.served
+        self.replica = Replica(bouncer, None, self.metrics, loop, rt_max_s=RT_MAX_S, served=served)
         self.pool = Pool(self.replica, model)
         self.replica.attach(self.pool)
-        hosted = ServedVersion("1", self.replica, json.dumps(metadata(model)).encode())
+        version = ServedVersion("1", wrap(self.replica), json.dumps(metadata(model)).encode())
         self.told: list[tuple[Request, Reply, str]] = []
         self.server = Server(
             model.name,
-            [hosted],
+            [version],
             Versions({"1": ("m:M", 1.0)}),
             RT_MAX_S,
             Metrics(),
             lambda *what: self.told.append(what),
             tracer=tracer,
         )
-        if tracer is not None:
-            self.replica.served = tracer.served
         self.listener = GrpcListener(self.server, HttpLimits(**limits), auth)
+        self.http = HttpServer(self.server.handle, HttpLimits(**limits))
         self.port = 0
 
     async def __aenter__(self) -> Place:
         self.port = await self.listener.start("127.0.0.1", 0, None)
+        url = f"http://127.0.0.1:{await self.http.start('127.0.0.1', 0)}"
+        self.client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=10.0)
         self.replica.worker_ready(0)
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
@@ -97,5 +106,7 @@ class Place:
 
     async def __aexit__(self, *_: object) -> None:
         await self.channel.close()
+        await self.client.aclose()
         await self.listener.close(0.0)
+        await self.http.close(0.0)
         await self.replica.drain(0.0)

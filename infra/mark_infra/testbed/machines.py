@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO
 
 from mark.profiling.replay import SPEED_FILE
-from mark.serving.worker.standing_in import READY_AT
+from mark.serving.worker.loaders import READY_AT
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.launch import command
 from mark_infra.testbed.machines_port import Machine, Machines, MachineState

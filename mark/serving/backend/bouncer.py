@@ -33,11 +33,11 @@ from typing import NamedTuple, Protocol
 from mark.domain.errors import BadInput
 from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, promised_s
 from mark.rules.batching import joins, reserve_s, start_s
-from mark.serving.backend.request import Request
+from mark.serving.backend.request import Batch, Request
 
 __all__ = [
     "DEADLINE", "DRAINING", "FUNCTION", "INSTANCE", "NO_WORKER", "OVERLOADED", "QUEUE_FULL", "REJECT", "TOO_LARGE",
-    "Batch", "Bouncer", "FixedTimes", "IllegalTransition", "ServiceTimes", "Stranded",
+    "Bouncer", "FixedTimes", "IllegalTransition", "ServiceTimes", "Stranded",
 ]  # fmt: skip
 
 # Why a request was not queued here (`Bouncer.reason`).
@@ -94,44 +94,6 @@ class FixedTimes:
         return False
 
 
-class Batch:
-    """Requests that one worker serves together. `service_s` is predicted, `end_s` when it should end."""
-
-    __slots__ = (
-        "behind", "bytes", "end_s", "expires_s", "items", "oldest_s", "requests", "service_s", "start_s", "started_s",
-        "tightest_s",
-    )  # fmt: skip
-
-    def __init__(
-        self, request: Request, items: int, size: int, oldest_s: float, tightest_s: float, expires_s: float
-    ) -> None:
-        self.requests = [request]
-        self.items = items
-        self.bytes = size
-        self.oldest_s = oldest_s  # when its first request arrived
-        self.tightest_s = tightest_s  # the earliest promise to one of its requests
-        self.expires_s = expires_s  # the earliest deadline that a client set itself
-        self.start_s = oldest_s  # when it should start, as last predicted
-        self.service_s = self.started_s = self.end_s = NEVER_S
-        self.behind: Batch | None = None  # what its worker does next, and has already
-
-    def again(self) -> Batch:
-        """The same for another worker."""
-        batch = Batch(self.requests[0], self.items, self.bytes, self.oldest_s, self.tightest_s, self.expires_s)
-        batch.requests, batch.start_s, batch.service_s = self.requests, self.start_s, self.service_s
-        return batch
-
-    def runs(self, now_s: float) -> None:
-        """A worker starts it."""
-        self.started_s = now_s
-        self.end_s = now_s + self.service_s
-
-    def free_s(self, now_s: float) -> float:
-        """When its worker is free: a batch that overruns its end is taken to end now."""
-        free_s = self.end_s if self.end_s > now_s else now_s
-        return free_s if self.behind is None else free_s + self.behind.service_s
-
-
 class Stranded(NamedTuple):
     """Requests that the workers left cannot answer in time."""
 
@@ -148,8 +110,9 @@ class Bouncer:
     infinity while functions refuse and back. At most `max_queued` requests wait, at most `max_batch_bytes` bytes of
     bodies are in a batch. `workers` is how many are up; none is fine.
 
-    A request with a deadline earlier than arrival + RT_max brought it along: it is never admitted where it would miss
-    it, and dropped (`take_expired`) once it can't be met. Without such a deadline it is served however late.
+    A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
+    is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline
+    it is served however late.
     Times that are learned can be wrong, and who refuses everything learns nothing: with `probe_every_s`, a request that
     all workers, though idle, are thought too slow for is served once in so many seconds.
     Raises BadInput for numbers that no bouncer can have.
@@ -191,7 +154,8 @@ class Bouncer:
         self.workers = workers  # those up
         self._times = times
         self._rt_max_s, self._horizon_s, self._overhead_s = rt_max_s, horizon_s, overhead_s
-        self._own_below_s = rt_max_s - TOLERANCE_S  # a deadline below this after arrival is the client's own
+        # A deadline outside of these, counted from the arrival, is the client's own (`own_deadline`).
+        self._own_below_s, self._own_above_s = rt_max_s - TOLERANCE_S, rt_max_s + TOLERANCE_S
         self._asked_window_s = window_s
         self._max_batch_bytes = max_batch_bytes
         self._room = max_queued
@@ -229,10 +193,14 @@ class Bouncer:
         `reason` is set for both. Raises ValueError for a request without items.
         """
         arrived_s, deadline_s = request.arrived_s, request.deadline_s  # `_deadline_s`, written out: a tenth faster
-        own = deadline_s - arrived_s < self._own_below_s
-        limit_s = arrived_s + self._horizon_s
-        if not own or deadline_s > limit_s:
-            deadline_s = limit_s
+        own, allowed_s = True, deadline_s - arrived_s
+        if self._own_above_s < allowed_s < NEVER_S:
+            deadline_s -= self._rt_max_s - self._horizon_s
+        else:
+            own = allowed_s < self._own_below_s
+            limit_s = arrived_s + self._horizon_s
+            if not own or deadline_s > limit_s:
+                deadline_s = limit_s
         size = len(request.call.body)
         if self.queued >= self._room or size > self._max_batch_bytes or not 0 < request.items <= self._n_batch:
             if request.items < 1:
@@ -518,9 +486,10 @@ class Bouncer:
 
     def _deadline_s(self, request: Request) -> tuple[float, bool]:
         """What was promised to the request, and whether it brought that deadline along."""
-        promised = request.arrived_s + self._horizon_s
-        own = request.deadline_s - request.arrived_s < self._own_below_s
-        return (min(request.deadline_s, promised), True) if own else (promised, False)
+        allowed_s, promised = request.deadline_s - request.arrived_s, request.arrived_s + self._horizon_s
+        if self._own_above_s < allowed_s < NEVER_S:
+            return request.deadline_s - (self._rt_max_s - self._horizon_s), True
+        return (min(request.deadline_s, promised), True) if allowed_s < self._own_below_s else (promised, False)
 
     def _drop_expired(self, batch: Batch, now_s: float) -> None:
         """Take out of a batch that is to start whose client set a deadline that can't be met, not even alone."""
@@ -551,13 +520,13 @@ class Bouncer:
     def _patience_s(self, batch: Batch) -> float:
         """Until when the batch behind it waits for its worker: the end, and half of what is then left until another
         worker would have to begin."""
-        assert batch.behind is not None
+        assert batch.behind is not None, "only batches with one behind them are stuck"
         promise_s = min(batch.behind.tightest_s, batch.behind.oldest_s + self._rt_max_s)
         spare_s = promise_s - batch.end_s - batch.behind.service_s - self._overhead_s
         return batch.end_s + 0.5 * max(0.0, spare_s)
 
     def _taken_back(self, first: Batch, now_s: float) -> Batch:
-        assert first.behind is not None
+        assert first.behind is not None, "only batches with one behind them are stuck"
         batch = first.behind.again()
         first.behind.requests = []
         self._start(batch, now_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -15,7 +15,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 if TYPE_CHECKING:
-    from mark.serving.frontend.http import ConnectionCounts
     from mark.serving.overflow.functions import Spent
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -51,7 +50,7 @@ class Histogram:
 
 
 class ModelMetrics:
-    """Of one version of a model on this machine. Whoever serves writes here; `Metrics` reads."""
+    """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads."""
 
     def __init__(self, model: str, version: str) -> None:
         self.labels = (model, version)
@@ -67,16 +66,32 @@ class ModelMetrics:
         self.wait_s = Histogram(SECONDS)
         self.service_s = Histogram(SECONDS)
         self.batch_items = Histogram(ITEMS)
-        # What is there now; written when the page is made.
+        # What is there now; `refresh` is called before it is read.
         self.queued = self.running = self.workers_ready = 0
         self.n_batch = 0
+        self.refresh: Callable[[], None] = _as_it_is
+
+
+def _as_it_is() -> None:
+    """Nothing has to be written: for metrics without a replica."""
+
+
+class ListenerCounts(Protocol):
+    """What a listener counts of its connections, since the start."""
+
+    @property
+    def dropped_answers(self) -> int: ...
+    @property
+    def refused(self) -> Mapping[int, int]: ...
+    @property
+    def cut(self) -> int: ...
 
 
 class ListenerStats(Protocol):
-    """What is read of `mark.serving.frontend.http.HttpServer`."""
+    """What is read of a listener (`mark.serving.frontend.http.HttpServer`)."""
 
     @property
-    def counts(self) -> ConnectionCounts: ...
+    def counts(self) -> ListenerCounts: ...
     @property
     def connections(self) -> Sized: ...
 
@@ -128,6 +143,7 @@ class Metrics(Collector):
             "batch_items": HistogramMetricFamily("mark_batch_items", "Items in a batch.", labels=of),
         }
         for one in self.models:
+            one.refresh()
             for (who, status), count in sorted(one.requests.items()):
                 by_answer.add_metric((*one.labels, who, str(status)), count)
             for reason, count in sorted(one.overflow.items()):

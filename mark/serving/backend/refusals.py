@@ -1,6 +1,6 @@
-"""Refusals and failures as a client sees them: one table from reason to status, in one place.
+"""Refusals and failures as a client sees them: the one table from reason to status, of servers and gateways.
 
-A status of 429 or 503 carries `retry-after`; every body is `{"error": "..."}`.
+A status of `RETRIED` carries `retry-after`; every body is `{"error": "..."}`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from mark.models.call import Reply
 from mark.serving.backend import bouncer
 
 JSON = "application/json"
+# Of a gateway that makes no attempt: no replica is ready, or it has too many requests.
+NOBODY_READY, FULL = "nobody_ready", "full"
+# With these the same request may be answered later, or elsewhere at once.
+RETRIED = frozenset((429, 503))
 
 # Why a request has no answer of the model: status, and what is said.
 _REASONS: dict[str, tuple[int, str]] = {
@@ -19,12 +23,18 @@ _REASONS: dict[str, tuple[int, str]] = {
     bouncer.DEADLINE: (504, "the deadline is shorter than an idle server takes"),
     bouncer.TOO_LARGE: (413, "more inputs or bytes than one batch takes"),
     bouncer.NO_WORKER: (503, "no worker is ready"),
-    bouncer.DRAINING: (503, "this server is draining"),
+    bouncer.DRAINING: (503, "draining: nothing new is taken"),
     "throttled": (429, "overloaded, and functions are throttled"),
     "functions": (503, "overloaded, and the function failed"),
-    "expired": (504, "the deadline passed before it was served"),
+    "expired": (504, "the deadline passed before it was answered"),
     "late": (504, "the function did not answer in time"),
-    "lost": (503, "the worker was lost"),
+    "lost": (503, "the worker or replica was lost"),
+    # Of a gateway
+    NOBODY_READY: (503, "no replica is ready"),
+    FULL: (503, "too many requests are on their way"),
+    "broken_off": (502, "a replica broke off its answer"),
+    "hung": (504, "no replica answered in time"),
+    "gone": (503, "the client has gone"),  # seen in logs and metrics only
 }
 REASONS = frozenset(_REASONS)
 
@@ -42,5 +52,10 @@ def error_reply(status: int, what: str) -> Reply:
 
 
 def retry_after(seconds: float) -> bytes:
-    """The header line; whole seconds, at least one."""
-    return b"retry-after: %d\r\n" % max(1, math.ceil(seconds))
+    """The header line `retry-after`."""
+    return b"retry-after: %d\r\n" % retry_after_s(seconds)
+
+
+def retry_after_s(seconds: float) -> int:
+    """Whole seconds, at least one."""
+    return max(1, math.ceil(seconds))

@@ -19,17 +19,18 @@ from mark.models.call import Call, Reply
 from mark.rules.admission import FUNCTION as TO_FUNCTION
 from mark.rules.admission import INSTANCE as HERE
 from mark.rules.admission import NEVER_S, in_time
-from mark.serving.backend.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Batch, Bouncer
+from mark.serving.backend.bouncer import DRAINING, OVERLOADED, QUEUE_FULL, Bouncer
 from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
-from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Request
+from mark.serving.backend.request import FUNCTION, INSTANCE, NOBODY, Batch, Request, own_deadline
 from mark.serving.backend.tuning import Horizon
 from mark.serving.overflow.breaker import Breaker
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
 
 _LOG = logging.getLogger("mark.serving")
 
-# Told of a batch that a worker answered, and of the seconds it took, before its requests are answered.
+# Called with a batch that a worker answered, and the seconds it took, before its requests are answered.
 Served = Callable[[Batch, float], None]
 
 
@@ -40,10 +41,11 @@ class WorkerPool(Protocol):
 
 
 class Replica:
-    """Takes requests and answers each exactly once.
+    """The backend that has the model: takes requests and answers each exactly once.
 
-    `function_timeout_s` bounds a call to a function, `most_calls` how many of them are under way at once, and
-    `most_held_bytes` the bodies of all requests that are not answered yet.
+    `served` is called with each batch that a worker answered. `function_timeout_s` bounds a call to a function,
+    `most_calls` how many of them are under way at once, and `most_held_bytes` the bodies of all requests that are not
+    answered yet.
     """
 
     def __init__(
@@ -57,13 +59,15 @@ class Replica:
         function_timeout_s: float = 30.0,
         most_calls: int = 1000,
         most_held_bytes: int = 512 << 20,
+        served: Served | None = None,
         now: Callable[[], float] = time.monotonic,  # uvloop's own clock ticks in milliseconds
     ) -> None:
         self.bouncer, self.metrics = bouncer, metrics
+        metrics.refresh = self._refresh
         self._functions, self._loop, self._now = functions, loop, now
         self._breaker, self._function_s = Breaker(), bouncer.function_s
         self._rt_max_s, self._function_timeout_s, self._most_calls = rt_max_s, function_timeout_s, most_calls
-        self.served: Served | None = None
+        self._served = served
         self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._horizon = Horizon(rt_max_s)
         self._workers: WorkerPool | None = None
@@ -138,15 +142,15 @@ class Replica:
         metrics.service_s.observe(service_s)
         if not batch.requests:  # another worker had to have them
             return
-        if self.served is not None:
-            self.served(batch, service_s)
+        if self._served is not None:
+            self._served(batch, service_s)
         by_status, latency, wait = metrics.requests, metrics.latency_s.observe, metrics.wait_s.observe
         late = 0
         for request, reply in zip(batch.requests, replies, strict=True):
             latency_s = now_s - request.arrived_s
             latency(latency_s)
             wait(batch.started_s - request.arrived_s)
-            if not in_time(latency_s, self._rt_max_s):
+            if not in_time(latency_s, request.deadline_s - request.arrived_s):
                 late += 1
             by_status[INSTANCE, reply.status] += 1
             self._held_bytes -= len(request.call.body)
@@ -255,7 +259,7 @@ class Replica:
     def _send(self, worker_id: int, batch: Batch) -> None:
         self._batches.setdefault(worker_id, deque()).append(batch)
         self.metrics.batch_items.observe(batch.items)
-        assert self._workers is not None
+        assert self._workers is not None, "workers are attached before one is ready"
         self._workers.send(worker_id, [request.call for request in batch.requests])
 
     def _window_over(self) -> None:
@@ -292,9 +296,9 @@ class Replica:
     async def _call(self, functions: FunctionClient, request: Request, period: int) -> None:
         reason, asked, asked_s = "functions", False, 0.0
         try:
-            # A deadline that the client set itself; RT_max is a promise, later than that is late and still an answer.
+            # The client gives up at its own deadline; RT_max is a promise, later than that is late and still an answer.
             own_s = request.deadline_s - self._now()
-            asked = request.deadline_s < request.arrived_s + self._rt_max_s
+            asked = own_deadline(request.deadline_s - request.arrived_s, self._rt_max_s)
             timeout_s = min(self._function_timeout_s, own_s) if asked else self._function_timeout_s
             (reply,) = await functions.call([request.call], max(timeout_s, 1e-3))
         except Throttled as error:
@@ -314,7 +318,7 @@ class Replica:
             self._breaker.succeeded()
             latency_s = self._now() - request.arrived_s
             self.metrics.latency_s.observe(latency_s)
-            if not in_time(latency_s, self._rt_max_s):
+            if not in_time(latency_s, request.deadline_s - request.arrived_s):
                 self.metrics.deadline_misses += 1
             self._answer(request, reply, FUNCTION)
             return
@@ -324,6 +328,10 @@ class Replica:
             self.bouncer.function_s = NEVER_S
             _LOG.warning("functions fail, and are left alone for %.1f s", left_alone_s)
         self._refuse(request, reason)
+
+    def _refresh(self) -> None:
+        metrics, bouncer = self.metrics, self.bouncer
+        metrics.queued, metrics.running, metrics.n_batch = bouncer.queued, bouncer.in_flight, bouncer.n_batch
 
     def _refuse(self, request: Request, reason: str) -> None:
         self.metrics.refused[reason] += 1
@@ -343,3 +351,6 @@ class Replica:
         _LOG.exception("an answer failed", extra={"request_id": request.id})
         with suppress(Exception):  # most likely it has its answer
             request.answer(request, error_reply(500, "internal error"), NOBODY)
+
+
+_: type[Backend] = Replica

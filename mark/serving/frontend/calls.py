@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from mark.models.call import Call
+from mark.models.call import RESULTS, Call
 from mark.serving.frontend.compression import Refused, inflated
 from mark.serving.frontend.http import Exchange
 
@@ -27,6 +27,8 @@ def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
     """By SageMaker's contract. Raises Refused; a compressed body may inflate to `most_bytes`."""
     headers, body = exchange.headers, _body(exchange, most_bytes)
     accept = _text(headers.get(b"accept", b""))
+    if accept == RESULTS:
+        raise Refused(406, "this form of an answer is not for clients")
     return Call("sagemaker", _text(headers.get(b"content-type", b"")), body, accept=accept)
 
 

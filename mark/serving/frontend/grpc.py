@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,6 +22,7 @@ from google.protobuf.message import DecodeError
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
 from mark.models.metadata import server_metadata
+from mark.serving.backend.refusals import RETRIED, retry_after_s
 from mark.serving.backend.request import NOBODY, Request
 from mark.serving.frontend.auth import INFER, Auth
 from mark.serving.frontend.grpc_messages import CLASSES, SERVICE, BadMessage, call_of, metadata_of, response_of
@@ -145,7 +145,7 @@ class GrpcListener:
 
     async def _message(self, context: Any) -> bytes:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
+        assert task is not None, "gRPC runs a handler in a task"
         timer = loop.call_later(_SLOW_S, self._is_slow, task)
         try:
             message = await context.read()
@@ -198,7 +198,8 @@ class GrpcListener:
         except BadMessage as error:
             await _fail(context, 400, str(error))
         left_s = context.time_remaining()
-        if left_s is not None:
+        # gRPC's own deadline is often a default of the client's, far beyond RT_max: it can only shorten another one.
+        if left_s is not None and (b"mark-deadline-ms" in headers or left_s < self._server.rt_max_s):
             left_ms = b"%.3f" % (left_s * 1e3)
             headers[b"mark-deadline-ms"] = min(headers.get(b"mark-deadline-ms", left_ms), left_ms, key=_number)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -221,8 +222,8 @@ class GrpcListener:
         metadata = [("x-request-id", request.id)]
         if who != NOBODY:
             metadata.append(("mark-answered-by", who))
-        elif reply.status in (429, 503):
-            metadata.append(("retry-after", str(max(1, math.ceil(self._server.retry_after_s())))))
+        elif reply.status in RETRIED:
+            metadata.append(("retry-after", str(retry_after_s(self._server.retry_after_s()))))
         if reply.status != 200:
             return None, (reply.status, _error_in(reply)), metadata
         try:

@@ -1,4 +1,4 @@
-"""The listeners' requests to replicas and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
+"""The listeners' requests to backends and back: Open Inference Protocol v2, SageMaker's contract, health, metrics.
 
 Bodies are passed on undecoded. An `Exchange` is a request of the HTTP listener, which is answered once.
 """
@@ -19,8 +19,8 @@ from mark.models.items import items_in
 from mark.models.metadata import server_metadata
 from mark.models.versions import Versions
 from mark.serving.backend import metrics as numbers
-from mark.serving.backend.refusals import error_reply, retry_after
-from mark.serving.backend.replica import Replica
+from mark.serving.backend.port import Backend
+from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
 from mark.serving.frontend.calls import oip_call, sagemaker_call
 from mark.serving.frontend.compression import Refused
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 JSON = b"application/json"
 _BY = {who: b"mark-answered-by: %b\r\n" % who.encode() for who in (INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT)}
 _BY[NOBODY] = b""
-_LONGEST_ID = 128
+_LONGEST_ID = _LONGEST_KEY = 128
+_LONGEST_DEADLINE_S = 3600.0
 
 
 @dataclass(slots=True)
 class ServedVersion:
-    """A version of the model on this machine. `metadata` is what its workers say of the model, in JSON."""
+    """A version of the model, and what serves it. `metadata` is what its workers say of the model, in JSON."""
 
     version: str
-    replica: Replica
+    backend: Backend
     metadata: bytes = b"{}"
 
 
@@ -57,7 +58,7 @@ class Server:
     def __init__(
         self,
         name: str,
-        hosted: Sequence[ServedVersion],
+        served: Sequence[ServedVersion],
         versions: Versions,
         rt_max_s: float,
         metrics: numbers.Metrics,
@@ -67,11 +68,12 @@ class Server:
         limits: HttpLimits | None = None,
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
-        self._versions, self._rt_max_s, self._tracer = versions, rt_max_s, tracer
+        self.rt_max_s = rt_max_s
+        self._versions, self._tracer = versions, tracer
         self._most_bytes = (limits or HttpLimits()).body_bytes
-        self.hosted, self.answered = hosted, answered
-        self._hosted = {one.version: one for one in hosted}
-        self._only = hosted[0] if len(hosted) == 1 else None
+        self.served, self.answered = served, answered
+        self._by_version = {one.version: one for one in served}
+        self._only = served[0] if len(served) == 1 else None
         self._described = b"", b""  # the metadata that /openapi.json was made of, and the page
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._routes: dict[bytes, Callable[[Exchange], None]] = {}
@@ -93,21 +95,21 @@ class Server:
     @property
     def ready(self) -> bool:
         """Would a request be served?"""
-        return not self.draining and all(one.replica.ready for one in self._hosted.values())
+        return not self.draining and all(one.backend.ready for one in self._by_version.values())
 
     @property
     def versions(self) -> Sequence[str]:
         """What a request may ask for."""
-        return list(self._hosted)
+        return list(self._by_version)
 
     def model_ready(self, version: str | None) -> bool:
-        """The same for one version of the model, None: for all of them."""
-        those = self._hosted.values() if version is None else (self._hosted[version],)
-        return not self.draining and all(one.replica.ready for one in those)
+        """Would a request for this version of the model be served? None: for any of them."""
+        those = self._by_version.values() if version is None else (self._by_version[version],)
+        return not self.draining and all(one.backend.ready for one in those)
 
     def model_metadata(self, version: str | None) -> dict[str, Any]:
         """What the protocol says of a version, None: of the first."""
-        one = self.hosted[0] if version is None else self._hosted[version]
+        one = self.served[0] if version is None else self._by_version[version]
         known: dict[str, Any] = orjson.loads(one.metadata)
         return known | {"name": self.name, "versions": self.versions}
 
@@ -119,19 +121,19 @@ class Server:
         version: str | None,
         answer: Callable[[Request, Reply, str], None],
     ) -> None:
-        """Offer a call of any listener. Its answer says where it came from; a malformed deadline is refused at once."""
+        """Offer a call of any listener. Its answer says what made it; a bad deadline or key is refused at once."""
         request_id = headers.get(b"x-request-id")
         if not request_id or len(request_id) > _LONGEST_ID:
             self._ids += 1
             identity = f"{self._id_prefix}-{self._ids:x}"
         else:
             identity = request_id.decode("latin-1")
-        deadline_s = arrived_s + self._rt_max_s
+        deadline_s = arrived_s + self.rt_max_s
         left_ms = headers.get(b"mark-deadline-ms")
         request = Request(call, items_in(call), arrived_s, deadline_s, answer, identity)
         one = self._only
         if one is None or version is not None:
-            one = self._hosted[version if version is not None else self._versions.choose(identity)]
+            one = self._by_version[version if version is not None else self._versions.choose(identity)]
         if self._tracer is not None:
             request.trace = self._tracer.begin(headers, one.version)
         if left_ms is not None:
@@ -142,8 +144,14 @@ class Server:
             if not left_s >= 0.0:
                 answer(request, error_reply(400, "mark-deadline-ms must be a number of milliseconds"), NOBODY)
                 return
-            request.deadline_s = min(deadline_s, arrived_s + left_s)
-        one.replica.offer(request)
+            request.deadline_s = arrived_s + min(left_s, _LONGEST_DEADLINE_S)
+        key = headers.get(b"mark-key")
+        if key is not None:
+            if len(key) > _LONGEST_KEY:
+                answer(request, error_reply(400, f"mark-key must have {_LONGEST_KEY} bytes at most"), NOBODY)
+                return
+            request.key = key.decode("latin-1")
+        one.backend.offer(request)
 
     # Routes
 
@@ -157,7 +165,7 @@ class Server:
         routes[b"/openapi.json"] = get(b"GET", self._openapi)
         routes[b"/metrics"] = get(b"GET", self._metrics_page)
         routes[b"/invocations"] = get(b"POST", partial(self._called, sagemaker_call, None))
-        for version in (None, *self._hosted):
+        for version in (None, *self._by_version):
             base = (model if version is None else f"{model}/versions/{version}").encode()
             routes[base] = get(b"GET", partial(self._model_metadata, version))
             routes[base + b"/ready"] = get(b"GET", partial(self._model_ready, version))
@@ -187,7 +195,7 @@ class Server:
         headers = b"%bx-request-id: %b\r\n" % (_BY[who], request.id.encode("latin-1"))
         if reply.json_bytes is not None:
             headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
-        elif who == NOBODY and reply.status in (429, 503):
+        elif who == NOBODY and reply.status in RETRIED:
             headers += retry_after(self.retry_after_s())
         exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
         if self.answered is not None:
@@ -195,7 +203,7 @@ class Server:
 
     def retry_after_s(self) -> float:
         """When a request that is refused now should be sent again."""
-        return min(one.replica.retry_after_s() for one in self._hosted.values())
+        return min(one.backend.retry_after_s() for one in self._by_version.values())
 
     def _server_metadata(self, exchange: Exchange) -> None:
         exchange.answer(200, orjson.dumps(server_metadata()), JSON)
@@ -219,7 +227,7 @@ class Server:
         exchange.answer(200, orjson.dumps(self.model_metadata(version)), JSON)
 
     def _openapi(self, exchange: Exchange) -> None:
-        metadata = self.hosted[0].metadata
+        metadata = self.served[0].metadata
         if self._described[0] != metadata:  # a worker has said more of its model since
             from mark.serving.frontend.openapi import openapi
 
@@ -228,9 +236,6 @@ class Server:
         exchange.answer(200, self._described[1], JSON)
 
     def _metrics_page(self, exchange: Exchange) -> None:
-        for one in self._hosted.values():
-            bouncer, its = one.replica.bouncer, one.replica.metrics
-            its.queued, its.running, its.n_batch = bouncer.queued, bouncer.in_flight, bouncer.n_batch
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
 
     def _not_found(self, exchange: Exchange) -> None:

@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
 from mark.rules.admission import NEVER_S, in_time
-from mark.serving.backend.refusals import error_reply, retry_after
+from mark.serving.backend.refusals import NOBODY_READY, RETRIED, error_reply, refusal, retry_after
 from mark.serving.frontend.auth import INFER, is_loopback, scope_of
 from mark.serving.frontend.compression import Refused
 from mark.serving.frontend.http import JSON, Exchange
 from mark.serving.gateway.gateway import (
-    FULL,
-    NOBODY_READY,
     PASS_ON,
     WAIT,
     Gateway,
@@ -42,17 +40,6 @@ _LONGEST_ID = 128
 _LOOK_S = 0.25  # between looks at who is to be asked, who has gone and what hangs
 _SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
-# Why the gateway answers by itself: status, and what is said.
-_REASONS = {
-    NOBODY_READY: (503, "no replica is ready"),
-    FULL: (503, "too many requests are on their way"),
-    "lost": (503, "no replica answered"),
-    "broken_off": (502, "a replica broke off its answer"),
-    "expired": (504, "the deadline passed before a replica answered"),
-    "hung": (504, "no replica answered in time"),
-    "draining": (503, "this gateway is draining"),
-    "gone": (503, "the client has gone"),  # nobody hears it
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +221,8 @@ class Forwarder:
             if exchange.body or exchange.method == b"POST":
                 kept.append(b"content-length: %d\r\n" % len(exchange.body))
             forward.lines = lines = b"".join(kept)
-        if forward.client_s is not None and forward.client_s < forward.until_s:
-            lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.client_s - now_s) * 1e3)
+        if forward.client_s is not None:
+            lines += b"mark-deadline-ms: %.3f\r\n" % ((forward.deadline_s - now_s) * 1e3)
         target = exchange.path if not exchange.query else exchange.path + b"?" + exchange.query
         upstream = self._upstreams[attempt.replica.url]
         # A body of HEAD's answer would come all the same, and the listener does not pass it on.
@@ -340,18 +327,18 @@ class Forwarder:
 
     def _pass_on(self, forward: _Forward, answer: Answer) -> None:
         headers = answer.headers + b"x-request-id: %b\r\n" % forward.id
-        if answer.status in (429, 503) and b"retry-after: " not in headers:
+        if answer.status in RETRIED and b"retry-after: " not in headers:
             headers += retry_after(1.0)
         self._settle(forward, answer.status, "")
         forward.exchange.answer(answer.status, answer.body, answer.content_type, headers)
 
     def _refuse(self, forward: _Forward, reason: str) -> None:
-        status, what = _REASONS[reason]
+        reply = refusal(reason)
         headers = b"x-request-id: %b\r\n" % forward.id
-        if status == 503:
+        if reply.status in RETRIED:
             headers += retry_after(1.0)
-        self._settle(forward, status, reason)
-        forward.exchange.answer(status, error_reply(status, what).body, JSON, headers)
+        self._settle(forward, reply.status, reason)
+        forward.exchange.answer(reply.status, reply.body, JSON, headers)
 
     def _leave(self, forward: _Forward) -> None:
         """No replica has anything to do with the request any more."""

@@ -40,14 +40,12 @@ from mark.domain.errors import BadInput
 from mark.rules.admission import NEVER_S
 from mark.rules.routing import better
 from mark.serving.backend.bouncer import IllegalTransition
+from mark.serving.backend.refusals import FULL, NOBODY_READY
 
 # What becomes of a request.
 PASS_ON = "pass on"  # this answer is the client's
 WAIT = "wait"  # for the other attempt
 GIVE_UP = "give up"  # no replica answered it
-# Why there is no attempt for it.
-NOBODY_READY = "nobody_ready"
-FULL = "full"
 
 # Of the first replicas, before any answer. Less than any real one: whoever is asked more then looks slower, so that all
 # are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from mark.models.call import Reply
-from mark.serving.backend.request import Request
+from mark.serving.observe.observed import ObservedRequest
 
 _REQUESTS = logging.getLogger("mark.requests")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -95,10 +95,10 @@ def say(line: str) -> None:
     print(f"mark: {line}", file=sys.stderr, flush=True)
 
 
-def answered(now: Callable[[], float]) -> Callable[[Request, Reply, str], None]:
+def answered(now: Callable[[], float]) -> Callable[[ObservedRequest, Reply, str], None]:
     """Logs each answer: which request, who made it, how long it took. Bodies and headers are nobody's business."""
 
-    def log(request: Request, reply: Reply, who: str) -> None:
+    def log(request: ObservedRequest, reply: Reply, who: str) -> None:
         _REQUESTS.info(
             "answered",
             extra={

@@ -10,30 +10,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
-from mark.serving.backend.request import Request
+from mark.serving.observe.observed import ObservedRequest, RequestTrace, ServedBatch
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-    from mark.serving.backend.bouncer import Batch
-
 WHERE = "trace_requests"
 _PARENT = (b"traceparent", b"tracestate")  # W3C Trace Context
-
-
-@dataclass(slots=True)
-class RequestTrace:
-    """What is known of a request for its span. `parent` are the headers of the client's own trace."""
-
-    version: str
-    parent: dict[str, str]
-    served: dict[str, float] = field(default_factory=dict)  # how a worker did
 
 
 class Tracer:
@@ -53,7 +41,7 @@ class Tracer:
         parent = {name.decode(): headers[name].decode("latin-1") for name in _PARENT if name in headers}
         return RequestTrace(version, parent)
 
-    def served(self, batch: Batch, service_s: float) -> None:
+    def served(self, batch: ServedBatch, service_s: float) -> None:
         """A worker took `service_s` for this batch; its requests are answered next."""
         requests = batch.requests
         for request in requests:
@@ -66,7 +54,7 @@ class Tracer:
                     "mark.batch.requests": len(requests),
                 }
 
-    def answered(self, request: Request, reply: Reply, who: str) -> None:
+    def answered(self, request: ObservedRequest, reply: Reply, who: str) -> None:
         """Make the span, from the arrival until now."""
         trace = request.trace
         if trace is None:

@@ -4,7 +4,7 @@
 
 The first are file descriptors: of a channel, and of arenas for calls and replies, used in turns by one batch after the
 other. LIFELINE is one of a pipe whose other end only the bouncer has. LOADER ("module:function") makes the function
-that answers calls from REFERENCE, SEARCH, NAME and VERSION.
+that answers calls from REFERENCE, SEARCH, NAME and VERSION (`mark.serving.worker.loaders`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import traceback
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 
 from mark.domain.errors import MarkError
 from mark.models.call import Reply
 from mark.serving.worker.shared_memory import FAILED, LOADED, MESSAGE_BYTES, Arena
-from mark.serving.worker.worker_loop import Loaded, Stages, serve
+from mark.serving.worker.worker_loop import Loaded, serve
 
 
 def main() -> None:
@@ -55,30 +54,6 @@ def main() -> None:
         slots = list(zip(arenas[::2], arenas[1::2], strict=True))
         channel.send(LOADED.pack(b"R", slots[0][1].write_replies([Reply(200, "application/json", loaded.said)])))
         serve(channel, slots, loaded)
-
-
-def load(reference: str, search: Path, name: str, version: str) -> Loaded:
-    """The usual LOADER: the model answers under the service's name, says what it is, and what one warm-up took."""
-    import orjson
-
-    from mark.models import answering
-    from mark.models.load import load as load_model
-    from mark.models.metadata import metadata
-
-    model = load_model(reference, search)
-    model.name, model.version = name, version
-    said = metadata(model)
-    if items := answering.warm_up(model):
-        began_s = perf_counter()
-        answering.warm_up(model)  # the first time is of lazy beginnings
-        said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
-    stages = Stages(
-        partial(answering.decode, model),
-        partial(answering.predict, model),
-        answering.hold,
-        partial(answering.encode, model),
-    )
-    return Loaded(stages, orjson.dumps(said))
 
 
 def _hear_no_more(channel: socket.socket) -> None:

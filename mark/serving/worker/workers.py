@@ -73,7 +73,7 @@ class Workers:
         tries: int = 5,
         name: str = "model",
         version: str = "",
-        loader: str = "mark.serving.worker.worker:load",
+        loader: str = "mark.serving.worker.loaders:load",
     ) -> None:
         self.reference, self.count = reference, count
         self._arguments = [reference, str(search.resolve()), name, version, loader]

@@ -369,7 +369,7 @@ def test_refusals_say_when_to_come_back(run: Run) -> None:
                 await asyncio.sleep(0)
             place.replica.bouncer.drain(0.0, 0.0)
             code, said, trailing = await failure(place.stub.ModelInfer(infer_request()))
-            assert (code, said) == (grpc.StatusCode.UNAVAILABLE, "this server is draining")
+            assert (code, said) == (grpc.StatusCode.UNAVAILABLE, "draining: nothing new is taken")
             assert int(trailing["retry-after"]) >= 1
             assert "mark-answered-by" not in trailing
             place.pool.release()

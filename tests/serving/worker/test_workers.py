@@ -209,7 +209,7 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with ready_pool(
-            reference="halves:Halves", search=tmp_path, loader="mark.serving.worker.worker:load"
+            reference="halves:Halves", search=tmp_path, loader="mark.serving.worker.loaders:load"
         ) as one:
             bodies = [b'{"inputs":[{"name":"x","datatype":"FP64","shape":[%d],"data":%s}]}' % (len(data), data_)
                       for data in ([1.0, 2.0], [3.0]) for data_ in [str(data).encode()]]  # fmt: skip

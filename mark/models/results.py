@@ -1,0 +1,93 @@
+"""Decoded results as bytes, for a backend that combines answers: plain values of Python and numpy, without pickle.
+
+JSON comes first (`Reply.json_bytes`), then the bytes of arrays and of `bytes`, in the order of their places there.
+`{"dict": [[name, value], ...]}` is a dictionary, and an object with "bytes" or "dtype" stands for bytes that follow.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from mark.models.call import RESULTS, Reply
+from mark.models.model import Model
+
+
+def encode(model: Model, asked: object, results: Any) -> Reply:
+    """The results of one call, one for each of its items. Raises TypeError for what is no plain value or array."""
+    parts: list[bytes] = []
+    head = json.dumps([_packed(each, parts) for each in results]).encode()
+    return Reply(200, RESULTS, b"".join((head, *parts)), len(head))
+
+
+def results_of(reply: Reply) -> list[Any]:
+    """What `encode` was given, as a list. Raises ValueError for a reply of another kind, or a malformed one."""
+    if reply.content_type != RESULTS or reply.json_bytes is None:
+        raise ValueError(f"the reply has no decoded results: status {reply.status}, {reply.content_type}")
+    body = memoryview(reply.body)
+    try:
+        packed = json.loads(bytes(body[: reply.json_bytes]))
+        results, rest = _unpacked(packed, body[reply.json_bytes :])
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"malformed results: {error!r}") from None
+    if len(rest) or not isinstance(results, list):
+        raise ValueError("malformed results: bytes are left, or there is no list")
+    return results
+
+
+def _packed(value: Any, parts: list[bytes]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        parts.append(bytes(value))
+        return {"bytes": len(parts[-1])}
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "biufc":
+            return _packed(value.tolist(), parts)
+        parts.append(value.tobytes())
+        return {"dtype": value.dtype.str, "shape": value.shape}
+    if isinstance(value, list | tuple):
+        return [_packed(each, parts) for each in value]
+    if isinstance(value, dict):
+        return {"dict": [[_text(name), _packed(each, parts)] for name, each in value.items()]}
+    raise TypeError(f"a result is a {type(value).__name__}")
+
+
+def _text(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a result has a name that is a {type(name).__name__}")
+    return name
+
+
+def _unpacked(packed: Any, rest: memoryview) -> tuple[Any, memoryview]:
+    """The value, and the bytes behind its own."""
+    if isinstance(packed, list):
+        values = []
+        for each in packed:
+            value, rest = _unpacked(each, rest)
+            values.append(value)
+        return values, rest
+    if not isinstance(packed, dict):
+        return packed, rest
+    if "dict" in packed:
+        named = {}
+        for name, each in packed["dict"]:
+            named[name], rest = _unpacked(each, rest)
+        return named, rest
+    if "bytes" in packed:
+        size = _size(packed["bytes"], rest)
+        return bytes(rest[:size]), rest[size:]
+    dtype, shape = np.dtype(packed["dtype"]), packed["shape"]
+    if dtype.kind not in "biufc" or min(shape, default=0) < 0:
+        raise ValueError("malformed results: no array of numbers")
+    size = _size(dtype.itemsize * math.prod(shape), rest)
+    return np.frombuffer(rest[:size], dtype).reshape(shape)[()], rest[size:]
+
+
+def _size(size: int, rest: memoryview) -> int:
+    if not 0 <= size <= len(rest):
+        raise ValueError(f"malformed results: {size} bytes of {len(rest)}")
+    return size

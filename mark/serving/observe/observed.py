@@ -1,0 +1,44 @@
+"""What logs and traces read of requests and batches (`mark.serving.backend.request`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mark.models.call import Call
+
+
+@dataclass(slots=True)
+class RequestTrace:
+    """What is known of a request for its span. `parent` are the headers of the client's own trace."""
+
+    version: str
+    parent: dict[str, str]
+    served: dict[str, float] = field(default_factory=dict)  # how a worker did
+
+
+class ObservedRequest(Protocol):
+    """A request that was answered, or is about to be. Times are of the loop's monotonic clock, in seconds."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def call(self) -> Call: ...
+    @property
+    def items(self) -> int: ...
+    @property
+    def arrived_s(self) -> float: ...
+    @property
+    def trace(self) -> RequestTrace | None: ...
+
+
+class ServedBatch(Protocol):
+    """Requests that one worker has served together."""
+
+    @property
+    def requests(self) -> Sequence[ObservedRequest]: ...
+    @property
+    def items(self) -> int: ...
+    @property
+    def started_s(self) -> float: ...

@@ -1,0 +1,70 @@
+"""Loaders: what makes the function that answers a worker's calls. Models' libraries are imported only when one runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+from mark.models.call import Call, Reply
+from mark.serving.worker.worker_loop import Loaded, Stages
+
+# When the boot of the machine that this one stands in for is over, in Unix seconds; without it, at once.
+READY_AT = "MARK_READY_AT"
+# `load_measured` answers a call of this protocol with a request of one item, in the shape of a reply.
+SAMPLE = "sample"
+
+
+def load(reference: str, search: Path, name: str, version: str) -> Loaded:
+    """The usual loader: the model answers under the service's name, says what it is, and what one warm-up took."""
+    import orjson
+
+    from mark.models import answering
+    from mark.models.load import load as load_model
+    from mark.models.metadata import metadata
+
+    model = load_model(reference, search)
+    model.name, model.version = name, version
+    said = metadata(model)
+    if items := answering.warm_up(model):
+        began_s = perf_counter()
+        answering.warm_up(model)  # the first time is of lazy beginnings
+        said["warm_up"] = {"items": items, "s": perf_counter() - began_s}
+    stages = Stages(
+        partial(answering.decode, model),
+        partial(answering.predict, model),
+        answering.hold,
+        partial(answering.encode, model),
+    )
+    return Loaded(stages, orjson.dumps(said))
+
+
+def load_paced(reference: str, search: Path, name: str, version: str) -> Loaded:
+    """`load` on a machine that stands in for one that boots more slowly: no worker is ready before `READY_AT`."""
+    loaded = load(reference, search, name, version)
+    time.sleep(max(0.0, float(os.environ.get(READY_AT, "0")) - time.time()))
+    return loaded
+
+
+def load_measured(reference: str, search: Path, name: str, version: str) -> Loaded:
+    """For workers to be measured: one step answers, also calls of `SAMPLE`; 404 where the model declares no input."""
+    from mark.models.answering import answer, refusal, warm_up
+    from mark.models.load import load as load_model
+    from mark.models.sample import sample_call
+
+    model = load_model(reference, search)
+    model.name, model.version = name, version
+    warm_up(model)
+
+    def answered(calls: Sequence[Call]) -> list[Reply]:
+        if calls[0].protocol != SAMPLE:
+            return answer(model, calls)
+        call = sample_call(model)
+        if call is None:
+            return [refusal(404, "declares neither inputs nor warmup")]
+        return [Reply(200, call.content_type, call.body, call.json_bytes)]
+
+    return Loaded(answered)

@@ -1,0 +1,215 @@
+"""Backends before a replica, behind the real server: what a wrapper needs is there, and no server knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+from mark.models.answering import reply_with
+from mark.models.call import Call, Reply
+from mark.models.results import results_of
+from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.port import Backend
+from mark.serving.backend.replica import Replica
+from mark.serving.backend.request import CACHE, INSTANCE, RECONSTRUCTION, Attempt, Request
+from mark.serving.worker.workers import Workers
+from tests.serving.frontend.test_grpc import infer_request
+from tests.serving.place import Place, Twice
+
+INFER = "/v2/models/twice/infer"
+BODY = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.0]}]}
+
+
+class Behind:
+    """What is the same for all of these: they are ready, refuse and drain as the backend behind them."""
+
+    def __init__(self, behind: Backend) -> None:
+        self.behind = behind
+        self.offered: list[Request] = []
+
+    @property
+    def ready(self) -> bool:
+        return self.behind.ready
+
+    def offer(self, request: Request) -> None:
+        self.offered.append(request)
+        self.behind.offer(request)
+
+    def retry_after_s(self) -> float:
+        return self.behind.retry_after_s()
+
+    async def drain(self, until_s: float) -> None:
+        await self.behind.drain(until_s)
+
+
+class Cache(Behind):
+    """Answers a body that was answered before by that answer."""
+
+    def __init__(self, behind: Backend) -> None:
+        super().__init__(behind)
+        self.replies: dict[bytes, Reply] = {}
+
+    def offer(self, request: Request) -> None:
+        body = bytes(request.call.body)
+        if body in self.replies:
+            request.answer(request, self.replies[body], CACHE)
+        else:
+            self.behind.offer(request.attempt(self._answered))
+
+    def _answered(self, attempt: Request, reply: Reply, who: str) -> None:
+        assert isinstance(attempt, Attempt)
+        request = attempt.of
+        assert request is not None
+        if reply.status == 200:
+            self.replies[bytes(request.call.body)] = reply
+        request.answer(request, reply, who)
+
+
+class Sum(Behind):
+    """Makes two attempts, the second with a payload of its own, and answers by the sum of their results."""
+
+    def __init__(self, behind: Backend, second: Call) -> None:
+        super().__init__(behind)
+        self.second = second
+        self.parts: dict[int, list[Any]] = {}
+
+    def offer(self, request: Request) -> None:
+        for number, call in enumerate((request.call, self.second)):
+            self.behind.offer(request.attempt(self._answered, call, number=number, decoded=True))
+
+    def _answered(self, attempt: Request, reply: Reply, who: str) -> None:
+        assert isinstance(attempt, Attempt)
+        assert attempt.of is not None
+        self.parts[attempt.number] = results_of(reply)
+        if len(self.parts) == 2:
+            sums = [first + second for first, second in zip(self.parts.pop(0), self.parts.pop(1), strict=True)]
+            attempt.of.answer(attempt.of, reply_with(Twice(), attempt.of.call, sums), RECONSTRUCTION)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_cache_before_a_replica_answers_both_protocols() -> None:
+    async def main() -> None:
+        async with Place(wrap=Cache) as place:
+            answers = [await place.client.post(INFER, json=BODY) for _ in range(2)]
+            assert [answer.headers["mark-answered-by"] for answer in answers] == [INSTANCE, CACHE]
+            assert answers[0].json()["outputs"][0]["data"] == answers[1].json()["outputs"][0]["data"] == [2.0, 4.0]
+            for made_by in (INSTANCE, CACHE):
+                call = place.stub.ModelInfer(infer_request())
+                await call
+                assert dict(await call.trailing_metadata())["mark-answered-by"] == made_by
+            assert len(place.pool.calls) == 2
+
+    run(main)
+
+
+def test_two_attempts_with_own_payloads_become_one_answer() -> None:
+    async def main() -> None:
+        second = Call("sagemaker", "application/json", b'{"instances": [[10.0, 20.0]]}')
+        async with Place(wrap=lambda replica: Sum(replica, second)) as place:
+            answer = await place.client.post(INFER, json=BODY)
+            assert answer.headers["mark-answered-by"] == RECONSTRUCTION
+            assert answer.json()["outputs"][0]["data"] == [22.0, 44.0]
+            call = place.stub.ModelInfer(infer_request())
+            np.testing.assert_array_equal(np.frombuffer((await call).raw_output_contents[0], "<f4"), [22.0, 44.0])
+            assert dict(await call.trailing_metadata())["mark-answered-by"] == RECONSTRUCTION
+
+    run(main)
+
+
+def test_a_backend_gets_key_and_deadline_of_the_client() -> None:
+    async def main() -> None:
+        backends: list[Behind] = []
+
+        def wrap(replica: Backend) -> Backend:
+            backends.append(Behind(replica))
+            return backends[0]
+
+        async with Place(wrap=wrap) as place:
+            await place.client.post(INFER, json=BODY, headers={"mark-key": "user-7", "mark-deadline-ms": "5000"})
+            await place.stub.ModelInfer(infer_request(), metadata=[("mark-key", "user-8")])
+            await place.stub.ModelInfer(infer_request(), timeout=20.0)
+            long = await place.client.post(INFER, json=BODY, headers={"mark-key": "k" * 129})
+            assert (long.status_code, long.json()) == (400, {"error": "mark-key must have 128 bytes at most"})
+            offered = backends[0].offered
+            assert [request.key for request in offered] == ["user-7", "user-8", ""]
+            allowed_s = [request.deadline_s - request.arrived_s for request in offered]
+            assert allowed_s == pytest.approx([5.0, 1.0, 1.0])
+
+    run(main)
+
+
+def test_no_client_gets_decoded_results() -> None:
+    async def main() -> None:
+        async with Place() as place:
+            headers = {"accept": "application/vnd.mark.results", "content-type": "application/json"}
+            answer = await place.client.post("/invocations", content=b"[[1.0, 2.0]]", headers=headers)
+            assert answer.status_code == 406
+
+    run(main)
+
+
+def test_a_worker_process_gives_decoded_results(tmp_path: Path) -> None:
+    (tmp_path / "doubling.py").write_text(
+        "import mark, numpy as np\n"
+        "class Twice(mark.Model):\n"
+        "    def predict(self, batch):\n"
+        "        return [{'twice': np.asarray(item) * 2, 'text': b'\\xff'} for item in batch]\n"
+    )
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        bouncer = Bouncer(FixedTimes([0.0, 0.01, 0.01], 2), rt_max_s=20.0, workers=0)
+        replica = Replica(bouncer, None, ModelMetrics("twice", "1"), loop, rt_max_s=20.0)
+        ready = asyncio.Event()
+
+        def on_ready(worker: int, load_s: float, said: bytes) -> None:
+            replica.worker_ready(worker)
+            ready.set()
+
+        workers = Workers(
+            "doubling:Twice",
+            tmp_path,
+            1,
+            on_ready=on_ready,
+            on_done=replica.worker_done,
+            on_lost=replica.worker_lost,
+            on_failed=pytest.fail,
+        )
+        replica.attach(workers)
+        workers.start()
+        await ready.wait()
+        replies: asyncio.Queue[Reply] = asyncio.Queue()
+
+        def answer(request: Request, reply: Reply, who: str) -> None:
+            replies.put_nowait(reply)
+
+        call = Call("sagemaker", "application/json", b'{"instances": [[1, 2], [3, 4]]}')
+        request = Request(call, 2, loop.time(), loop.time() + 20.0, answer)
+        replica.offer(request.attempt(answer, decoded=True))
+        first, second = results_of(await replies.get())
+        np.testing.assert_array_equal(first["twice"], [2, 4])
+        np.testing.assert_array_equal(second["twice"], [6, 8])
+        assert first["text"] == b"\xff"
+        replica.offer(request.attempt(answer, Call("sagemaker", "application/json", b"[1")))
+        refused = await replies.get()
+        assert refused.status == 400
+        with pytest.raises(ValueError, match="no decoded results: status 400"):
+            results_of(refused)
+        await replica.drain(loop.time() + 1.0)
+        await workers.stop(5.0)
+
+    run(main)
+
+
+_: type[Backend] = Cache
