@@ -99,7 +99,7 @@ def _open_key(st: Stage, slot: int, kind: int) -> float:
 
 
 @compiled
-def place(st: Stage, out: Departures, slot: int, now_s: float, request: int) -> None:
+def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
     """An admitted request: it starts at once, joins the open batch, or opens one."""
     kinds = st.kinds
     kind = st.kind[slot]
@@ -124,14 +124,21 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int) -> 
             set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], st.open_start_s[slot])
     st.member_s[slot, size] = now_s
     st.member_id[slot, size] = request
+    st.member_promise_s[slot, size] = promise_s
     size += 1
     st.open_size[slot] = size
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
     # Who was accepted late has no promise to lose, but those behind may.
     answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
     oldest = 0
-    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], kinds.promised_s[kind]):
+    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
         oldest += 1
+    if mixed:  # else the oldest has the earliest deadline
+        for i in range(oldest + 1, size):
+            arrival, promise = st.member_s[slot, i], st.member_promise_s[slot, i]
+            earlier = arrival + promise < st.member_s[slot, oldest] + st.member_promise_s[slot, oldest]
+            if earlier and _in_time(answer - arrival, promise):
+                oldest = i
     if size < full and _joins(
         st.open_start_s[slot],
         kinds.service_s[kind, size],
@@ -139,7 +146,7 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int) -> 
         kinds.service_s[kind, 1],
         st.member_s[slot, oldest],
         kinds.overhead_s[kind],
-        kinds.promised_s[kind],
+        st.member_promise_s[slot, oldest],
     ):
         set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind))
     else:
