@@ -206,7 +206,7 @@ class SimpyModel:
             self.start(replica)
 
     def start(self, replica: Replica) -> None:
-        """Now, or as soon as the worker is free: nobody may join any more."""
+        """Now, or as soon as the worker is free: no request may join any more."""
         batch, replica.open = replica.open, []
         start = max(replica.free_s, batch[-1])
         replica.free_s = start + replica.service_s[len(batch)]

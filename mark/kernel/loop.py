@@ -1,6 +1,6 @@
-"""The loop over requests: route, admit, batch, serve, in arrival order, up to any time.
+"""A stage in compiled code: routes requests, batches them, starts batches, and emits what departs.
 
-Nothing is simulated before it matters: a batch whose start has passed is started when somebody looks at its replica.
+Nothing is simulated before it matters: a batch whose start has passed is started when its replica is considered next.
 A replica's closed batches are summed up in `free_s` of its workers, because with known service times and a
 first-in-first-out queue their future is settled; only the open batch keeps its members.
 """
@@ -26,7 +26,7 @@ TOLERANCE_S = admission.TOLERANCE_S
 
 @compiled
 def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
-    """A request that went to the replica is in flight until then. Beyond F nobody counts."""
+    """A request that went to the replica is in flight until then. At most F are counted."""
     count = st.flight_count[slot]
     if count < st.flight_s.shape[1]:
         st.flight_s[slot, count] = answer_s
@@ -100,7 +100,7 @@ def _open_key(st: Stage, slot: int, kind: int) -> float:
 
 @compiled
 def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
-    """An admitted request: it starts at once, joins the open batch, or opens one."""
+    """An admitted request starts at once, joins the open batch, or opens one."""
     kinds = st.kinds
     kind = st.kind[slot]
     full = kinds.n_batch[kind]
@@ -128,7 +128,7 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
     size += 1
     st.open_size[slot] = size
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
-    # Who was accepted late has no promise to lose, but those behind may.
+    # A request that was accepted late has no promise to lose, but those behind it may.
     answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
     oldest = 0
     while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
@@ -205,7 +205,7 @@ def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
 
 @compiled
 def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
-    """As somebody chooses who counts, and sees no queue: the fewest in flight for what the replica can do."""
+    """The choice of a balancer that sees no queues: the fewest in flight for what the replica can do."""
     kinds = st.kinds
     best = -1
     best_s = INF

@@ -139,15 +139,15 @@ class StageSimulation:
         self._ready.discard(number)
 
     def remove(self, number: int, at_s: float) -> None:
-        """It is gone. A bouncer never promised beyond a notice, so a drained replica loses nothing."""
+        """It is gone. A bouncer promises nothing beyond a notice, so a drained replica loses nothing."""
         self.drain(number, at_s)
 
     def idle_at(self, number: int) -> float:
-        """When everything it was given is finished; for a draining replica that is final."""
+        """When everything it has accepted is finished; for a draining replica that is final."""
         return float(self._st.free_s[number].max())
 
     def busy_s(self, number: int) -> float:
-        """Worker-seconds of batches given to it since it was first added, batches under way in full."""
+        """Worker-seconds of its batches since it was first added, batches under way in full."""
         return float(self._st.busy_s[number])
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
@@ -163,7 +163,7 @@ class StageSimulation:
         return int(functions.warm(self._pool, at_s, environments)) if self._function is not None else 0
 
     def start_warm(self, environments: int) -> None:
-        """So many function environments are warm at the start, for nothing: part of the first fleet."""
+        """Environments that are warm at the start, unbilled: part of the first fleet."""
         if self._function is None:
             return
         count = min(environments, self._function.offer.concurrency)

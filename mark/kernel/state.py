@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 INF = np.inf
 
-# Who routes how: values of `routing`
+# Values of `routing`
 LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT = range(3)
 # Positions in Stage.counter
 ACTIVE, READY, RANDOM, REQUEST = range(4)
@@ -59,7 +59,7 @@ class Stage(NamedTuple):
     member_promise_s: Floats  # [S, N] within which the batch answers them; infinite: it fills
     member_id: Ints  # [S, N]
     ready: Ints  # [S] ready slots, the first counter[READY] entries
-    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing asks who is in flight
+    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing counts requests in flight
     flight_count: Ints  # [S] how many those are,
     flight_next_s: Floats  # [S] and when the first of them comes
     open_tree: Floats  # [L]
