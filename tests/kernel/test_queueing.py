@@ -99,8 +99,8 @@ def number_in_system(servers: int, load: float) -> Floats:
 def md_c_wait_at_most(time_s: float, servers: int, load: float, law: Floats) -> float:
     """P(wait <= t) in M/D/c (Franx 2001).
 
-    With t = kD - u, 0 < u <= D: the requests queued u before an arrival and those that came since must fit into the kc starts
-    of the k service times that end at t.
+    With t = kD - u, 0 < u <= D: the requests queued u before an arrival and those that came since must fit
+    into the kc starts of the k service times that end at t.
     """
     k = int(time_s / SERVICE_S) + 1
     arriving = load * servers / SERVICE_S * (k * SERVICE_S - time_s)
