@@ -18,7 +18,7 @@ from mark.kernel.state import INF, Floats, Ints
 
 # Values of `slot` that are no replica
 BY_FUNCTION, REFUSED = -1, -2
-# Rows after which whoever advances a stage reads the buffer and empties it: few enough to stay in the fastest cache
+# Rows after which the buffer is read and emptied: few enough to stay in the fastest cache
 CHUNK = 1024
 _ONE = np.uint64(1)
 

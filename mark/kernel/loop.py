@@ -1,6 +1,6 @@
-"""The loop over requests: route, admit, batch, serve, in arrival order, up to any time.
+"""A stage in compiled code: routes requests, batches them, starts batches, and emits what departs.
 
-Nothing is simulated before it matters: a batch whose start has passed is started when somebody looks at its replica.
+Nothing is simulated before it matters: a batch whose start has passed is started when its replica is considered next.
 A replica's closed batches are summed up in `free_s` of its workers, because with known service times and a
 first-in-first-out queue their future is settled; only the open batch keeps its members.
 """
@@ -26,7 +26,7 @@ TOLERANCE_S = admission.TOLERANCE_S
 
 @compiled
 def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
-    """A request that went to the replica is in flight until then. Beyond F nobody counts."""
+    """A request that went to the replica is in flight until then. At most F are counted."""
     count = st.flight_count[slot]
     if count < st.flight_s.shape[1]:
         st.flight_s[slot, count] = answer_s
@@ -99,8 +99,8 @@ def _open_key(st: Stage, slot: int, kind: int) -> float:
 
 
 @compiled
-def place(st: Stage, out: Departures, slot: int, now_s: float, request: int) -> None:
-    """An admitted request: it starts at once, joins the open batch, or opens one."""
+def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, promise_s: float, mixed: bool) -> None:
+    """An admitted request starts at once, joins the open batch, or opens one."""
     kinds = st.kinds
     kind = st.kind[slot]
     full = kinds.n_batch[kind]
@@ -124,14 +124,21 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int) -> 
             set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], st.open_start_s[slot])
     st.member_s[slot, size] = now_s
     st.member_id[slot, size] = request
+    st.member_promise_s[slot, size] = promise_s
     size += 1
     st.open_size[slot] = size
     # Judged at the latest start the batch may have: also the one that fills it may come as late as the window's end.
-    # Who was accepted late has no promise to lose, but those behind may.
+    # A request that was accepted late has no promise to lose, but those behind it may.
     answer = st.open_start_s[slot] + kinds.service_s[kind, size] + kinds.overhead_s[kind]
     oldest = 0
-    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], kinds.promised_s[kind]):
+    while oldest < size - 1 and not _in_time(answer - st.member_s[slot, oldest], st.member_promise_s[slot, oldest]):
         oldest += 1
+    if mixed:  # else the oldest has the earliest deadline
+        for i in range(oldest + 1, size):
+            arrival, promise = st.member_s[slot, i], st.member_promise_s[slot, i]
+            earlier = arrival + promise < st.member_s[slot, oldest] + st.member_promise_s[slot, oldest]
+            if earlier and _in_time(answer - arrival, promise):
+                oldest = i
     if size < full and _joins(
         st.open_start_s[slot],
         kinds.service_s[kind, size],
@@ -139,7 +146,7 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int) -> 
         kinds.service_s[kind, 1],
         st.member_s[slot, oldest],
         kinds.overhead_s[kind],
-        kinds.promised_s[kind],
+        st.member_promise_s[slot, oldest],
     ):
         set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind))
     else:
@@ -198,7 +205,7 @@ def _in_flight(st: Stage, out: Departures, slot: int, now_s: float) -> int:
 
 @compiled
 def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
-    """As somebody chooses who counts, and sees no queue: the fewest in flight for what the replica can do."""
+    """The choice of a balancer that sees no queues: the fewest in flight for what the replica can do."""
     kinds = st.kinds
     best = -1
     best_s = INF

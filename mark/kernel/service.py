@@ -16,6 +16,7 @@ from mark.rules import admission
 
 _destination = compiled(admission.destination)
 _in_time = compiled(admission.in_time)
+_promised_s = compiled(admission.promised_s)
 _FUNCTION = admission.FUNCTION
 _INSTANCE = admission.INSTANCE
 
@@ -26,9 +27,10 @@ def _through(
     pool: FunctionPool,
     out: Departures,
     arrivals_s: Floats,
+    limit_s: Floats,
+    mixed: bool,
     first: int,
     until_s: float,
-    rt_max_s: float,
     routing: int,
     bouncers: bool,
 ) -> int:
@@ -39,24 +41,25 @@ def _through(
         now = arrivals_s[i]
         if now >= until_s:
             break
+        horizon = limit_s[i if mixed else 0]
         i += 1
         request = st.counter[REQUEST]
         st.counter[REQUEST] = request + 1
         slot = loop.choose(st, out, now, routing)
         if slot >= 0:
             latency = loop.expected_latency_s(st, slot, now)
-            horizon = st.kinds.horizon_s[st.kind[slot]]
+            horizon = min(horizon, st.kinds.horizon_s[st.kind[slot]])
         else:
             latency = INF
-            horizon = rt_max_s
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
-            loop.place(st, out, slot, now, request)
+            promise = _promised_s(horizon, pool.value[WARM_S]) if bouncers else INF
+            loop.place(st, out, slot, now, request, promise, mixed)
             continue
         function = functions.latency_s(pool, now)
         # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
         where = _destination(latency, min(function, pool.value[WARM_S]) if function < INF else INF, horizon)
         if where == _INSTANCE:
-            loop.place(st, out, slot, now, request)
+            loop.place(st, out, slot, now, request, _promised_s(horizon, pool.value[WARM_S]), mixed)
         elif where == _FUNCTION:
             functions.answer(pool, out, request, now, function)
             if slot >= 0:
@@ -74,6 +77,8 @@ def advance(
     out: Departures,
     accounts: Accounts,
     arrivals_s: Floats,
+    limit_s: Floats,
+    mixed: bool,
     first: int,
     until_s: float,
     rt_max_s: float,
@@ -84,11 +89,13 @@ def advance(
 ) -> int:
     """Simulate and account arrivals [first, ...) before `until_s`; returns the position of the next.
 
+    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each.
+
     With `keep` it returns once the buffer is full, and leaves what departed in it; else it leaves the buffer empty.
     """
     i = first
     while True:
-        i = _through(st, pool, out, arrivals_s, i, until_s, rt_max_s, routing, bouncers)
+        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers)
         account(accounts, out, rt_max_s, fine_s)
         full = out.rows[0] >= CHUNK
         if keep or not full:

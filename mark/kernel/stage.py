@@ -41,7 +41,6 @@ from mark.kernel.state import (
     Stage,
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
-from mark.rules import admission
 
 T = TypeVar("T", np.float64, np.int64)
 
@@ -78,13 +77,12 @@ class StageSimulation:
         keep: bool = False,
     ) -> None:
         self._candidates = tuple(candidates)
-        self._rt_max_s = rt_max_s
+        self._limit_s = np.array([rt_max_s])
         self._bouncers, self._routing = bouncers, ROUTING[routing]
         self.accounts = Accounting(rt_max_s=rt_max_s, end_s=end_s, fine_s=fine_s, recent=recent)
         self._kept: list[Departures] | None = [] if keep else None
         self._function = function
-        promised = [rt_max_s] * len(self._candidates) if horizons_s is None else list(horizons_s)
-        self._horizons_s = [min(h, rt_max_s) if bouncers else INF for h in promised]
+        self._horizons_s = [INF] * len(self._candidates) if horizons_s is None else list(horizons_s)
         # kind = (candidate, speed): a burstable without credits is a slower kind of the same candidate
         self._kinds: list[tuple[int, float]] = []
         self._kind_of: dict[tuple[int, float], int] = {}
@@ -103,6 +101,7 @@ class StageSimulation:
             open_start_s=np.zeros(0),
             busy_s=np.zeros(0),
             member_s=np.zeros((0, largest)),
+            member_promise_s=np.zeros((0, largest)),
             member_id=np.zeros((0, largest), dtype=np.int64),
             ready=np.zeros(0, dtype=np.int64),
             flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing == FEWEST_IN_FLIGHT else 0)),
@@ -138,15 +137,15 @@ class StageSimulation:
         self._ready.discard(number)
 
     def remove(self, number: int, at_s: float) -> None:
-        """It is gone. A bouncer never promised beyond a notice, so a drained replica loses nothing."""
+        """It is gone. A bouncer promises nothing beyond a notice, so a drained replica loses nothing."""
         self.drain(number, at_s)
 
     def idle_at(self, number: int) -> float:
-        """When everything it was given is finished; for a draining replica that is final."""
+        """When everything it has accepted is finished; for a draining replica that is final."""
         return float(self._st.free_s[number].max())
 
     def busy_s(self, number: int) -> float:
-        """Worker-seconds of batches given to it since it was first added, batches under way in full."""
+        """Worker-seconds of its batches since it was first added, batches under way in full."""
         return float(self._st.busy_s[number])
 
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
@@ -162,7 +161,7 @@ class StageSimulation:
         return int(functions.warm(self._pool, at_s, environments)) if self._function is not None else 0
 
     def start_warm(self, environments: int) -> None:
-        """So many function environments are warm at the start, for nothing: part of the first fleet."""
+        """Environments that are warm at the start, unbilled: part of the first fleet."""
         if self._function is None:
             return
         count = min(environments, self._function.offer.concurrency)
@@ -171,8 +170,12 @@ class StageSimulation:
 
     # -- time --------------------------------------------------------------------------------------------------------
 
-    def advance(self, arrivals_s: Floats, first: int, until_s: float) -> int:
-        """Simulate arrivals [first, ...) before `until_s`; returns the position of the next. Any number of calls."""
+    def advance(self, arrivals_s: Floats, first: int, until_s: float, limit_s: Floats | None = None) -> int:
+        """Simulate arrivals [first, ...) before `until_s`; returns the position of the next. Any number of calls.
+
+        `limit_s` is the latency that each request is admitted for; without it that is RT_max for all. Either all
+        calls for a stage pass it or none does.
+        """
         if self._stale:
             self._rebuild()
         while True:
@@ -182,9 +185,11 @@ class StageSimulation:
                 self._out,
                 self.accounts.arrays,
                 arrivals_s,
+                self._limit_s if limit_s is None else limit_s,
+                limit_s is not None,
                 first,
                 until_s,
-                self._rt_max_s,
+                self.accounts.rt_max_s,
                 self.accounts.fine_s,
                 self._routing,
                 self._bouncers,
@@ -259,8 +264,6 @@ class StageSimulation:
                 kinds.service_s[k, : c.policy.n_batch + 1] = c.service_s / factor
                 kinds.overhead_s[k], kinds.sigma[k] = c.overhead_s, c.sigma
                 kinds.horizon_s[k] = self._horizons_s[index]
-                function_s = INF if self._function is None else self._function.warm_s
-                kinds.promised_s[k] = admission.promised_s(self._horizons_s[index], function_s)
             self._st = self._st._replace(kinds=kinds)
             self._stale = True
         return self._kind_of[key]
@@ -279,6 +282,7 @@ class StageSimulation:
             open_start_s=_padded(st.open_start_s, more),
             busy_s=_padded(st.busy_s, more),
             member_s=_padded(st.member_s, more),
+            member_promise_s=_padded(st.member_promise_s, more),
             member_id=_padded(st.member_id, more),
             ready=_padded(st.ready, more),
             flight_s=_padded(st.flight_s, more),
@@ -360,7 +364,6 @@ def _kinds(kinds: int, largest: int) -> Kinds:
         overhead_s=np.zeros(kinds),
         sigma=np.zeros(kinds),
         horizon_s=np.zeros(kinds),
-        promised_s=np.zeros(kinds),
         tree_at=integers(),
         tree_levels=integers(),
         active=integers(),
@@ -370,6 +373,7 @@ def _kinds(kinds: int, largest: int) -> Kinds:
 def _pool(function: FunctionUse | None) -> FunctionPool:
     number = np.zeros(10, dtype=np.int64)
     value = np.zeros(8)
+    value[WARM_S] = INF
     size = 2
     if function is not None:
         offer = function.offer

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 INF = np.inf
 
-# Who routes how: values of `routing`
+# Values of `routing`
 LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT = range(3)
 # Positions in Stage.counter
 ACTIVE, READY, RANDOM, REQUEST = range(4)
@@ -39,8 +39,7 @@ class Kinds(NamedTuple):
     service_s: Floats  # [K, N+1]
     overhead_s: Floats  # [K]
     sigma: Floats  # [K] log standard deviation; 0 deterministic, -1 exponential (tests)
-    horizon_s: Floats  # [K] what a bouncer promises; infinite without bouncers
-    promised_s: Floats  # [K] for how long nobody may join a batch who breaks that; infinite: batches fill
+    horizon_s: Floats  # [K] the most that a bouncer promises
     tree_at: Ints  # [K] where a kind's trees begin
     tree_levels: Ints  # [K] see mark.kernel.tree
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
@@ -56,10 +55,11 @@ class Stage(NamedTuple):
     open_size: Ints  # [S]
     open_start_s: Floats  # [S]
     busy_s: Floats  # [S]
-    member_s: Floats  # [S, N]
+    member_s: Floats  # [S, N] arrivals of the open batch
+    member_promise_s: Floats  # [S, N] within which the batch answers them; infinite: it fills
     member_id: Ints  # [S, N]
     ready: Ints  # [S] ready slots, the first counter[READY] entries
-    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing asks who is in flight
+    flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing counts requests in flight
     flight_count: Ints  # [S] how many those are,
     flight_next_s: Floats  # [S] and when the first of them comes
     open_tree: Floats  # [L]

@@ -16,7 +16,7 @@ WIDTH = 8
 
 
 def levels_for(leaves: int) -> int:
-    """Levels of the smallest tree with so many leaves."""
+    """Levels of the smallest tree with at least `leaves` leaves."""
     levels = 1
     while WIDTH**levels < leaves:
         levels += 1

@@ -19,7 +19,7 @@ def destination(instance_s: float, function_s: float, horizon_s: float) -> int:
     """Where a request goes, given its latency on the best instance and on a function (infinite: not to be had).
 
     A bouncer admits what would finish within its horizon (RT_max) if no further request came. Otherwise the function
-    answers; where neither meets the horizon, whoever finishes first. Without a function the request is refused.
+    answers; where neither meets the horizon, the one that finishes first. Without a function the request is refused.
     """
     if instance_s <= horizon_s + TOLERANCE_S:
         return INSTANCE
@@ -31,11 +31,11 @@ def destination(instance_s: float, function_s: float, horizon_s: float) -> int:
 
 
 def promised_s(horizon_s: float, function_s: float) -> float:
-    """How long a batch keeps its promise by letting nobody join who would break it (`batching.joins`).
+    """How long a batch keeps its promise by refusing requests that would break it (`batching.joins`).
 
-    For the horizon where functions take who is not let in, or nobody does. Where functions are slower than that, who
-    is not let in waits behind and needs a batch of its own: small batches at half the throughput keep a queue for hours
-    that full ones end in seconds. So then batches fill.
+    For the horizon, where functions answer in time what may not join, or where there are none. Where functions are
+    slower than that, a request that may not join waits behind and needs a batch of its own: small batches at half the
+    throughput keep a queue for hours that full ones end in seconds. Then batches fill.
     """
     slow = horizon_s + TOLERANCE_S < function_s < NEVER_S
     return NEVER_S if slow else horizon_s

@@ -1,4 +1,4 @@
-"""Batch closing (MArk, section 4.3): when a batch starts, and who may still join it."""
+"""Batch closing (MArk, section 4.3): when a batch starts, and which requests may still join it."""
 
 from mark.rules.admission import TOLERANCE_S
 
@@ -32,7 +32,7 @@ def reserve_s(waits: bool, service_alone_s: float, service_full_s: float) -> flo
     """What a bouncer adds to the expected completion of a request that opens a batch, before it promises anything.
 
     While such a batch waits others will join it, so it is admitted as if it were full. Without this reserve a
-    saturated bouncer takes requests that just fit alone and may then let nobody join: batches of one, half the
+    saturated bouncer takes requests that just fit alone and may then let none join: batches of one, half the
     throughput, for as long as the overload lasts.
     """
     return max(0.0, service_full_s - service_alone_s) if waits else 0.0

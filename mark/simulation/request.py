@@ -41,5 +41,5 @@ class RunRequest:
     sensitivity: Sensitivity = Sensitivity()
     with_bound: bool = True
     explain: bool = False  # keep what every decision was weighed against
-    foresight: bool = False  # perfect forecasts, whoever is named to make them
+    foresight: bool = False  # perfect forecasts, whatever `predictor` says
     progress: Callable[[float], None] | None = None

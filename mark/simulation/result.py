@@ -20,7 +20,7 @@ class TraceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Who answered. `total` is the sum of the other three, always."""
+    """Requests by what answered them. `total` is always the sum of instances, functions and rejected."""
 
     instances: int
     functions: int
@@ -123,7 +123,7 @@ class SimulationResult:
     bound_note: str = ""  # the bin width used, say
     notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
     assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
-    predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of who forecast for them
+    predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
     weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
     extra: dict[str, Any] = field(default_factory=dict)
 

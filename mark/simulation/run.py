@@ -1,7 +1,7 @@
 """World 1: the real controller over a virtual cloud, in virtual time.
 
 One loop. The kernel simulates requests up to the next thing that can matter (the end of a 5 s window, or an event of
-the cloud), the cloud fires its events, and the controller looks: every minute in full, every 5 s and at every notice
+the cloud), the cloud fires its events, and the controller runs: every minute in full, every 5 s and at every notice
 in short. Nothing here decides anything.
 """
 
@@ -216,13 +216,13 @@ class Simulation:
             self._clock.time_s = now
             if window % 12 == 0:
                 self._telemetry.measure_utilization(STEP_S)
-                self._look(self._controller.fast)
-                self._look(self._controller.tick)
+                self._reconcile(self._controller.fast)
+                self._reconcile(self._controller.tick)
                 self._minutes.sample(now, self._cloud)
                 if self._inputs.request.progress is not None:
                     self._inputs.request.progress(now / self._end_s)
             else:
-                self._look(self._controller.fast)
+                self._reconcile(self._controller.fast)
             window += 1
             until = min(window * WINDOW_S, self._end_s)
             event = self._cloud.next_event_s()
@@ -231,7 +231,7 @@ class Simulation:
                 self._clock.time_s = event
                 self._cloud.advance(event)
                 if self._cloud.has_notices():
-                    self._look(self._controller.fast)
+                    self._reconcile(self._controller.fast)
                 event = self._cloud.next_event_s()
             self._advance(self._stage, until)
             self._clock.time_s = until
@@ -243,10 +243,10 @@ class Simulation:
         self._minutes.sample(self._end_s, self._cloud)
         return self._result(time.perf_counter() - began, first)
 
-    def _look(self, look: Callable[[], None]) -> None:
-        """Let the controller look. Where a plan of it changed the fleet, keep what that plan was weighed against."""
+    def _reconcile(self, step: Callable[[], None]) -> None:
+        """Run a step of the controller. Where its plan changed the fleet, keep what that plan was weighed against."""
         before = len(self._store.journal)
-        look()
+        step()
         context, journal = self._timed.seen(), self._store.journal
         changes = [i for i in range(before, len(journal)) if journal[i][1].usd_per_hour != 0.0]
         if changes and (place := self._weigh(self._controller.last_plan, context)) is not None:
@@ -394,7 +394,7 @@ def simulate(request: RunRequest) -> SimulationResult:
 
 
 def simulate_inputs(inputs: Inputs, policy: str, predictor: str) -> SimulationResult:
-    """The same over inputs that are open already."""
+    """Run one policy over inputs that are open already. Raises BadInput, Infeasible."""
     return Simulation(inputs, policy, predictor).run()
 
 

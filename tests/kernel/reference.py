@@ -85,11 +85,12 @@ class Case:
     bouncers: bool = True
     routing: str = "least-completion"
     seed: int = 0
+    limits_s: tuple[float, ...] = ()  # by request; empty: RT_max for all
 
 
 @dataclass
 class Outcome:
-    """Request by request, as `mark.kernel.stage.Recording` has it."""
+    """Request by request, as `mark.kernel.departures.Recording` has it."""
 
     slot: NDArray[np.int64]
     start_s: NDArray[np.float64]
@@ -101,7 +102,7 @@ class Outcome:
 
 @dataclass
 class Batch:
-    members: list[tuple[int, float]] = field(default_factory=list)  # request, arrival
+    members: list[tuple[int, float, float]] = field(default_factory=list)  # request, arrival, promise
     service_s: float = 0.0
 
 
@@ -157,26 +158,26 @@ class Replica:
         waits = largest > 1 and (self.window_s > 0.0 or self.worker_free_s() > self.world.env.now)
         return batching.reserve_s(waits, self.service_s(1), self.service_s(largest))
 
-    def take(self, request: int, horizon_s: float) -> None:
+    def take(self, request: int, promise_s: float) -> None:
         env = self.world.env
         if self.open is None:
             self.open = Batch()
             env.process(self.wait_for_window(self.open))
         batch = self.open
-        batch.members.append((request, env.now))
+        batch.members.append((request, env.now, promise_s))
         size = len(batch.members)
         start = batching.start_s(self.worker_free_s(), batch.members[0][1], self.window_s)
         answer = start + self.service_s(size) + self.kind.overhead_s
-        in_time = [arrival for _, arrival in batch.members if admission.in_time(answer - arrival, horizon_s)]
-        oldest = in_time[0] if in_time else env.now
+        in_time = [m for m in batch.members if admission.in_time(answer - m[1], m[2])]
+        _, first_s, within_s = min(in_time, key=lambda m: m[1] + m[2], default=batch.members[-1])
         if size == self.kind.policy.n_batch or not batching.joins(
             start,
             self.service_s(size),
             self.service_s(size + 1),
             self.service_s(1),
-            oldest,
+            first_s,
             self.kind.overhead_s,
-            horizon_s,
+            within_s,
         ):
             self.close()
         self.start_what_is_due()
@@ -201,7 +202,7 @@ class Replica:
             batch = self.closed.popleft()
             finish = now + batch.service_s
             self.running.append(finish)
-            for request, _ in batch.members:
+            for request, _, _ in batch.members:
                 self.world.answer(request, self.number, now, finish + self.kind.overhead_s)
             self.world.env.process(self.serve(finish, batch.service_s))
 
@@ -310,7 +311,8 @@ class World:
 
     def arrive(self, request: int) -> None:
         now, case = self.env.now, self.case
-        horizon = case.rt_max_s if case.bouncers else admission.NEVER_S
+        limit = case.limits_s[request] if case.limits_s else case.rt_max_s
+        horizon = limit if case.bouncers else admission.NEVER_S
         promised_s = admission.promised_s(horizon, case.function.warm_s if case.function else admission.NEVER_S)
         best = self.choose()
         if best is not None:
@@ -323,7 +325,7 @@ class World:
         by_function = self.environments.latency_s()
         # a bouncer knows whether functions answer at all, not whether the next call will be a cold start
         promised = case.function.warm_s if case.function and by_function < admission.NEVER_S else admission.NEVER_S
-        where = admission.destination(latency, promised, case.rt_max_s)
+        where = admission.destination(latency, promised, limit)
         if where == admission.INSTANCE and best is not None:
             best.take(request, promised_s)
         elif where == admission.FUNCTION:

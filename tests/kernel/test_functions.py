@@ -133,7 +133,7 @@ def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
     keep_alive_s=st.sampled_from([0.5, 5.0, 1000.0]),
 )
 def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst: float, keep_alive_s: float) -> None:
-    """Everything is answered or refused; limits hold at every moment; nobody is refused without a reason."""
+    """Everything is answered or refused; limits hold at every moment; none is refused without a reason."""
     times = np.cumsum(gaps) / 16.0
     use = function(WARM_S, COLD_S, concurrency=concurrency, ramp_per_10s=ramp, burst=burst, keep_alive_s=keep_alive_s)
     stage, latencies = call(use, times.tolist())

@@ -99,8 +99,8 @@ def number_in_system(servers: int, load: float) -> Floats:
 def md_c_wait_at_most(time_s: float, servers: int, load: float, law: Floats) -> float:
     """P(wait <= t) in M/D/c (Franx 2001).
 
-    With t = kD - u, 0 < u <= D: whoever queued u before an arrival and whoever came since must fit into the kc starts
-    of the k service times that end at t.
+    With t = kD - u, 0 < u <= D: the requests queued u before an arrival and those that came since must fit
+    into the kc starts of the k service times that end at t.
     """
     k = int(time_s / SERVICE_S) + 1
     arriving = load * servers / SERVICE_S * (k * SERVICE_S - time_s)
@@ -164,7 +164,7 @@ def test_mg1_lognormal_waits() -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, 0.7, -1.0])
 def test_without_room_to_wait_the_loss_is_erlang_b(sigma: float) -> None:
-    """RT_max = service time: nobody may queue, and the loss depends on the mean of service only."""
+    """RT_max = service time: no request may queue, and the loss depends on the mean of service only."""
     replicas, load = 6, 0.9
     _, stage = simulate(load, replicas=replicas, sigma=sigma, rt_max_s=SERVICE_S)
     assert stage.accounts.rejected / REQUESTS == pytest.approx(erlang_b(replicas, replicas * load), rel=WITHIN)
@@ -172,7 +172,7 @@ def test_without_room_to_wait_the_loss_is_erlang_b(sigma: float) -> None:
 
 @pytest.mark.parametrize(("load", "services"), [(0.8, 1.5), (0.95, 2.0), (1.5, 3.25)])
 def test_a_bouncers_loss_is_md1_with_a_bounded_wait(load: float, services: float) -> None:
-    """A bouncer on one worker takes who would wait at most K = RT_max - D, also when overloaded.
+    """A bouncer on one worker takes requests that would wait at most K = RT_max - D, also when overloaded.
 
     Below K the level crossings balance as without a limit, so P(work <= x) = P(0) S(x), S as in `workload_sum`; what is
     accepted keeps the worker busy: load x P(0) S(K) = 1 - P(0). So the accepted share is S(K) / (1 + load x S(K)).

@@ -32,10 +32,11 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         keep=True,
     )
     arrivals = np.array(case.arrivals_s)
+    limits = np.array(case.limits_s) if case.limits_s else None
     position = 0
     pings = []
     for change in case.changes:
-        position = stage.advance(arrivals, position, change.at_s)
+        position = stage.advance(arrivals, position, change.at_s, limits)
         if change.what == "add":
             stage.add(change.number, change.candidate, change.at_s)
         elif change.what == "drain":
@@ -44,7 +45,7 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
             stage.set_speed(change.number, change.speed, change.at_s)
         else:
             pings.append(stage.warm(change.at_s, change.environments))
-    assert stage.advance(arrivals, position, np.inf) == len(arrivals)
+    assert stage.advance(arrivals, position, np.inf, limits) == len(arrivals)
     stage.finish()
     return stage, pings
 
@@ -61,7 +62,7 @@ def check(case: Case) -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion") -> Case:
+def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", limits: bool = False) -> Case:
     # `unit` ticks make one step of the coarse grid: 1 makes nearly everything tie, 1009 nearly nothing
     unit = draw(st.sampled_from([1, 4, 1009]))
     tick = draw(st.sampled_from([2.0**-3, 2.0**-6])) / (1 if unit < 1009 else 1024)
@@ -108,6 +109,7 @@ def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion") 
         draw(st.booleans()),
         routing,
         draw(st.integers(0, 2**40)),
+        tuple(ticks(2, 40) for _ in arrivals) if limits else (),
     )
 
 
@@ -161,4 +163,11 @@ def test_two_choices_agree_with_the_reference(case: Case) -> None:
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
     """The same requests are counted, those that went on to functions among them."""
+    check(case)
+
+
+@settings(RELAXED, max_examples=150)
+@given(cases(windows=True, limits=True))
+def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
+    """Each request is admitted against its own limit, and its batch keeps the earliest deadline among its members."""
     check(case)

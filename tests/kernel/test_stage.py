@@ -106,7 +106,7 @@ def test_requests_are_conserved(case: Case) -> None:
 @settings(RELAXED, max_examples=150)
 @given(cases(windows=True))
 def test_a_promise_is_kept(case: Case) -> None:
-    """Whom a bouncer admits is answered within RT_max: whoever joins later (misses too), whatever drains."""
+    """What a bouncer admits is answered within RT_max, whatever joins later (late requests too) or drains."""
     steady = tuple(c for c in case.changes if c.what != "speed")
     case = replace(case, bouncers=True, changes=steady)
     stage, _ = by_kernel(case)
@@ -240,7 +240,7 @@ def test_speed_holds_from_the_next_batch_on() -> None:
     """A batch under way or due keeps its pace, the next takes 1 / factor times as long; later it is fast again."""
     arrivals = np.array([0.0, 0.01, 1.0, 2.0])
     stage = stage_of([0], arrivals, overflow=False, bouncers=False)
-    position = stage.advance(arrivals, 0, 0.5)  # the second batch was due at 0.0431, though nobody looked
+    position = stage.advance(arrivals, 0, 0.5)  # the second batch was due at 0.0431, though not considered since
     stage.set_speed(0, 0.25, 0.5)
     position = stage.advance(arrivals, position, 1.5)
     stage.set_speed(0, 1.0, 1.5)
@@ -267,7 +267,7 @@ def test_slowed_and_drained_in_one_tick_of_a_large_fleet() -> None:
 
 
 def test_a_shorter_horizon_is_a_shorter_promise() -> None:
-    """Spot: nobody is promised more than what a notice leaves, here 0.3 s of an RT_max of 0.6 s."""
+    """Spot: no request is promised more than what a notice leaves, here 0.3 s of an RT_max of 0.6 s."""
     arrivals = poisson(200.0, 60.0)
     stage = StageSimulation(
         [GPU], rt_max_s=RT_MAX_S, end_s=60.0, function=None, bouncers=True, horizons_s=[0.3], keep=True
@@ -280,7 +280,7 @@ def test_a_shorter_horizon_is_a_shorter_promise() -> None:
     assert 0.25 < latencies[np.isfinite(latencies)].max() <= 0.3 + 1e-6
 
 
-def test_who_knows_less_of_the_queues_waits_longer() -> None:
+def test_routing_that_knows_less_of_queues_waits_longer() -> None:
     """Mean wait at load 0.9 on 20 replicas: least by completion, then by counting, then by asking two; and far less
     than M/D/1's of a random choice."""
     service_s, replicas, load = 0.1, 20, 0.9

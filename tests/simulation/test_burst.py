@@ -40,7 +40,7 @@ def test_burstables_save_and_keep_the_slo() -> None:
 
 
 def test_a_burstable_without_credits_is_drained() -> None:
-    """Whoever lacks a minute's worth of credits takes no more requests from the next plan on; none becomes a base."""
+    """Without a minute's worth of credits an instance takes no requests from the next plan on; none becomes a base."""
     serving: dict[int, int] = {}  # looks in a row at which it served without credits
     longest = 0
 

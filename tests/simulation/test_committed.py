@@ -48,7 +48,7 @@ def test_a_fixed_behaviour_costs_less_by_what_is_covered_and_more_by_what_is_pro
     assert 4 * 0.05 <= result.bound_usd <= result.bill.total
 
 
-def test_a_commitment_that_nobody_uses_is_paid_and_named(tmp_path: Path) -> None:
+def test_an_unused_commitment_is_paid_and_named(tmp_path: Path) -> None:
     plain = simulate(replace(BASE, policy="fixed:c5.large=12"))
     result = committing(tmp_path, '"c5.9xlarge" = { count = 1, usd_per_hour = 1.0 }', policy="fixed:c5.large=12")
     assert result.bill.on_demand == pytest.approx(plain.bill.on_demand + 1.0)

@@ -1,4 +1,4 @@
-"""Whole runs with predictors that fail: the run ends, its accounts are right, and it says who forecast."""
+"""Whole runs with predictors that fail: the run ends, its accounts are right, and it says which predictor forecast."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_run_with_failures_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("policy", ["mark-paper", "oracle", "static-mean"])
 def test_who_forecast_is_in_every_result(policy: str) -> None:
-    """The asked-for predictor, perfect foresight, or nobody."""
+    """The asked-for predictor, perfect foresight, or none."""
     result = run(Faulty(), policy)
     names = {"mark-paper": "faulty", "oracle": "perfect", "static-mean": ""}
     assert result.predictor == names[policy]
@@ -127,7 +127,7 @@ def test_the_terminal_names_the_stand_in(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Nobody believes that the asked-for predictor made these plans."""
+    """The result does not say that the asked-for predictor made these plans."""
 
     def make(*_: Any) -> Failing:
         return Failing("predict")
