@@ -1,0 +1,48 @@
+"""The objects on the page of JSON results have the keys that the commands write."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mark.cli.main import main
+from tests.docs.pages import DOCS
+
+_OPEN = {"predictors", "instance_hours", "made_by"}  # keyed by names that depend on the run
+
+
+def _examples() -> list[dict[str, Any]]:
+    text = (DOCS / "json.md").read_text()
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+
+
+def _keys(found: Any, where: str = "") -> set[str]:
+    """Paths of all keys, with every entry of an open object and of a list as one."""
+    if isinstance(found, list):
+        return {key for one in found for key in _keys(one, f"{where}[]")}
+    if not isinstance(found, dict):
+        return set()
+    is_open = where.rpartition(".")[2] in _OPEN
+    keys = set() if is_open else {f"{where}.{key}" for key in found}
+    return keys.union(*(_keys(one, f"{where}.*" if is_open else f"{where}.{key}") for key, one in found.items()))
+
+
+def _written(folder: Path, *arguments: str) -> dict[str, Any]:
+    file = folder / "result.json"
+    assert main([*arguments, "--json", str(file)]) == 0
+    return json.loads(file.read_text())
+
+
+def test_a_run_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    run = ("simulate", "synthetic:poisson?rate=5", "--duration", "60", "--service", "inception-v3")
+    written = _written(tmp_path, *run, "--policy", "reactive")
+    assert _keys(written) == _keys(_examples()[0])
+    assert written["requests"]["total"] == sum(n for key, n in written["requests"].items() if key != "total")
+
+
+def test_a_backtest_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    part = ("--start", "7200", "--duration", "1200", "--predictor", "seasonal-naive")
+    written = _written(tmp_path, "forecast", "backtest", "synthetic:poisson?rate=5", *part)
+    assert _keys(written) == _keys(_examples()[1])
