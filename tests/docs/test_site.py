@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Not --quiet: what is not said is not counted.
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     return folder
