@@ -89,7 +89,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _up(args: argparse.Namespace) -> int:
     _needed()
-    from mark_infra.testbed.door import Remote
+    from mark_infra.testbed.control_server import Remote
     from mark_infra.testbed.state import DAEMON, SETTINGS, TestbedSettings
 
     from mark.config.service_file import load_service
@@ -241,7 +241,7 @@ def _needed() -> None:
 
 def _remote(args: argparse.Namespace) -> Any:
     _needed()
-    from mark_infra.testbed.door import Remote
+    from mark_infra.testbed.control_server import Remote
     from mark_infra.testbed.state import DAEMON
 
     return Remote(args.state / DAEMON)
@@ -296,7 +296,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _alive(file: Path) -> bool:
-    from mark_infra.testbed.door import Remote
+    from mark_infra.testbed.control_server import Remote
 
     pid = Remote(file).pid
     pidfd = _pidfd(pid)
