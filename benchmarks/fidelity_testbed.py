@@ -68,7 +68,7 @@ class Testbed:
         self.busy: list[float] = []  # share of this computer's cores, between looks
 
     def __enter__(self) -> Testbed:
-        from mark_infra.testbed.door import Remote
+        from mark_infra.testbed.control_server import Remote
 
         files = [str(file) for file in SERVICES.values()]
         self.mark("up", *files, "--seed", "0", "--log-requests", "--controllers", "2" if self._args.faulty else "1",

@@ -1,4 +1,4 @@
-"""Commands: what the controller tells the cloud to do, each with its reason in money."""
+"""Commands: what the controller asks of the cloud, each with its reason in money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances and their life."""
+"""Instances and their phases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where an instance is in its life; `TRANSITIONS` is the whole law."""
+    """Where an instance is between launch and end; `TRANSITIONS` says which phase follows which."""
 
     PENDING = "pending"  # launched or resumed, boots; not serving
     READY = "ready"  # serves

@@ -45,7 +45,7 @@ class Forecast:
 
     Step h covers [origin_s + h step_s, origin_s + (h+1) step_s). `levels` (Q,) ascend in (0, 1); `mean_rps` and
     `peak_rps` have shape (Q, H), are not negative and do not cross. `paths_rps` (P, H) are equally likely futures of
-    the mean rate, from which the quantiles are drawn; None when the predictor has none. `predictor` names who made it.
+    the mean rate, from which the quantiles are drawn; None when the predictor has none. `predictor` names its origin.
     """
 
     origin_s: float

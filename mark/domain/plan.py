@@ -24,7 +24,7 @@ class Plan:
 
     `standbys` are stopped burstables to keep, by offer; `warm` function environments to hold warm now.
     `leaving` instances, by number, are ended whatever else is wanted: burstables without credits.
-    `predictor` names who made the forecast it rests on ("" for policies that need none).
+    `predictor` names the predictor of the forecast it rests on ("" for policies that need none).
     """
 
     at_s: float

@@ -1,4 +1,4 @@
-"""The latency promise."""
+"""The latency objective."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import uvloop
-from mark_infra.testbed.door import Remote
+from mark_infra.testbed.control_server import Remote
 from mark_infra.testbed.load import replay
 from mark_infra.testbed.result import result, thinned
 from mark_infra.testbed.state import DAEMON, SETTINGS, TestbedSettings

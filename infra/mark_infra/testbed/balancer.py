@@ -12,7 +12,7 @@ from mark.domain.errors import MarkError
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0  # between two looks at what the gateways say
+_POLL_S = 1.0  # between two reads of what the gateways say
 Targets = Mapping[str, Mapping[str, str | None]]  # target group -> target -> URL; None: its instance does not run
 
 HEALTHY = ("healthy", None)
@@ -60,7 +60,7 @@ class _Group:
 
 
 class GatewaySupervisor:
-    """Keeps gateways equal to target groups. `targets` tells what is registered. Thread-safe."""
+    """Keeps gateways equal to target groups. `targets` returns what is registered. Thread-safe."""
 
     def __init__(self, gateways: Gateways, targets: Callable[[], Targets]) -> None:
         self._gateways, self._targets = gateways, targets
@@ -101,7 +101,7 @@ class GatewaySupervisor:
         return FAILED if group is not None and url in group.seen else INITIAL
 
     def sync(self) -> None:
-        """Start, end and tell gateways what is to be, and hear what they say. One failing leaves the others alone."""
+        """Start, end and configure gateways, and read their state. One failing leaves the others alone."""
         with self._syncing:
             wanted = self._targets()
             for arn in [arn for arn in self._groups if arn not in wanted]:
@@ -129,7 +129,7 @@ class GatewaySupervisor:
         group.ready = frozenset(url for url, replica in said.items() if replica["ready"])
         group.seen = (group.seen | group.ready) & replicas.keys()
         if set(said) != set(replicas):
-            group.replicas = None  # somebody else told it something: next time it is told again
+            group.replicas = None  # another client changed them: next time they are put again
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -137,8 +137,8 @@ class GatewaySupervisor:
             try:
                 self.sync()
             except Exception:
-                log.exception("the balancer stumbled")
-            self._awake.wait(_LOOK_S)
+                log.exception("a pass of the balancer failed")
+            self._awake.wait(_POLL_S)
         self._end()  # here: they do not outlive the thread that started them
 
     def _end(self) -> None:

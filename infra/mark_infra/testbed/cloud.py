@@ -35,7 +35,7 @@ from mark_infra.testbed.supply import Supply, once
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.5  # wall seconds between two looks, at most
+_POLL_S = 0.5  # wall seconds between two steps, at most
 _GUARDED = ("ec2", "elasticloadbalancing")
 _one_at_a_time = threading.Lock()
 
@@ -44,11 +44,11 @@ class LocalCloud:
     """See the module. Thread-safe. `now` gives Unix seconds; delays are control seconds, `time_scale` to each of them.
 
     `capacity`: instances of an offer at a time. `spot_shares` and `spot_prices`: steps (t_s, share) by zone, in control
-    seconds from the start, of the spot capacity that can be held and of the on-demand price. `busy_s` tells the seconds
-    for which the machine at an address has computed, for CPU credits (OSError: unknown now); without it they are never
+    seconds from the start, of the spot capacity that can be held and of the on-demand price. `busy_s` returns for how
+    many seconds the machine at an address has computed, for CPU credits (OSError: unknown now); None: they are never
     spent. Target groups are left to moto where there are no `gateways`. `functions_usd`: what functions have cost.
-    Where the catalogue bills extras, each of `services` has a balancer from the start on, through which so many
-    `requests` have come.
+    Where the catalogue bills extras, each of `services` has a balancer from the start on, through which
+    `requests` of them have come.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class LocalCloud:
                 ends.callback(self.lifecycle.terminate, instance.instance_id, self.now())
 
     def step(self) -> None:
-        """What is due now happens. It also does without being told, within half a second or at the next request."""
+        """What is due now happens. It also does by itself, within half a second or at the next request."""
         if self._busy_s is not None:
             with self._lock:
                 asked = [
@@ -175,7 +175,7 @@ class LocalCloud:
             return self.lifecycle.interrupt_share(share, seed, self.now())
 
     def set_capacity(self, offer: str, count: int) -> None:
-        """So many instances of the offer at a time from now on. Raises BadInput for an offer that is not sold."""
+        """At most `count` instances of the offer at a time from now on. Raises BadInput where it is not sold."""
         with self._lock:
             self.supply.set_capacity(offer, count)
 
@@ -213,7 +213,7 @@ class LocalCloud:
                     for instance in live
                 ],
                 "launched": self.lifecycle.launched,
-                "terminated": len(self.lifecycle.ended_s),  # by whomever
+                "terminated": len(self.lifecycle.ended_s),  # for any reason
                 "interrupted": self.lifecycle.interrupted,
                 "peak_instances": self.lifecycle.peak,
                 "instance_hours": self.lifecycle.meter.instance_hours(self.lifecycle.control_s(now)),
@@ -292,8 +292,8 @@ class LocalCloud:
             instance._reason, instance.state_reason.code, instance.state_reason.message = "", "", ""
         instance._state.name, instance._state.code = state.value, state.code
         if reason is not None:
-            code, message, who = reason
-            instance._reason = f"{who} initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
+            code, message, initiator = reason
+            instance._reason = f"{initiator} initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
             instance.state_reason.code, instance.state_reason.message = code, f"{code}: {message}"
         if self.balancer is not None:
             self.balancer.wake()
@@ -343,10 +343,10 @@ class LocalCloud:
             try:
                 self.step()
             except Exception:
-                log.exception("the cloud stumbled")
+                log.exception("a step of the cloud failed")
             with self._lock:
                 wait_s = self.lifecycle.next_s() - self.now()
-            self._stopped.wait(min(_LOOK_S, max(0.01, wait_s)))
+            self._stopped.wait(min(_POLL_S, max(0.01, wait_s)))
 
     def _targets(self) -> dict[str, dict[str, str | None]]:
         """By target group: the URL of each target; None where its instance does not run."""

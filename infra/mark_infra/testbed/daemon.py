@@ -35,8 +35,8 @@ from mark.serving.observe import logs
 from mark_infra.aws.site import Site, dump_site
 from mark_infra.telemetry.counters import read_gateway
 from mark_infra.testbed.cloud import LocalCloud
+from mark_infra.testbed.control_server import ControlServer
 from mark_infra.testbed.credits import busy_s
-from mark_infra.testbed.door import ControlDoor
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.functions import Config as FunctionsConfig
 from mark_infra.testbed.functions import overflow_function
@@ -160,8 +160,8 @@ class Daemon:
                     )
                 )
             )
-        door = started.enter_context(ControlDoor(self, secrets.token_urlsafe(24)))
-        said = {"pid": os.getpid(), "url": door.url, "token": door.token, "endpoint": endpoint}
+        server = started.enter_context(ControlServer(self, secrets.token_urlsafe(24)))
+        said = {"pid": os.getpid(), "url": server.url, "token": server.token, "endpoint": endpoint}
         _write_secret(folder / DAEMON, json.dumps(said))
         started.callback((folder / DAEMON).unlink, missing_ok=True)
 
@@ -169,7 +169,7 @@ class Daemon:
         """End everything."""
         self._running.close()
 
-    # What the control door does
+    # What the control server does
 
     def status(self) -> dict[str, Any]:
         """The whole testbed, for people and for `--json`."""
@@ -186,7 +186,7 @@ class Daemon:
         }
 
     def interrupt(self, share: float, seed: int) -> list[str]:
-        """Ids of the spot instances that are told to go. Raises BadInput."""
+        """Ids of the spot instances that get a notice of interruption. Raises BadInput."""
         return list(self.cloud.interrupt(share, seed))
 
     def set_capacity(self, offer: str, count: int) -> None:
@@ -213,7 +213,7 @@ class Daemon:
 
 
 class Controllers:
-    """One `mark controller` after the other: who ends, is started again. A context."""
+    """One `mark controller` after the other: one that ends is started again. A context."""
 
     def __init__(self, output: Path, arguments: Sequence[str], port: int, variables: Mapping[str, str]) -> None:
         self._output, self._variables = output, variables

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def of_aws(environment: Mapping[str, str], region: str) -> dict[str, str]:
-    """These variables without their AWS and their proxies, and with credentials that are worth nothing."""
+    """These variables, with neither AWS settings nor proxies, and with credentials that are worth nothing."""
     kept = {
         name: value
         for name, value in environment.items()

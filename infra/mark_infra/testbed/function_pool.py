@@ -2,7 +2,7 @@
 
 An invocation goes to the idle environment that was used last, else to a new one, else it is throttled: when as many
 are at work as the account allows, or environments were added faster than the ramp allows (a token bucket, as in the
-simulator). Whoever was idle for the keep-alive time ends.
+simulator). An environment that was idle for the keep-alive time ends.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 boto3 and aioboto3 talk to it by `AWS_ENDPOINT_URL_LAMBDA`: Invoke (synchronous), GetFunction, GetFunctionConfiguration.
 Cold starts are the real ones of AWS's runtime with the handler in this computer's Python, after a drawn delay for what
 AWS does before that and what no process here does: a place, a sandbox, the code. CONFIG is a file of `Config` in JSON;
-the port is printed on a line of its own. `GET /status` tells what each function did and costs.
+the port is printed on a line of its own. `GET /status` shows what each function did and costs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger("mark.testbed")
 class FunctionConfig:
     """One function. `variables` are its handler's environment; `concurrency` the most at once, None: the account's.
 
-    So many environments are kept `spare`, started before anybody asks: here all functions share a few processors, and
+    `spare` environments are kept started before a request comes: here all functions share a few processors, and
     a dozen that load a model at once would starve what serves. A cold start of a spare one takes `cold_s`.
     """
 
@@ -66,7 +66,7 @@ class FunctionConfig:
 class Config:
     """All of the local Lambda. `sandbox_mean_s` and `sandbox_p95_s`: AWS's own part of a cold start, not billed.
 
-    Nobody publishes that part; the defaults are assumed.
+    AWS does not publish that part; the defaults are assumed.
     """
 
     functions: Sequence[FunctionConfig]
@@ -132,7 +132,7 @@ class LocalFunction:
         self._sandbox = Delay(of.sandbox_mean_s, of.sandbox_p95_s)
         self._random = random.Random(f"{of.seed} {config.name}")
         self._starting: dict[Environment, _Invocation] = {}
-        self._lives: dict[Environment, asyncio.Task[None]] = {}
+        self._tasks: dict[Environment, asyncio.Task[None]] = {}
         self._expiry: asyncio.TimerHandle | None = None  # of the environment that is idle longest
         self._spare: list[Environment] = []
         self._coming: Environment | None = None  # the next spare one
@@ -165,9 +165,9 @@ class LocalFunction:
     def status(self) -> dict[str, object]:
         """Counts, dollars, and the processes there are."""
         counts = {key: value for key, value in asdict(self.account).items() if key != "offer"}
-        pids = sorted(pid for environment in self._lives if (pid := environment.pid) is not None)
+        pids = sorted(pid for environment in self._tasks if (pid := environment.pid) is not None)
         return counts | {
-            "environments": len(self._lives),
+            "environments": len(self._tasks),
             "busy": len(self._pool.at_work),
             "spare": len(self._spare),
             "pids": pids,
@@ -192,12 +192,12 @@ class LocalFunction:
         """End all environments and wait for it."""
         if self._expiry is not None:
             self._expiry.cancel()
-        for environment, life in self._lives.items():
+        for environment, task in self._tasks.items():
             if environment.pid is None:
-                life.cancel()
+                task.cancel()
             environment.kill()
-        if self._lives:
-            await asyncio.wait(self._lives.values())
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
 
     def _start(self, invocation: _Invocation) -> None:
         self.account.cold_starts += 1
@@ -222,7 +222,7 @@ class LocalFunction:
             on_idle=self._idle,
             on_gone=self._gone,
         )
-        self._lives[environment] = self._loop.create_task(self._live(environment, sandbox_s))
+        self._tasks[environment] = self._loop.create_task(self._run(environment, sandbox_s))
         return environment
 
     def _keep_spare(self) -> None:
@@ -236,7 +236,7 @@ class LocalFunction:
             environment.init_s = self._config.cold_s
             self._hand(invocation, environment)
 
-    async def _live(self, environment: Environment, sandbox_s: float) -> None:
+    async def _run(self, environment: Environment, sandbox_s: float) -> None:
         await asyncio.sleep(sandbox_s)
         late = self._loop.call_later(_INIT_LIMIT_S + self._config.timeout_s, self._init_late, environment)
         try:
@@ -245,7 +245,7 @@ class LocalFunction:
             log.exception("an environment of %s could not be started", self._config.name)
         finally:
             late.cancel()
-            del self._lives[environment]
+            del self._tasks[environment]
 
     def _init_late(self, environment: Environment) -> None:
         if environment in self._starting and environment.init_s is None:
@@ -306,7 +306,7 @@ class LocalFunction:
 
 
 class Lambda:
-    """The door before all functions."""
+    """The HTTP server in front of all functions."""
 
     def __init__(self, config: Config) -> None:
         catalog = load_catalog(config.catalog)
@@ -343,8 +343,8 @@ class Lambda:
 
     def _seldom(self, exchange: Exchange) -> None:
         if exchange.path == b"/status":
-            told = {name: function.status() for name, function in self.functions.items()}
-            exchange.answer(200, json.dumps(told).encode())
+            status = {name: function.status() for name, function in self.functions.items()}
+            exchange.answer(200, json.dumps(status).encode())
             return
         if not exchange.path.startswith(_FUNCTIONS):
             _refuse(exchange, 404, "UnknownOperationException", "not in this Lambda")

@@ -53,15 +53,12 @@ class EventSink(Protocol):
 
     def show(self, instance_id: str, state: State, at_unix_s: int, reason: Reason | None) -> None:
         """This is its state from now on; the reason, where there is one, holds until it starts again."""
-        ...
 
     def emit(self, detail_type: str, instance_id: str, zone: str, detail: dict[str, str], at_unix_s: int) -> None:
         """EventBridge says so."""
-        ...
 
     def forget(self, instance_id: str) -> None:
         """It is described no more."""
-        ...
 
 
 _HAPPENS_IN = {

@@ -63,7 +63,7 @@ class LoadReplay:
 
 
 class _Client:
-    """Told by the upstream what became of each request."""
+    """The upstream reports to it what became of each request."""
 
     def __init__(self, start_s: float) -> None:
         self._start_s = start_s

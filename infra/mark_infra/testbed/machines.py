@@ -30,7 +30,7 @@ from mark_infra.testbed.metadata import PORT, Metadata, serve
 # As a service manager does it (systemd: Restart=on-failure, RestartPreventExitStatus=2).
 RESTART_S = 1.0
 _BAD_INPUT = 2  # the same again would end the same
-_POLL_S = 0.05  # between two looks at whether it is ready, once it should be
+_POLL_S = 0.05  # between two probes of whether it is ready, once it should be
 
 log = logging.getLogger("mark.testbed")
 
@@ -44,7 +44,7 @@ class ServedProgram:
 
 
 @dataclass(slots=True)
-class _Life:
+class _LocalMachine:
     """A machine from its boot to its end. Changed on the loop's thread only; `running` is replaced as a whole."""
 
     running: MachineState
@@ -75,7 +75,7 @@ class Processes:
         self._port, self._metadata_port, self._grace_s = port, metadata_port, grace_s
         self._environment = of_aws(os.environ, region) | dict(variables or {})
         self._lock = threading.Lock()
-        self._lives: dict[str, _Life] = {}
+        self._machines: dict[str, _LocalMachine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="machines", daemon=True)
@@ -101,37 +101,37 @@ class Processes:
         program, now_s = self._programs.get(machine.service), time.time()
         if program is None:
             raise ValueError(f"nothing is known to run for {machine.service}")
-        life = _Life(MachineState(machine), Metadata(machine, self._region, now_s), now_s + machine.boot_s)
+        local = _LocalMachine(MachineState(machine), Metadata(machine, self._region, now_s), now_s + machine.boot_s)
         with self._lock:
-            for there in (life.running.machine for life in self._lives.values()):
+            for there in (local.running.machine for local in self._machines.values()):
                 if there.instance_id == machine.instance_id or there.address == machine.address:
                     raise ValueError(f"{there.instance_id} on {there.address} is still there")
             self._speed_file(machine).write_text("1")
-            self._lives[machine.instance_id] = life
-        self._begin(self._live(life, program))
+            self._machines[machine.instance_id] = local
+        self._begin(self._run(local, program))
 
     def announce(self, instance_id: str, action: str, at_unix_s: float) -> None:
         """See `Machines`."""
-        self._lives[instance_id].metadata.announce(action, at_unix_s)
+        self._machines[instance_id].metadata.announce(action, at_unix_s)
 
     def set_speed(self, instance_id: str, speed: float) -> None:
         """See `Machines`. Holds from the next batch on."""
-        file = self._speed_file(self._lives[instance_id].running.machine)
+        file = self._speed_file(self._machines[instance_id].running.machine)
         written = file.with_suffix(".new")
         written.write_text(f"{speed:g}")
-        written.replace(file)  # whoever reads it finds a number
+        written.replace(file)  # a reader always finds a number
 
     def end(self, instance_id: str) -> None:
         """See `Machines`."""
-        life = self._lives.get(instance_id)
-        if life is not None:
-            self._change(life, ends=True)
-            self._loop.call_soon_threadsafe(life.end.set)
+        local = self._machines.get(instance_id)
+        if local is not None:
+            self._change(local, ends=True)
+            self._loop.call_soon_threadsafe(local.end.set)
 
     def running(self) -> Mapping[str, MachineState]:
         """See `Machines`."""
         with self._lock:
-            return {instance_id: life.running for instance_id, life in self._lives.items()}
+            return {instance_id: local.running for instance_id, local in self._machines.items()}
 
     # --- on the loop's thread
 
@@ -147,79 +147,81 @@ class Processes:
         while others := self._tasks - {asyncio.current_task()}:
             await asyncio.wait(others)
 
-    async def _live(self, life: _Life, program: ServedProgram) -> None:
-        machine = life.running.machine
+    async def _run(self, local: _LocalMachine, program: ServedProgram) -> None:
+        machine = local.running.machine
         imds = None
         try:
-            imds = await serve(life.metadata, machine.address, self._metadata_port)
+            imds = await serve(local.metadata, machine.address, self._metadata_port)
             with (self._folder / f"{machine.instance_id}.log").open("ab") as output:
-                await self._keep(life, program, output)
-            await life.end.wait()
+                await self._keep(local, program, output)
+            await local.end.wait()
         except Exception:
             log.exception("machine %s on %s", machine.instance_id, machine.address)
-            await life.end.wait()
+            await local.end.wait()
         finally:
             if imds is not None:
                 await imds.close(1.0)
             self._speed_file(machine).unlink(missing_ok=True)
             with self._lock:
-                del self._lives[machine.instance_id]
+                del self._machines[machine.instance_id]
 
-    async def _keep(self, life: _Life, program: ServedProgram, output: IO[bytes]) -> None:
+    async def _keep(self, local: _LocalMachine, program: ServedProgram, output: IO[bytes]) -> None:
         """Run its bouncer until the machine ends, or the bouncer has ended well, or says that it cannot serve."""
-        machine = life.running.machine
-        while not life.end.is_set():
+        machine = local.running.machine
+        while not local.end.is_set():
             bouncer = await asyncio.create_subprocess_exec(
                 *command(*self._command(machine, program)),
-                env=self._environment_of(life),
+                env=self._environment_of(local),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
             )
-            ready = asyncio.create_task(self._see_ready(life))
+            ready = asyncio.create_task(self._see_ready(local))
             try:
-                status = await self._until_end(bouncer, life)
+                status = await self._until_end(bouncer, local)
             finally:
                 ready.cancel()
-            if life.end.is_set() or status == 0:
-                return  # drained because it was told to, by us or by a notice
-            self._change(life, crashes=life.running.crashes + 1)
+            if local.end.is_set() or status == 0:
+                return  # drained on request, ours or a notice's
+            self._change(local, crashes=local.running.crashes + 1)
             log.warning("the bouncer of %s ended with status %d", machine.instance_id, status)
             if status == _BAD_INPUT:
                 log.error("the bouncer of %s is not started again", machine.instance_id)
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(life.end.wait(), RESTART_S)
+                await asyncio.wait_for(local.end.wait(), RESTART_S)
 
-    async def _until_end(self, bouncer: asyncio.subprocess.Process, life: _Life) -> int:
+    async def _until_end(self, bouncer: asyncio.subprocess.Process, local: _LocalMachine) -> int:
         """Its exit status; it has ended by itself, or because the machine does."""
-        exited, told = asyncio.ensure_future(bouncer.wait()), asyncio.ensure_future(life.end.wait())
-        await asyncio.wait((exited, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        exited, ended = asyncio.ensure_future(bouncer.wait()), asyncio.ensure_future(local.end.wait())
+        await asyncio.wait((exited, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
         if not exited.done():
             with suppress(ProcessLookupError):
                 bouncer.terminate()
             await asyncio.wait((exited,), timeout=self._grace_s)
             if not exited.done():
-                log.warning("the bouncer of %s is killed", life.running.machine.instance_id)
+                log.warning("the bouncer of %s is killed", local.running.machine.instance_id)
                 with suppress(ProcessLookupError):
                     bouncer.kill()
         return await exited
 
-    async def _see_ready(self, life: _Life) -> None:
-        machine = life.running.machine
-        await asyncio.sleep(max(0.0, life.ready_at_s - time.time()))
+    async def _see_ready(self, local: _LocalMachine) -> None:
+        machine = local.running.machine
+        await asyncio.sleep(max(0.0, local.ready_at_s - time.time()))
         while not await _is_ready(machine.address, self._port):
             await asyncio.sleep(_POLL_S)
-        if life.running.late_s is None:
-            late_s = max(0.0, time.time() - life.ready_at_s)
+        if local.running.late_s is None:
+            late_s = max(0.0, time.time() - local.ready_at_s)
             log.info("machine %s is ready, %.2f s after its boot", machine.instance_id, late_s)
-            self._change(life, late_s=late_s)
+            self._change(local, late_s=late_s)
 
-    def _change(self, life: _Life, *, late_s: float | None = None, ends: bool = False, crashes: int = 0) -> None:
+    def _change(
+        self, local: _LocalMachine, *, late_s: float | None = None, ends: bool = False, crashes: int = 0
+    ) -> None:
         with self._lock:
-            was = life.running
-            life.running = MachineState(
+            was = local.running
+            local.running = MachineState(
                 was.machine,
                 was.late_s if late_s is None else late_s,
                 was.ends or ends,
@@ -233,11 +235,11 @@ class Processes:
             *("--watch-interruptions", *program.options),
         ]
 
-    def _environment_of(self, life: _Life) -> dict[str, str]:
-        machine = life.running.machine
+    def _environment_of(self, local: _LocalMachine) -> dict[str, str]:
+        machine = local.running.machine
         return self._environment | {
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{machine.address}:{self._metadata_port}",
-            READY_AT: f"{life.ready_at_s:.6f}",
+            READY_AT: f"{local.ready_at_s:.6f}",
             SPEED_FILE: str(self._speed_file(machine)),
         }
 

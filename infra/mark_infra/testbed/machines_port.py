@@ -13,7 +13,7 @@ class Machine:
 
     instance_id: str
     instance_type: str
-    address: str  # of the loopback, 127.x.y.z: nobody else's while this machine lives
+    address: str  # of the loopback, 127.x.y.z: no other machine's while this one exists
     service: str
     boot_s: float
     zone: str = "us-east-1a"
@@ -24,7 +24,7 @@ class Machine:
 class MachineState:
     """What became of a machine. `late_s`: how long after its boot's end it was ready; None: it is not ready yet.
 
-    `ends`: it was told to end, and its processes are not gone yet. `crashes`: how often its bouncer was started anew.
+    `ends`: its end was asked for, and its processes are not gone yet. `crashes`: how often its bouncer restarted.
     """
 
     machine: Machine

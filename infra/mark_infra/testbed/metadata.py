@@ -1,4 +1,4 @@
-"""EC2's instance metadata service (IMDSv2) of one machine: `Metadata` answers, `serve` is its door.
+"""EC2's instance metadata service (IMDSv2) of one machine: `Metadata` answers, `serve` listens.
 
 Only requests with a token are answered, and only what was announced is found under `spot/` and `events/`.
 """
@@ -56,7 +56,7 @@ class Metadata:
             if action == "terminate":
                 self._announced["spot/termination-time"] = at
         else:
-            raise ValueError(f"an instance is not told to {action}")
+            raise ValueError(f"no notice announces {action}")
 
     def answer(self, method: bytes, path: str, headers: Mapping[bytes, bytes], now_s: float) -> Answer:
         """The answer to a request; header names in lower case."""
@@ -74,7 +74,7 @@ class Metadata:
 
     def _token(self, headers: Mapping[bytes, bytes], now_s: float) -> Answer:
         if b"x-forwarded-for" in headers:
-            return _refused(403)  # somebody's proxy asks
+            return _refused(403)  # a proxy asks
         ttl = headers.get(_TTL_HEADER, b"")
         if not ttl.isdigit() or not 1 <= int(ttl) <= _LONGEST_TTL_S:
             return _refused(400)

@@ -1,4 +1,4 @@
-"""Prices of the testbed's catalogue as AWS tells them: the Pricing API's products, and the history of spot prices."""
+"""Prices of the testbed's catalogue as AWS shows them: the Pricing API's products, and the history of spot prices."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def spot_history(
 ) -> list[dict[str, str]]:  # fmt: skip
     """Spot prices that held at some time in [start, end], newest first; Unix seconds. Empty filters let all pass.
 
-    As AWS does: what held at the start is told with the time since when it holds.
+    As AWS does: what held at the start comes with the time since when it holds.
     """
-    told = [product for product in _PRODUCTS if product in products] if products else [LINUX]
+    asked = [product for product in _PRODUCTS if product in products] if products else [LINUX]
     start_s, end_s = now_s if start_s is None else start_s, min(now_s, now_s if end_s is None else end_s)
     of_types, of_zones = set(instances), set(zones)
     rows: list[tuple[float, dict[str, str]]] = []
@@ -82,7 +82,7 @@ def spot_history(
             at_s = began_s + t_s / scale
             if at_s > end_s or began_s + next_s / scale <= start_s:
                 continue
-            for product in told:
+            for product in asked:
                 row = {
                     "InstanceType": offer.instance, "ProductDescription": product, "AvailabilityZone": offer.zone,
                     "SpotPrice": f"{supply.usd_per_hour(index, t_s):.6f}",

@@ -20,7 +20,7 @@ def result(
     service: ServiceConfig, trace: str, duration_s: float, seed: int, replay: LoadReplay,
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Of one service's requests; bill and fleet are those of the whole testbed between two looks at its status.
+    """Of one service's requests; bill and fleet are those of the whole testbed between two reads of its status.
 
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
     of a bound here: compare with `mark bound`.

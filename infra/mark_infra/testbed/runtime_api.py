@@ -42,8 +42,8 @@ class InvocationOutcome:
 class Environment:
     """A process that runs a function's handler, one invocation at a time.
 
-    `on_idle` is told when it waits for an invocation, the first time after its init; `on_gone` when it has ended, after
-    the invocation it had has its outcome. `init_s` is what its init took, None before its end.
+    `on_idle` is called when it waits for an invocation, the first time after its init; `on_gone` when it has ended,
+    after the invocation it had has its outcome. `init_s` is what its init took, None before its end.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Environment:
                     stderr=output,
                 )
             # On AWS they have processors of their own; here a cold start must not slow the bouncers down, nor with a
-            # real-time priority that all of a testbed was given.
+            # real-time priority of all of a testbed.
             os.sched_setscheduler(self._process.pid, os.SCHED_OTHER, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
             status = await self._process.wait()
@@ -162,7 +162,7 @@ class Environment:
             self._outcome = InvocationOutcome(body, time.perf_counter() - self._began_s, failed)
 
     def _tell(self) -> None:
-        """The caller gets the outcome once the environment is idle again, or gone: who then calls again, meets it."""
+        """The caller gets the outcome once the environment is idle again, or gone: a call made then meets it."""
         if self._done is not None and self._outcome is not None:
             done, outcome = self._done, self._outcome
             self._done = self._outcome = None
@@ -172,7 +172,7 @@ class Environment:
 
     @property
     def fault(self) -> bytes:
-        """Why it has ended, as its function's caller is told."""
+        """Why it has ended, as its function's caller sees it."""
         return self._fault or _error("Runtime.ExitError", "Runtime exited without providing a reason")
 
 

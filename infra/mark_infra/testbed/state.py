@@ -1,19 +1,19 @@
-"""What lies in the folder of a testbed, for its daemon and for those who ask it."""
+"""What lies in the folder of a testbed, for its daemon and its clients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SETTINGS = "settings.json"  # what `mark testbed up` was told: `TestbedSettings`
-DAEMON = "daemon.json"  # process id, control door with its token (readable by the owner only), AWS's endpoint
+SETTINGS = "settings.json"  # the options of `mark testbed up`: `TestbedSettings`
+DAEMON = "daemon.json"  # process id, control server with its token (readable by the owner only), AWS's endpoint
 SITE = "mark-site.toml"
 LOGS = "logs"
 
 
 @dataclass(frozen=True, slots=True)
 class TestbedSettings:
-    """What `mark testbed up` was told. Files are absolute paths; `capacity` is by offer.
+    """The options of `mark testbed up`. Files are absolute paths; `capacity` is by offer.
 
     `spot_shares` and `spot_prices`: steps (control second, share) by zone, as `LocalCloud` has them.
     """

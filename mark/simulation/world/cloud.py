@@ -1,6 +1,6 @@
 """World 1: a cloud in virtual time. It boots, bills, runs out, interrupts, stops and resumes, all from one seed.
 
-Times are seconds from the start of the evaluated part. The data plane (who serves which request) is behind `DataPlane`.
+Times are seconds from the start of the evaluated part. Which instance serves which request is behind `DataPlane`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mark.ec2.prices import cost
 from mark.ec2.spot_series import SpotSeries
 from mark.simulation.result import FleetResult
 
-# Far from empty a balance need not be looked at every 5 s: it is linear in time and use (but for its cap, where this
+# Far from empty a balance need not be settled every 5 s: it is linear in time and use (but for its cap, where this
 # overstates it by at most one such step's earnings). This bounds the age of what fleet() shows.
 _LONGEST_CREDIT_STEP_S = 300.0
 
@@ -80,7 +80,7 @@ class SimulatedCloud:
     an offer the market has at a time (not named: any number). `max_instances` is the account's limit on instances that
     are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
     on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
-    So many instances of an offer are `committed`: paid by `committed_usd_per_hour`, run or not.
+    Of an offer `committed[name]` instances are paid by `committed_usd_per_hour`, run or not.
     Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
     """
 

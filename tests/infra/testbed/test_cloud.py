@@ -1,4 +1,4 @@
-"""The life of instances as EC2's API, EventBridge and the bill tell it."""
+"""What instances do, as EC2's API, EventBridge and the bill show it."""
 
 from __future__ import annotations
 
@@ -263,13 +263,13 @@ def test_a_fall_of_the_spot_market_takes_the_oldest(make_aws: Callable[..., Aws]
     aws.pass_s(10.0)
     later = launched(aws, 2, **SPOT)
     aws.pass_s(90.0)
-    doomed = {life["id"] for life in aws.cloud.status()["fleet"] if life["doomed"]}
-    assert doomed == set(first)
+    interrupted = {one["id"] for one in aws.cloud.status()["fleet"] if one["doomed"]}
+    assert interrupted == set(first)
     with pytest.raises(ClientError) as error:
         launched(aws, **SPOT)
     assert refused(error) == "InsufficientInstanceCapacity"
     aws.pass_s(900.0)
-    assert {life["id"] for life in aws.cloud.status()["fleet"]} == set(later)
+    assert {one["id"] for one in aws.cloud.status()["fleet"]} == set(later)
     with pytest.raises(ClientError):
         launched(aws, **SPOT)
     aws.pass_s(120.0)

@@ -320,8 +320,7 @@ def test_nobody_survives_the_process_that_started_the_machines(tmp_path: Path) -
     script = f"""
         import sys, time
         from pathlib import Path
-        from mark_infra.testbed.addresses import Addresses
-from mark_infra.testbed.machines import Processes, ServedProgram
+        from mark_infra.testbed.machines import Processes, ServedProgram
         from mark_infra.testbed.machines_port import Machine
         program = ServedProgram(Path({str(service)!r}))
         with Processes({{"half": program}}, Path({str(tmp_path)!r}), metadata_port=0) as machines:

@@ -1,4 +1,4 @@
-"""The control door: only with its token, and everything that is wrong with a question is said."""
+"""The control server: only with its token, and everything that is wrong with a question is said."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.testbed.door import ControlDoor, Remote
+from mark_infra.testbed.control_server import ControlServer, Remote
 
 from mark.domain.errors import BadInput, MarkError
 
@@ -44,19 +44,19 @@ def testbed() -> FakeTestbed:
 
 
 @pytest.fixture
-def door(testbed: FakeTestbed) -> Iterator[ControlDoor]:
-    with ControlDoor(testbed, "s3cret") as door:
-        yield door
+def server(testbed: FakeTestbed) -> Iterator[ControlServer]:
+    with ControlServer(testbed, "s3cret") as server:
+        yield server
 
 
-def remote(door: ControlDoor, folder: Path, token: str = "s3cret") -> Remote:
+def remote(server: ControlServer, folder: Path, token: str = "s3cret") -> Remote:
     file = folder / "daemon.json"
-    file.write_text(json.dumps({"pid": 1, "url": door.url, "token": token, "endpoint": "http://here"}))
+    file.write_text(json.dumps({"pid": 1, "url": server.url, "token": token, "endpoint": "http://here"}))
     return Remote(file)
 
 
-def test_it_does_what_it_is_asked(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
-    there = remote(door, tmp_path)
+def test_it_does_what_it_is_asked(testbed: FakeTestbed, server: ControlServer, tmp_path: Path) -> None:
+    there = remote(server, tmp_path)
     assert there.ask("/status") == {"launched": 3}
     assert there.ask("/interrupt", {"share": 0.4, "seed": 2}) == ["i-1"]
     there.ask("/capacity", {"offer": "c7i.large/on-demand", "count": 2})
@@ -66,11 +66,11 @@ def test_it_does_what_it_is_asked(testbed: FakeTestbed, door: ControlDoor, tmp_p
     assert testbed.ends.is_set()
 
 
-def test_nobody_without_the_token(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
+def test_a_wrong_token_is_refused(testbed: FakeTestbed, server: ControlServer, tmp_path: Path) -> None:
     with pytest.raises(MarkError, match="needs the testbed's token"):
-        remote(door, tmp_path, "guess").ask("/down", {})
+        remote(server, tmp_path, "guess").ask("/down", {})
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
-        urllib.request.urlopen(f"{door.url}/status", timeout=5.0)
+        urllib.request.urlopen(f"{server.url}/status", timeout=5.0)
     caught.value.close()
     assert not testbed.ends.is_set()
 
@@ -79,16 +79,16 @@ def test_nobody_without_the_token(testbed: FakeTestbed, door: ControlDoor, tmp_p
     ("body", "said"),
     [({"share": 2.0, "seed": 0}, "share: must lie"), ({"share": "x", "seed": 0}, "ValueError"), ({}, "KeyError")],
 )
-def test_a_bad_question_is_bad_input(door: ControlDoor, tmp_path: Path, body: dict[str, Any], said: str) -> None:
+def test_a_bad_question_is_bad_input(server: ControlServer, tmp_path: Path, body: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        remote(door, tmp_path).ask("/interrupt", body)
+        remote(server, tmp_path).ask("/interrupt", body)
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "9" * 5000])
-def test_a_length_that_is_none_is_refused(door: ControlDoor, length: str) -> None:
+def test_a_length_that_is_none_is_refused(server: ControlServer, length: str) -> None:
     """And to nobody without the token."""
     for token, status in (("s3cret", 400), ("guess", 401)):
-        there = http.client.HTTPConnection(door.url.removeprefix("http://"), timeout=5.0)
+        there = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=5.0)
         there.putrequest("POST", "/down")
         there.putheader("authorization", f"Bearer {token}")
         there.putheader("content-length", length)
@@ -97,21 +97,21 @@ def test_a_length_that_is_none_is_refused(door: ControlDoor, length: str) -> Non
         there.close()
 
 
-def test_what_fails_is_said_and_not_for_ever(testbed: FakeTestbed, door: ControlDoor, tmp_path: Path) -> None:
-    there = remote(door, tmp_path)
+def test_what_fails_is_said_and_not_for_ever(testbed: FakeTestbed, server: ControlServer, tmp_path: Path) -> None:
+    there = remote(server, tmp_path)
     testbed.error = RuntimeError("the cloud fell down")
     with pytest.raises(MarkError, match="the cloud fell down"):
         there.ask("/status")
     testbed.error = None
     assert there.ask("/status") == {"launched": 3}
-    with pytest.raises(MarkError, match="no such door"):
+    with pytest.raises(MarkError, match="no such path"):
         there.ask("/nowhere")
 
 
 def test_no_testbed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no testbed runs here"):
         Remote(tmp_path / "daemon.json")
-    with ControlDoor(FakeTestbed(), "s3cret") as door:
-        gone = remote(door, tmp_path)
+    with ControlServer(FakeTestbed(), "s3cret") as server:
+        gone = remote(server, tmp_path)
     with pytest.raises(BadInput, match="does not answer"):
         gone.ask("/status")

@@ -1,4 +1,4 @@
-"""The testbed's control door: `mark testbed status|interrupt|down` ask the daemon through it, with its token."""
+"""The testbed's control server: `mark testbed status|interrupt|down` ask the daemon through it, with its token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Testbed(Protocol):
-    """What the door opens to."""
+    """What can be controlled."""
 
     ends: threading.Event
 
@@ -26,7 +26,7 @@ class Testbed(Protocol):
     def set_capacity(self, offer: str, count: int) -> None: ...
 
 
-class ControlDoor:
+class ControlServer:
     """HTTP on a free port of loopback. A context: opens on entry."""
 
     def __init__(self, testbed: Testbed, token: str) -> None:
@@ -45,20 +45,20 @@ class ControlDoor:
                     }
                 )
 
-            def _answer(self, doors: dict[str, Any]) -> None:
+            def _answer(self, routes: dict[str, Any]) -> None:
                 said = self.headers.get("authorization", "")
                 length = self.headers.get("content-length") or "0"
                 if not hmac.compare_digest(said.encode(), f"Bearer {token}".encode()):
                     self._say(401, {"error": "needs the testbed's token"})
-                elif self.path not in doors:
-                    self._say(404, {"error": f"no such door: {self.path}"})
+                elif self.path not in routes:
+                    self._say(404, {"error": f"no such path: {self.path}"})
                 elif not length.isdecimal() or len(length) > 9:
                     self._say(400, {"error": "content-length is no number of bytes"})
                 elif int(length) > _MOST_BYTES:
                     self._say(413, {"error": "too large"})
                 else:
                     try:
-                        self._say(200, doors[self.path](json.loads(self.rfile.read(int(length)) or b"{}")))
+                        self._say(200, routes[self.path](json.loads(self.rfile.read(int(length)) or b"{}")))
                     except BadInput as error:
                         self._say(400, {"error": str(error)})
                     except (KeyError, TypeError, ValueError) as error:
@@ -79,9 +79,9 @@ class ControlDoor:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="door", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="control", daemon=True)
 
-    def __enter__(self) -> ControlDoor:
+    def __enter__(self) -> ControlServer:
         self._thread.start()
         return self
 
