@@ -1,6 +1,6 @@
 """The meter: seconds of running instances into dollars by market, the same for simulated, local and real instances.
 
-The rule is EC2's for Linux (INTERFACES, semantics 9): whole seconds from running to shutting down, at least 60 of
+The rule is EC2's for Linux: whole seconds from running to shutting down, at least 60 of
 them per start. The end of the run cuts every interval, and what it cuts pays no minimum.
 
 Committed instances are paid all the time; in return as many running ones of their offer cost nothing at any moment.

@@ -60,7 +60,7 @@ class PoissonBins:
 def read_counts(path: Path, gaps: str = "bridge") -> Trace:
     """A `t_seconds,count` file, plain or gzip. `gaps` is one of GAPS.
 
-    Raises BadInput with file and line for whatever INTERFACES (semantics 15) does not allow.
+    Raises BadInput with file and line for whatever docs/traces.md does not allow.
     """
     starts, counts = _rows(path)
     width_s = float(np.diff(starts).min()) if len(starts) > 1 else _ONLY_BIN_S

@@ -32,7 +32,7 @@ OVER_PROVISION = 2.0
 NO_LIMIT = 10**6  # instances; a SageMaker endpoint is not bound by the service's limits
 NO_LIMIT_USD_PER_HOUR = 1e9
 
-# The paper names no type; its bills fit these (INTERFACES, semantics 14).
+# The paper names no type; its bills fit these (docs/reproduce.md).
 PAPER_TYPES = {
     "inception-v3": "ml.p2.xlarge",
     "nasnet": "ml.c5.xlarge",
@@ -53,7 +53,7 @@ class TrackerState:
 
 
 Metric = Callable[[PlanningContext, str, int], float | None]
-"""(situation, offer, instances in service) -> the metric per instance; None: no point this minute."""
+"""(context, offer, instances in service) -> the metric per instance; None: no point this minute."""
 
 
 def requests_per_instance(context: PlanningContext, offer: str, in_service: int) -> float | None:
