@@ -216,7 +216,7 @@ def prove(
 ) -> Proof:
     """The best lower bound found when a request is worth at most `worth` and credits cost `credit_price` (I,).
 
-    Any two prices prove a bound of the program in which nobody may be late; who allows n late requests takes n x worth
+    Any two prices prove a bound of the program in which no request may be late; where n may be late, n x worth is taken
     off it. `worth` is cut at the function's price. `tolerance` is relative; `work` and `window` limit what is solved at
     a time.
     """
@@ -269,7 +269,7 @@ def _beside_free(demand: FloatArray, caps: FloatArray, free: float) -> float:
     below what is free they had better be 0; which bins that are, one pass over them finds out.
     """
     ends = np.concatenate(([0.0], caps, [0.0]))
-    high = np.minimum(caps, np.maximum(ends[:-2], ends[2:]))  # more than both neighbours have helps nobody
+    high = np.minimum(caps, np.maximum(ends[:-2], ends[2:]))  # more than both neighbours have helps no one
     gains: list[float] = (demand * np.minimum(high[:-1], high[1:])).tolist()
     costs: list[float] = (free * high).tolist()
     out, within = 0.0, -costs[0]
@@ -294,7 +294,7 @@ def _propose(
         end = min(begin + window, program.bins)
         seen = min(end + _BEYOND, program.bins)
         if not program.demand[begin : seen - 1].any():
-            # Nothing to earn: whoever stays loses what it had earned.
+            # Nothing to earn: an instance that stays loses what it had earned.
             r[begin:end] = last = np.zeros_like(o)
             continue
         part, left, _, missing = dual.solve(

@@ -259,7 +259,7 @@ class _Type:
     surplus: float = math.inf
 
     def dominates(self, other: _Type) -> bool:
-        """Could its instances always stand in for the other's, for no more money? Then nobody needs the other."""
+        """Could its instances always stand in for the other's, for no more money? Then the other is not needed."""
         if not (np.all(self.price <= other.price) and self.start <= other.start):
             return False
         if self.available is not None and (other.available is None or bool(np.any(other.available & ~self.available))):
@@ -275,7 +275,7 @@ class _Type:
 
 
 def program_of(problem: BoundProblem) -> BoundProgram | None:
-    """The linear program over the bins that lie within the part, without the types that nobody needs.
+    """The linear program over the bins that lie within the part, without the types that are not needed.
 
     None where nothing is to be served there.
     """
@@ -286,7 +286,7 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
         return None
     kept: list[_Type] = []
     for kind in sorted(_types(problem, bins), key=lambda t: (float(np.mean(t.price)), t.start, t.credits, t.name)):
-        # Running it for a request costs more than the function: then nobody needs it.
+        # Running it for a request costs more than the function: then it is not needed.
         if not np.all(kind.price >= function_usd) and not any(better.dominates(kind) for better in kept):
             kept.append(kind)
     shape = (bins, len(kept))

@@ -75,11 +75,11 @@ def guarded(action: Callable[[], int]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name need not be text that the terminal knows
     try:
         code = action()
-        sys.stdout.flush()  # a closed pipe shows here, not at interpreter exit where nobody catches it
+        sys.stdout.flush()  # a closed pipe shows here, not at interpreter exit where it cannot be caught
         return code
     except BadInput as error:
         if error.__cause__ is not None and os.environ.get("MARK_TRACEBACK") == "1":
-            raise  # somebody's code failed (a predictor, say), and its author wants to see where
+            raise  # a plug-in's code failed (a predictor, say), and its author wants to see where
         return _failed(with_flags(error), 2)
     except Infeasible as error:
         return _failed(str(error), 3)

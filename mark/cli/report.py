@@ -42,6 +42,6 @@ def report(
 
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:
-    """4 when somebody asked and an SLO was missed, else 0."""
+    """4 with --fail-below-slo when an SLO was missed, else 0."""
 
     return 4 if args.fail_below_slo and any(kept(result) is False for result in results.values()) else 0

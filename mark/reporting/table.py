@@ -206,7 +206,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> Table:
 
 
 def _markets(results: Mapping[str, SimulationResult]) -> Table:
-    """Only markets in which somebody spent; without the dollar sign so that eight columns fit."""
+    """Only markets in which money was spent; without the dollar sign so that eight columns fit."""
     small = min(result.bill.total for result in results.values()) < 1.0
 
     def amount(dollars: float) -> str:

@@ -50,14 +50,14 @@ def usd_per_million(result: SimulationResult) -> float | None:
 
 
 def forecasters(result: SimulationResult) -> str:
-    """Who forecast for the plans: a name, or all of them with their plans where others had to; "" where nobody did."""
+    """Who forecast for the plans: a name, or all of them with their plans where others had to; "" where none did."""
     if set(result.predictors) <= {result.predictor}:
         return result.predictor
     return ", ".join(f"{name} ({plans:,} plans)" for name, plans in result.predictors.items())
 
 
 def reference(results: Mapping[str, SimulationResult]) -> str | None:
-    """What savings are counted against: what somebody runs today where it is among the policies, else the dearest."""
+    """What savings are counted against: what a user runs today where it is among the policies, else the dearest."""
     if len(results) < 2:
         return None
     for name in results:

@@ -82,7 +82,7 @@ def compare_attributed(
         extras_in_bound = extras_usd(inputs.duration_s, 0.0, total, service.request_kb, service.response_kb)
     found = {}
     for named in kept:
-        # Nobody buys instances where there are no such plans: nothing but forecasts and boots is told apart.
+        # Without such plans no instance is bought: only forecasts and boots are told apart.
         plans = cost_gap(problem, float(results[named].requests.late)) or CostGap(0.0, 0.0, 0.0, 0.0, 0.0)
         perfect_run, certain_run = (worlds[planners[named], certain] for certain in (False, True))
         found[named] = _split(results[named], perfect_run, certain_run, plans, extras_in_bound)

@@ -53,7 +53,7 @@ def run_all(
     context = multiprocessing.get_context("spawn")
     results: dict[int, SimulationResult] = {}
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_on_interrupt) as pool:
-        # The longest first would balance best; nobody knows it, so they go in order.
+        # The longest first would balance best, but which one that is is not known beforehand.
         places = {pool.submit(_run, replace(request, progress=None)): i for i, request in enumerate(requests)}
         try:
             for future in as_completed(places):

@@ -130,7 +130,7 @@ def reconcile(
     """Read the invoice, replay the period with the policy `own`, and run the others on the same arrivals.
 
     Without `own` it is the service file's [policy], else the constant fleet that was invoiced. Raises what reading
-    and running raise, and BadInput where nobody knows when the trace was or what ran.
+    and running raise, and BadInput where it is unknown when the trace was or what ran.
     """
     inputs = open_inputs(request)
     began_s = inputs.trace.began_s if query.began_s is None else query.began_s

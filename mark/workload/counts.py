@@ -32,7 +32,7 @@ class PoissonBins:
     series: Series
 
     def chunks(self, start_s: float, end_s: float, scale: float, seed: int) -> Iterator[Chunk]:
-        from mark.workload.draw import ROOM, draw_bins
+        from mark.workload.draw import ROOM, draw_bins  # here: numba, 0.8 s, only to draw
 
         series = self.series
         state = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)

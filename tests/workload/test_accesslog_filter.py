@@ -218,7 +218,7 @@ def test_an_unknown_field_is_answered_with_those_there_are(tmp_path: Path) -> No
         open_trace(path, log_filter=("status", "200"))
     path = written(tmp_path, COMMON, "a.log")
     known = "host, user, request, method, path, status, referer, user_agent"
-    with pytest.raises(BadInput, match=rf"^--log-filter: unknown field, .* has {known}: elb_status_code=200$"):
+    with pytest.raises(BadInput, match=rf"^log_filter: unknown field, .* has {known}: elb_status_code=200$"):
         open_trace(path, log_filter=("elb_status_code", "200"))
 
 

@@ -114,11 +114,11 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gaps": "ignore"}, "--gaps: must be one of bridge, zero, interpolate, fail: ignore"),
-        ({"start_s": -1.0}, "--start"),
-        ({"duration_s": -1.0}, "--duration"),
-        ({"duration_s": float("nan")}, "--duration"),
-        ({"duration_s": 1e12}, "--duration: longer than ten years"),
+        ({"gaps": "ignore"}, "gaps: must be one of bridge, zero, interpolate, fail: ignore"),
+        ({"start_s": -1.0}, "start_s"),
+        ({"duration_s": -1.0}, "duration_s"),
+        ({"duration_s": float("nan")}, "duration_s"),
+        ({"duration_s": 1e12}, "duration_s: longer than ten years"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:

@@ -1,6 +1,6 @@
 """Files from which instances and functions boot: the wheel of mark, the service's folder, the function's package.
 
-The same input makes the same bytes, whoever builds it and whenever, so that deploying again changes nothing.
+The same input makes the same bytes, wherever and whenever it is built, so that deploying again changes nothing.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
     """End everything of a site: first its controller, then its instances, then what Terraform made.
 
-    Returns what is left, by id: nothing, unless somebody else made it. Repeatable. Raises BadInput where there is no
+    Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable. Raises BadInput where there is no
     state of this site, MarkError for what fails.
     """
     from mark_infra.aws.teardown import caller, end_instances, leftovers

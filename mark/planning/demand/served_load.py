@@ -73,7 +73,7 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
 
 
 def late_share(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
-    """Share of requests that wait longer than `patience_s` where nobody is turned away, so that all of them queue.
+    """Share of requests that wait longer than `patience_s` where none is turned away, so that all of them queue.
 
     The same motion with no upper end: its stationary distribution is exponential (Harrison 1985, section 1.9), so
     P(wait > w) = exp(-2 (C - L) C w / L), and all are late where the load exceeds the capacity. The kernel confirms

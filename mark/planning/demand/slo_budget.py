@@ -7,9 +7,9 @@ answered in a window of the SLO. What one costs is the budget's dual variable, l
 
 `burnt` being the spent share of the window's budget, `passed` the share of the window that lies behind, and
 `usd_per_request` that of the cheapest full instance. So it rises while the budget is spent faster than the window
-passes and falls while that is slower; SPEND leaves some of it to what nobody foresees, START is what counts for a
-service of which little was seen, and LEAST and MOST bound the factor: a quiet day makes nobody reckless, and a budget
-that is gone does not buy the world.
+passes and falls while that is slower; SPEND leaves some of it to what no forecast foresees, START is what counts for a
+service of which little was seen, and LEAST and MOST bound the factor: a quiet day does not make planning reckless, and
+a budget that is gone does not buy the world.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class ExpectedCostPolicy:
         return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
 
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
-        """One instance, where nobody else answers in time and requests are to come: the cheapest, one that runs first.
+        """One instance, where nothing else answers in time and requests are to come: the cheapest, one that runs first.
 
         A budget of misses is for what was not foreseen. To the program a load far below one instance is not worth it,
         and everybody would be late, or refused where there is no function.
@@ -319,7 +319,7 @@ class ExpectedCostPolicy:
 def without(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
     """Overflow (T, K + 1) of a capacity of which so many `levels` (T,) do not serve yet.
 
-    A plan that gives up what boots is priced as if less than nothing served: convex, and nobody cancels a boot for it.
+    A plan that gives up what boots is priced as if less than nothing served: convex, and no boot is cancelled for it.
     """
     late = np.flatnonzero(levels > 0.0)
     if len(late) == 0:

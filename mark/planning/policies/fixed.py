@@ -1,4 +1,4 @@
-"""`fixed:c5.xlarge=10,p2.xlarge=2`: a fleet that somebody runs today, with neither bouncers nor functions."""
+"""`fixed:c5.xlarge=10,p2.xlarge=2`: a fleet that a user runs today, with neither bouncers nor functions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidat
 
 
 def without_functions(resolved: ResolvedService, pairs: list[tuple[Offer, Candidate]]) -> ResolvedService:
-    """The resolved service of somebody who buys just these offers, with no functions and no limits of ours."""
+    """The resolved service with just these offers, with no functions and no limits of ours."""
     return replace(
         resolved,
         service=replace(

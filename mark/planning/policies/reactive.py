@@ -26,7 +26,7 @@ MORE = 4  # small fleets may grow by this many at once
 History = tuple[tuple[float, int], ...]  # (time, desired), oldest first, within the stabilisation window
 
 Utilisation = Callable[[PlanningContext, str, float], float | None]
-"""(situation, offer, capacity of what is there in requests/s) -> utilisation; None: nothing was observed."""
+"""(context, offer, capacity of what is there in requests/s) -> utilisation; None: nothing was observed."""
 
 
 def demand_share(context: PlanningContext, offer: str, capacity_rps: float) -> float | None:

@@ -53,7 +53,7 @@ class TrackerState:
 
 
 Metric = Callable[[PlanningContext, str, int], float | None]
-"""(situation, offer, instances in service) -> the metric per instance; None: no point this minute."""
+"""(context, offer, instances in service) -> the metric per instance; None: no point this minute."""
 
 
 def requests_per_instance(context: PlanningContext, offer: str, in_service: int) -> float | None:

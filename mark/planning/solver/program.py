@@ -1,4 +1,4 @@
-"""Which instances to pay for over the next steps, as numbers: the exact problem, prices of plans, offers nobody needs.
+"""Which instances to pay for over the next steps, as numbers: the exact problem, prices of plans, unneeded offers.
 
 A plan is n[j, t], instances of offer j that serve in step t. It costs
 
@@ -170,7 +170,7 @@ def violation(program: Program, counts: IntArray) -> str:
 
 
 def prune(program: Program, scaled: bool) -> tuple[Program, IntArray]:
-    """The program without the offers nobody needs, and the indices of those that are left.
+    """The program without the offers that are not needed, and the indices of those that are left.
 
     An offer is not needed where another one, of which there is enough, stands in for it: no smaller, no dearer, no
     later. With `scaled` several of them may (two of half the size), which is exact only without limits on instances.

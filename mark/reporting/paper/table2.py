@@ -12,7 +12,7 @@ from mark.studies.paper.table2 import FUNCTION, INSTANCE, Table2Row
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# model -> resource -> ($ per million requests, mean ms), as printed; ECS is left out: nobody buys it here.
+# model -> resource -> ($ per million requests, mean ms), as printed; ECS is left out: it is not bought here.
 PAPER: dict[str, dict[str, tuple[float, float]]] = {
     "inception-v3": {INSTANCE: (5.0, 210.0), FUNCTION: (19.0, 380.0)},
     "inception-resnet-v2": {INSTANCE: (9.3, 398.0), FUNCTION: (39.3, 785.0)},

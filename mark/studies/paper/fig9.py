@@ -1,4 +1,4 @@
-"""Fig. 9 of the MArk paper again: surges that nobody foresaw (a, b, c) and spot instances taken away (d).
+"""Fig. 9 of the MArk paper again: surges that no forecast foresaw (a, b, c) and spot instances taken away (d).
 
 What the paper leaves open is chosen here: arrivals are Poisson, at one rate but for the surge, and a day of them was
 seen; the surge grows evenly for two minutes and stays; what the spot market takes away it has again a minute later.
