@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mark.domain.errors import BadInput
-from mark.serving.frontend.http import Refusal
+from mark.serving.frontend.limits import Refusal
 
 if TYPE_CHECKING:
     import ssl

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from mark.models.call import RESULTS, Call
 from mark.serving.frontend.compression import Refused, inflated
-from mark.serving.frontend.http import Exchange
+from mark.serving.frontend.connection import Exchange
 
 _LONGEST_NUMBER = 18  # digits, more than any body has bytes
 

@@ -26,7 +26,7 @@ from mark.serving.backend.refusals import RETRIED, retry_after_s
 from mark.serving.backend.request import NOBODY, Request
 from mark.serving.frontend.auth import INFER, Auth
 from mark.serving.frontend.grpc_messages import CLASSES, SERVICE, BadMessage, call_of, metadata_of, response_of
-from mark.serving.frontend.http import HttpLimits
+from mark.serving.frontend.limits import HttpLimits
 from mark.serving.frontend.server import Server
 from mark.serving.frontend.tls import TlsFiles
 

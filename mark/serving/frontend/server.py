@@ -24,7 +24,8 @@ from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
 from mark.serving.frontend.calls import oip_call, sagemaker_call
 from mark.serving.frontend.compression import Refused
-from mark.serving.frontend.http import Exchange, HttpLimits
+from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.limits import HttpLimits
 
 if TYPE_CHECKING:
     from mark.serving.observe.tracing import Tracer

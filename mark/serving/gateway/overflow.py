@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from mark.models.call import Call, Reply
 from mark.serving.frontend.calls import oip_call, sagemaker_call
-from mark.serving.frontend.http import Exchange, HttpLimits
+from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.limits import HttpLimits
 from mark.serving.overflow.breaker import Breaker
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
 
