@@ -465,7 +465,7 @@ class Connection:
         if self.room < 0:
             self._stop(413, f"the body is larger than {self.limits.body_bytes} bytes")
         exchange = self.exchange
-        assert exchange is not None
+        assert exchange is not None, "the parser has announced its head"
         if not exchange.body:
             exchange.body = piece
         else:
@@ -478,7 +478,7 @@ class Connection:
 
     def on_message_complete(self) -> None:
         exchange = self.exchange
-        assert exchange is not None
+        assert exchange is not None, "the parser has announced its head"
         self.exchange = None
         self.phase = IDLE if self.last is None else _DEAF
         self._continue = False
@@ -579,7 +579,7 @@ class Connection:
             if transport is None or not waiting or waiting[0]._answer is None:
                 break
             exchange = waiting.popleft()
-            assert exchange._answer is not None
+            assert exchange._answer is not None, "the loop ends at one without an answer"
             transport.write(exchange._answer)
         if exchange is self.last:
             if isinstance(exchange, _Refused):

@@ -245,7 +245,7 @@ class Gateway(Generic[P]):
         """A second attempt of a request that takes long. None: it has one, or nobody can take it."""
         self._check(request)
         first = request.first
-        assert first is not None
+        assert first is not None, "a request under way has its first attempt"
         second = self._second(request, first.replica, now_s)
         if second is not None:
             self.hedges += 1

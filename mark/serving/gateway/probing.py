@@ -94,12 +94,12 @@ class Probing:
         self._ended(tag, None)
 
     def _late(self, probe: _Probe) -> None:
-        assert probe.line is not None
+        assert probe.line is not None, "a probe is late only after it was sent"
         probe.line.upstream.cancel(probe.line, probe)
         self._ended(probe, None)
 
     def _ended(self, probe: _Probe, ready: bool | None) -> None:
-        assert probe.timer is not None
+        assert probe.timer is not None, "the timer is set before a probe is sent"
         probe.timer.cancel()
         self._under_way -= 1
         self._gateway.probed(probe.replica, ready, self._now())

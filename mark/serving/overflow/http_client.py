@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol, Generic[T]):
 
     def _finish(self) -> None:
         tag, upstream = self.tag, self.upstream
-        assert tag is not None
+        assert tag is not None, "answers are read only while a request is under way"
         lines = self._lines
         if self._named and self._named not in (b"close,", b"keep-alive,"):
             named = {name.strip() for name in self._named.split(b",")}

@@ -101,7 +101,7 @@ class HttpFunctions:
                 self._upstream.cancel(connection, waiting)
 
     def _swept(self) -> None:
-        assert self._upstream is not None
+        assert self._upstream is not None, "opened before it is called"
         self._upstream.sweep()
         self._sweep = asyncio.get_running_loop().call_later(self._reach.keep_s, self._swept)
 
