@@ -4,7 +4,7 @@ The rules of this file:
 
 - A request is an `Exchange`. The handler gets it once, when it is complete, on the loop, and answers it once, now or
   later. There is no coroutine, task or timer per request or connection: parsing is callbacks of llhttp (httptools), an
-  answer is one join and one write, and one sweep a second finds whoever exceeded a time limit.
+  answer is one join and one write, and one sweep a second finds what exceeded a time limit.
 - What this file refuses by itself (malformed, too large, too slow, not admitted) never reaches the handler. Such an
   answer takes its place behind the answers of the requests before it, and where the rest of the input cannot be
   trusted or is not wanted, the connection ends with it.
@@ -74,7 +74,7 @@ class Exchange:
 
     @property
     def gone(self) -> bool:
-        """Whether the client has gone: nobody would read the answer."""
+        """Whether the client has gone: the answer would not be read."""
         return self._connection.transport is None
 
     def answer(self, status: int, body: bytes | memoryview, content_type: bytes = JSON, headers: bytes = b"") -> None:
@@ -142,14 +142,14 @@ class Connections:
         self.draining = False
         self.gathered_bytes = 0
         self.connections: set[Connection] = set()
-        self.of_peer: dict[str, dict[Connection, None]] = {}  # the same by their other ends, oldest first
+        self.of_peer: dict[str, dict[Connection, None]] = {}  # connections by their other ends, oldest first
         self.heads: dict[int, bytes] = {}
         self._settled: asyncio.Future[None] | None = None
 
     def make_room(self, newcomer: str) -> None:
         """End the oldest connection without a request under way of the peer that has most, if that is another one.
 
-        Not its own: whoever keeps many (a load balancer) may be sending on the one that would be cut.
+        Not its own: a peer that keeps many (a load balancer) may be sending on the one that would be cut.
         """
         greedy, theirs = max(self.of_peer.items(), key=lambda item: len(item[1]))
         if greedy == newcomer:
@@ -362,7 +362,7 @@ class Connection:
                 self.refuse(431, "the request's head is too long")
 
     def on_url(self, piece: bytes) -> None:
-        # A request begins here; nobody needs to know of a method without a target.
+        # A request begins here; a method without a target is of no use.
         if self.phase != _HEAD:
             if self.phase != IDLE:
                 raise _Stop
@@ -449,7 +449,7 @@ class Connection:
             self.last = exchange
 
     def _turn_away(self, exchange: Exchange, refusal: Refusal) -> None:
-        """Not admitted: without a body the connection can go on, else it ends rather than read what nobody wants."""
+        """Not admitted: without a body the connection can go on, else it ends rather than read what is not wanted."""
         headers = exchange.headers
         if _has_body(headers):
             self._refuse(refusal)
@@ -609,8 +609,8 @@ class Connection:
             self._resume_reading()
 
     def _leave_turn(self) -> None:
-        """Whoever pipelines a thousand requests must not keep the loop from others until all are answered; they are
-        parsed and parked at once, as many as one read brings."""
+        """A client that pipelines a thousand requests must not keep the loop from others until all are answered; they
+        are parsed and parked at once, as many as one read brings."""
         if not self._left:
             self._left = True
             asyncio.get_running_loop().call_soon(self._next_turn)

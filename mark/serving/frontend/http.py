@@ -71,7 +71,7 @@ class HttpServer(Connections):
             self._sweep_again()
 
     async def let_in(self) -> None:
-        """Accept who has connected already: a listener that closes resets whoever stands before it."""
+        """Accept the connections that are queued already: a listener that closes resets them."""
         standing = select.poll()
         listeners: list[Any] = self._listeners
         for listener in listeners:

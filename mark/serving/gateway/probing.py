@@ -30,7 +30,7 @@ class _Probe:
 
 
 class Probing:
-    """Asks when `gateway` says so, and tells it the answers. `header` is a ready line that shows who asks."""
+    """Probes when `gateway` says so, and reports the answers to it. `header` is a ready line with the gateway's key."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Probing:
         self.probed = asyncio.Event()  # every question has an answer
 
     def look(self, now_s: float) -> None:
-        """Ask who is to be asked now, and say who is ready anew or no more."""
+        """Probe the replicas that are due, and log which became ready or unready."""
         gateway = self._gateway
         for replica in gateway.tick(now_s):
             probe = _Probe(replica)
