@@ -8,7 +8,7 @@ from typing import Any
 
 from mark.models.call import Call
 
-# Rows beyond these are not counted: no batch has so many, and a body of blank numbers has millions.
+# Rows beyond these are not counted: no batch has more, and a body of blank numbers has millions.
 MOST_ITEMS = 100_000
 
 _SHAPE = re.compile(rb'"shape"\s*:\s*\[\s*(\d{1,18})\s*[],]')
@@ -21,7 +21,7 @@ for _ in range(15):  # levels; an item that is nested more deeply is not counted
 _MANY = re.compile(rb'\s*+\{\s*+"(?:instances|inputs)"\s*+:\s*+\[')
 _ITEM = re.compile(rb'(?:[^][{}",]++|%b|%b)++,?+' % (_STRING, _NESTED))
 _END = re.compile(rb"\s*+\]\s*+\}\s*+\Z")
-# Lists, objects and strings in a body, more or less; a scan of so many takes about 0.1 s.
+# Lists, objects and strings in a body, more or less; a scan of that many takes about 0.1 s.
 _MOST_PARTS = 1_000_000
 # As numpy writes it: magic, version, length, then a dictionary of these three.
 NPY = re.compile(

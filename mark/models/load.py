@@ -80,7 +80,7 @@ def only(options: dict[str, str], known: dict[str, tuple[str, ...]], reference: 
 
 
 def in_one_line(error: Exception) -> str:
-    """Kind and text of somebody else's error."""
+    """Kind and text of an error of the model's code."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 

@@ -53,7 +53,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
             raise BadCall("inference-header-content-length does not fit the body")
         view = memoryview(body)
         rest = view[length:]
-        # A client that sends binary tensors says the same of them every time.
+        # A client that sends binary tensors describes them alike every time.
         asked, inputs = (_reread if length <= _MAX_REREAD_BYTES else _read)(bytes(view[:length]))
     specs = model.inputs
     if specs:

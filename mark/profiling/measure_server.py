@@ -25,7 +25,7 @@ from mark.models.call import Call, Reply
 from mark.models.versions import Versions
 from mark.profiling.measure import SIZES, Measured, Sampling, check_sizes, sizes_of
 from mark.serving.backend.metrics import Histogram
-from mark.serving.frontend.http import HttpLimits
+from mark.serving.frontend.limits import HttpLimits
 from mark.serving.server_process import ListenerConfig, ModelServer, Serving
 from mark.serving.worker.loaders import SAMPLE
 from mark.serving.worker.workers import Workers

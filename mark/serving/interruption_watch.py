@@ -1,6 +1,6 @@
 """The instance's own word that it will be taken away: EC2's metadata service, asked every few seconds.
 
-The controller hears of interruptions from the cloud; this is the second source, for when the first is late or gone.
+The controller learns of interruptions from the cloud; this is the second source, for when the first is late or gone.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mark.serving")
 
-# Of a doomed instance's last seconds: nobody is sent there any more, and what is there ends.
+# The last seconds before an interruption: no request is sent to the instance any more, and those there end.
 NOTICE_MARGIN_S = 10.0
 _DESCRIPTORS = 8192
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -85,7 +85,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """Where requests come in, who may, and what is told of them. `watch` tells of interruptions."""
+    """Where requests come in, which may, and what is logged of them. `watch` reports interruptions."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -135,7 +135,7 @@ class ModelServer:
         serving, candidate = self._serving, self._serving.candidate
         times: ServiceTimes
         if candidate is None:
-            # A request that just missed a batch waits for its end: two of them fit into RT_max. Nobody knows what the
+            # A request that just missed a batch waits for its end: two of them fit into RT_max. It is unknown what the
             # first takes; a tenth of RT_max admits little until it is known.
             times = SelfTuned(serving.rt_max_s / 2.0, most=serving.most_batch, first_s=serving.rt_max_s / 10.0)
             overhead_s, window_s = 0.0, 0.0
@@ -266,7 +266,7 @@ class ModelServer:
         self.http.stop_listening()
         until_s = time.monotonic() + serving.drain_s
         await asyncio.gather(*(one.backend.drain(until_s) for one in self.server.served))
-        # A client that sends just now on a connection that it kept must hear "no", and not a reset.
+        # A client that sends just now on a connection that it kept must get a refusal, and not a reset.
         limits = self._listener.limits
         quiet_s = time.monotonic() + limits.drain_idle_s + 2.0 * limits.sweep_s
         while self.http.connections and time.monotonic() < quiet_s:
@@ -310,15 +310,15 @@ def _observer(listener: ListenerConfig, tracer: Tracer | None) -> Answered | Non
     if len(observers) < 2:
         return observers[0] if observers else None
 
-    def all_of_them(request: Request, reply: Reply, who: str) -> None:
+    def all_of_them(request: Request, reply: Reply, made_by: str) -> None:
         for observe in observers:
-            observe(request, reply, who)
+            observe(request, reply, made_by)
 
     return all_of_them
 
 
 async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[int], None] = lambda port: None) -> None:
-    """Serve until SIGTERM or SIGINT, then drain. `started` is told the port once everything is ready.
+    """Serve until SIGTERM or SIGINT, then drain. `started` is called with the port once everything is ready.
 
     Raises BadInput where the model cannot be loaded or the port is taken, RuntimeError where all workers were lost for
     good.

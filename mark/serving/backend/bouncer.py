@@ -14,10 +14,10 @@ order:
 
 Many requests that arrive together may be offered before next_batch is asked once: they share a batch.
 
-Queue: batches that are closed (nobody joins any more) in order, and behind them at most one that is open. A request
+Queue: batches that are closed (no request joins any more) in order, and behind them at most one that is open. A request
 never overtakes another. A closed batch may be handed to the worker that will be free first before it is (`next_ahead`):
 nothing would change for it any more, and the worker need not idle for the way there and back. If that worker then takes
-so long that a promise is in danger, an idle one gets the batch instead, and the first one's answer is for nobody.
+so long that a promise is in danger, an idle one gets the batch instead, and the first one's answer is dropped.
 Predictions begin with what is known now: a batch runs until its predicted end, and one that overruns it is taken to end
 now. Times are seconds of one monotonic clock.
 """
@@ -52,8 +52,8 @@ DRAINING = "draining"
 _MOST_TRIES = 2
 # "Whenever": later than any deadline, and earlier than never.
 _WHENEVER_S = 1e9
-# So many closed batches are played through worker by worker; more are shared out evenly, which is late by less than one
-# batch's time.
+# Up to this number, closed batches are played through worker by worker; more are shared out evenly, which is late by
+# less than one batch's time.
 _DEEP = 64
 _LONGEST_RETRY_AFTER_S = 60.0
 
@@ -98,7 +98,7 @@ class Stranded(NamedTuple):
     """Requests that the workers left cannot answer in time."""
 
     overflow: list[Request]  # a function can
-    failed: list[Request]  # nobody can
+    failed: list[Request]  # neither worker nor function can
 
 
 class Bouncer:
@@ -113,8 +113,8 @@ class Bouncer:
     A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
     is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline
     it is served however late.
-    Times that are learned can be wrong, and who refuses everything learns nothing: with `probe_every_s`, a request that
-    all workers, though idle, are thought too slow for is served once in so many seconds.
+    Times that are learned can be wrong, and a bouncer that refuses everything learns nothing: with `probe_every_s`, a
+    request that all workers, though idle, are thought too slow for is served once in that time.
     Raises BadInput for numbers that no bouncer can have.
     """
 
@@ -166,7 +166,7 @@ class Bouncer:
         self._open: Batch | None = None
         self._closed: deque[Batch] = deque()
         self._backlog_s = 0.0  # what the closed batches take together
-        self._together = 1  # requests that were lost with a worker, in a batch; nobody else joins them
+        self._together = 1  # requests that were lost with a worker, in a batch; no other request joins them
         self._running: list[Batch] = []
         self._idle = workers
         self._back_s: list[float] = []  # when each worker that is down should be up again
@@ -184,7 +184,7 @@ class Bouncer:
 
     @property
     def keeps_promises(self) -> bool:
-        """Is nobody admitted who would be late? False where functions are slower than RT_max: then batches fill."""
+        """Is no late request admitted? False where functions are slower than RT_max: then batches fill."""
         return self._keeps_promises
 
     def offer(self, request: Request, now_s: float) -> int:
@@ -225,7 +225,7 @@ class Bouncer:
         """The batch that an idle worker starts now, if any: full ones first in order, then one whose window is over.
 
         It is running from here on. Before those comes a batch that waits behind one that takes too long: an empty one
-        stays in its place there, with no requests and an answer for nobody. Requests whose client's own deadline can't
+        stays in its place there, with no requests whose answer is dropped. Requests whose own deadline can't
         be met any more, not even alone, are taken out (`take_expired`).
         """
         while self._idle > 0:
@@ -424,7 +424,7 @@ class Bouncer:
                 latency += reserve_s(self._window_s > 0.0 or free > now_s, service_s[items], service_s[full])
         else:
             answer_s = start + service_s[total] + overhead_s
-            # who fills a batch ends its window
+            # a request that fills a batch ends its window
             latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
         left_s = deadline_s - now_s
         where = destination(latency, self.function_s, left_s)
@@ -584,7 +584,7 @@ class Bouncer:
         self.in_flight -= len(batch.requests)
 
     def _empty_queue(self) -> list[Request]:
-        """All who wait, in order; nobody waits any more."""
+        """All waiting requests, in order; none waits any more."""
         queued = [request for batch in self._closed for request in batch.requests]
         if self._open is not None:
             queued += self._open.requests
@@ -596,7 +596,7 @@ class Bouncer:
         return queued
 
     def _most_together(self, lost: Sequence[Request], now_s: float) -> int:
-        """As few as there is time for until the earliest promise to one of them, if nobody else is served before."""
+        """As few as there is time for until the earliest promise to one of them, if no other is served before."""
         most = len(lost)
         if most < 2:
             return 1
@@ -627,7 +627,7 @@ class Bouncer:
 
     def _read_times(self) -> None:
         self._n_batch, self._service_s = self._times.n_batch, self._times.service_s
-        # No window where nobody can join.
+        # No window where no request can join.
         self._window_s = self._asked_window_s if self._n_batch > 1 and not self.draining else 0.0
 
 

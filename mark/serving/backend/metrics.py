@@ -1,6 +1,6 @@
 """What a bouncer counts, in Prometheus' words.
 
-On the way of a request only integers change; the page is made when somebody asks for it. Times are seconds.
+On the way of a request only integers change; the page is made when it is asked for. Times are seconds.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class Metrics(Collector):
         }
         for one in self.models:
             one.refresh()
-            for (who, status), count in sorted(one.requests.items()):
-                by_answer.add_metric((*one.labels, who, str(status)), count)
+            for (made_by, status), count in sorted(one.requests.items()):
+                by_answer.add_metric((*one.labels, made_by, str(status)), count)
             for reason, count in sorted(one.overflow.items()):
                 overflow.add_metric((*one.labels, reason), count)
             for reason, count in sorted(one.refused.items()):

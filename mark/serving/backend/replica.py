@@ -165,7 +165,7 @@ class Replica:
             self._settle()
 
     def worker_lost(self, worker_id: int, reason: str, back_in_s: float, at_next: bool = False) -> None:
-        """A worker that was ready crashed or hung; it should be back after so many seconds (infinite: never).
+        """A worker that was ready crashed or hung; it should be back in `back_in_s` seconds (infinite: never).
 
         `at_next`: by what it had ahead, with the results of its batch in hand.
         """
@@ -204,7 +204,7 @@ class Replica:
         self._batches.clear()
         if self._calls:
             await asyncio.wait(self._calls, timeout=self._rt_max_s)
-        self._functions = None  # who still comes hears "no" at once
+        self._functions = None  # what still comes is refused at once
         for call in self._calls:
             call.cancel()
         if self._calls:
@@ -338,16 +338,16 @@ class Replica:
         self.metrics.deadline_misses += 1
         self._answer(request, refusal(reason), NOBODY)
 
-    def _answer(self, request: Request, reply: Reply, who: str) -> None:
-        self.metrics.requests[who, reply.status] += 1
+    def _answer(self, request: Request, reply: Reply, made_by: str) -> None:
+        self.metrics.requests[made_by, reply.status] += 1
         self._held_bytes -= len(request.call.body)
         try:
-            request.answer(request, reply, who)
+            request.answer(request, reply, made_by)
         except Exception:
             self._unanswered(request)
 
     def _unanswered(self, request: Request) -> None:
-        """Its answer could not be said, or what is told of answers failed: nobody else must suffer from that."""
+        """Its answer could not be said, or what observes answers failed: other requests must not suffer from that."""
         _LOG.exception("an answer failed", extra={"request_id": request.id})
         with suppress(Exception):  # most likely it has its answer
             request.answer(request, error_reply(500, "internal error"), NOBODY)

@@ -1,7 +1,7 @@
 """Service times learned while serving: for a model without a profile, or a machine that is not as its profile says.
 
-Both classes are `mark.serving.backend.bouncer.ServiceTimes`: the bouncer tells them what each batch took and asks them
-for what the next will take. Nothing here reads a clock or draws at random.
+Both classes are `mark.serving.backend.bouncer.ServiceTimes`: the bouncer reports what each batch took and asks
+what the next will take. Nothing here reads a clock or draws at random.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from mark.domain.errors import BadInput
 from mark.serving.backend.bouncer import ServiceTimes
 
-# After so many batches an observation counts half: a slow-down is believed within seconds, one odd batch is not.
+# After this number of batches an observation counts half: a slow-down is believed within seconds, one odd batch is not.
 _HALF_LIFE_BATCHES = 100
 _KEPT = 0.5 ** (1.0 / _HALF_LIFE_BATCHES)
-# One batch counts as at most so many times what was predicted: a stall is no property of the model.
+# One batch counts as at most this multiple of what was predicted: a stall is no property of the model.
 _MOST_RATIO = 3.0
 # Smaller changes are not passed on, so that the bouncer's table changes rarely.
 _NOTICEABLE = 0.02
@@ -37,7 +37,7 @@ class SelfTuned:
 
     `target_s` is for the service of one batch. A request that just missed a batch waits for it to end before its own
     starts, so within an SLO it is (RT_max - overhead) / 2. `most` items are in a batch at most; `first_s` is a guess of
-    what a batch of one takes, until a warm-up or the first batch tells.
+    what a batch of one takes, until a warm-up or the first batch shows it.
 
     Times: latency(b) = a + c b by least squares, the weights fading with age, a and c at least 0. A line and not a
     mean by batch size, because a slow-down must show in the sizes that are not seen now as well; the age makes it the
@@ -67,7 +67,7 @@ class SelfTuned:
         self.service_s: Sequence[float] = self._table()
 
     def warmed_up(self, items: int, seconds: float) -> None:
-        """What a warm-up of so many items took, better than a guess; ignored once something was served."""
+        """What a warm-up of this number of items took, better than a guess; ignored once something was served."""
         if not self._line.learned:
             self._line = _Line(seconds / items)
             self.service_s = self._table()
@@ -119,15 +119,15 @@ class Corrected:
     """A profile's times as they turn out here: a + c x profile, learned like `SelfTuned`'s line.
 
     What is promised then holds on a machine that is persistently slower than its profile, or where a batch costs more
-    around the model (the hop to the worker: a). `n_batch` stays: it is the plan's, and whoever sees a machine this slow
-    (`slower_s`, what a full batch takes more than profiled) should replace it.
+    around the model (the hop to the worker: a). `n_batch` stays: it is the plan's, and a controller that sees a machine
+    this slow (`slower_s`, what a full batch takes more than profiled) should replace it.
     """
 
     def __init__(self, profiled: ServiceTimes) -> None:
         self._profiled = profiled
         self.n_batch = profiled.n_batch
         self.service_s: Sequence[float] = profiled.service_s
-        # As if so many full batches had taken what the profile says.
+        # As if half a half-life of full batches had taken what the profile says.
         self._line = _Line(1.0)
         for _ in range(_HALF_LIFE_BATCHES // 2):
             full_s = profiled.service_s[self.n_batch]
@@ -154,7 +154,7 @@ class Horizon:
 
     Service times scatter, and a request behind a queue of batches meets the scatter of all of them. The horizon is the
     quantile of a stochastic approximation (Robbins and Monro, 1951): down by the share of a batch that was late, up by
-    what is allowed; between four fifths of RT_max and RT_max, where it is as long as nobody is late.
+    what is allowed; between four fifths of RT_max and RT_max, where it is as long as no request is late.
     """
 
     __slots__ = ("_rt_max_s", "horizon_s")
@@ -163,7 +163,7 @@ class Horizon:
         self._rt_max_s = self.horizon_s = rt_max_s
 
     def answered(self, requests: int, late: int) -> float:
-        """A batch of so many admitted requests was answered, so many of them late. Returns the horizon from now on."""
+        """A batch of admitted requests was answered, `late` of them late. Returns the horizon from now on."""
         moved_s = self.horizon_s + _GAIN * self._rt_max_s * (_LATE_SHARE - late / requests)
         self.horizon_s = min(max(moved_s, _LEAST_PROMISED * self._rt_max_s), self._rt_max_s)
         return self.horizon_s

@@ -4,7 +4,7 @@ A client shows its key as `authorization: Bearer KEY` or `x-api-key: KEY`, a sig
 has a line per key, `#` begins a comment:
 
     KEY                      may infer
-    NAME:KEY                 the same; the name stands in logs
+    NAME:KEY                 as above; the name stands in logs
     NAME:KEY:infer,metrics   scopes: infer, metrics, read (the controller's API), admin (all of them)
 
 A signed token is a JWT, HS256, with `exp` and `aud`, and its scopes in `scope`, separated by spaces (RFC 7519, RFC
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mark.domain.errors import BadInput
-from mark.serving.frontend.http import Refusal
+from mark.serving.frontend.limits import Refusal
 
 if TYPE_CHECKING:
     import ssl
@@ -42,7 +42,7 @@ _FORBIDDEN: Refusal = (403, b'{"error": "this key is for something else"}', b"")
 
 
 class Grant(NamedTuple):
-    """Who somebody is, and what they may."""
+    """Who a caller is, and what it may ask for."""
 
     name: str
     scopes: frozenset[str]
@@ -94,7 +94,7 @@ class TokenSigner:
 
 
 class Auth:
-    """Decides who may ask for what. `admit` is the hook of `HttpServer`; `check` the same for other listeners.
+    """Decides who may ask for what. `admit` is the hook of `HttpServer`; `check` is for other listeners.
 
     Keys are not kept: only their digests under a key of this process are. They are looked up by digest, which a client
     cannot steer, so the time of a look-up says nothing about a key. `clock` is the wall clock.
@@ -112,7 +112,7 @@ class Auth:
         self._clock = clock
         self._verified: dict[bytes, Grant] = {}
         if not self._granted and tokens is None:
-            raise BadInput("no key and no token secret: nobody could be let in", "authentication")
+            raise BadInput("no key and no token secret: no request could be let in", "authentication")
 
     def __repr__(self) -> str:
         return f"Auth({len(self._granted)} keys, {'signed tokens' if self._tokens else 'no tokens'})"
@@ -124,7 +124,7 @@ class Auth:
         return self.check(scope_of(path), headers)
 
     def check(self, scope: str, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """The same for a listener whose requests have no path; `headers` has lower-case names."""
+        """`admit` for a listener whose requests have no path; `headers` has lower-case names."""
         grant = self.grant(headers)
         if grant is None:
             return _UNKNOWN

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from mark.models.call import RESULTS, Call
 from mark.serving.frontend.compression import Refused, inflated
-from mark.serving.frontend.http import Exchange
+from mark.serving.frontend.connection import Exchange
 
 _LONGEST_NUMBER = 18  # digits, more than any body has bytes
 
@@ -39,5 +39,5 @@ def _body(exchange: Exchange, most_bytes: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _text(value: bytes) -> str:
-    """Nearly always the same few; one text for all means that a batch has one kind of calls."""
+    """Nearly always one of a few; one text for all means that a batch has one kind of calls."""
     return value.decode("latin-1")

@@ -1,6 +1,6 @@
 """Compressed request bodies (`content-encoding: gzip` or `deflate`), inflated within bounds.
 
-Inflating happens on the loop, where everybody waits for it, and a few bytes can hold a lot: so a body may grow
+Inflating happens on the loop, where every request waits for it, and a few bytes can hold a lot: so a body may grow
 32-fold, or to 1 MiB where that is more, and never beyond the limit of bodies.
 """
 

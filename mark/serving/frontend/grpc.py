@@ -1,9 +1,9 @@
 """The gRPC listener: Open Inference Protocol v2, on the same loop and into the same bouncers as HTTP.
 
-gRPC costs a task for each request, and its C core its own threads: who counts microseconds uses HTTP. This module is
+gRPC costs a task for each request, and its C core its own threads: where microseconds count, use HTTP. This module is
 imported only where the listener is asked for.
 
-Who asks is known before a message is read, and reading has limits: what comes within a second, and of messages that
+The caller is known before a message is read, and reading has limits: what comes within a second, and of messages that
 take longer as many as fit into what the HTTP listener gathers (`HttpLimits.gathered_bytes`).
 """
 
@@ -26,7 +26,7 @@ from mark.serving.backend.refusals import RETRIED, retry_after_s
 from mark.serving.backend.request import NOBODY, Request
 from mark.serving.frontend.auth import INFER, Auth
 from mark.serving.frontend.grpc_messages import CLASSES, SERVICE, BadMessage, call_of, metadata_of, response_of
-from mark.serving.frontend.http import HttpLimits
+from mark.serving.frontend.limits import HttpLimits
 from mark.serving.frontend.server import Server
 from mark.serving.frontend.tls import TlsFiles
 
@@ -49,7 +49,7 @@ _CONNECTIONS = 4  # times those of HTTP: an idle one costs some 10 kB
 _SLOW_S = 1.0  # a message that takes longer is slow
 _SLOWEST_BYTES_PER_S = 1 << 20  # of the largest message
 
-# Who asks whether to send something here needs no key, as with HTTP.
+# Questions for readiness need no key, as with HTTP.
 _OPEN = frozenset(("ServerLive", "ServerReady"))
 
 # A response, or the status and text of an error; and metadata that goes with either.
@@ -204,12 +204,12 @@ class GrpcListener:
             headers[b"mark-deadline-ms"] = min(headers.get(b"mark-deadline-ms", left_ms), left_ms, key=_number)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-        def answer(request: Request, reply: Reply, who: str) -> None:
+        def answer(request: Request, reply: Reply, made_by: str) -> None:
             if not outcome.done():  # else the client has gone
                 # Here and now: the reply's body need not outlive this call.
-                outcome.set_result(self._outcome(request, reply, who))
+                outcome.set_result(self._outcome(request, reply, made_by))
             if self._server.answered is not None:
-                self._server.answered(request, reply, who)
+                self._server.answered(request, reply, made_by)
 
         self._server.infer(call, headers, arrived_s, version, answer)
         response, error_, metadata = await outcome
@@ -218,10 +218,10 @@ class GrpcListener:
             await _fail(context, *error_)
         return response
 
-    def _outcome(self, request: Request, reply: Reply, who: str) -> Outcome:
+    def _outcome(self, request: Request, reply: Reply, made_by: str) -> Outcome:
         metadata = [("x-request-id", request.id)]
-        if who != NOBODY:
-            metadata.append(("mark-answered-by", who))
+        if made_by != NOBODY:
+            metadata.append(("mark-answered-by", made_by))
         elif reply.status in RETRIED:
             metadata.append(("retry-after", str(retry_after_s(self._server.retry_after_s()))))
         if reply.status != 200:
@@ -245,7 +245,7 @@ async def _fail(context: Any, status: int, what: str) -> None:
 
 
 def _error_in(reply: Reply) -> str:
-    """What a function's model answers with may be nobody's JSON."""
+    """What a function's model answers with may be no JSON."""
     try:
         return str(orjson.loads(reply.body)["error"])
     except (ValueError, KeyError, TypeError):

@@ -43,7 +43,7 @@ def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]
         "/v2": {"get": _get("serverMetadata", "What server this is", _ref("Server"))},
         "/v2/health/live": {"get": _get("live", "Is the process there?", _flag("live"))},
         "/v2/health/ready": {"get": _get("ready", "Would a request be served?", _flag("ready"), _flag("ready"))},
-        "/ping": {"get": _operation("ping", "The same, SageMaker's way", {200: {}, 503: {}})},
+        "/ping": {"get": _operation("ping", "Readiness, SageMaker's way", {200: {}, 503: {}})},
         "/metrics": {"get": _operation("metrics", "Prometheus' text format", {200: {"text/plain": {}}})},
         "/openapi.json": {"get": _get("openapi", "This description", {"type": "object"})},
         "/invocations": {"post": _invocations()},

@@ -24,13 +24,17 @@ from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
 from mark.serving.frontend.calls import oip_call, sagemaker_call
 from mark.serving.frontend.compression import Refused
-from mark.serving.frontend.http import Exchange, HttpLimits
+from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.limits import HttpLimits
 
 if TYPE_CHECKING:
     from mark.serving.observe.tracing import Tracer
 
 JSON = b"application/json"
-_BY = {who: b"mark-answered-by: %b\r\n" % who.encode() for who in (INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT)}
+_BY = {
+    made_by: b"mark-answered-by: %b\r\n" % made_by.encode()
+    for made_by in (INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT)
+}
 _BY[NOBODY] = b""
 _LONGEST_ID = _LONGEST_KEY = 128
 _LONGEST_DEADLINE_S = 3600.0
@@ -51,7 +55,7 @@ Answered = Callable[[Request, Reply, str], None]
 class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
-    `ready` is a condition beside the workers' (false while draining). `answered` is told of every answer (logs,
+    `ready` is a condition beside the workers' (false while draining). `answered` is called with every answer (logs,
     traces), `tracer` begins what traces say.
     """
 
@@ -191,15 +195,15 @@ class Server:
         else:
             self.infer(call, exchange.headers, exchange.arrived_s, version, partial(self._answer, exchange))
 
-    def _answer(self, exchange: Exchange, request: Request, reply: Reply, who: str) -> None:
-        headers = b"%bx-request-id: %b\r\n" % (_BY[who], request.id.encode("latin-1"))
+    def _answer(self, exchange: Exchange, request: Request, reply: Reply, made_by: str) -> None:
+        headers = b"%bx-request-id: %b\r\n" % (_BY[made_by], request.id.encode("latin-1"))
         if reply.json_bytes is not None:
             headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
-        elif who == NOBODY and reply.status in RETRIED:
+        elif made_by == NOBODY and reply.status in RETRIED:
             headers += retry_after(self.retry_after_s())
         exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
         if self.answered is not None:
-            self.answered(request, reply, who)
+            self.answered(request, reply, made_by)
 
     def retry_after_s(self) -> float:
         """When a request that is refused now should be sent again."""

@@ -44,7 +44,7 @@ class TlsFiles:
             if not path.is_file():
                 raise BadInput("no such file", str(path))
         try:
-            # A password would be asked for on the terminal; there is nobody to answer.
+            # A password would be asked for on the terminal; where no person can answer.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except (OSError, ssl.SSLError) as error:
             raise BadInput(f"not a certificate with its unencrypted key ({_why(error)})", str(self.key)) from None

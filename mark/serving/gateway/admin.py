@@ -1,4 +1,4 @@
-"""A gateway's weights, set from elsewhere: for whoever decides which replicas there are."""
+"""A gateway's weights, set from elsewhere: for what decides which replicas there are."""
 
 from __future__ import annotations
 

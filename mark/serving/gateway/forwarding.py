@@ -37,7 +37,7 @@ log = logging.getLogger("mark.serving")
 _REQUESTS = logging.getLogger("mark.requests")
 
 _LONGEST_ID = 128
-_LOOK_S = 0.25  # between looks at who is to be asked, who has gone and what hangs
+_LOOK_S = 0.25  # between checks for replicas to probe, clients that have gone and requests that hang
 _SAID_ANEW = frozenset((b"host", b"expect", b"mark-deadline-ms", b"x-request-id"))
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
 
@@ -265,7 +265,7 @@ class Forwarder:
                     self._refuse(forward, "lost")
 
     def _again(self, forward: _Forward, attempt: ReplicaAttempt[_Forward] | str, now_s: float) -> None:
-        assert isinstance(attempt, ReplicaAttempt)
+        assert isinstance(attempt, ReplicaAttempt), "what is neither passed on nor waited for is another attempt"
         if forward.exchange.gone:
             self.gateway.abandoned(forward)
             self._refuse(forward, "gone")
@@ -377,7 +377,7 @@ class Forwarder:
             )
 
     def _look(self) -> None:
-        """Ask who is to be asked, and end what nobody needs any more."""
+        """Probe the replicas that are due, and end what is not needed any more."""
         gateway = self.gateway
         now_s = self._now()
         for forward in [one for one in self._under_way if one.until_s <= now_s or one.exchange.gone]:

@@ -47,8 +47,8 @@ PASS_ON = "pass on"  # this answer is the client's
 WAIT = "wait"  # for the other attempt
 GIVE_UP = "give up"  # no replica answered it
 
-# Of the first replicas, before any answer. Less than any real one: whoever is asked more then looks slower, so that all
-# are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.
+# Of the first replicas, before any answer. Less than any real one: a replica that is asked more then looks slower, so
+# that all are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.
 _FIRST_RESPONSE_S = 0.0005
 _LEARNED = 0.1  # share of the newest answer in the response time
 _FORGETTING_S = 10.0  # in which two thirds are forgotten of how much slower than the best a replica was
@@ -242,17 +242,17 @@ class Gateway(Generic[P]):
         return GIVE_UP
 
     def hedge(self, request: P, now_s: float) -> ReplicaAttempt[P] | None:
-        """A second attempt of a request that takes long. None: it has one, or nobody can take it."""
+        """A second attempt of a request that takes long. None: it has one, or no replica can take it."""
         self._check(request)
         first = request.first
-        assert first is not None
+        assert first is not None, "a request under way has its first attempt"
         second = self._second(request, first.replica, now_s)
         if second is not None:
             self.hedges += 1
         return second
 
     def expired(self, request: P, now_s: float, *, hung: bool) -> None:
-        """Its time is over. `hung`: by our own measure, so whoever has an attempt has failed."""
+        """Its time is over. `hung`: by our own measure, so a replica that has an attempt has failed."""
         self._check(request)
         if hung:
             for attempt in (request.first, request.second):
@@ -261,7 +261,7 @@ class Gateway(Generic[P]):
         self._end(request)
 
     def abandoned(self, request: P) -> None:
-        """Nobody waits for it any more."""
+        """Its client has gone."""
         self._check(request)
         self._end(request)
 
@@ -309,7 +309,7 @@ class Gateway(Generic[P]):
             finish_s = one.each_s * (one.in_flight + 1)
             if one.avoid_until_s > now_s:
                 finish_s += one.avoid_until_s - now_s
-            # Most are not better, and need no call to be told so.
+            # Most are not better, which takes no call to find out.
             if (
                 finish_s <= best_s
                 and one is not besides
@@ -371,7 +371,7 @@ class Gateway(Generic[P]):
             replica.each_s = replica.response_s / replica.weight
 
     def _outrun(self, request: P, now_s: float) -> None:
-        """Whoever still has an attempt takes at least so long; cancelled, it would look idle, and as fast as ever."""
+        """A replica that still has an attempt takes at least this long; cancelled, it would look idle and fast."""
         for attempt in (request.first, request.second):
             if attempt is not None and attempt.open:
                 slow, took_s = attempt.replica, now_s - attempt.sent_s

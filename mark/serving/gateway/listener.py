@@ -118,7 +118,7 @@ def _weights(body: bytes) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class GatewayListener:
-    """Where requests come in, and who may."""
+    """Where requests come in, and which may."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -135,8 +135,8 @@ async def serve_gateway(
 ) -> None:
     """Forward until SIGTERM or SIGINT, then drain: no new connection, all that was taken is answered.
 
-    `started` is told the port once each of the first replicas has been asked whether it is ready. Raises BadInput for
-    replicas that cannot be, and where the port is taken.
+    `started` is called with the port once each of the first replicas has been asked whether it is ready. Raises
+    BadInput for replicas that cannot be, and where the port is taken.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -1,6 +1,6 @@
 """The gateway's way to functions: for a request that no replica can take.
 
-A fleet that is being bought, or was taken away as a whole, has nobody who would send requests on to functions; so
+A fleet that is being bought, or was taken away as a whole, has no bouncer to send requests on to functions; so
 the gateway does. It knows no service times and promises nothing: whatever a function answers is an answer.
 """
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from mark.models.call import Call, Reply
 from mark.serving.frontend.calls import oip_call, sagemaker_call
-from mark.serving.frontend.http import Exchange, HttpLimits
+from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.limits import HttpLimits
 from mark.serving.overflow.breaker import Breaker
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
 
@@ -21,7 +22,7 @@ log = logging.getLogger("mark.serving")
 
 MOST_CALLS, MOST_BYTES = 1000, 512 << 20  # at a time
 MOST_BODY_BYTES = HttpLimits().body_bytes  # of one, however small it came
-_SOON_S = 1.0  # who had less time than that is not to blame
+_SOON_S = 1.0  # a function that had less time than that is not to blame
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class ByFunctions:
     def call_of(self, exchange: Exchange) -> Call | None:
         """The request as a function takes it; None: it takes no such request (another model, a named version).
 
-        Raises Refused for one that nobody takes.
+        Raises Refused for one that no server takes.
         """
         if exchange.method != b"POST":
             return None
@@ -49,7 +50,7 @@ class ByFunctions:
         return None
 
 
-# Told how a call ended, once: the reply, or None.
+# Called once when a call ends, with the reply or None.
 Done = Callable[[Reply | None], None]
 
 
@@ -63,7 +64,7 @@ class LastResort:
         self._bytes = 0
 
     def begin(self, exchange: Exchange, deadline_s: float, done: Done, *, hurried: bool) -> bool:
-        """Send it to a function; False where that cannot be: `done` is not told then. Raises Refused.
+        """Send it to a function; False where that cannot be: `done` is not called then. Raises Refused.
 
         `hurried`: the deadline is the client's own, so that missing it says nothing of functions.
         """

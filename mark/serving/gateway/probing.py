@@ -30,7 +30,7 @@ class _Probe:
 
 
 class Probing:
-    """Asks when `gateway` says so, and tells it the answers. `header` is a ready line that shows who asks."""
+    """Probes when `gateway` says so, and reports the answers to it. `header` is a ready line with the gateway's key."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Probing:
         self.probed = asyncio.Event()  # every question has an answer
 
     def look(self, now_s: float) -> None:
-        """Ask who is to be asked now, and say who is ready anew or no more."""
+        """Probe the replicas that are due, and log which became ready or unready."""
         gateway = self._gateway
         for replica in gateway.tick(now_s):
             probe = _Probe(replica)
@@ -94,12 +94,12 @@ class Probing:
         self._ended(tag, None)
 
     def _late(self, probe: _Probe) -> None:
-        assert probe.line is not None
+        assert probe.line is not None, "a probe is late only after it was sent"
         probe.line.upstream.cancel(probe.line, probe)
         self._ended(probe, None)
 
     def _ended(self, probe: _Probe, ready: bool | None) -> None:
-        assert probe.timer is not None
+        assert probe.timer is not None, "the timer is set before a probe is sent"
         probe.timer.cancel()
         self._under_way -= 1
         self._gateway.probed(probe.replica, ready, self._now())

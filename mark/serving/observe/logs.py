@@ -1,7 +1,7 @@
 """Structured logs: a line of JSON each, on standard error.
 
-A thread writes them, so that nobody who serves waits for whoever reads standard error: a pipe can be full, with what a
-model prints or because nobody reads it any more. What does not fit into that thread's queue is lost, and counted.
+A thread writes them, so that serving does not wait for the reader of standard error: a pipe can be full, with what a
+model prints or because its reader has gone. What does not fit into that thread's queue is lost, and counted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Aside(logging.Handler):
             self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.lost += 1
-        except Exception:  # as every handler does: who logs must not suffer from what it says
+        except Exception:  # as every handler does: logging must not fail the code that logs
             self.handleError(record)
 
     def flush(self) -> None:
@@ -65,13 +65,13 @@ class Aside(logging.Handler):
             self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, self.FLUSH_S)
 
     def _write(self) -> None:
-        told = 0
+        reported = 0
         while True:
             line = self._lines.get()
-            if lost := self.lost - told:
-                told += lost
+            if lost := self.lost - reported:
+                reported += lost
                 line += f'\n{{"level": "warning", "logger": "{__name__}", "message": "{lost} lines were lost"}}'
-            with suppress(OSError, ValueError):  # nobody is there to be told
+            with suppress(OSError, ValueError):  # its reader has gone
                 self._stream.write(line + "\n")
                 self._stream.flush()
             self._lines.task_done()
@@ -96,15 +96,15 @@ def say(line: str) -> None:
 
 
 def answered(now: Callable[[], float]) -> Callable[[ObservedRequest, Reply, str], None]:
-    """Logs each answer: which request, who made it, how long it took. Bodies and headers are nobody's business."""
+    """Logs each answer: which request, what made it, how long it took. Bodies and headers are not logged."""
 
-    def log(request: ObservedRequest, reply: Reply, who: str) -> None:
+    def log(request: ObservedRequest, reply: Reply, made_by: str) -> None:
         _REQUESTS.info(
             "answered",
             extra={
                 "request_id": request.id,
                 "status": reply.status,
-                "answered_by": who,
+                "answered_by": made_by,
                 "items": request.items,
                 "latency_ms": round((now() - request.arrived_s) * 1e3, 3),
             },

@@ -54,7 +54,7 @@ class Tracer:
                     "mark.batch.requests": len(requests),
                 }
 
-    def answered(self, request: ObservedRequest, reply: Reply, who: str) -> None:
+    def answered(self, request: ObservedRequest, reply: Reply, made_by: str) -> None:
         """Make the span, from the arrival until now."""
         trace = request.trace
         if trace is None:
@@ -63,7 +63,7 @@ class Tracer:
         attributes: dict[str, str | int | float] = {
             "mark.model": self._name,
             "mark.version": trace.version,
-            "mark.answered_by": who,
+            "mark.answered_by": made_by,
             "mark.request_id": request.id,
             "mark.items": request.items,
             "mark.protocol": request.call.protocol,

@@ -1,6 +1,6 @@
 """When functions fail one call after the other, calls stop for a while: a circuit breaker, pure.
 
-    closed ── so many failures without a success in between ─► open ── its time is over ─► half open
+    closed ── a number of failures without a success in between ─► open ── its time is over ─► half open
       ▲                                                         ▲                             │ one call, the probe
       └──────────────── any success ────────────────────────────┴───── the probe fails ───────┘
 

@@ -22,7 +22,7 @@ from mark.domain.errors import BadInput
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-# Of one connection, not of the message (RFC 9110, section 7.6.1), or said anew by whoever passes it on.
+# Of one connection, not of the message (RFC 9110, section 7.6.1), or said anew by each hop.
 HOP_BY_HOP = frozenset(
     (
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
@@ -91,7 +91,7 @@ class Answer:
 
 
 class Asker(Protocol[T_contra]):
-    """Who asks. For each `ask` that is not cancelled exactly one of these is called, with the ask's tag."""
+    """What asks. For each `ask` that is not cancelled exactly one of these is called, with the ask's tag."""
 
     def answered(self, tag: T_contra, answer: Answer) -> None:
         """The whole answer is there."""
@@ -118,11 +118,11 @@ class Upstream(Generic[T]):
         self.connections: set[Connection[T]] = set()
         self.idle: list[Connection[T]] = []
         self._dials: dict[asyncio.Task[None], Connection[T]] = {}
-        self.unasked = 0  # answers that nobody asked for, or begun twice
+        self.unasked = 0  # answers to no request, or begun twice
         self.closed = False
 
     def ask(self, tag: T, data: bytes) -> Connection[T]:
-        """Send a request. What is returned is for `cancel`, with the same tag. Nothing is told before this returns."""
+        """Send a request. What is returned is for `cancel`, with this tag. No callback comes before this returns."""
         idle = self.idle
         while idle:
             connection = idle.pop()
@@ -140,11 +140,11 @@ class Upstream(Generic[T]):
         return connection
 
     def cancel(self, connection: Connection[T], tag: T) -> None:
-        """Nobody wants the answer: nothing will be told of it. Too late is no error."""
+        """The answer is not wanted any more: no callback comes for it. Too late is no error."""
         if connection.tag is tag:
             connection.tag = None
             connection.unsent = b""
-            connection.cut()  # the server notices, and need not work for nobody
+            connection.cut()  # the server notices, and need not go on
 
     def sweep(self) -> None:
         """Close what has been idle for too long."""
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol, Generic[T]):
             self.transport.abort()
 
     def fail(self, why: str) -> None:
-        """Tell of the failure, if there is somebody to tell."""
+        """Report the failure, if a request is under way."""
         tag = self.tag
         if tag is not None:
             self.tag = None
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol, Generic[T]):
     # --- reading
 
     def data_received(self, data: bytes) -> None:
-        if self.tag is None:  # an answer that nobody asked for
+        if self.tag is None:  # an answer to no request
             self.upstream.unasked += 1
             self.cut()
             return
@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol, Generic[T]):
 
     def _finish(self) -> None:
         tag, upstream = self.tag, self.upstream
-        assert tag is not None
+        assert tag is not None, "answers are read only while a request is under way"
         lines = self._lines
         if self._named and self._named not in (b"close,", b"keep-alive,"):
             named = {name.strip() for name in self._named.split(b",")}

@@ -47,7 +47,7 @@ class HttpFunctions:
         self._under_way = UnderWay(self._url)
         self._upstream: Upstream[Waiting] | None = None
         self._sweep: asyncio.TimerHandle | None = None
-        self.spent = Spent()  # nobody bills for it
+        self.spent = Spent()  # it has no bill
 
     async def open(self) -> None:
         """Nothing to do."""
@@ -101,11 +101,11 @@ class HttpFunctions:
                 self._upstream.cancel(connection, waiting)
 
     def _swept(self) -> None:
-        assert self._upstream is not None
+        assert self._upstream is not None, "opened before it is called"
         self._upstream.sweep()
         self._sweep = asyncio.get_running_loop().call_later(self._reach.keep_s, self._swept)
 
-    # What the upstream tells
+    # Callbacks of the upstream
 
     def answered(self, tag: Waiting, answer: Answer) -> None:
         """The whole answer is there."""

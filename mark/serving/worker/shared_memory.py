@@ -42,7 +42,7 @@ _MARK, _PROMISED = struct.Struct("<Q"), 2**64 - 1  # in the place of n
 
 
 class Malformed(Exception):
-    """What lies in the arena is no batch: whoever wrote it is broken."""
+    """What lies in the arena is no batch: its writer is broken."""
 
 
 class Arena:
@@ -174,7 +174,7 @@ class Arena:
             self._map = mmap.mmap(self.fd, there)
 
 
-# The same few kinds come again and again.
+# A few kinds come again and again.
 
 
 @lru_cache(256)

@@ -36,7 +36,7 @@ def main() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a model prints survives its crash
     sys.path.insert(0, search)
     channel = socket.socket(fileno=channel_fd)
-    with suppress(BrokenPipeError):  # the bouncer is gone, and with it everybody who waits
+    with suppress(BrokenPipeError):  # the bouncer is gone, and with it every client
         try:
             loaded: Loaded = pkgutil.resolve_name(loader)(reference, Path(search), name, version)
         except Exception as error:
@@ -48,7 +48,7 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGTERM, lambda *_: _hear_no_more(channel))
-        # Else who ends a child that a model has forked would end this channel instead, and wait for the child for ever.
+        # Else a signal to a child that a model has forked would end this channel, and the child would not end.
         os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
         arenas = [Arena(fd) for fd in arena_fds]
         slots = list(zip(arenas[::2], arenas[1::2], strict=True))
@@ -63,7 +63,7 @@ def _hear_no_more(channel: socket.socket) -> None:
 
 
 def _end_with_the_bouncer(lifeline: int) -> None:
-    """Once nobody has the pipe's other end, the kernel kills this process and all it has started, in whatever they are.
+    """Once no process has the pipe's other end, the kernel kills this process and all it has started.
 
     Those share its process group. PR_SET_PDEATHSIG would not do: it is lost by exec'ed children of the worker, and is
     sent when the thread ends that made the process.

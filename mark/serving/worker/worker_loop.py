@@ -43,8 +43,8 @@ class Stages(NamedTuple):
 class Loaded(NamedTuple):
     """What a LOADER makes: what answers a batch, as a whole or in stages, and what is said of the model, in JSON.
 
-    With stages, the second thread begins after so many batches in a row in which the model's own one took longer than
-    `LONG_S`. So many, because a core that is shared can make any of them long.
+    With stages, the second thread begins after `ahead_after` batches in a row in which the model's own one took longer
+    than `LONG_S`. More than one, because a core that is shared can make any of them long.
     """
 
     answer: Callable[[Sequence[Call]], list[Reply]] | Stages

@@ -100,7 +100,7 @@ class WorkerProcess:
             self.popen.terminate()
 
     def kill(self, reason: str) -> None:
-        """With all processes that it has started. Until somebody has waited for it, nobody else can have its id."""
+        """With all processes that it has started. Until it has been waited for, no other process can have its id."""
         self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)

@@ -4,7 +4,7 @@ A worker does one batch at a time, and may have the next one already. Everything
 a model prints goes to the bouncer's standard error as it is, and so does the traceback of a model that fails.
 
 A worker that has grown beyond `memory_bytes` is replaced between two batches by a successor, which has loaded the model
-by then: nobody waits for that, and nobody hears of it. There is one successor at a time.
+by then: no request waits for that, and no callback reports it. There is one successor at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def backoff_s(losses: int) -> float:
-    """How long a worker waits for its start after so many losses without one finished batch in between."""
+    """How long a worker waits for its start after `losses` losses without one finished batch in between."""
     return 0.0 if losses <= 1 else min(30.0, 0.1 * 2.0 ** min(losses - 2, 10))
 
 
@@ -98,7 +98,7 @@ class Workers:
         self._ended = asyncio.Event()
 
     def start(self) -> None:
-        """Start all. What becomes of them is told by callbacks."""
+        """Start all. Callbacks report what becomes of them."""
         self._loop = asyncio.get_running_loop()
         for worker in range(self.count):
             self._start(worker)
@@ -240,7 +240,7 @@ class Workers:
     def _watch(self, process: WorkerProcess) -> None:
         """One timer for a process, not for a batch: it looks when the present work would be overdue."""
         limit_s = self._hang_s if process.ready else self._load_limit_s
-        if not process.ready and self._was_ready:  # nobody need wait for what has become another matter
+        if not process.ready and self._was_ready:  # a load that takes far longer than any before has failed
             limit_s = min(limit_s, max(self._hang_s, _SLOWER * self._longest_load_s))
         left_s = limit_s
         if process.batches or not process.ready:
@@ -251,7 +251,7 @@ class Workers:
             process.timer = self._loop.call_later(left_s, self._watch, process)
 
     def _condemn(self, process: WorkerProcess, reason: str) -> None:
-        """Kill, and hear no more from it."""
+        """Kill, and read no more of its messages."""
         self._hear_no_more(process)
         process.kill(reason)
 
@@ -302,7 +302,7 @@ class Workers:
         self._looking = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """At everybody's memory; begin with a successor of the first who has too much."""
+        """Check the memory of each worker; begin with a successor of the first that has too much."""
         self._look_in(_LOOK_S)
         if self._heir is not None:
             return
@@ -323,7 +323,7 @@ class Workers:
             return
         self._processes[worker], self._heir, self._heir_of = heir, None, -1
         self._on_replaced()
-        # A model that needs so much for its batches has it again at once: one start after another would help nobody.
+        # A model that needs so much for its batches has it again at once: one start after another would not help.
         self._look_in(_NO_SUCCESSOR_S)
         self._leaving.add(process)
         process.timer.cancel()
@@ -334,7 +334,7 @@ class Workers:
             self._hand(heir, calls)
 
     def _no_successor(self, reason: str) -> None:
-        """There will be none for a while: who is there goes on."""
+        """There will be none for a while: the present worker goes on."""
         heir, worker, held = self._heir, self._heir_of, self._held
         self._heir, self._heir_of, self._held = None, -1, []
         if not self._stopping:

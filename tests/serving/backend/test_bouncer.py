@@ -260,6 +260,24 @@ def test_a_late_request_is_served_and_one_whose_client_gave_up_is_not() -> None:
     assert bouncer.queued == bouncer.in_flight == 0
 
 
+def test_a_later_deadline_of_the_client_takes_the_place_of_rt_max() -> None:
+    bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=2.5)  # every request takes 1 s
+    assert bouncer.offer(request(), 0.0) == INSTANCE
+    started(bouncer, 0.0)
+    assert bouncer.offer(request(), 0.0) == INSTANCE
+    assert bouncer.offer(request(), 0.0) == REJECT
+    assert bouncer.offer(request(deadline_s=3.0), 0.0) == INSTANCE
+    bouncer.promise(2.0)  # half a second less than RT_max: of a later deadline, too
+    assert bouncer.offer(request(deadline_s=4.4), 0.0) == REJECT
+    assert bouncer.offer(request(deadline_s=4.5, id="late"), 0.0) == INSTANCE
+    for now_s in (1.0, 2.0, 3.75):  # the third overruns: the fourth cannot be met any more
+        bouncer.finished(bouncer.running[0], now_s)
+        if now_s < 3.0:
+            started(bouncer, now_s)
+    assert bouncer.next_batch(3.75) is None
+    assert [one.id for one in bouncer.take_expired()] == ["late"]
+
+
 def test_a_clients_own_deadline_is_a_promise_to_the_batch_too() -> None:
     bouncer = a_bouncer()
     bouncer.offer(request(), 0.0)

@@ -21,7 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
-from mark.serving.frontend.http import Exchange, Handler, HttpLimits, HttpServer, Refusal, _Connection
+from mark.serving.frontend.connection import Connection, Exchange, Handler
+from mark.serving.frontend.http import HttpLimits, HttpServer
+from mark.serving.frontend.limits import Refusal
 
 QUIET = 1e6  # no sweep of its own while a test runs
 
@@ -34,7 +36,7 @@ class Wire(asyncio.Transport):
         self.out = bytearray()
         self.unread = self.writes = 0
         self.reading, self.closing, self.aborted, self.eof = True, False, False, False
-        self.protocol: _Connection | None = None
+        self.protocol: Connection | None = None
 
     def write(self, data: Any) -> None:
         assert not self.eof, "written after the end"
@@ -93,8 +95,8 @@ class Listener:
         if self.answer_now:
             exchange.answer(200, exchange.body)
 
-    def connect(self) -> tuple[Wire, _Connection]:
-        wire, connection = Wire(), _Connection(self.server)
+    def connect(self) -> tuple[Wire, Connection]:
+        wire, connection = Wire(), Connection(self.server)
         connection.connection_made(wire)
         return wire, connection
 
@@ -752,8 +754,8 @@ def test_connections_beyond_the_limit_are_told_so() -> None:
     assert only(listener.ask(request())).status == 200
 
 
-def from_peer(listener: Listener, peer: str) -> tuple[Wire, _Connection]:
-    wire, connection = Wire(), _Connection(listener.server)
+def from_peer(listener: Listener, peer: str) -> tuple[Wire, Connection]:
+    wire, connection = Wire(), Connection(listener.server)
     connection._peer = peer
     connection.connection_made(wire)
     return wire, connection
