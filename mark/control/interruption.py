@@ -11,7 +11,7 @@ from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.planning.market.spot import LEAVE_S
 
-LOOK_S = 5.0  # the controller looks this often
+ROUND_S = 5.0  # the controller looks this often
 
 
 class InterruptionHandler:
@@ -28,8 +28,8 @@ class InterruptionHandler:
             for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True)
         }
         self._function = resolved.function
-        # Looked at less than `LOOK_S` later it would be too late.
-        self._leave_s = LEAVE_S + resolved.slo.rt_max_s + LOOK_S
+        # Looked at less than `ROUND_S` later it would be too late.
+        self._leave_s = LEAVE_S + resolved.slo.rt_max_s + ROUND_S
 
     def on_notices(
         self, notices: tuple[Notice, ...], fleet: Fleet, missing: Mapping[str, int], stands_for: Mapping[int, str]

@@ -86,7 +86,7 @@ class Ledger:
                 self._meter.repriced(index, opened.get(offer.name, []))
                 self._changed = True
 
-    def look(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
+    def observe(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
         """Take in what the cloud told since the last look, and what the fleet shows."""
         self._looked_s = now_s
         first = self._began_s is None

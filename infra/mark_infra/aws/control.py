@@ -1,4 +1,4 @@
-"""Everything that a controller runs for a site: the room, and the threads that keep its ports supplied."""
+"""Everything that a controller runs for a site: the manager, and the threads that keep its ports supplied."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class SiteControl:
         self._inventory = Inventory(parts.gate(None), site)
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
-            NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.room.leads())
+            NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.manager.leads())
             if site.queue_url and not dry_run
             else None
         )
@@ -152,7 +152,7 @@ class SiteControl:
             services.append(_Service(charge, clock, cloud, self))
         self._scraper = Scraper(headers(site))
         members = [ServiceRuntime(s.name, s.charge.resolved, s.start, dry_run=dry_run) for s in services]
-        self.room = ControllerManager(members, parts.lease, parts.pool)
+        self.manager = ControllerManager(members, parts.lease, parts.pool)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
         self._prices = [charge.prices for charge in charges if charge.prices is not None]
@@ -162,7 +162,7 @@ class SiteControl:
             bouncers,
             clouds,
             Reconciler(gate, self._inventory, site, {cloud.service: cloud.offers for cloud in clouds}),
-            lambda: self.room.leads() and not dry_run,
+            lambda: self.manager.leads() and not dry_run,
         )
 
     def start(self) -> None:
@@ -176,18 +176,18 @@ class SiteControl:
             prices.start()
 
     def step(self, now_unix_s: float) -> None:
-        """A step of the room; once a minute, what it shows goes to CloudWatch."""
-        self.room.step(now_unix_s)
-        if self._metrics is not None and self.room.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
+        """A step of the manager; once a minute, what it shows goes to CloudWatch."""
+        self.manager.step(now_unix_s)
+        if self._metrics is not None and self.manager.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
             self._metrics_unix_s = now_unix_s
-            for service in self.room.services():
-                self._metrics.put(self.room.view(service))
+            for service in self.manager.services():
+                self._metrics.put(self.manager.view(service))
 
     def close(self) -> None:
         """End everything in order: nobody acts any more when the lease is released."""
         self._keeper.close()
-        self.room.end(time.time)
-        self.room.close()
+        self.manager.end(time.time)
+        self.manager.close()
         self._parts.pool.shutdown()
         self._scraper.close()
         if self._notices is not None:
