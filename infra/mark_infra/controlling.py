@@ -29,7 +29,7 @@ _HANGS_S = 60.0  # a step of the loop that takes longer
 
 def serve(
     site: Site,
-    charges: Sequence[ServiceSpec],
+    specs: Sequence[ServiceSpec],
     address: tuple[str, int],
     *,
     tls: TlsFiles | None,
@@ -46,7 +46,7 @@ def serve(
     door = _listen(address)
     ends = threading.Event()
     with _ended_by_signals(ends.set), door:
-        control = open_control(site, charges, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
+        control = open_control(site, specs, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
         if control is None:
             return 0
         pulse = _Pulse()

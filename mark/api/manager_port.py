@@ -1,6 +1,6 @@
 """What the control API needs of the controller; `mark.control.manager.ControllerManager` is one.
 
-The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from whoever builds it whether
+The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from its builder whether
 the manager's loop still runs (`app(..., alive=...)`): the manager has neither to say.
 """
 

@@ -18,7 +18,7 @@ _PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
 
 
 class ControllerMetrics(Collector):
-    """The page of a controller, made from the views of its manager when somebody asks."""
+    """The page of a controller, made from the views of its manager when it is asked for."""
 
     def __init__(self, manager: Manager) -> None:
         self._room = manager

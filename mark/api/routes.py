@@ -73,7 +73,7 @@ def fleet(
     manager: TheRoom,
     service: Known,
     after: Annotated[int, Query(ge=-1, le=2**53, description="Only instances with a higher number.")] = -1,
-    count: Annotated[int, Query(ge=1, le=1000, description="At most so many instances.")] = 200,
+    count: Annotated[int, Query(ge=1, le=1000, description="The most instances.")] = 200,
 ) -> Response:
     """The instances, a page of them, and their counts by offer and phase."""
     return _answer(request, schema.fleet(manager.view(service), after, count))
@@ -109,7 +109,7 @@ def history(
     manager: TheRoom,
     service: Known,
     hours: Annotated[float, Query(gt=0, le=24, allow_inf_nan=False, description="How far back.")] = 6.0,
-    points: Annotated[int, Query(ge=2, le=1440, description="In at most so many steps.")] = 480,
+    points: Annotated[int, Query(ge=2, le=1440, description="The most steps.")] = 480,
 ) -> Response:
     """The past."""
     return _answer(request, schema.history(manager.history(service, hours, points)))
@@ -121,7 +121,7 @@ def decisions(
     manager: TheRoom,
     service: Known,
     before: Annotated[int | None, Query(ge=0, le=2**53, description="Only those with a lower id.")] = None,
-    count: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
+    count: Annotated[int, Query(ge=1, le=500, description="The most decisions.")] = 50,
 ) -> Response:
     """What was decided, why, and what came of it; newest first."""
     return _answer(request, schema.decisions(manager.decisions(service, before, count), count))
@@ -174,5 +174,5 @@ def _grant(request: Request) -> Grant:
 
 
 def _note(request: Request, service: str, what: str, **more: object) -> None:
-    """Changes are logged with the name of who made them."""
+    """Changes are logged with the name of the token."""
     _LOG.info(what, extra={"service": service, "by": _grant(request).name, **more})

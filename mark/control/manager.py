@@ -1,8 +1,8 @@
-"""The control room: all services of a site under one lease, each looked after in its turn.
+"""The manager: all services of a site under one lease, each reconciled in its turn.
 
-A look may take long (the cloud is slow, a plan is hard) and must hold up nobody else: looks are run by a pool, one at a
-time for each service. The room itself never waits. What a forecaster learns takes long as well, and services learn in
-turns: one more is given its turn every window.
+A round may take long (the cloud is slow, a plan is hard) and must hold up no other service: rounds are run by a pool,
+one at a time for each service. The manager itself never waits. What a forecaster learns takes long as well, and
+services learn in turns: one more is given its turn every window.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mark.control.service_runtime import ServiceRuntime
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
 
-RENEWED_S = 1.0  # so often the lease is held while the room ends
+RENEWED_S = 1.0  # between two renewals of the lease while the manager ends
 
 
 class ControllerManager:
@@ -30,14 +30,16 @@ class ControllerManager:
         self._rounds: dict[str, tuple[float, Future[None]]] = {}  # under way: since when
 
     def step(self, now_unix_s: float) -> None:
-        """Hold the lease, and have everybody looked after whose time it is. `now_unix_s` is the wall clock's."""
+        """Hold the lease, and begin the rounds that are due. `now_unix_s` is the wall clock's."""
         self._fence = self._lease.hold(now_unix_s)
         self._give_turn(math.floor(now_unix_s / WINDOW_S))
         for service, runtime in self._runtimes.items():
             under_way = self._rounds.get(service)
             if under_way is not None and not under_way[1].done():
                 if runtime.due(self._fence, now_unix_s):
-                    runtime.late = f"skipped: its last look began {now_unix_s - under_way[0]:.0f} s ago and is not over"
+                    runtime.late = (
+                        f"skipped: its last round began {now_unix_s - under_way[0]:.0f} s ago and is not over"
+                    )
                 continue
             runtime.late = ""
             if runtime.due(self._fence, now_unix_s):
@@ -50,13 +52,13 @@ class ControllerManager:
 
     def end(self, unix_s: Callable[[], float]) -> None:
         """Begin nothing more, and hold the lease until nothing is under way: before `close`, which lets it go."""
-        while wait([look for _, look in self._rounds.values()], timeout=RENEWED_S).not_done:
+        while wait([one for _, one in self._rounds.values()], timeout=RENEWED_S).not_done:
             self._fence = self._lease.hold(unix_s())
 
     def wait(self) -> None:
-        """Until no look is under way."""
-        for _, look in self._rounds.values():
-            look.exception()  # a look raises nothing; this waits for it
+        """Until no round is under way."""
+        for _, one in self._rounds.values():
+            one.exception()  # a round raises nothing; this waits for it
 
     def close(self) -> None:
         """Wait for what is under way, let go of everything, and let another one lead at once."""
@@ -66,7 +68,7 @@ class ControllerManager:
         self._fence = None
         self._lease.release()
 
-    # -- mark.api's Room -----------------------------------------------------------------------------------------------
+    # -- mark.api's Manager --------------------------------------------------------------------------------------------
 
     def services(self) -> list[str]:
         return list(self._runtimes)

@@ -1,6 +1,6 @@
-"""One service in the control room: its controller and what belongs to it, looked after once a window.
+"""One service of the manager: its controller and what belongs to it, reconciled once a window.
 
-What it shows is a snapshot made at the end of a look; who asks never waits for a look and never disturbs one.
+What it shows is a view made at the end of a round; asking for it neither waits for a round nor disturbs one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ServiceRuntime:
     """`start` builds the parts from what store and cloud hold, and may fail; it is called whenever this process begins
     to lead, so that a take-over is a restart. It is handed what its store has to be wrapped in.
 
-    `look` is run by one thread at a time; everything else may be called from others.
+    `reconcile` is run by one thread at a time; everything else may be called from others.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class ServiceRuntime:
         self._counted = RecentAnswers(0, 0)  # at the last full minute
         self._by_functions = 0
         self._conditions: tuple[str, ...] = ()
-        self.late = ""  # said by the room while a look takes too long
-        self.turn = False  # given by the room: the next look may learn
+        self.late = ""  # set by the manager while a round takes too long
+        self.turn = False  # set by the manager: the next round may learn
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
@@ -95,7 +95,7 @@ class ServiceRuntime:
     # -- asked by others -----------------------------------------------------------------------------------------------
 
     def view(self) -> ServiceView:
-        """The snapshot of the last look."""
+        """The view of the last round."""
         late = (self.late,) if self.late else ()
         view = self._view
         if not late and view.limits == self._limits and view.mode == self._mode():
@@ -119,11 +119,11 @@ class ServiceRuntime:
         )
 
     def pause(self, paused: bool) -> None:
-        """From the next look on."""
+        """From the next round on."""
         self._paused, self._changed_pause = paused, True
 
     def set_limits(self, limits: Limits) -> None:
-        """From the next look on. Raises BadInput."""
+        """From the next round on. Raises BadInput."""
         if limits.max_instances < 1:
             raise BadInput("must be one or more", "max_instances", limits.max_instances)
         if not (math.isfinite(limits.max_usd_per_hour) and limits.max_usd_per_hour > 0.0):
@@ -131,16 +131,16 @@ class ServiceRuntime:
         self._limits = self._changed_limits = limits
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
-        """Is it time for a look?"""
+        """Is it time for a round?"""
         parts = self._parts
         if parts is None:
             return fence is not None and now_unix_s >= self._again_unix_s
         return fence != self._fence or self._window_of(parts) > self._window
 
-    # -- looked after --------------------------------------------------------------------------------------------------
+    # -- reconciled ---------------------------------------------------------------------------------------------------
 
     def reconcile(self, fence: int | None, now_unix_s: float) -> None:
-        """One look, whatever happens in it; `fence` is the number of the lease held, None: another one leads."""
+        """One round, whatever happens in it; `fence` is the number of the lease held, None: another one leads."""
         conditions: list[str] = []
         if fence != self._fence:
             self.stop()
@@ -156,10 +156,10 @@ class ServiceRuntime:
         self._tell(tuple(conditions))
 
     def stop(self) -> None:
-        """Let go of everything; the next look begins anew."""
+        """Let go of everything; the next round begins anew."""
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
-            # What is not in the store by now is void: whoever leads from here on may be told otherwise.
+            # What is not in the store by now is void: the next leader may be asked for something else.
             self._changed_pause, self._changed_limits = False, None
             parts.close()
 
@@ -182,7 +182,7 @@ class ServiceRuntime:
             fleet = parts.cloud.fleet()
             self._ledger.observe(parts.clock.now_s(), fleet, parts.changes.ran())
             if parts.prices is None:
-                # Whoever led before may have had other prices.
+                # The leader before may have had other prices.
                 self._ledger.reprice(self._resolved, {}, parts.clock.now_s())
             if parts.controller.last_plan is None and not fleet.live() and not self._paused:
                 parts.controller.begin()
@@ -260,7 +260,7 @@ class ServiceRuntime:
             self._decisions = self._shown(parts, parts.store.recorded(None, NEWEST))
         if rps is None and ready:
             conditions.append(
-                "nothing is known of the load: nobody has asked yet, or no instance answers for its metrics"
+                "nothing is known of the load: no request has come yet, or no instance answers for its metrics"
             )
         plan = parts.controller.last_plan
         self._view = ServiceView(

@@ -201,7 +201,7 @@ def test_who_is_still_busy_is_skipped_and_named() -> None:
     process.run(2)
     process.pool.held = True
     process.run(20)
-    assert "skipped: its last look began" in process.manager.view("inception").conditions[0]
+    assert "skipped: its last round began" in process.manager.view("inception").conditions[0]
     process.pool.release()
     process.run(6)
     assert process.manager.view("inception").conditions == ()
