@@ -205,7 +205,7 @@ def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() ->
     bench.ledger.observe(460.0, fleet(Phase.READY), ())
     again = bench.again()
     assert bench.usd(1000.0) == pytest.approx(expected)
-    again.look(1000.0, fleet(Phase.READY), [Ran(1, OD, False, 1000.0)])
+    again.observe(1000.0, fleet(Phase.READY), [Ran(1, OD, False, 1000.0)])
     assert bench.usd(2000.0) == pytest.approx(expected)
 
 
@@ -228,8 +228,8 @@ def test_of_prices_no_more_is_kept_than_what_may_still_be_billed() -> None:
     assert steps() >= hours
     again = bench.again()
     assert bench.usd(now_s + 50.0) == pytest.approx(expected)
-    again.look(now_s + 50.0, NOBODY, [Ran(1, OD, False, now_s + 50.0)])
-    again.look(now_s + 200.0, NOBODY, ())
+    again.observe(now_s + 50.0, NOBODY, [Ran(1, OD, False, now_s + 50.0)])
+    again.observe(now_s + 200.0, NOBODY, ())
     assert 24 <= steps() <= 26
     assert bench.usd(now_s + 300.0) == pytest.approx(expected)
 
@@ -240,7 +240,7 @@ def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
     day_s = 86400.0
     bench.ledger.observe(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
     again = Ledger(repriced(7.2), bench.store)
-    again.look(day_s + 60.0, fleet(Phase.READY, launched_s=day_s), ())
+    again.observe(day_s + 60.0, fleet(Phase.READY, launched_s=day_s), ())
     again.reprice(repriced(7.2), {}, day_s + 60.0)
     assert again.bill(day_s + 160.0, 0.0, 0).total == pytest.approx(60 * USD + 100 * 0.002)
 
