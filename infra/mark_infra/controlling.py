@@ -1,4 +1,4 @@
-"""The controller as a process: the room's loop in a thread, its HTTP door in the main one, an orderly end."""
+"""The controller as a process: the manager's loop in a thread, its HTTP door in the main one, an orderly end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HANGS_S = 60.0  # a step of the loop that takes longer
 
 def serve(
     site: Site,
-    charges: Sequence[ServiceSpec],
+    specs: Sequence[ServiceSpec],
     address: tuple[str, int],
     *,
     tls: TlsFiles | None,
@@ -46,16 +46,16 @@ def serve(
     door = _listen(address)
     ends = threading.Event()
     with _ended_by_signals(ends.set), door:
-        control = open_control(site, charges, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
+        control = open_control(site, specs, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
         if control is None:
             return 0
         pulse = _Pulse()
-        looking = threading.Thread(target=_look, args=(control, ends, pulse.beat), name="room")
+        looking = threading.Thread(target=_look, args=(control, ends, pulse.beat), name="manager")
         looking.start()
         try:
             server = _Server(
                 uvicorn.Config(
-                    app(control.room, auth, pulse.is_felt),
+                    app(control.manager, auth, pulse.is_felt),
                     log_config=None,
                     access_log=False,
                     server_header=False,
@@ -79,7 +79,7 @@ def serve(
 
 
 class _Pulse:
-    """Of the room's loop. A step may wait for the lease's store, and longer than that it hangs."""
+    """Of the manager's loop. A step may wait for the lease's store, and longer than that it hangs."""
 
     def __init__(self) -> None:
         self.beat()
@@ -96,8 +96,8 @@ def _look(control: SiteControl, ends: threading.Event, beat: Callable[[], None] 
     while not ends.wait(period_s):
         try:
             control.step(time.time())
-        except Exception:  # the room must go on
-            _LOG.exception("a step of the control room failed")
+        except Exception:  # the manager must go on
+            _LOG.exception("a step of the controller failed")
         beat()
 
 

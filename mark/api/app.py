@@ -14,8 +14,8 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from mark.api import schema
 from mark.api.guard import MOST_BODY_BYTES, Guard
+from mark.api.manager_port import Manager
 from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
-from mark.api.room_port import Room
 from mark.api.routes import routes
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import Auth
@@ -45,10 +45,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def app(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> FastAPI:
-    """The door over a room. Without `auth` everybody may do everything, so the caller must have checked that only this
-    machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the room's loop still
-    runs."""
+def app(manager: Manager, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> FastAPI:
+    """The HTTP API over a manager. Without `auth` every request may do everything, so the caller must have checked that
+    only this machine can reach it (`mark.serving.frontend.auth.check_exposure`). `alive` says whether the loop of the
+    manager still runs.
+    """
     api = FastAPI(
         title="mark: control API",
         version=VERSION,
@@ -57,10 +58,10 @@ def app(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True)
         redoc_url=None,
         responses=_ERRORS,
     )
-    api.state.room = room
+    api.state.manager = manager
     api.include_router(routes, prefix="/api/v1")
     files = _add_page(api)
-    _add_health(api, room, alive)
+    _add_health(api, manager, alive)
     _add_errors(api)
     described = api.openapi
     api.openapi = lambda: _described(described())  # type: ignore[method-assign]
@@ -86,8 +87,8 @@ def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     return get
 
 
-def _add_health(api: FastAPI, room: Room, alive: Callable[[], bool]) -> None:
-    metrics = ControllerMetrics(room)
+def _add_health(api: FastAPI, manager: Manager, alive: Callable[[], bool]) -> None:
+    metrics = ControllerMetrics(manager)
 
     @api.get("/healthz", tags=["health"], responses={503: {"description": "the control loop has ended or hangs"}})
     async def live(response: Response) -> dict[str, bool]:
@@ -99,7 +100,7 @@ def _add_health(api: FastAPI, room: Room, alive: Callable[[], bool]) -> None:
     @api.get("/readyz", tags=["health"])
     async def ready() -> dict[str, str]:
         """Does this controller lead, or stand by? Ready in both cases. Needs no token."""
-        return {"ready": "leads" if room.leads() else "stands by"}
+        return {"ready": "leads" if manager.leads() else "stands by"}
 
     @api.get("/metrics", tags=["health"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     def page() -> Response:

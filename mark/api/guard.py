@@ -1,6 +1,6 @@
-"""What every request to the controller passes: who asks, how much is sent, and what a browser may do with the answer.
+"""What every request to the controller passes: the caller, how much is sent, and what a browser may do with the answer.
 
-Whatever is not named here needs a token: a route that somebody adds is closed until it is opened on purpose.
+Whatever is not named here needs a token: a route that is added is closed until it is opened on purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("mark.api")
 
 MOST_BODY_BYTES = 16 * 1024
 
-# The page has no inline script, loads nothing from elsewhere, and talks to nobody but this controller.
+# The page has no inline script, loads nothing from elsewhere, and talks only to this controller.
 _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -33,9 +33,9 @@ _EVERYBODY = Grant("anybody on this machine", SCOPES)
 
 
 class Guard:
-    """The outermost layer. `open_paths` may be read by everybody; without `auth` the rest may too, from this machine.
+    """The outermost layer. `open_paths` need no token to be read; without `auth` the rest needs none either, from here.
 
-    An open door trusts whoever can reach it, and a web page of somebody else, in a browser here, can: so it answers
+    An open API trusts every client that can reach it, and a foreign web page, in a browser here, can: so it answers
     only to this machine's own names, and takes no change that another page sends.
     """
 
@@ -110,7 +110,7 @@ def _from_elsewhere(headers: dict[bytes, bytes]) -> Response | None:
         name = origin = ""
     if not is_loopback(name):
         return _error(403, "without keys this controller is for its own machine: ask it as 127.0.0.1 or localhost")
-    return None if origin == host else _error(403, "this request comes from a page of somebody else")
+    return None if origin == host else _error(403, "this request comes from a page of another origin")
 
 
 def _error(status: int, what: str, headers: dict[str, str] | None = None) -> Response:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from mark.api.room_port import Room
+from mark.api.manager_port import Manager
 from mark.control.views import ServiceView
 from mark.domain.fleet import Phase
 
@@ -18,10 +18,10 @@ _PHASES = tuple(phase for phase in Phase if phase is not Phase.GONE)
 
 
 class ControllerMetrics(Collector):
-    """The page of a controller, made from the views of its room when somebody asks."""
+    """The page of a controller, made from the views of its manager when it is asked for."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, manager: Manager) -> None:
+        self._room = manager
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -59,7 +59,7 @@ _PLAIN = (
     ("error_budget_left", "1: no miss; 0: all that the SLO allows.", lambda v: v.slo.error_budget_left),
     ("limit_instances", "Instances that may run at once.", lambda v: v.limits.max_instances),
     ("limit_usd_per_hour", "What may be spent per hour.", lambda v: v.limits.max_usd_per_hour),
-    ("troubles", "What does not work right now.", lambda v: len(v.troubles)),
+    ("troubles", "What does not work right now.", lambda v: len(v.conditions)),
     ("seen_timestamp_seconds", "Unix time at which all this was so.", lambda v: v.at_unix_s),
 )
 

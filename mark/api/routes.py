@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Res
 from pydantic import BaseModel
 
 from mark.api import schema
-from mark.api.room_port import Room
+from mark.api.manager_port import Manager
 from mark.control import views
 from mark.serving.frontend.auth import Grant
 from mark.version import VERSION
@@ -18,22 +18,22 @@ from mark.version import VERSION
 _LOG = logging.getLogger("mark.api")
 
 
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
+def _room(request: Request) -> Manager:
+    manager: Manager = request.app.state.manager
+    return manager
 
 
-TheRoom = Annotated[Room, Depends(_room)]
+TheRoom = Annotated[Manager, Depends(_room)]
 
 
-def _known(room: TheRoom, service: Annotated[str, Path(description="The name of a service.")]) -> str:
-    if service not in room.services():
+def _known(manager: TheRoom, service: Annotated[str, Path(description="The name of a service.")]) -> str:
+    if service not in manager.services():
         raise HTTPException(404, "no such service")
     return service
 
 
-def _leading(room: TheRoom) -> None:
-    if not room.leads():
+def _leading(manager: TheRoom) -> None:
+    if not manager.leads():
         raise HTTPException(409, "this controller stands by: ask the one that leads")
 
 
@@ -55,103 +55,103 @@ def me(request: Request) -> Response:
 
 
 @routes.get("/services", response_model=schema.Services, tags=["read"])
-def services(request: Request, room: TheRoom) -> Response:
+def services(request: Request, manager: TheRoom) -> Response:
     """All services, each in a line."""
-    found = [schema.summary(room.view(name)) for name in room.services()]
-    return _answer(request, schema.Services(services=found, leads=room.leads()))
+    found = [schema.summary(manager.view(name)) for name in manager.services()]
+    return _answer(request, schema.Services(services=found, leads=manager.leads()))
 
 
 @one.get("", response_model=schema.ServiceSchema, tags=["read"])
-def service(request: Request, room: TheRoom, service: Known) -> Response:
+def service(request: Request, manager: TheRoom, service: Known) -> Response:
     """A service now: load, capacity, fleet by offer, plan with reasons, forecast, SLO, bill, limits, troubles."""
-    return _answer(request, schema.service(room.view(service)))
+    return _answer(request, schema.service(manager.view(service)))
 
 
 @one.get("/fleet", response_model=schema.FleetSchema, tags=["read"])
 def fleet(
     request: Request,
-    room: TheRoom,
+    manager: TheRoom,
     service: Known,
     after: Annotated[int, Query(ge=-1, le=2**53, description="Only instances with a higher number.")] = -1,
-    count: Annotated[int, Query(ge=1, le=1000, description="At most so many instances.")] = 200,
+    count: Annotated[int, Query(ge=1, le=1000, description="The most instances.")] = 200,
 ) -> Response:
     """The instances, a page of them, and their counts by offer and phase."""
-    return _answer(request, schema.fleet(room.view(service), after, count))
+    return _answer(request, schema.fleet(manager.view(service), after, count))
 
 
 @one.get("/plan", response_model=schema.PlanSchema | None, tags=["read"])
-def plan(request: Request, room: TheRoom, service: Known) -> Response:
+def plan(request: Request, manager: TheRoom, service: Known) -> Response:
     """What is wanted, and why; null before the first plan."""
-    return _answer(request, schema.plan(room.view(service)))
+    return _answer(request, schema.plan(manager.view(service)))
 
 
 @one.get("/bill", response_model=schema.BillSchema, tags=["read"])
-def bill(request: Request, room: TheRoom, service: Known) -> Response:
+def bill(request: Request, manager: TheRoom, service: Known) -> Response:
     """Dollars so far, by market, and what runs now per hour and per million requests."""
-    return _answer(request, schema.bill(room.view(service)))
+    return _answer(request, schema.bill(manager.view(service)))
 
 
 @one.get("/slo", response_model=schema.SloSchema, tags=["read"])
-def slo(request: Request, room: TheRoom, service: Known) -> Response:
+def slo(request: Request, manager: TheRoom, service: Known) -> Response:
     """How the promise was kept."""
-    return _answer(request, schema.slo(room.view(service).slo))
+    return _answer(request, schema.slo(manager.view(service).slo))
 
 
 @one.get("/forecast", response_model=schema.ForecastSchema | None, tags=["read"])
-def forecast(request: Request, room: TheRoom, service: Known) -> Response:
+def forecast(request: Request, manager: TheRoom, service: Known) -> Response:
     """What load is believed to come; null before the first forecast, and for policies that need none."""
-    return _answer(request, schema.forecast(room.view(service)))
+    return _answer(request, schema.forecast(manager.view(service)))
 
 
 @one.get("/history", response_model=schema.HistorySchema, tags=["read"])
 def history(
     request: Request,
-    room: TheRoom,
+    manager: TheRoom,
     service: Known,
     hours: Annotated[float, Query(gt=0, le=24, allow_inf_nan=False, description="How far back.")] = 6.0,
-    points: Annotated[int, Query(ge=2, le=1440, description="In at most so many steps.")] = 480,
+    points: Annotated[int, Query(ge=2, le=1440, description="The most steps.")] = 480,
 ) -> Response:
     """The past."""
-    return _answer(request, schema.history(room.history(service, hours, points)))
+    return _answer(request, schema.history(manager.history(service, hours, points)))
 
 
 @one.get("/decisions", response_model=schema.Decisions, tags=["read"])
 def decisions(
     request: Request,
-    room: TheRoom,
+    manager: TheRoom,
     service: Known,
     before: Annotated[int | None, Query(ge=0, le=2**53, description="Only those with a lower id.")] = None,
-    count: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
+    count: Annotated[int, Query(ge=1, le=500, description="The most decisions.")] = 50,
 ) -> Response:
     """What was decided, why, and what came of it; newest first."""
-    return _answer(request, schema.decisions(room.decisions(service, before, count), count))
+    return _answer(request, schema.decisions(manager.decisions(service, before, count), count))
 
 
 @one.get("/limits", response_model=schema.LimitsSchema, tags=["read"])
-def limits(request: Request, room: TheRoom, service: Known) -> Response:
+def limits(request: Request, manager: TheRoom, service: Known) -> Response:
     """What the service may have at most."""
-    return _answer(request, schema.limits(room.view(service).limits))
+    return _answer(request, schema.limits(manager.view(service).limits))
 
 
 @one.put("/limits", response_model=schema.LimitsSchema, **_CHANGE)
-def set_limits(request: Request, room: TheRoom, service: Known, limits: schema.LimitsSchema) -> schema.LimitsSchema:
+def set_limits(request: Request, manager: TheRoom, service: Known, limits: schema.LimitsSchema) -> schema.LimitsSchema:
     """Change what the service may have at most. Repeatable."""
-    room.set_limits(service, views.Limits(limits.max_instances, limits.max_usd_per_hour))
+    manager.set_limits(service, views.Limits(limits.max_instances, limits.max_usd_per_hour))
     _note(request, service, "limits set", **limits.model_dump())
     return limits
 
 
 @one.post("/pause", status_code=204, **_CHANGE)
-def pause(request: Request, room: TheRoom, service: Known) -> None:
+def pause(request: Request, manager: TheRoom, service: Known) -> None:
     """Buy and end nothing until resumed; what runs goes on serving. Repeatable."""
-    room.pause(service, True)
+    manager.pause(service, True)
     _note(request, service, "paused")
 
 
 @one.post("/resume", status_code=204, **_CHANGE)
-def resume(request: Request, room: TheRoom, service: Known) -> None:
+def resume(request: Request, manager: TheRoom, service: Known) -> None:
     """Act again. Repeatable."""
-    room.pause(service, False)
+    manager.pause(service, False)
     _note(request, service, "resumed")
 
 
@@ -174,5 +174,5 @@ def _grant(request: Request) -> Grant:
 
 
 def _note(request: Request, service: str, what: str, **more: object) -> None:
-    """Changes are logged with the name of who made them."""
+    """Changes are logged with the name of the token."""
     _LOG.info(what, extra={"service": service, "by": _grant(request).name, **more})

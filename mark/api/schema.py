@@ -221,7 +221,7 @@ def summary(view: views.ServiceView) -> Summary:
         usd_per_hour=view.usd_per_hour,
         instances=sum(i.phase in RUNNING for i in view.instances),
         slo=slo(view.slo),
-        troubles=list(view.troubles),
+        troubles=list(view.conditions),
     )
 
 

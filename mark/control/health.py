@@ -1,8 +1,9 @@
-"""Bouncers that do not answer though the cloud says that their instance runs: who is given up, and when.
+"""Health: which instances are given up though the cloud says that they run, and when.
 
-Pure. Whoever boots for far too long is ended. Whoever is silent for long is replaced first, and leaves the balancer
-only when somebody else answers: where nobody does, it is more likely our network, and what serves is left alone; also
-for a while afterwards, as not all are heard again at once. Few are given up at a time, whatever it is.
+Pure. Instances that exceed the boot timeout are terminated. An instance whose bouncer does not answer for long is
+replaced first, and drained only while another one answers: where none does, the controller's own network is the
+likelier cause, and what serves is left alone; also for a while afterwards, as not all answer again at once. Few are
+given up at a time, whatever the cause.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from mark.domain.fleet import Fleet, Instance, Phase
 SILENT_S = 30.0  # six times asked for its metrics
 SHARE = 0.1  # of those that serve (one at least) may be given up within PAUSE_S
 PAUSE_S = 300.0
-# Who is not ready by then never will be: its software could not be fetched, or its model does not load.
-BOOT_S, BOOTS = 600.0, 4.0  # the longer one of the two; the second as so many times what a boot takes on average
+# The boot timeout is the longer of BOOT_S and BOOTS mean boots: what is not ready by then could not fetch its software,
+# or its model does not load.
+BOOT_S, BOOTS = 600.0, 4.0
 
 
 def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
-    """Who has been silent for too long: those that fell silent first, no more than may be given up."""
+    """Ready instances that have been silent for too long, the longest silence first, no more than may be given up."""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     silent = [i for i in ready if i.silent_s is not None and now_s - i.silent_s >= SILENT_S]
     silent.sort(key=lambda i: (i.silent_s, i.number))
@@ -29,7 +31,7 @@ def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
 
 
 def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
-    """Who boots, and should have been ready long ago."""
+    """Instances that exceed the boot timeout."""
     return tuple(
         i
         for i in fleet.instances
@@ -40,8 +42,10 @@ def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
 
 
 def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
-    """The fleet with its unhealthy, and who is overdue, as doomed at no known time: they serve on, if they do, and are
-    replaced."""
+    """The fleet with unhealthy and overdue instances marked as interrupted at no known time.
+
+    They serve on, if they do, and are replaced.
+    """
     given_up = (*unhealthy(fleet, now_s), *overdue(fleet, now_s))
     found = {i.number for i in given_up if i.doomed_s is None}
     if not found:
@@ -50,13 +54,13 @@ def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
 
 
 def none_answers(fleet: Fleet) -> bool:
-    """Is there somebody who should, and does nobody?"""
+    """Is any instance ready, and does none answer?"""
     ready = [i for i in fleet.instances if i.phase is Phase.READY]
     return bool(ready) and all(i.silent_s is not None for i in ready)
 
 
 def to_give_up(fleet: Fleet, now_s: float, before_s: Sequence[float], answered_since_s: float) -> tuple[Instance, ...]:
-    """Who leaves now; `before_s`: when others had to, `answered_since_s`: since when anybody answers."""
+    """Instances to drain now. `before_s`: when others were; `answered_since_s`: since when any instance answers."""
     if now_s - answered_since_s < SILENT_S:
         return ()
     ready = [i for i in fleet.instances if i.phase is Phase.READY]

@@ -11,7 +11,7 @@ from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.planning.market.spot import LEAVE_S
 
-LOOK_S = 5.0  # the controller looks this often
+ROUND_S = 5.0  # between two rounds of the controller
 
 
 class InterruptionHandler:
@@ -28,8 +28,8 @@ class InterruptionHandler:
             for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True)
         }
         self._function = resolved.function
-        # Looked at less than `LOOK_S` later it would be too late.
-        self._leave_s = LEAVE_S + resolved.slo.rt_max_s + LOOK_S
+        # Drained less than `ROUND_S` later it would be too late.
+        self._leave_s = LEAVE_S + resolved.slo.rt_max_s + ROUND_S
 
     def on_notices(
         self, notices: tuple[Notice, ...], fleet: Fleet, missing: Mapping[str, int], stands_for: Mapping[int, str]
@@ -60,7 +60,7 @@ class InterruptionHandler:
         return tuple(commands)
 
     def leave(self, fleet: Fleet, now_s: float, planned: Mapping[str, int], arriving_rps: float) -> tuple[Drain, ...]:
-        """Who takes no more requests: doomed instances that must go, bridging standbys that are not needed any more.
+        """Drains of doomed instances that must go and of bridging standbys that are not needed any more.
 
         Needed is what `planned` (by offer) or `arriving_rps` exceeds the capacity of ready instances by which are
         neither doomed nor standbys. A standby without credits is of no use.

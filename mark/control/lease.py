@@ -1,9 +1,10 @@
-"""The lease: which of several controllers acts. Terms that are renewed, and numbers that fence off who lost one.
+"""The lease: which of several controllers acts. Terms that are renewed, and numbers that fence off
+the holder of an earlier one.
 
 A term lasts `ttl_s` from the moment it was asked for. Only when it is over another holder may take the next one, with
-the next fencing number; so who renews in time, or stops acting a little before, is never one of two. Who sleeps
-through the end of its term cannot know, and is stopped by the store: what it puts carries the number of a term that is
-over.
+the next fencing number; so a holder that renews in time, or stops acting a little before, is never one of
+two. A holder that sleeps through the end of its term cannot know, and is stopped by the store: what it puts carries the
+number of a term that is over.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class LeaseStore(Protocol):
     """Where terms are kept, by the lease's name. Every method is atomic, and raises StoreError."""
 
     def claim(self, name: str, holder: str, now_s: float, until_s: float) -> Term:
-        """Prolong the holder's own term to `until_s`, or take the next one if nobody's lasts at `now_s`.
+        """Prolong the holder's own term to `until_s`, or take the next one if none lasts at `now_s`.
 
         Returns the term that holds now, whose ever it is.
         """
@@ -143,7 +144,7 @@ def claimed(term: Term | None, holder: str, now_s: float, until_s: float) -> Ter
 
 
 def resigned(term: Term) -> Term:
-    """A term of nobody that is over; its number is not used again."""
+    """A term without a holder that is over; its number is not used again."""
     return Term("", term.fence, 0.0)
 
 

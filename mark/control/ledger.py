@@ -23,7 +23,7 @@ from mark.domain.fleet import Fleet, Phase
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S
 
-_TOLD_S = DAY_S  # nobody tells of what happened longer ago
+_TOLD_S = DAY_S  # the cloud tells nothing of what happened longer ago
 GRACE_S = 90.0  # of the wall, that the cloud's word may come later than what the fleet shows
 
 
@@ -42,7 +42,8 @@ class _Span:
 class Ledger:
     """The bill of one service since its controller first saw it. Used by one thread; asking is O(offers).
 
-    What runs at the first look is billed from then on. Times are control seconds, `scale` of them to one of the wall.
+    What runs at the first observation is billed from then on. Times are control seconds, `scale` of them to one of the
+    wall.
     """
 
     def __init__(self, resolved: ResolvedService, store: Store, scale: float = 1.0) -> None:
@@ -87,8 +88,8 @@ class Ledger:
                 self._meter.repriced(index, opened.get(offer.name, []))
                 self._changed = True
 
-    def look(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
-        """Take in what the cloud told since the last look, and what the fleet shows."""
+    def observe(self, now_s: float, fleet: Fleet, ran: Sequence[Ran]) -> None:
+        """Take in what the cloud told since the last call, and what the fleet shows."""
         self._looked_s = now_s
         first = self._began_s is None
         if self._began_s is None:
@@ -124,9 +125,9 @@ class Ledger:
             self._keep()
 
     def bill(self, now_s: float, functions_usd: float, requests: int) -> Bill:
-        """Up to now, with what functions cost so far, and balancer, addresses and data of so many requests.
+        """Up to now, with what functions cost so far, and balancer, addresses and data of `requests`.
 
-        The balancer is paid for from second 0 of the service, whoever looked.
+        The balancer is paid for from second 0 of the service.
         """
         if self._began_s is None:
             return Bill(functions=functions_usd)

@@ -1,8 +1,8 @@
-"""The control room: all services of a site under one lease, each looked after in its turn.
+"""The manager: all services of a site under one lease, each reconciled in its turn.
 
-A look may take long (the cloud is slow, a plan is hard) and must hold up nobody else: looks are run by a pool, one at a
-time for each service. The room itself never waits. What a forecaster learns takes long as well, and services learn in
-turns: one more is given its turn every window.
+A round may take long (the cloud is slow, a plan is hard) and must hold up no other service: rounds are run by a pool,
+one at a time for each service. The manager itself never waits. What a forecaster learns takes long as well, and
+services learn in turns: one more is given its turn every window.
 """
 
 from __future__ import annotations
@@ -16,69 +16,71 @@ from mark.control.service_runtime import ServiceRuntime
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 from mark.domain.errors import BadInput
 
-RENEWED_S = 1.0  # so often the lease is held while the room ends
+RENEWED_S = 1.0  # between two renewals of the lease while the manager ends
 
 
 class ControllerManager:
     """`step` is called about once a second by one thread; everything else may be called from any."""
 
-    def __init__(self, members: Sequence[ServiceRuntime], lease: Lease, pool: Executor) -> None:
-        self._members = {member.service: member for member in members}
+    def __init__(self, runtimes: Sequence[ServiceRuntime], lease: Lease, pool: Executor) -> None:
+        self._runtimes = {runtime.service: runtime for runtime in runtimes}
         self._lease, self._pool = lease, pool
         self._fence: int | None = None
         self._window: int | None = None
-        self._looks: dict[str, tuple[float, Future[None]]] = {}  # under way: since when
+        self._rounds: dict[str, tuple[float, Future[None]]] = {}  # under way: since when
 
     def step(self, now_unix_s: float) -> None:
-        """Hold the lease, and have everybody looked after whose time it is. `now_unix_s` is the wall clock's."""
+        """Hold the lease, and begin the rounds that are due. `now_unix_s` is the wall clock's."""
         self._fence = self._lease.hold(now_unix_s)
         self._give_turn(math.floor(now_unix_s / WINDOW_S))
-        for service, member in self._members.items():
-            under_way = self._looks.get(service)
+        for service, runtime in self._runtimes.items():
+            under_way = self._rounds.get(service)
             if under_way is not None and not under_way[1].done():
-                if member.due(self._fence, now_unix_s):
-                    member.late = f"skipped: its last look began {now_unix_s - under_way[0]:.0f} s ago and is not over"
+                if runtime.due(self._fence, now_unix_s):
+                    runtime.late = (
+                        f"skipped: its last round began {now_unix_s - under_way[0]:.0f} s ago and is not over"
+                    )
                 continue
-            member.late = ""
-            if member.due(self._fence, now_unix_s):
-                self._looks[service] = now_unix_s, self._pool.submit(member.look, self._fence, now_unix_s)
+            runtime.late = ""
+            if runtime.due(self._fence, now_unix_s):
+                self._rounds[service] = now_unix_s, self._pool.submit(runtime.reconcile, self._fence, now_unix_s)
 
     def _give_turn(self, window: int) -> None:
-        if window != self._window and self._members:
+        if window != self._window and self._runtimes:
             self._window = window
-            list(self._members.values())[window % len(self._members)].turn = True
+            list(self._runtimes.values())[window % len(self._runtimes)].turn = True
 
     def end(self, unix_s: Callable[[], float]) -> None:
         """Begin nothing more, and hold the lease until nothing is under way: before `close`, which lets it go."""
-        while wait([look for _, look in self._looks.values()], timeout=RENEWED_S).not_done:
+        while wait([one for _, one in self._rounds.values()], timeout=RENEWED_S).not_done:
             self._fence = self._lease.hold(unix_s())
 
     def wait(self) -> None:
-        """Until no look is under way."""
-        for _, look in self._looks.values():
-            look.exception()  # a look raises nothing; this waits for it
+        """Until no round is under way."""
+        for _, one in self._rounds.values():
+            one.exception()  # a round raises nothing; this waits for it
 
     def close(self) -> None:
         """Wait for what is under way, let go of everything, and let another one lead at once."""
         self.wait()
-        for member in self._members.values():
-            member.stop()
+        for runtime in self._runtimes.values():
+            runtime.stop()
         self._fence = None
         self._lease.release()
 
-    # -- mark.api's Room -----------------------------------------------------------------------------------------------
+    # -- mark.api's Manager --------------------------------------------------------------------------------------------
 
     def services(self) -> list[str]:
-        return list(self._members)
+        return list(self._runtimes)
 
     def view(self, service: str) -> ServiceView:
-        return self._members[service].view()
+        return self._runtimes[service].view()
 
     def decisions(self, service: str, before_id: int | None, count: int) -> list[DecisionView]:
-        return self._members[service].decisions(before_id, count)
+        return self._runtimes[service].decisions(before_id, count)
 
     def history(self, service: str, hours: float, points: int) -> HistoryView:
-        return self._members[service].history(hours, points)
+        return self._runtimes[service].history(hours, points)
 
     def pause(self, service: str, paused: bool) -> None:
         self._leading(service).pause(paused)
@@ -90,7 +92,7 @@ class ControllerManager:
         return self._fence is not None and self._lease.lasts()
 
     def _leading(self, service: str) -> ServiceRuntime:
-        member = self._members[service]
+        runtime = self._runtimes[service]
         if not self.leads():
             raise BadInput("this controller stands by: ask the one that leads", "service", service)
-        return member
+        return runtime

@@ -157,9 +157,9 @@ class Lease(Protocol):
         """
 
     def lasts(self) -> bool:
-        """Does the term last that `hold` last knew of, by a clock that nobody sets?
+        """Does the term last that `hold` last knew of, by a clock that cannot be set?
 
-        From any thread: whoever is about to act asks this, for `hold` itself may be waiting for a store.
+        From any thread: to be asked right before acting, for `hold` itself may be waiting for a store.
         """
 
     def release(self) -> None:

@@ -1,6 +1,6 @@
-"""One service in the control room: its controller and what belongs to it, looked after once a window.
+"""One service of the manager: its controller and what belongs to it, reconciled once a window.
 
-What it shows is a snapshot made at the end of a look; who asks never waits for a look and never disturbs one.
+What it shows is a view made at the end of a round; asking for it neither waits for a round nor disturbs one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ServiceRuntime:
     """`start` builds the parts from what store and cloud hold, and may fail; it is called whenever this process begins
     to lead, so that a take-over is a restart. It is handed what its store has to be wrapped in.
 
-    `look` is run by one thread at a time; everything else may be called from others.
+    `reconcile` is run by one thread at a time; everything else may be called from others.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class ServiceRuntime:
         self._noted = False
         self._counted = RecentAnswers(0, 0)  # at the last full minute
         self._by_functions = 0
-        self._troubles: tuple[str, ...] = ()
-        self.late = ""  # said by the room while a look takes too long
-        self.turn = False  # given by the room: the next look may learn
+        self._conditions: tuple[str, ...] = ()
+        self.late = ""  # set by the manager while a round takes too long
+        self.turn = False  # set by the manager: the next round may learn
         self._decisions: list[DecisionView] = []
         self._rows: dict[int, Minute] = {}
         self._repriced: Repriced | None = None
@@ -95,12 +95,12 @@ class ServiceRuntime:
     # -- asked by others -----------------------------------------------------------------------------------------------
 
     def view(self) -> ServiceView:
-        """The snapshot of the last look."""
+        """The view of the last round."""
         late = (self.late,) if self.late else ()
         view = self._view
         if not late and view.limits == self._limits and view.mode == self._mode():
             return view
-        return replace(view, mode=self._mode(), limits=self._limits, troubles=(*late, *view.troubles))
+        return replace(view, mode=self._mode(), limits=self._limits, conditions=(*late, *view.conditions))
 
     def decisions(self, before_id: int | None, count: int) -> list[DecisionView]:
         """Newest first. Raises StoreError for older ones that cannot be read."""
@@ -119,11 +119,11 @@ class ServiceRuntime:
         )
 
     def pause(self, paused: bool) -> None:
-        """From the next look on."""
+        """From the next round on."""
         self._paused, self._changed_pause = paused, True
 
     def set_limits(self, limits: Limits) -> None:
-        """From the next look on. Raises BadInput."""
+        """From the next round on. Raises BadInput."""
         if limits.max_instances < 1:
             raise BadInput("must be one or more", "max_instances", limits.max_instances)
         if not (math.isfinite(limits.max_usd_per_hour) and limits.max_usd_per_hour > 0.0):
@@ -131,35 +131,35 @@ class ServiceRuntime:
         self._limits = self._changed_limits = limits
 
     def due(self, fence: int | None, now_unix_s: float) -> bool:
-        """Is it time for a look?"""
+        """Is it time for a round?"""
         parts = self._parts
         if parts is None:
             return fence is not None and now_unix_s >= self._again_unix_s
         return fence != self._fence or self._window_of(parts) > self._window
 
-    # -- looked after --------------------------------------------------------------------------------------------------
+    # -- reconciled ---------------------------------------------------------------------------------------------------
 
-    def look(self, fence: int | None, now_unix_s: float) -> None:
-        """One look, whatever happens in it; `fence` is the number of the lease held, None: another one leads."""
-        troubles: list[str] = []
+    def reconcile(self, fence: int | None, now_unix_s: float) -> None:
+        """One round, whatever happens in it; `fence` is the number of the lease held, None: another one leads."""
+        conditions: list[str] = []
         if fence != self._fence:
             self.stop()
         if fence is not None:
-            self._guard(troubles, lambda: self._begin(fence, now_unix_s))
+            self._guard(conditions, lambda: self._begin(fence, now_unix_s))
             if self._parts is not None:
-                self._round(self._parts, troubles)
+                self._round(self._parts, conditions)
             if self._parts is not None and self.turn:
                 self.turn = False
-                self._guard(troubles, self._parts.controller.learn)
+                self._guard(conditions, self._parts.controller.learn)
         if self._parts is None:
             self._view = self._empty_view(now_unix_s)
-        self._tell(tuple(troubles))
+        self._tell(tuple(conditions))
 
     def stop(self) -> None:
-        """Let go of everything; the next look begins anew."""
+        """Let go of everything; the next round begins anew."""
         parts, self._parts, self._fence = self._parts, None, None
         if parts is not None:
-            # What is not in the store by now is void: whoever leads from here on may be told otherwise.
+            # What is not in the store by now is void: the next leader may be asked for something else.
             self._changed_pause, self._changed_limits = False, None
             parts.close()
 
@@ -180,9 +180,9 @@ class ServiceRuntime:
             answers = parts.telemetry.answers()
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
             fleet = parts.cloud.fleet()
-            self._ledger.look(parts.clock.now_s(), fleet, parts.changes.ran())
+            self._ledger.observe(parts.clock.now_s(), fleet, parts.changes.ran())
             if parts.prices is None:
-                # Whoever led before may have had other prices.
+                # The leader before may have had other prices.
                 self._ledger.reprice(self._resolved, {}, parts.clock.now_s())
             if parts.controller.last_plan is None and not fleet.live() and not self._paused:
                 parts.controller.begin()
@@ -193,17 +193,17 @@ class ServiceRuntime:
         self._window = self._minute = -2
         self._parts, self._fence, self._again_unix_s = parts, fence, -math.inf
 
-    def _round(self, parts: RuntimePorts, troubles: list[str]) -> None:
+    def _round(self, parts: RuntimePorts, conditions: list[str]) -> None:
         window, minute = self._window_of(parts), math.floor((parts.clock.now_s() - LAG_S) / MINUTE_S)
         self._window = window
         if parts.prices is not None:
             prices = parts.prices
-            if trouble := prices.trouble():
-                troubles.append(trouble)
-            self._guard(troubles, lambda: self._reprice(parts, prices.repriced()))
-        if not self._guard(troubles, lambda: self._control(parts, minute > self._minute)):
-            self._guard(troubles, lambda: self._observe(parts, self._minute, troubles))
-        elif self._guard(troubles, lambda: self._observe(parts, minute, troubles)):
+            if condition := prices.trouble():
+                conditions.append(condition)
+            self._guard(conditions, lambda: self._reprice(parts, prices.repriced()))
+        if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
+            self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))
+        elif self._guard(conditions, lambda: self._observe(parts, minute, conditions)):
             self._minute = minute
 
     def _reprice(self, parts: RuntimePorts, new: Repriced | None) -> None:
@@ -234,9 +234,9 @@ class ServiceRuntime:
         if full:
             parts.controller.tick()
 
-    def _observe(self, parts: RuntimePorts, minute: int, troubles: list[str]) -> None:
+    def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
         now_s, fleet = parts.clock.now_s(), parts.cloud.fleet()
-        self._ledger.look(now_s, fleet, parts.changes.ran())
+        self._ledger.observe(now_s, fleet, parts.changes.ran())
         rps, answers, overflow = (
             parts.telemetry.last_minute_rps(),
             parts.telemetry.answers(),
@@ -259,8 +259,8 @@ class ServiceRuntime:
             self._noted = False
             self._decisions = self._shown(parts, parts.store.recorded(None, NEWEST))
         if rps is None and ready:
-            troubles.append(
-                "nothing is known of the load: nobody has asked yet, or no instance answers for its metrics"
+            conditions.append(
+                "nothing is known of the load: no request has come yet, or no instance answers for its metrics"
             )
         plan = parts.controller.last_plan
         self._view = ServiceView(
@@ -279,36 +279,36 @@ class ServiceRuntime:
             bill=self._ledger.bill(now_s, overflow.usd, answers.count),
             requests=answers.count,
             limits=self._limits,
-            troubles=tuple(troubles),
+            conditions=tuple(conditions),
         )
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _guard(self, troubles: list[str], action: Callable[[], None]) -> bool:
-        """Did it go well? What is wrong with one service must not be the others' trouble."""
+    def _guard(self, conditions: list[str], action: Callable[[], None]) -> bool:
+        """Did it go well? What is wrong with one service must not be the others' condition."""
         try:
             action()
         except LostLease as error:
-            troubles.append(f"another controller leads: {error}")
+            conditions.append(f"another controller leads: {error}")
             self.stop()
         except (CloudError, Infeasible, BadInput) as error:
-            troubles.append(" ".join(str(error).split()))
+            conditions.append(" ".join(str(error).split()))
         except Exception as error:
             _log.exception("a fault of ours", extra={"service": self.service})
-            troubles.append(f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            conditions.append(f"a fault of ours: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         else:
             return True
         return False
 
-    def _tell(self, troubles: tuple[str, ...]) -> None:
+    def _tell(self, conditions: tuple[str, ...]) -> None:
         """Troubles into the view, and into the log when they change."""
-        self._view = replace(self._view, troubles=troubles)
-        for trouble in troubles:
-            if trouble not in self._troubles:
-                _log.warning("trouble", extra={"service": self.service, "trouble": trouble})
-        if self._troubles and not troubles:
+        self._view = replace(self._view, conditions=conditions)
+        for condition in conditions:
+            if condition not in self._conditions:
+                _log.warning("trouble", extra={"service": self.service, "trouble": condition})
+        if self._conditions and not conditions:
             _log.info("all is well again", extra={"service": self.service})
-        self._troubles = troubles
+        self._conditions = conditions
 
     def _note(self) -> None:
         self._noted = True

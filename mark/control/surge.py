@@ -1,4 +1,4 @@
-"""The envelope: does more arrive, over the last seconds, than was planned for? Then nobody need wait for the minute.
+"""The envelope: does more arrive, over the last seconds, than was planned for? Then planning need not wait.
 
 Arrivals are counted over windows of 10, 20 and 40 s, as a traffic envelope does (InferLine 2020, section 5), and
 compared with what was planned for.

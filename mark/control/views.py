@@ -61,7 +61,7 @@ class ServiceView:
     bill: Bill  # since the controller first saw the service
     requests: int
     limits: Limits
-    troubles: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
+    conditions: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
 
 
 @dataclass(frozen=True, slots=True)

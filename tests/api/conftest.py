@@ -1,4 +1,4 @@
-"""A real server over a room, on loopback."""
+"""A real server over a manager, on loopback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 import uvicorn
 
 from mark.api.app import app
-from mark.api.room_port import Room
+from mark.api.manager_port import Manager
 from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, Auth, Grant, TokenSigner
-from tests.api.fake_room import FakeRoom
+from tests.api.fake_manager import FakeManager
 
 READER, CHANGER, SCRAPER, CLIENT = "reader-" * 4, "changer-" * 4, "scraper-" * 4, "client-" * 4
 SIGNER = TokenSigner([b"s" * 32])
@@ -32,9 +32,9 @@ def client(url: str, key: str | None) -> httpx.Client:
 
 
 @contextmanager
-def served(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> Iterator[str]:
-    """The address of a server over the room."""
-    config = uvicorn.Config(app(room, auth, alive), log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
+def served(manager: Manager, auth: Auth | None, alive: Callable[[], bool] = lambda: True) -> Iterator[str]:
+    """The address of a server over the manager."""
+    config = uvicorn.Config(app(manager, auth, alive), log_config=None, ws="none", loop="asyncio", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     # Named TCP, or asyncio does not see that it is, and leaves Nagle's algorithm on: 40 ms for every answer.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
@@ -52,12 +52,12 @@ def served(room: Room, auth: Auth | None, alive: Callable[[], bool] = lambda: Tr
 
 
 @pytest.fixture(scope="session")
-def _day() -> FakeRoom:
-    return FakeRoom()
+def _day() -> FakeManager:
+    return FakeManager()
 
 
 @pytest.fixture
-def room(_day: FakeRoom) -> Iterator[FakeRoom]:
+def manager(_day: FakeManager) -> Iterator[FakeManager]:
     """Made once, since a day takes its time, and put back as it was."""
     views = dict(_day.views)
     yield _day
@@ -65,14 +65,14 @@ def room(_day: FakeRoom) -> Iterator[FakeRoom]:
 
 
 @pytest.fixture(scope="session")
-def _address(_day: FakeRoom) -> Iterator[str]:
+def _address(_day: FakeManager) -> Iterator[str]:
     with served(_day, keys()) as address:
         yield address
 
 
 @pytest.fixture
-def url(_address: str, room: FakeRoom) -> str:
-    """Of a server over the room, with keys."""
+def url(_address: str, manager: FakeManager) -> str:
+    """Of a server over the manager, with keys."""
     return _address
 
 

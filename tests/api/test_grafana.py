@@ -13,7 +13,7 @@ from mark.api.metrics import ControllerMetrics
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.gateway.gateway import Gateway
 from mark.serving.gateway.metrics import GatewayMetrics
-from tests.api.fake_room import FakeRoom
+from tests.api.fake_manager import FakeManager
 
 DASHBOARD = Path(__file__).parents[2] / "terraform" / "grafana" / "mark.json"
 OF_PROMETHEUS = {"instance", "job"}  # labels that it adds itself
@@ -44,7 +44,7 @@ def pages() -> dict[str, set[str]]:
     forwarded = GatewayMetrics(gateway)
     forwarded.requests[200] = forwarded.refused["draining"] = 1
     found: dict[str, set[str]] = {}
-    for page in (ControllerMetrics(FakeRoom(3)).page(), bouncer.page(), forwarded.page()):
+    for page in (ControllerMetrics(FakeManager(3)).page(), bouncer.page(), forwarded.page()):
         for family in text_string_to_metric_families(page.decode()):
             for sample in family.samples:
                 found.setdefault(sample.name, set()).update(sample.labels)

@@ -12,7 +12,7 @@ import pytest
 from mark.api.app import app
 from mark.serving.frontend.auth import READ
 from tests.api.conftest import CHANGER, CLIENT, READER, SCRAPER, SIGNER, client, keys, served
-from tests.api.fake_room import FakeRoom
+from tests.api.fake_manager import FakeManager
 
 OPEN = {"/healthz", "/readyz"}
 FILES = {"/", "/page.css", "/page.js", "/chart.js", "/charts.js", "/dom.js", "/door.js", "/format.js", "/service.js"}
@@ -21,7 +21,7 @@ PUT = {"max_instances": 7, "max_usd_per_hour": 1.5}
 
 def operations() -> list[tuple[str, str]]:
     """Every method of every described path, with a service that is there."""
-    paths = app(FakeRoom(1), None).openapi()["paths"]
+    paths = app(FakeManager(1), None).openapi()["paths"]
     found = [(method.upper(), path.format(service="inception")) for path, all_of in paths.items() for method in all_of]
     return [*found, ("GET", "/openapi.json")]
 
@@ -46,9 +46,9 @@ def test_no_route_answers_without_a_key_but_health_and_the_files_of_the_page(url
         assert status(url, "GET", path, None) == 200
 
 
-def test_the_description_has_every_route_that_is_there(room: FakeRoom) -> None:
+def test_the_description_has_every_route_that_is_there(manager: FakeManager) -> None:
     """A route left out of it would be left out of the test above."""
-    described = set(app(room, None).openapi()["paths"])
+    described = set(app(manager, None).openapi()["paths"])
     there: set[str] = set()
 
     def collect(routes: list[object], prefix: str = "") -> None:
@@ -59,7 +59,7 @@ def test_the_description_has_every_route_that_is_there(room: FakeRoom) -> None:
             else:
                 there.add(prefix + route.path)  # type: ignore[attr-defined]
 
-    collect(list(app(room, None).routes))
+    collect(list(app(manager, None).routes))
     assert there - described - FILES - {"/mark.svg"} == {"/openapi.json"}
 
 
@@ -96,15 +96,15 @@ def test_signed_tokens_and_the_other_header_do_too_and_two_keys_do_not(url: str)
         assert one.get(f"/api/v1/me?x-api-key={READER}&token={READER}").status_code == 401  # not in a URL
 
 
-def test_no_key_and_no_token_is_ever_logged(room: FakeRoom, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_key_and_no_token_is_ever_logged(manager: FakeManager, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     token = SIGNER.sign("ann", [READ], time.time() + 60)
     shown = (READER, CHANGER, CLIENT, token, "unknown-" * 4)
-    with served(room, keys()) as url:
+    with served(manager, keys()) as url:
         for key in shown:
             for method, path in operations():
                 status(url, method, path, key)
-        room.broken = True
+        manager.broken = True
         status(url, "GET", "/api/v1/services", CHANGER)
     ours = [r for r in caplog.records if not r.name.startswith(("httpx", "httpcore"))]
     text = "\n".join(logging.Formatter().format(r) + str(vars(r)) for r in ours)
@@ -137,9 +137,9 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline(url: str) 
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.0.0.1", "", "127.0.0.1.evil.example", "[::1"])
-def test_an_open_door_answers_only_to_names_of_this_machine(room: FakeRoom, host: str) -> None:
+def test_an_open_door_answers_only_to_names_of_this_machine(manager: FakeManager, host: str) -> None:
     """A name of somebody else that is made to point here is somebody else's page in a browser here."""
-    with served(room, None) as url, client(url, None) as one:
+    with served(manager, None) as url, client(url, None) as one:
         assert one.get("/api/v1/services", headers={"host": host}).status_code == 403
         for own in ("localhost:80", "[::1]:80", "127.0.0.1"):
             assert one.get("/api/v1/services", headers={"host": own}).status_code == 200
@@ -149,8 +149,8 @@ def test_an_open_door_answers_only_to_names_of_this_machine(room: FakeRoom, host
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://[", "http://localhost"]
 )
-def test_an_open_door_takes_nothing_from_a_page_of_somebody_else(room: FakeRoom, origin: str) -> None:
-    with served(room, None) as url, client(url, None) as one:
+def test_an_open_door_takes_nothing_from_a_page_of_somebody_else(manager: FakeManager, origin: str) -> None:
+    with served(manager, None) as url, client(url, None) as one:
         said = one.post("/api/v1/services/inception/pause", headers={"origin": origin})
-        assert (said.status_code, room.view("inception").mode) == (403, "acting")
+        assert (said.status_code, manager.view("inception").mode) == (403, "acting")
         assert one.post("/api/v1/services/inception/pause", headers={"origin": url}).status_code == 204

@@ -8,12 +8,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mark.api.metrics import ControllerMetrics
 from mark.domain.fleet import Phase
-from tests.api.fake_room import FakeRoom
+from tests.api.fake_manager import FakeManager
 
 
-def samples(room: FakeRoom) -> dict[tuple[str, ...], float]:
+def samples(manager: FakeManager) -> dict[tuple[str, ...], float]:
     """(name, service, the other labels' values by name...) -> value."""
-    page = ControllerMetrics(room).page().decode()
+    page = ControllerMetrics(manager).page().decode()
     families = text_string_to_metric_families(page)
     return {(s.name, *_values(s.labels)): s.value for family in families for s in family.samples}
 
@@ -22,8 +22,8 @@ def _values(labels: dict[str, str]) -> list[str]:
     return [labels[name] for name in sorted(labels, key=lambda name: (name != "service", name))]
 
 
-def test_the_page_says_what_the_views_say(room: FakeRoom) -> None:
-    view, found = room.view("inception"), samples(room)
+def test_the_page_says_what_the_views_say(manager: FakeManager) -> None:
+    view, found = manager.view("inception"), samples(manager)
     assert view.plan is not None
     assert found["mark_controller_leads",] == 1.0
     assert found["mark_controller_load_rps", "inception"] == view.rps
@@ -40,16 +40,16 @@ def test_the_page_says_what_the_views_say(room: FakeRoom) -> None:
     assert shown == sum(i.phase is not Phase.GONE for i in view.instances)
 
 
-def test_what_is_not_known_is_left_out(room: FakeRoom) -> None:
-    view = room.views["inception"]
+def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
+    view = manager.views["inception"]
     slo = replace(view.slo, recent=None, attainment=None, error_budget_left=None)
-    room.views["inception"] = replace(view, rps=None, plan=None, forecast=None, slo=slo)
-    found = {key[0] for key in samples(room) if "inception" in key}
+    manager.views["inception"] = replace(view, rps=None, plan=None, forecast=None, slo=slo)
+    found = {key[0] for key in samples(manager) if "inception" in key}
     assert "mark_controller_capacity_rps" in found
     for name in ("load_rps", "planned_capacity_rps", "forecast_rps", "slo_recent", "instances_wanted"):
         assert f"mark_controller_{name}" not in found
 
 
-def test_a_phase_that_has_no_instance_is_zero_rather_than_gone(room: FakeRoom) -> None:
+def test_a_phase_that_has_no_instance_is_zero_rather_than_gone(manager: FakeManager) -> None:
     """So that a line in a plot falls instead of ending."""
-    assert samples(room)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0
+    assert samples(manager)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0

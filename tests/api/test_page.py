@@ -1,4 +1,4 @@
-"""The live page in a real browser, over a real server: what it shows is what the room says."""
+"""The live page in a real browser, over a real server: what it shows is what the manager says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mark.control.views import DecisionView, HistoryView, Limits
 from mark.domain.bill import Bill
 from tests.api.browser import CHROMIUM, Browser
 from tests.api.conftest import CHANGER, READER, SCRAPER, served
-from tests.api.fake_room import NOON_UNIX_S, Day, FakeRoom
+from tests.api.fake_manager import NOON_UNIX_S, Day, FakeManager
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
@@ -46,9 +46,9 @@ def browser(_browser: Browser) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_url(room: FakeRoom) -> Iterator[str]:
+def open_url(manager: FakeManager) -> Iterator[str]:
     """Of a server without keys."""
-    with served(room, None) as url:
+    with served(manager, None) as url:
         yield url
 
 
@@ -56,8 +56,8 @@ def now(browser: Browser, name: str) -> str:
     return browser.text(f"[data-now={name}]")
 
 
-def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str, room: FakeRoom) -> None:
-    view = room.view("inception")
+def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str, manager: FakeManager) -> None:
+    view = manager.view("inception")
     assert view.rps is not None
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
@@ -73,7 +73,7 @@ def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str
     assert now(browser, "budget") == "48 %"
     assert now(browser, "total") == f"${view.bill.total:.2f}"
     assert browser.text("#mode") == "acting"
-    assert browser.text("#troubles") == view.troubles[0]
+    assert browser.text("#troubles") == view.conditions[0]
     assert view.plan is not None
     for target in view.plan.targets:
         assert f"{target.count} × {target.offer}" in browser.text("#plan")
@@ -81,13 +81,13 @@ def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str
     rows = browser.text("#instances").split("\n")
     assert [int(row.split("\t")[0]) for row in rows] == [i.number for i in view.instances]
     assert "taken away by the cloud in 1.4 min" in browser.text("#instances")
-    newest = room.decisions("inception", None, 1)[0]
+    newest = manager.decisions("inception", None, 1)[0]
     first = browser.text("#decisions li:nth-child(2)")
     assert newest.text.split(": ", 1)[1] in first
     assert newest.outcome in first
 
 
-def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_url: str, room: FakeRoom) -> None:
+def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_url: str, manager: FakeManager) -> None:
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
     drawn = browser.value(
@@ -113,32 +113,34 @@ def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_ur
 
 
 def test_what_changes_in_the_room_is_shown_within_a_few_seconds(
-    browser: Browser, open_url: str, room: FakeRoom
+    browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
-    room.views["inception"] = replace(room.views["inception"], rps=1234.4, troubles=(), mode="dry-run")
+    manager.views["inception"] = replace(manager.views["inception"], rps=1234.4, conditions=(), mode="dry-run")
     browser.until("document.querySelector('[data-now=rps]').innerText === '1,234'")
     assert browser.text("#mode") == "dry-run"
     assert browser.value("document.querySelector('#troubles').hidden") is True
-    room.leading = False
+    manager.leading = False
     _ask_again(browser)
     browser.until("document.querySelector('#mode').innerText === 'standing by'")
 
 
-def test_a_service_of_which_nothing_is_known_yet_is_shown_too(browser: Browser, open_url: str, room: FakeRoom) -> None:
-    view = room.views["inception"]
+def test_a_service_of_which_nothing_is_known_yet_is_shown_too(
+    browser: Browser, open_url: str, manager: FakeManager
+) -> None:
+    view = manager.views["inception"]
     slo = replace(view.slo, attainment=None, recent=None, error_budget_left=None)
-    room.views["inception"] = replace(
+    manager.views["inception"] = replace(
         view, rps=None, capacity_rps=0.0, usd_per_hour=0.0, instances=(), prices={}, plan=None, forecast=None, slo=slo,
-        bill=Bill(), requests=0, troubles=(),
+        bill=Bill(), requests=0, conditions=(),
     )  # fmt: skip
-    day, room.days["inception"] = room.days["inception"], NothingYet()
+    day, manager.days["inception"] = manager.days["inception"], NothingYet()
     try:
         browser.open(f"{open_url}/#/inception")
         browser.until(DRAWN)
     finally:
-        room.days["inception"] = day
+        manager.days["inception"] = day
     shown = {name: now(browser, name) for name in ("rps", "usd_per_hour", "per_million", "recent", "budget")}
     assert shown == {"rps": "–", "usd_per_hour": "$0.00", "per_million": "–", "recent": "–", "budget": "–"}
     assert browser.text("#decisions") == "Nothing was decided yet."
@@ -146,11 +148,11 @@ def test_a_service_of_which_nothing_is_known_yet_is_shown_too(browser: Browser, 
     assert "NaN" not in browser.value("document.querySelector('main#one').innerHTML")
 
 
-def test_what_comes_from_outside_stays_text(browser: Browser, open_url: str, room: FakeRoom) -> None:
+def test_what_comes_from_outside_stays_text(browser: Browser, open_url: str, manager: FakeManager) -> None:
     evil = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
-    view = room.views["inception"]
-    room.views["inception"] = replace(view, troubles=(evil,), plan=replace(view.plan, notes=(evil,)))  # type: ignore[type-var]
-    room.days["inception"].decisions.append(DecisionView(999, NOON_UNIX_S, "launch", evil, evil, 0.0))
+    view = manager.views["inception"]
+    manager.views["inception"] = replace(view, conditions=(evil,), plan=replace(view.plan, notes=(evil,)))  # type: ignore[type-var]
+    manager.days["inception"].decisions.append(DecisionView(999, NOON_UNIX_S, "launch", evil, evil, 0.0))
     try:
         browser.open(f"{open_url}/#/inception")
         browser.until(DRAWN)
@@ -159,10 +161,10 @@ def test_what_comes_from_outside_stays_text(browser: Browser, open_url: str, roo
         assert evil in browser.text("#decisions")
         assert browser.value("document.querySelectorAll('main img, main script').length") == 0
     finally:
-        room.days["inception"].decisions.pop()
+        manager.days["inception"].decisions.pop()
 
 
-def test_a_key_is_asked_for_and_kept_in_the_tab_only(browser: Browser, url: str, room: FakeRoom) -> None:
+def test_a_key_is_asked_for_and_kept_in_the_tab_only(browser: Browser, url: str, manager: FakeManager) -> None:
     browser.open(url)
     browser.until("!document.querySelector('#door').hidden")
     assert browser.value("document.querySelector('#one').hidden && document.querySelector('#all').hidden")
@@ -188,7 +190,7 @@ def test_a_key_is_asked_for_and_kept_in_the_tab_only(browser: Browser, url: str,
     browser.complaints.clear()
 
 
-def test_who_may_changes_limits_and_pauses(browser: Browser, url: str, room: FakeRoom) -> None:
+def test_who_may_changes_limits_and_pauses(browser: Browser, url: str, manager: FakeManager) -> None:
     browser.open(f"{url}/#/inception")
     browser.until("!document.querySelector('#door').hidden")
     _enter(browser, CHANGER)
@@ -201,34 +203,34 @@ def test_who_may_changes_limits_and_pauses(browser: Browser, url: str, room: Fak
     assert browser.value("document.querySelector('[name=max_instances]').value") == "7"
     browser.value("document.querySelector('#limits .primary').click()")
     browser.until("document.querySelector('.said').innerText === 'Set.'")
-    assert room.view("inception").limits == Limits(7, 5.0)
+    assert manager.view("inception").limits == Limits(7, 5.0)
     _fill(browser, "max_usd_per_hour", "0.02")
     browser.value("document.querySelector('#limits .primary').click()")
     browser.until("document.querySelector('.said').innerText.includes('no instance is that cheap')")
-    assert room.view("inception").limits == Limits(7, 5.0)
+    assert manager.view("inception").limits == Limits(7, 5.0)
     browser.complaints.clear()  # the 400
     browser.value("document.querySelector('#pause').click()")
     browser.until("document.querySelector('.said').innerText.startsWith('Paused')")
     _ask_again(browser)
     browser.until("document.querySelector('#mode').innerText === 'paused'")
-    assert room.view("inception").mode == "paused"
+    assert manager.view("inception").mode == "paused"
     browser.value("document.querySelector('#pause').click()")
     browser.until("document.querySelector('#mode').innerText === 'acting'")
     browser.value("sessionStorage.clear()")
 
 
 def test_a_controller_that_does_not_answer_is_said_and_found_again(
-    browser: Browser, open_url: str, room: FakeRoom
+    browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
     browser.open(f"{open_url}/#/inception")
     browser.until(DRAWN)
-    room.broken = True
+    manager.broken = True
     _ask_again(browser)
     browser.until("!document.querySelector('#lost').hidden")
     assert "500" in " ".join(browser.complaints)
     browser.complaints.clear()
     assert now(browser, "rps") != ""
-    room.broken = False
+    manager.broken = False
     _ask_again(browser)
     browser.until("document.querySelector('#lost').hidden")
     browser.complaints.clear()
@@ -237,18 +239,18 @@ def test_a_controller_that_does_not_answer_is_said_and_found_again(
 def test_a_day_of_two_hundred_services_and_two_thousand_instances_is_drawn_at_once(browser: Browser) -> None:
     """Below 50 ms for what is drawn every two seconds, layout and all; the fastest of some, for others use this machine
     too."""
-    room = FakeRoom(200, instances=10)
-    room.views["inception"] = FakeRoom(1, instances=2000).view("inception")
-    with served(room, None) as url:
+    manager = FakeManager(200, instances=10)
+    manager.views["inception"] = FakeManager(1, instances=2000).view("inception")
+    with served(manager, None) as url:
         browser.open(f"{url}/#/inception")
         browser.until(DRAWN)
         browser.value("document.querySelector('[data-hours=\"24\"]').click()")
-        fastest = _fastest(browser, room, "inception")
+        fastest = _fastest(browser, manager, "inception")
         assert browser.text("#count") == "the first 100 of 2000"
         assert browser.value("document.querySelector('#switch').length") == 201
         browser.value("location.hash = '#/'")
         browser.until("document.querySelectorAll('#list tr').length === 200")
-        fastest_list = _fastest(browser, room, "inception")
+        fastest_list = _fastest(browser, manager, "inception")
         _type(browser, "#find", "whisper-1")
         browser.until("document.querySelectorAll('#list tr').length < 20")
     assert (fastest < 50.0, fastest_list < 50.0) == (True, True), (fastest, fastest_list)
@@ -295,11 +297,11 @@ def _type(browser: Browser, selector: str, text: str) -> None:
     browser.send("Input.insertText", text=text)
 
 
-def _fastest(browser: Browser, room: FakeRoom, service: str) -> float:
+def _fastest(browser: Browser, manager: FakeManager, service: str) -> float:
     """Milliseconds that drawing took, the best of five in which something had changed."""
     found = []
     for rps in range(400, 405):
-        room.views[service] = replace(room.views[service], rps=float(rps))
+        manager.views[service] = replace(manager.views[service], rps=float(rps))
         _ask_again(browser)
         browser.until(f"document.body.innerText.includes('{rps}')")
         found.append(float(browser.value("document.documentElement.dataset.renderMs")))

@@ -11,18 +11,18 @@ import pytest
 from mark.control.views import Limits
 from mark.domain.fleet import Phase
 from tests.api.conftest import client, served
-from tests.api.fake_room import MINUTES, OFFERS, FakeRoom
+from tests.api.fake_manager import MINUTES, OFFERS, FakeManager
 
 ONE = "/api/v1/services/inception"
 
 
-def test_a_service_is_shown_as_the_room_sees_it(changer: httpx.Client, room: FakeRoom) -> None:
-    view, said = room.view("inception"), changer.get(ONE).json()
+def test_a_service_is_shown_as_the_room_sees_it(changer: httpx.Client, manager: FakeManager) -> None:
+    view, said = manager.view("inception"), changer.get(ONE).json()
     assert (said["service"], said["mode"], said["at_unix_s"]) == ("inception", "acting", view.at_unix_s)
     assert said["rps"] == pytest.approx(view.rps, rel=1e-5)
     assert said["capacity_rps"] == view.capacity_rps
     assert said["slo"]["error_budget_left"] == pytest.approx(0.48)
-    assert said["troubles"] == list(view.troubles)
+    assert said["troubles"] == list(view.conditions)
     assert said["limits"] == {"max_instances": 20, "max_usd_per_hour": 5.0}
     assert said["forecast"]["levels"] == [0.05, 0.25, 0.5, 0.75, 0.95]
     assert [len(row) for row in said["forecast"]["rps"]] == [60] * 5
@@ -31,8 +31,8 @@ def test_a_service_is_shown_as_the_room_sees_it(changer: httpx.Client, room: Fak
     assert sum(o["usd_per_hour"] for o in said["offers"]) == pytest.approx(view.usd_per_hour, abs=1e-5)
 
 
-def test_the_bill_adds_up_and_is_given_per_million_requests(changer: httpx.Client, room: FakeRoom) -> None:
-    view, said = room.view("inception"), changer.get(f"{ONE}/bill").json()
+def test_the_bill_adds_up_and_is_given_per_million_requests(changer: httpx.Client, manager: FakeManager) -> None:
+    view, said = manager.view("inception"), changer.get(f"{ONE}/bill").json()
     markets = ("on_demand", "spot", "burstable", "functions", "sagemaker", "other")
     assert sum(said[market] for market in markets) == pytest.approx(said["total"], abs=1e-4)
     assert said["usd_per_million_requests"] == pytest.approx(view.bill.total / view.requests * 1e6, rel=1e-5)
@@ -40,8 +40,10 @@ def test_the_bill_adds_up_and_is_given_per_million_requests(changer: httpx.Clien
     assert said["usd_per_million_requests_now"] == pytest.approx(view.usd_per_hour / view.rps / 3600 * 1e6, rel=1e-5)
 
 
-def test_the_plan_says_what_is_there_of_what_is_wanted_and_what_it_costs(changer: httpx.Client, room: FakeRoom) -> None:
-    plan = room.view("inception").plan
+def test_the_plan_says_what_is_there_of_what_is_wanted_and_what_it_costs(
+    changer: httpx.Client, manager: FakeManager
+) -> None:
+    plan = manager.view("inception").plan
     assert plan is not None
     said = changer.get(f"{ONE}/plan").json()
     assert [t["reason"] for t in said["targets"]] == [t.reason for t in plan.targets]
@@ -50,16 +52,16 @@ def test_the_plan_says_what_is_there_of_what_is_wanted_and_what_it_costs(changer
     wanted = by_offer["c5.large/spot/us-east-1b"]
     assert wanted["usd_per_hour"] == pytest.approx(wanted["count"] * OFFERS["c5.large/spot/us-east-1b"][0])
     # One is doomed and one drains: neither is there. The one that boots is.
-    live = [i for i in room.view("inception").instances if i.offer == wanted["offer"] and i.doomed_s is None]
+    live = [i for i in manager.view("inception").instances if i.offer == wanted["offer"] and i.doomed_s is None]
     assert wanted["have"] == sum(i.phase in (Phase.PENDING, Phase.READY) for i in live) == wanted["count"] - 1
     assert said["standbys"][0]["have"] == 1
 
 
-def test_instances_come_in_pages_with_times_from_now(changer: httpx.Client, room: FakeRoom) -> None:
+def test_instances_come_in_pages_with_times_from_now(changer: httpx.Client, manager: FakeManager) -> None:
     first = changer.get(f"{ONE}/fleet", params={"count": 2}).json()
     rest = changer.get(f"{ONE}/fleet", params={"after": first["instances"][-1]["number"]}).json()
     numbers = [i["number"] for i in (*first["instances"], *rest["instances"])]
-    assert numbers == [i.number for i in room.view("inception").instances]
+    assert numbers == [i.number for i in manager.view("inception").instances]
     assert first["total"] == len(numbers)
     by_phase = {i["phase"]: i for i in rest["instances"]}
     assert (by_phase["pending"]["ready_in_s"], by_phase["pending"]["age_s"]) == (52.0, 40.0)
@@ -67,7 +69,7 @@ def test_instances_come_in_pages_with_times_from_now(changer: httpx.Client, room
     assert (by_phase["stopped"]["credits"], by_phase["stopped"]["usd_per_hour"]) == (57.0, None)
 
 
-def test_decisions_come_in_pages_from_the_newest_to_the_first(changer: httpx.Client, room: FakeRoom) -> None:
+def test_decisions_come_in_pages_from_the_newest_to_the_first(changer: httpx.Client, manager: FakeManager) -> None:
     found, before = [], None
     while True:
         params = {"count": 3} if before is None else {"count": 3, "before": before}
@@ -76,7 +78,7 @@ def test_decisions_come_in_pages_from_the_newest_to_the_first(changer: httpx.Cli
         before = page["next_before"]
         if before is None:
             break
-    everything = room.decisions("inception", None, 10_000)
+    everything = manager.decisions("inception", None, 10_000)
     assert [d["id"] for d in found] == [d.id for d in everything]
     assert [d["text"] for d in found] == [d.text for d in everything]
 
@@ -89,43 +91,45 @@ def test_a_history_has_as_many_steps_as_asked_for_and_says_where_nothing_was_see
     assert said["rps"].count(None) > 0
 
 
-def test_nothing_is_sent_twice(changer: httpx.Client, room: FakeRoom) -> None:
+def test_nothing_is_sent_twice(changer: httpx.Client, manager: FakeManager) -> None:
     first = changer.get(ONE)
     again = changer.get(ONE, headers={"if-none-match": f'"other", {first.headers["etag"]}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
-    room.views["inception"] = replace(room.views["inception"], requests=5)
+    manager.views["inception"] = replace(manager.views["inception"], requests=5)
     changed = changer.get(ONE, headers={"if-none-match": first.headers["etag"]})
     assert (changed.status_code, changed.json()["bill"]["requests"]) == (200, 5)
 
 
-def test_numbers_that_json_has_no_word_for_are_null(changer: httpx.Client, room: FakeRoom) -> None:
-    view = room.views["inception"]
-    room.views["inception"] = replace(view, rps=0.0, requests=0, slo=replace(view.slo, error_budget_left=-float("inf")))
+def test_numbers_that_json_has_no_word_for_are_null(changer: httpx.Client, manager: FakeManager) -> None:
+    view = manager.views["inception"]
+    manager.views["inception"] = replace(
+        view, rps=0.0, requests=0, slo=replace(view.slo, error_budget_left=-float("inf"))
+    )
     said = changer.get(ONE).json()
     assert said["slo"]["error_budget_left"] is None
     assert said["bill"]["usd_per_million_requests"] is None
     assert said["bill"]["usd_per_million_requests_now"] is None
 
 
-def test_before_the_first_plan_there_is_none(changer: httpx.Client, room: FakeRoom) -> None:
-    room.views["inception"] = replace(room.views["inception"], plan=None, forecast=None, rps=None)
+def test_before_the_first_plan_there_is_none(changer: httpx.Client, manager: FakeManager) -> None:
+    manager.views["inception"] = replace(manager.views["inception"], plan=None, forecast=None, rps=None)
     assert changer.get(f"{ONE}/plan").json() is None
     assert changer.get(f"{ONE}/forecast").json() is None
     assert changer.get(ONE).json()["plan"] is None
 
 
 def test_pausing_resuming_and_limits_reach_the_room_and_are_logged_with_who_did_it(
-    changer: httpx.Client, room: FakeRoom, caplog: pytest.LogCaptureFixture
+    changer: httpx.Client, manager: FakeManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mark.api")
     for _ in range(2):
         assert changer.post(f"{ONE}/pause").status_code == 204
-        assert room.view("inception").mode == "paused"
+        assert manager.view("inception").mode == "paused"
     assert changer.post(f"{ONE}/resume").status_code == 204
-    assert room.view("inception").mode == "acting"
+    assert manager.view("inception").mode == "acting"
     wanted = {"max_instances": 7, "max_usd_per_hour": 1.5}
     assert changer.put(f"{ONE}/limits", json=wanted).json() == wanted
-    assert room.view("inception").limits == Limits(7, 1.5)
+    assert manager.view("inception").limits == Limits(7, 1.5)
     assert changer.get(f"{ONE}/limits").json() == wanted
     made = [(r.getMessage(), vars(r)["service"], vars(r)["by"]) for r in caplog.records if r.name == "mark.api"]
     assert made == [(what, "inception", "change") for what in ("paused", "paused", "resumed", "limits set")]
@@ -144,17 +148,17 @@ def test_pausing_resuming_and_limits_reach_the_room_and_are_logged_with_who_did_
         {"max_instances": 7, "max_usd_per_hour": -1},
         {"max_instances": 7, "max_usd_per_hour": 1e9},
         {"max_instances": 7, "max_usd_per_hour": 1.0, "more": 1},
-        {"max_instances": 7, "max_usd_per_hour": 0.01},  # the room says no
+        {"max_instances": 7, "max_usd_per_hour": 0.01},  # the manager says no
         [],
     ],
 )
-def test_limits_out_of_range_change_nothing(changer: httpx.Client, room: FakeRoom, limits: object) -> None:
-    before = room.view("inception").limits
+def test_limits_out_of_range_change_nothing(changer: httpx.Client, manager: FakeManager, limits: object) -> None:
+    before = manager.view("inception").limits
     said = changer.put(f"{ONE}/limits", json=limits)
     assert said.status_code == 400
     assert list(said.json()) == ["error"]
     assert "\n" not in said.json()["error"]
-    assert room.view("inception").limits == before
+    assert manager.view("inception").limits == before
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"NaN", b'{"max_instances": 7, "max_usd_per_hour": NaN}', b"\xff\xfe"])
@@ -202,33 +206,33 @@ def test_errors_are_one_line_of_json_with_the_right_status(
     assert ("allow" in said.headers) == (status == 405)
 
 
-def test_who_stands_by_shows_everything_and_changes_nothing(changer: httpx.Client, room: FakeRoom) -> None:
-    room.leading = False
+def test_who_stands_by_shows_everything_and_changes_nothing(changer: httpx.Client, manager: FakeManager) -> None:
+    manager.leading = False
     assert changer.get("/api/v1/services").json()["leads"] is False
     assert changer.get(ONE).json()["mode"] == "standing by"
     assert changer.post(f"{ONE}/pause").status_code == 409
     assert changer.put(f"{ONE}/limits", json={"max_instances": 7, "max_usd_per_hour": 1.5}).status_code == 409
-    assert room.views["inception"].mode == "acting"
+    assert manager.views["inception"].mode == "acting"
 
 
 def test_a_failure_of_the_room_is_told_without_its_inside_and_the_door_goes_on(
-    changer: httpx.Client, room: FakeRoom
+    changer: httpx.Client, manager: FakeManager
 ) -> None:
-    room.broken = True
+    manager.broken = True
     said = changer.get(ONE)
     assert (said.status_code, list(said.json())) == (500, ["error"])
     assert "broken" not in said.text
     assert said.headers["x-content-type-options"] == "nosniff"
-    room.broken = False
+    manager.broken = False
     assert changer.get(ONE).status_code == 200
 
 
-def test_health_says_whether_the_loop_runs_and_who_leads(room: FakeRoom) -> None:
+def test_health_says_whether_the_loop_runs_and_who_leads(manager: FakeManager) -> None:
     alive = True
-    with served(room, None, lambda: alive) as url, client(url, None) as one:
+    with served(manager, None, lambda: alive) as url, client(url, None) as one:
         assert (one.get("/healthz").status_code, one.get("/healthz").json()) == (200, {"live": True})
         assert one.get("/readyz").json() == {"ready": "leads"}
-        alive, room.leading = False, False
+        alive, manager.leading = False, False
         assert (one.get("/healthz").status_code, one.get("/healthz").json()) == (503, {"live": False})
         assert (one.get("/readyz").status_code, one.get("/readyz").json()) == (200, {"ready": "stands by"})
 
@@ -236,9 +240,9 @@ def test_health_says_whether_the_loop_runs_and_who_leads(room: FakeRoom) -> None
 def test_two_hundred_services_and_two_thousand_instances_make_small_answers() -> None:
     """Below 200 kB each; what is sent is less, since it is compressed."""
     paths = ("/services", "/services/inception", "/services/inception/fleet", "/services/inception/history?hours=24")
-    room = FakeRoom(200, instances=10)
-    room.views["inception"] = FakeRoom(1, instances=2000).view("inception")
-    with served(room, None) as url, client(url, None) as one:
+    manager = FakeManager(200, instances=10)
+    manager.views["inception"] = FakeManager(1, instances=2000).view("inception")
+    with served(manager, None) as url, client(url, None) as one:
         for path in (*paths, "/services/inception/history?hours=24&points=1440"):
             said = one.get(f"/api/v1{path}")
             assert said.status_code == 200

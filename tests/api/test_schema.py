@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.api.conftest import CHANGER, keys, served
-from tests.api.fake_room import FakeRoom
+from tests.api.fake_manager import FakeManager
 
 EXAMPLES = os.environ.get("MARK_SCHEMA_EXAMPLES")
 # A name that fits the schema need not be one of a service, and the cheapest instance costs something.
@@ -23,10 +23,10 @@ positive_data_acceptance.enabled = false
 """
 
 
-def test_no_case_meets_a_failure_or_an_undocumented_answer(room: FakeRoom, tmp_path: Path) -> None:
+def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)
-    with served(room, keys()) as url:
+    with served(manager, keys()) as url:
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
         command += [f"{url}/openapi.json", "--no-color", "--warnings", "off"]
         command += ["--header", f"Authorization: Bearer {CHANGER}"]
@@ -38,11 +38,11 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(room: FakeRoom, tmp_p
     assert "Tested: 17" in found.stdout, found.stdout[-2000:]
 
 
-def test_every_field_of_the_description_says_its_unit_or_what_it_is(room: FakeRoom) -> None:
+def test_every_field_of_the_description_says_its_unit_or_what_it_is(manager: FakeManager) -> None:
     """Numbers carry their unit in the name, or a description."""
     from mark.api.app import app
 
-    schemas = app(room, None).openapi()["components"]["schemas"]
+    schemas = app(manager, None).openapi()["components"]["schemas"]
     units = ("_s", "_ms", "_rps", "_usd", "_usd_per_hour", "usd_per_hour", "rps")
     plain = {"BillSchema": {"on_demand", "spot", "burstable", "functions", "sagemaker", "total"}}
     plain |= {"OfferCount": {"pending", "ready", "draining", "stopped"}, "Wanted": {"count"}}

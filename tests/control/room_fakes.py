@@ -128,8 +128,8 @@ class Process:
 
     def __init__(self, *worlds: World, **more: Any) -> None:
         self.worlds, self.pool = worlds, InlinePool()
-        self.lease = FencedLease(worlds[0].terms, "room")
-        self.room = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool)
+        self.lease = FencedLease(worlds[0].terms, "controller")
+        self.manager = ControllerManager([world.member(**more) for world in worlds], self.lease, self.pool)
 
     def run(self, seconds: float) -> None:
         """Let time pass, a second at a time."""
@@ -139,4 +139,4 @@ class Process:
             self.step()
 
     def step(self) -> None:
-        self.room.step(ORIGIN + self.worlds[0].clock.t_s)
+        self.manager.step(ORIGIN + self.worlds[0].clock.t_s)

@@ -789,3 +789,41 @@ def test_a_notice_counts_once_however_often_it_is_dealt_with(fails: str) -> None
 
 def _refuse(key: str, value: object) -> None:
     raise StoreError("full")
+
+
+@pytest.mark.parametrize(("key", "kept"), [("state", {"plan": None}), ("memory", 3)])
+def test_the_state_of_another_version_is_left_alone(key: str, kept: object, caplog: pytest.LogCaptureFixture) -> None:
+    """The controller starts afresh, and says so."""
+    bench = Bench()
+    bench.store.put(key, kept)
+    bench.controller = bench.controller_again()
+    assert "another version's" in caplog.text
+    assert bench.controller.last_plan is None
+    bench.tick({OD: 1})
+    assert bench.cloud.fleet().live() == {OD: 1}
+
+
+def test_burstables_without_credits_leave_before_they_are_replaced() -> None:
+    """What the plan names as leaving does not count, and what takes its place is launched in the same round."""
+    bench = Bench()
+    bench.tick({T2: 1})
+    bench.cloud.boot()
+    planned = bench.planner.plan
+
+    def leaving(context: PlanningContext, memory: int) -> tuple[Plan, int]:
+        plan, memory = planned(context, memory)
+        return replace(plan, leaving=(1,)), memory
+
+    bench.planner.plan = leaving  # type: ignore[method-assign]
+    bench.tick()
+    assert bench.phases() == {1: f"{T2} draining", 2: f"{T2} pending"}
+
+
+def test_watching_takes_in_the_load_and_commands_nothing() -> None:
+    predictor = RampPredictor()
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
+    bench.telemetry.steps = [25.0]
+    bench.controller.watch()
+    bench.controller.learn()
+    assert len(predictor.updates) == 1
+    assert bench.cloud.calls == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.control.interruption import LOOK_S, InterruptionHandler, instead_of
+from mark.control.interruption import ROUND_S, InterruptionHandler, instead_of
 from mark.domain.command import Command
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market
@@ -15,7 +15,7 @@ from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, of
 
 SMALL = offer("t2.small", Market.BURSTABLE, 0.023)
 HANDLER = InterruptionHandler(resolved(ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE, SMALL))  # 10 requests/s each
-LAST_S = LEAVE_S + 0.6 + LOOK_S  # before the loss, RT_max being 0.6 s
+LAST_S = LEAVE_S + 0.6 + ROUND_S  # before the loss, RT_max being 0.6 s
 
 
 def doomed(number: int, phase: Phase = Phase.READY) -> Instance:

@@ -26,7 +26,7 @@ class Bench:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.ledger = self.again()
-        self.ledger.look(0.0, NOBODY, ())
+        self.ledger.observe(0.0, NOBODY, ())
 
     def again(self) -> Ledger:
         self.ledger = Ledger(resolved(), self.store)
@@ -39,77 +39,77 @@ class Bench:
 def test_an_instance_is_billed_from_running_to_shutting_down() -> None:
     """By the cloud's times, whenever they are heard of."""
     bench = Bench()
-    bench.ledger.look(15.0, fleet(Phase.PENDING), ())
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
     assert bench.usd(15.0) == 0.0
-    bench.ledger.look(40.0, fleet(Phase.PENDING), [Ran(1, OD, True, 30.0)])
+    bench.ledger.observe(40.0, fleet(Phase.PENDING), [Ran(1, OD, True, 30.0)])
     assert bench.usd(100.0) == pytest.approx(70 * USD)
-    bench.ledger.look(300.0, NOBODY, ())
-    bench.ledger.look(305.0, NOBODY, [Ran(1, OD, False, 298.0)])
+    bench.ledger.observe(300.0, NOBODY, ())
+    bench.ledger.observe(305.0, NOBODY, [Ran(1, OD, False, 298.0)])
     assert bench.usd(1000.0) == pytest.approx(268 * USD)
-    bench.ledger.look(1000.0, NOBODY, ())
+    bench.ledger.observe(1000.0, NOBODY, ())
     assert bench.usd(1000.0) == pytest.approx(268 * USD)
 
 
 def test_a_minute_is_paid_at_least() -> None:
     """The meter's rule is EC2's."""
     bench = Bench()
-    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0), Ran(1, OD, False, 12.0)])
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0), Ran(1, OD, False, 12.0)])
     assert bench.usd(100.0) == pytest.approx(60 * USD)
 
 
 def test_the_end_may_be_told_before_the_beginning() -> None:
     """A queue keeps no order."""
     bench = Bench()
-    bench.ledger.look(15.0, fleet(Phase.PENDING), ())
-    bench.ledger.look(200.0, NOBODY, [Ran(1, OD, False, 190.0)])
-    bench.ledger.look(205.0, NOBODY, [Ran(1, OD, True, 20.0)])
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
+    bench.ledger.observe(200.0, NOBODY, [Ran(1, OD, False, 190.0)])
+    bench.ledger.observe(205.0, NOBODY, [Ran(1, OD, True, 20.0)])
     assert bench.usd(300.0) == pytest.approx(170 * USD)
 
 
 def test_told_twice_is_told_once() -> None:
     """Queues deliver at least once; stopping is followed by other words for the same."""
     bench = Bench()
-    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)] * 2)
-    bench.ledger.look(200.0, NOBODY, [Ran(1, OD, False, 190.0)] * 2)
-    bench.ledger.look(400.0, NOBODY, [Ran(1, OD, False, 190.0)])
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)] * 2)
+    bench.ledger.observe(200.0, NOBODY, [Ran(1, OD, False, 190.0)] * 2)
+    bench.ledger.observe(400.0, NOBODY, [Ran(1, OD, False, 190.0)])
     assert bench.usd(500.0) == pytest.approx(170 * USD)
 
 
 def test_without_a_word_the_fleet_has_to_do() -> None:
     """Billed from the launch, up to when it was missed; known after the grace."""
     bench = Bench()
-    bench.ledger.look(100.0, fleet(Phase.READY), ())
+    bench.ledger.observe(100.0, fleet(Phase.READY), ())
     assert bench.usd(100.0) == 0.0
-    bench.ledger.look(100.0 + GRACE_S, fleet(Phase.READY), ())
+    bench.ledger.observe(100.0 + GRACE_S, fleet(Phase.READY), ())
     assert bench.usd(200.0) == pytest.approx(190 * USD)
-    bench.ledger.look(400.0, NOBODY, ())
-    bench.ledger.look(400.0 + GRACE_S, NOBODY, ())
+    bench.ledger.observe(400.0, NOBODY, ())
+    bench.ledger.observe(400.0 + GRACE_S, NOBODY, ())
     assert bench.usd(1000.0) == pytest.approx(390 * USD)
 
 
 def test_compressed_time_does_not_shorten_the_grace() -> None:
     """The queue is as slow as ever: a word that comes seconds later counts."""
     ledger = Ledger(resolved(), MemoryStore(), 50.0)
-    ledger.look(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
-    ledger.look(600.0, NOBODY, ())
-    ledger.look(800.0, NOBODY, [Ran(1, OD, False, 110.0)])
+    ledger.observe(0.0, fleet(Phase.PENDING), [Ran(1, OD, True, 10.0)])
+    ledger.observe(600.0, NOBODY, ())
+    ledger.observe(800.0, NOBODY, [Ran(1, OD, False, 110.0)])
     assert ledger.bill(900.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
 
 
 def test_what_stops_is_not_billed_and_what_resumes_is_again() -> None:
     """A standby's life."""
     bench = Bench()
-    bench.ledger.look(20.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)])
-    bench.ledger.look(120.0, fleet(Phase.STOPPED), [Ran(1, OD, False, 120.0)])
+    bench.ledger.observe(20.0, fleet(Phase.PENDING), [Ran(1, OD, True, 20.0)])
+    bench.ledger.observe(120.0, fleet(Phase.STOPPED), [Ran(1, OD, False, 120.0)])
     assert bench.usd(500.0) == pytest.approx(100 * USD)
-    bench.ledger.look(520.0, fleet(Phase.PENDING, launched_s=500.0), [Ran(1, OD, True, 510.0)])
+    bench.ledger.observe(520.0, fleet(Phase.PENDING, launched_s=500.0), [Ran(1, OD, True, 510.0)])
     assert bench.usd(600.0) == pytest.approx(190 * USD)
 
 
 def test_what_ran_before_the_first_look_is_billed_from_then_on() -> None:
     """Since the controller first saw the service; what is stopped then is not."""
     ledger = Ledger(resolved(), MemoryStore())
-    ledger.look(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
+    ledger.observe(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
     assert ledger.bill(1100.0, 0.0, 0).on_demand == pytest.approx(100 * USD)
 
 
@@ -117,14 +117,14 @@ def test_a_restart_bills_on_to_the_cent() -> None:
     """Open and closed, also what ended meanwhile, at the time that is told."""
     bench = Bench()
     told = [Ran(n, OD, True, 20.0) for n in (1, 2, 3)]
-    bench.ledger.look(25.0, fleet(*[Phase.PENDING] * 3), told)
+    bench.ledger.observe(25.0, fleet(*[Phase.PENDING] * 3), told)
     both = fleet(Phase.READY, Phase.READY)
-    bench.ledger.look(220.0, both, [Ran(3, OD, False, 220.0)])
+    bench.ledger.observe(220.0, both, [Ran(3, OD, False, 220.0)])
     bench.again()
     assert bench.usd(320.0) == pytest.approx((2 * 300 + 200) * USD)
     one = Fleet(both.instances[1:])
-    bench.ledger.look(330.0, one, ())
-    bench.ledger.look(340.0, one, [Ran(1, OD, False, 300.0)])
+    bench.ledger.observe(330.0, one, ())
+    bench.ledger.observe(340.0, one, [Ran(1, OD, False, 300.0)])
     assert bench.usd(420.0) == pytest.approx((400 + 280 + 200) * USD)
 
 
@@ -133,11 +133,11 @@ def test_disks_of_stopped_standbys_are_in_the_bill_where_the_catalogue_bills_the
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
-    ledger.look(0.0, fleet(Phase.STOPPED), ())
+    ledger.observe(0.0, fleet(Phase.STOPPED), ())
     month_s = 730.0 * 3600.0
     assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(8 * 0.08 + 730.0 * BALANCER_USD_PER_HOUR)
-    ledger.look(100.0, NOBODY, ())
-    ledger.look(100.0 + GRACE_S, NOBODY, ())
+    ledger.observe(100.0, NOBODY, ())
+    ledger.observe(100.0 + GRACE_S, NOBODY, ())
     disk_usd, balancer_usd = 8 * 0.08 * 100.0 / month_s, 1e6 / 3600.0 * BALANCER_USD_PER_HOUR
     assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
 
@@ -147,8 +147,8 @@ def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
-    ledger.look(5.0, NOBODY, ())
-    ledger.look(15.0, fleet(Phase.PENDING, launched_s=15.0), [Ran(1, OD, True, 15.0)])
+    ledger.observe(5.0, NOBODY, ())
+    ledger.observe(15.0, fleet(Phase.PENDING, launched_s=15.0), [Ran(1, OD, True, 15.0)])
     service, disk_usd = where.service, 8 * 0.08 * 3585.0 / (730.0 * 3600.0)
     expected = extras_usd(3600.0, 3585.0 / 3600.0, 1000, service.request_kb, service.response_kb) + disk_usd
     assert ledger.bill(3600.0, 0.0, 1000).other == pytest.approx(expected)
@@ -158,20 +158,22 @@ def test_what_was_told_before_a_restart_may_be_told_again_after_it() -> None:
     """The queue gives it once more; its start and end were billed."""
     bench = Bench()
     life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
-    bench.ledger.look(15.0, fleet(Phase.PENDING), ())
-    bench.ledger.look(200.0, NOBODY, life)
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), ())
+    bench.ledger.observe(200.0, NOBODY, life)
     bench.again()
     for again in (life, life[::-1], life[:1], life[1:]):
-        bench.ledger.look(205.0, NOBODY, again)
+        bench.ledger.observe(205.0, NOBODY, again)
         assert bench.usd(400.0) == pytest.approx(170 * USD)
-    bench.ledger.look(500.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0), *life])
+    bench.ledger.observe(500.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0), *life])
     assert bench.usd(550.0) == pytest.approx(270 * USD)
 
 
 def test_markets_and_functions_have_their_own_lines() -> None:
     """The total is the sum."""
     bench = Bench()
-    bench.ledger.look(20.0, Fleet((Instance(1, SPOT_A.name, Phase.PENDING, 10.0),)), [Ran(1, SPOT_A.name, True, 20.0)])
+    bench.ledger.observe(
+        20.0, Fleet((Instance(1, SPOT_A.name, Phase.PENDING, 10.0),)), [Ran(1, SPOT_A.name, True, 20.0)]
+    )
     bill = bench.ledger.bill(120.0, 0.5, 0)
     assert bill.spot == pytest.approx(100 * SPOT_A.usd_per_s)
     assert bill.functions == 0.5
@@ -181,9 +183,9 @@ def test_markets_and_functions_have_their_own_lines() -> None:
 def test_an_offer_that_is_not_sold_any_more_is_no_error() -> None:
     """Another catalogue since the last start."""
     bench = Bench()
-    bench.ledger.look(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
+    bench.ledger.observe(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
     ledger = Ledger(resolved(SPOT_A), bench.store)
-    ledger.look(100.0, fleet(Phase.READY), [Ran(1, OD, False, 90.0)])
+    ledger.observe(100.0, fleet(Phase.READY), [Ran(1, OD, False, 90.0)])
     assert ledger.bill(200.0, 0.0, 0).total == 0.0
 
 
@@ -196,14 +198,14 @@ def repriced(usd_per_hour: float) -> ResolvedService:
 def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() -> None:
     """The change is learned 60 s late; what runs is billed as if it had been known."""
     bench = Bench()
-    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 100.0)])
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 100.0)])
     bench.ledger.reprice(repriced(7.2), {OD: 400.0}, 460.0)
     expected = 300 * USD + 600 * 0.002
     assert bench.usd(1000.0) == pytest.approx(expected)
-    bench.ledger.look(460.0, fleet(Phase.READY), ())
+    bench.ledger.observe(460.0, fleet(Phase.READY), ())
     again = bench.again()
     assert bench.usd(1000.0) == pytest.approx(expected)
-    again.look(1000.0, fleet(Phase.READY), [Ran(1, OD, False, 1000.0)])
+    again.observe(1000.0, fleet(Phase.READY), [Ran(1, OD, False, 1000.0)])
     assert bench.usd(2000.0) == pytest.approx(expected)
 
 
@@ -211,11 +213,11 @@ def test_of_prices_no_more_is_kept_than_what_may_still_be_billed() -> None:
     """A day back, or as far as what runs; the bill is the same after a restart."""
     bench = Bench()
     day_s, hours = 86400.0, 100
-    bench.ledger.look(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
+    bench.ledger.observe(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
     for hour in range(hours):
         now_s = day_s + 3600.0 * (hour + 1)
         bench.ledger.reprice(repriced(3.6 + 0.01 * hour), {}, now_s)
-        bench.ledger.look(now_s, fleet(Phase.READY, launched_s=day_s), ())
+        bench.ledger.observe(now_s, fleet(Phase.READY, launched_s=day_s), ())
     expected = bench.usd(now_s + 50.0)
 
     def steps() -> int:
@@ -226,8 +228,8 @@ def test_of_prices_no_more_is_kept_than_what_may_still_be_billed() -> None:
     assert steps() >= hours
     again = bench.again()
     assert bench.usd(now_s + 50.0) == pytest.approx(expected)
-    again.look(now_s + 50.0, NOBODY, [Ran(1, OD, False, now_s + 50.0)])
-    again.look(now_s + 200.0, NOBODY, ())
+    again.observe(now_s + 50.0, NOBODY, [Ran(1, OD, False, now_s + 50.0)])
+    again.observe(now_s + 200.0, NOBODY, ())
     assert 24 <= steps() <= 26
     assert bench.usd(now_s + 300.0) == pytest.approx(expected)
 
@@ -236,9 +238,9 @@ def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
     """Neither where the price never moved before: what runs goes on at the old price until the new one is told."""
     bench = Bench()
     day_s = 86400.0
-    bench.ledger.look(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
+    bench.ledger.observe(day_s, fleet(Phase.READY, launched_s=day_s), [Ran(1, OD, True, day_s)])
     again = Ledger(repriced(7.2), bench.store)
-    again.look(day_s + 60.0, fleet(Phase.READY, launched_s=day_s), ())
+    again.observe(day_s + 60.0, fleet(Phase.READY, launched_s=day_s), ())
     again.reprice(repriced(7.2), {}, day_s + 60.0)
     assert again.bill(day_s + 160.0, 0.0, 0).total == pytest.approx(60 * USD + 100 * 0.002)
 
@@ -246,7 +248,7 @@ def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
 def test_state_without_the_tariffs_of_offers_whose_price_stayed_is_billed_by_todays() -> None:
     """As it was once kept: the seconds that ran, at the only price that is known."""
     bench = Bench()
-    bench.ledger.look(86400.0, fleet(Phase.READY), [Ran(1, OD, True, 86400.0)])
+    bench.ledger.observe(86400.0, fleet(Phase.READY), [Ran(1, OD, True, 86400.0)])
     kept = bench.store.get("ledger")
     assert kept is not None
     bench.store.put("ledger", {**kept, "tariffs": {}})
@@ -255,7 +257,7 @@ def test_state_without_the_tariffs_of_offers_whose_price_stayed_is_billed_by_tod
 
 def test_an_instance_that_began_after_an_unknown_change_costs_the_new_price_only() -> None:
     bench = Bench()
-    bench.ledger.look(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0)])
+    bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0)])
     bench.ledger.reprice(repriced(7.2), {OD: 400.0}, 460.0)
     assert bench.usd(550.0) == pytest.approx(100 * 0.002)
     bench.ledger.reprice(repriced(3.6), {}, 550.0)

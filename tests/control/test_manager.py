@@ -70,18 +70,18 @@ def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
     world.changes.told = [Ran(1, OD, True, 1.0), Ran(2, OD, True, 1.0)]
     world.telemetry.total = RecentAnswers(100, 99)
     first.run(240)
-    before = first.room.view("inception")
-    rows = first.room.history("inception", 1.0, 60)
-    first.room.close()  # a killed one would have to wait for its lease to end
+    before = first.manager.view("inception")
+    rows = first.manager.history("inception", 1.0, 60)
+    first.manager.close()  # a killed one would have to wait for its lease to end
     second = Process(world)
     second.run(1)
     assert launches(world) == 1
-    after = second.room.view("inception")
+    after = second.manager.view("inception")
     usd = 2 * (after.at_s - before.at_s) * ON_DEMAND.usd_per_s
     assert after.bill.total == pytest.approx(before.bill.total + usd)
     assert before.bill.total == pytest.approx(2 * (before.at_s - 1.0) * ON_DEMAND.usd_per_s)
-    assert second.room.history("inception", 1.0, 60) == rows
-    assert second.room.decisions("inception", None, 10) == first.room.decisions("inception", None, 10)
+    assert second.manager.history("inception", 1.0, 60) == rows
+    assert second.manager.decisions("inception", None, 10) == first.manager.decisions("inception", None, 10)
 
 
 @pytest.mark.parametrize("lost", [CloudError("no answer in time"), None])
@@ -107,7 +107,7 @@ def test_a_launch_cut_short_is_repeated_under_its_token_and_made_once(lost: Clou
     process = Process(world)
     if lost is None:
         with pytest.raises(KeyboardInterrupt):
-            process.room._members["inception"].look(1, ORIGIN)
+            process.manager._runtimes["inception"].reconcile(1, ORIGIN)
         process = Process(world)
     else:
         process.run(1)
@@ -141,18 +141,18 @@ def test_of_two_rooms_one_acts_and_the_other_takes_over_without_a_second_launch(
     one, other = Process(world), Process(world)
     one.run(5)
     other.run(5)
-    assert (one.room.leads(), other.room.leads()) == (True, False)
-    assert other.room.view("inception").mode == "standing by"
+    assert (one.manager.leads(), other.manager.leads()) == (True, False)
+    assert other.manager.view("inception").mode == "standing by"
     with pytest.raises(BadInput, match="stands by"):
-        other.room.pause("inception", True)
+        other.manager.pause("inception", True)
     other.run(14)  # `one` is gone, or asleep
-    assert other.room.leads()
+    assert other.manager.leads()
     other.run(120)
-    assert other.room.view("inception").mode == "acting"
+    assert other.manager.view("inception").mode == "acting"
     assert launches(world) == 1
     one.step()  # awake again: it notices, and lets go
-    assert not one.room.leads()
-    assert one.room.view("inception").mode == "standing by"
+    assert not one.manager.leads()
+    assert one.manager.view("inception").mode == "standing by"
     assert world.closed == 1
 
 
@@ -161,9 +161,9 @@ def test_a_released_lease_is_taken_at_once() -> None:
     world = World()
     one, other = Process(world), Process(world)
     one.run(2)
-    one.room.close()
+    one.manager.close()
     other.run(16)  # it asks again within the term it had seen
-    assert other.room.leads()
+    assert other.manager.leads()
     assert world.closed == 1
 
 
@@ -174,12 +174,12 @@ def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
     bad.fail_start = CloudError("AWS does not answer")
     process = Process(good, bad)
     process.run(5)
-    assert process.room.view("bad").troubles == ("AWS does not answer",)
-    assert process.room.view("good").troubles == ()
+    assert process.manager.view("bad").conditions == ("AWS does not answer",)
+    assert process.manager.view("good").conditions == ()
     assert len(good.cloud.instances) == 1
     bad.fail_start = None
     process.run(15)
-    assert process.room.view("bad").troubles == ()
+    assert process.manager.view("bad").conditions == ()
     assert len(bad.cloud.instances) == 1
 
     def broken() -> None:
@@ -187,11 +187,11 @@ def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
 
     fleet, bad.cloud.fleet = bad.cloud.fleet, broken
     process.run(60)
-    assert "a fault of ours: ZeroDivisionError" in process.room.view("bad").troubles[0]
-    assert process.room.view("good").troubles == ()
+    assert "a fault of ours: ZeroDivisionError" in process.manager.view("bad").conditions[0]
+    assert process.manager.view("good").conditions == ()
     bad.cloud.fleet = fleet
     process.run(6)
-    assert process.room.view("bad").troubles == ()
+    assert process.manager.view("bad").conditions == ()
 
 
 def test_who_is_still_busy_is_skipped_and_named() -> None:
@@ -201,10 +201,10 @@ def test_who_is_still_busy_is_skipped_and_named() -> None:
     process.run(2)
     process.pool.held = True
     process.run(20)
-    assert "skipped: its last look began" in process.room.view("inception").troubles[0]
+    assert "skipped: its last round began" in process.manager.view("inception").conditions[0]
     process.pool.release()
     process.run(6)
-    assert process.room.view("inception").troubles == ()
+    assert process.manager.view("inception").conditions == ()
 
 
 def test_services_learn_in_turns_one_a_window() -> None:
@@ -228,17 +228,17 @@ def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
     world = World()
     process = Process(world)
     process.run(2)
-    process.room.pause("inception", True)
-    assert process.room.view("inception").mode == "paused"
+    process.manager.pause("inception", True)
+    assert process.manager.view("inception").mode == "paused"
     world.planner.wanted = {OD: 5}
     process.run(130)
     assert len(world.cloud.instances) == 1
-    process.room.close()
+    process.manager.close()
     process = Process(world)
     process.run(130)
-    assert process.room.view("inception").mode == "paused"
+    assert process.manager.view("inception").mode == "paused"
     assert len(world.cloud.instances) == 1
-    process.room.pause("inception", False)
+    process.manager.pause("inception", False)
     process.run(70)
     assert len(world.cloud.instances) == 5
 
@@ -254,22 +254,22 @@ def test_a_pause_that_the_store_did_not_take_is_kept_when_it_does(monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "put", fails)
-        process.room.pause("inception", True)
+        process.manager.pause("inception", True)
         world.planner.wanted = {OD: 5}
         process.run(130)
         assert len(world.cloud.instances) == 1
     process.run(10)
-    process.room.close()
+    process.manager.close()
     process = Process(world)
     process.run(10)
-    assert process.room.view("inception").mode == "paused"
+    assert process.manager.view("inception").mode == "paused"
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "put", fails)
-        process.room.pause("inception", False)
+        process.manager.pause("inception", False)
         process.run(10)
-        process.room._members["inception"].look(None, ORIGIN + world.clock.t_s)
+        process.manager._runtimes["inception"].reconcile(None, ORIGIN + world.clock.t_s)
     process.run(130)
-    assert process.room.view("inception").mode == "paused"
+    assert process.manager.view("inception").mode == "paused"
 
 
 def test_while_it_is_paused_load_is_taken_in() -> None:
@@ -277,7 +277,7 @@ def test_while_it_is_paused_load_is_taken_in() -> None:
     world = World()
     process = Process(world)
     process.run(70)
-    process.room.pause("inception", True)
+    process.manager.pause("inception", True)
     process.run(10)
     loads: list[int] = []
     load = world.telemetry.load
@@ -290,7 +290,7 @@ def test_while_it_is_paused_load_is_taken_in() -> None:
 def test_nobody_acts_whose_term_is_over_while_its_store_hangs() -> None:
     """The room's own thread waits in `hold` then; others ask whether it leads."""
     world, passed_s = World(), [0.0]
-    lease = FencedLease(world.terms, "room", monotonic_s=lambda: passed_s[0])
+    lease = FencedLease(world.terms, "controller", monotonic_s=lambda: passed_s[0])
     room = ControllerManager([world.member()], lease, InlinePool())
     room.step(ORIGIN)
     assert room.leads()
@@ -316,13 +316,13 @@ def test_while_it_ends_the_lease_is_held() -> None:
             process.pool.release()
         return renewed[-1]
 
-    process.room.end(unix_s)
+    process.manager.end(unix_s)
     assert len(renewed) == 3
-    assert process.room.leads()
-    assert FencedLease(world.terms, "room").hold(renewed[-1] + 1.0) is None
-    process.room.close()
-    assert not process.room.leads()
-    assert FencedLease(world.terms, "room").hold(renewed[-1] + 2.0) is not None
+    assert process.manager.leads()
+    assert FencedLease(world.terms, "controller").hold(renewed[-1] + 1.0) is None
+    process.manager.close()
+    assert not process.manager.leads()
+    assert FencedLease(world.terms, "controller").hold(renewed[-1] + 2.0) is not None
 
 
 def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
@@ -333,19 +333,19 @@ def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
     process.run(1)
     world.planner.wanted = {OD: 9}
     limits = Limits(7, 50.0)
-    process.room.set_limits("inception", limits)
-    assert process.room.view("inception").limits == limits
+    process.manager.set_limits("inception", limits)
+    assert process.manager.view("inception").limits == limits
     process.run(65)
     assert len(world.cloud.instances) == 7
     assert world.planner.contexts[-1].resolved.service.max_instances == 7
-    process.room.close()
+    process.manager.close()
     process = Process(world)
     process.run(65)
-    assert process.room.view("inception").limits == limits
+    assert process.manager.view("inception").limits == limits
     assert len(world.cloud.instances) == 7
     for bad in (Limits(0, 1.0), Limits(1, 0.0), Limits(1, float("nan"))):
         with pytest.raises(BadInput):
-            process.room.set_limits("inception", bad)
+            process.manager.set_limits("inception", bad)
 
 
 def test_the_view_says_what_runs_what_it_costs_and_how_the_promise_is_kept() -> None:
@@ -359,8 +359,8 @@ def test_the_view_says_what_runs_what_it_costs_and_how_the_promise_is_kept() -> 
     world.telemetry.overflowed = OverflowTotals(50, 0.25)
     world.changes.told = [Ran(1, OD, True, 1.0), Ran(2, OD, True, 1.0)]
     process.run(60)
-    view = process.room.view("inception")
-    assert view is process.room.view("inception")
+    view = process.manager.view("inception")
+    assert view is process.manager.view("inception")
     assert view.mode == "acting"
     assert view.capacity_rps == 30.0
     assert view.usd_per_hour == pytest.approx(2 * ON_DEMAND.usd_per_hour + SPOT_A.usd_per_hour)
@@ -372,7 +372,7 @@ def test_the_view_says_what_runs_what_it_costs_and_how_the_promise_is_kept() -> 
     assert view.at_unix_s == ORIGIN + view.at_s
     assert view.requests == 1000
     process.run(60)
-    history = process.room.history("inception", 1.0, 60)
+    history = process.manager.history("inception", 1.0, 60)
     assert history.instances[OD][-1] == 2
     assert history.rps[-1] == 25.0
 
@@ -385,7 +385,7 @@ def test_silence_of_what_is_ready_is_a_trouble() -> None:
     world.cloud.boot()
     world.telemetry.rps = None
     process.run(6)
-    assert "nothing is known of the load" in process.room.view("inception").troubles[0]
+    assert "nothing is known of the load" in process.manager.view("inception").conditions[0]
 
 
 def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -397,12 +397,12 @@ def test_decisions_are_shown_newest_first_and_logged(caplog: pytest.LogCaptureFi
         process.run(1)
         world.planner.wanted = {OD: 1, SPOT_A.name: 1}
         process.run(65)
-    newest, oldest = process.room.decisions("inception", None, 10)
+    newest, oldest = process.manager.decisions("inception", None, 10)
     assert (newest.id, oldest.id) == (2, 1)
     assert "c5.large/spot" in newest.text
     assert newest.outcome == "done"
     assert ORIGIN < newest.at_unix_s <= ORIGIN + 66.0
-    assert process.room.decisions("inception", 2, 10) == [oldest]
+    assert process.manager.decisions("inception", 2, 10) == [oldest]
     lines = [record for record in caplog.records if record.message == "decided"]
     assert [line.outcome for line in lines] == ["done", "done"]
     assert lines[0].service == "inception"
@@ -413,17 +413,17 @@ def test_a_dry_run_says_that_nothing_was_done() -> None:
     world = World()
     process = Process(world, dry_run=True)
     process.run(2)
-    assert process.room.view("inception").mode == "dry-run"
-    assert process.room.decisions("inception", None, 1)[0].outcome == "dry run: would be done"
+    assert process.manager.view("inception").mode == "dry-run"
+    assert process.manager.decisions("inception", None, 1)[0].outcome == "dry run: would be done"
 
 
 def test_an_unknown_service_is_a_key_error() -> None:
     """As the API expects."""
     process = Process(World())
-    for ask in (process.room.view, lambda s: process.room.pause(s, True)):
+    for ask in (process.manager.view, lambda s: process.manager.pause(s, True)):
         with pytest.raises(KeyError):
             ask("nobody")
-    assert process.room.services() == ["inception"]
+    assert process.manager.services() == ["inception"]
 
 
 def test_what_the_fleet_loses_is_replaced() -> None:
@@ -454,16 +454,16 @@ def test_new_prices_are_planned_with_shown_and_billed() -> None:
     world, process = one_that_runs(prices := FakePrices())
     offers = tuple(replace(o, usd_per_hour=2.0 * o.usd_per_hour) for o in world.resolved.offers)
     prices.new = Repriced(replace(world.resolved, offers=offers), {})
-    bill = process.room.view("inception").bill.on_demand
+    bill = process.manager.view("inception").bill.on_demand
     process.run(60)
-    view = process.room.view("inception")
+    view = process.manager.view("inception")
     assert view.usd_per_hour == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
     assert view.prices[OD] == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
     assert view.bill.on_demand - bill == pytest.approx(2.0 * 60.0 * ON_DEMAND.usd_per_s, rel=0.1)
     assert world.planner.contexts[-1].resolved.offers == offers
     prices.old = "prices are 20 minutes old: throttled"
     process.run(6)
-    assert process.room.view("inception").troubles == (prices.old,)
+    assert process.manager.view("inception").conditions == (prices.old,)
 
 
 def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
@@ -478,12 +478,12 @@ def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
     world.cloud.boot()
     world.changes.told = [Ran(1, OD, True, 2.0)]
     process.run(60)
-    process.room.close()
+    process.manager.close()
     world.prices = None
     before = world.clock.t_s
     again = Process(world)
     again.run(61)
-    view = again.room.view("inception")
+    view = again.manager.view("inception")
     expected = (2.0 * (before + 1.0 - 2.0) + (view.at_s - before - 1.0)) * ON_DEMAND.usd_per_s
     assert view.bill.on_demand == pytest.approx(expected)
 
@@ -504,11 +504,11 @@ def test_new_prices_that_nobody_can_plan_with_yet_are_a_trouble_and_tried_again(
     world.controller.use = fails  # type: ignore[method-assign]
     ticks = len(world.planner.contexts)
     process.run(6)
-    view = process.room.view("inception")
-    assert view.troubles == ("no",)
+    view = process.manager.view("inception")
+    assert view.conditions == ("no",)
     assert view.usd_per_hour == pytest.approx(2.0 * ON_DEMAND.usd_per_hour)
     process.run(70)
     assert refusals == []
-    assert process.room.view("inception").troubles == ()
+    assert process.manager.view("inception").conditions == ()
     assert len(world.planner.contexts) > ticks
     assert world.planner.contexts[-1].resolved.offers == offers

@@ -121,7 +121,7 @@ class World:
         }
 
     def _manager(self, name: str, cloud: OneProcessCloud) -> ControllerManager:
-        lease = FencedLease(self.terms, "room", monotonic_s=self.cloud.now_s)
+        lease = FencedLease(self.terms, "controller", monotonic_s=self.cloud.now_s)
 
         def policy(limits: Limits) -> Policy:
             return Policy(self.planner, within(self.resolved, limits), bouncers=True)

@@ -1,4 +1,4 @@
-"""What the control room sees, into CloudWatch: for alarms and dashboards that people have there already.
+"""What the controller sees, into CloudWatch: for alarms and dashboards that people have there already.
 
 A thread sends it; a CloudWatch that fails costs nothing but its numbers.
 """
@@ -42,7 +42,7 @@ def data_of(view: ServiceView, site: str) -> Iterator[Datum]:
     yield datum("Capacity", view.capacity_rps, "Count/Second")
     yield datum("BillPerHour", view.usd_per_hour, "None")  # dollars
     yield datum("Bill", view.bill.total, "None")
-    yield datum("Troubles", len(view.troubles), "Count")
+    yield datum("Troubles", len(view.conditions), "Count")
     fleet = Counter(i.offer for i in view.instances if i.phase is not Phase.STOPPED)
     for offer in sorted(fleet.keys() | view.prices.keys()):  # zero of what is planned is a number, too
         yield datum("Instances", fleet[offer], "Count", {"Name": "Offer", "Value": offer})

@@ -1,4 +1,4 @@
-"""Everything that a controller runs for a site: the room, and the threads that keep its ports supplied."""
+"""Everything that a controller runs for a site: the manager, and the threads that keep its ports supplied."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ServiceSpec:
 class SiteParts:
     """What a site's control is put together from, which it closes in the end. `site_parts` makes the usual ones.
 
-    `gate` makes a new gate, which waits at most so many seconds for an answer (None: as long as usual). `pool` runs
+    `gate` makes a new gate, which waits at most that many seconds for an answer (None: as long as usual). `pool` runs
     rounds.
     """
 
@@ -115,31 +115,31 @@ class SiteControl:
     """The control of a site, in one process. Building it looks at the store, and raises CloudError or BadInput.
 
     A dry run reads the same cloud and load, writes to neither (but for the service's origin and its instances' numbers,
-    which are everybody's), and takes no notice out of the queue.
+    which all controllers share), and takes no notice out of the queue.
     """
 
     def __init__(
         self,
         site: Site,
-        charges: Sequence[ServiceSpec],
+        specs: Sequence[ServiceSpec],
         *,
         dry_run: bool = False,
         parts: SiteParts | None = None,
     ) -> None:
-        self._site, self._dry_run, self.services = site, dry_run, len(charges)
+        self._site, self._dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
         gate = parts.gate(None)
         self._inventory = Inventory(parts.gate(None), site)
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
-            NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.room.leads())
+            NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.manager.leads())
             if site.queue_url and not dry_run
             else None
         )
         announced = self._notices or _NoNotices()
         services = []
-        for n, charge in enumerate(charges):
-            name, resolved = charge.resolved.service.name, charge.resolved
+        for n, spec in enumerate(specs):
+            name, resolved = spec.resolved.service.name, spec.resolved
             there = site.service(name)
             # Minutes begin at different times, so that not all plan at once; windows end together.
             origin = parts.table.origin_unix_s(name, time.time() - n * WINDOW_S % STEP_S / site.time_scale)
@@ -149,24 +149,24 @@ class SiteControl:
                 name, resolved.offers, site, gate, self._inventory, ServiceStore(parts.table, name), clock, bouncers,
                 Balancer(gate, there.target_groups, {o.name: c.capacity_rps for o, c in capacity}), announced,
             )  # fmt: skip
-            services.append(_Service(charge, clock, cloud, self))
+            services.append(_Service(spec, clock, cloud, self))
         self._scraper = Scraper(headers(site))
-        members = [ServiceRuntime(s.name, s.charge.resolved, s.start, dry_run=dry_run) for s in services]
-        self.room = ControllerManager(members, parts.lease, parts.pool)
+        members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
+        self.manager = ControllerManager(members, parts.lease, parts.pool)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
         self._metrics_unix_s = 0.0
-        self._prices = [charge.prices for charge in charges if charge.prices is not None]
+        self._prices = [spec.prices for spec in specs if spec.prices is not None]
         clouds = [service.cloud for service in services]
         self._keeper = Keeper(
             self._inventory,
             bouncers,
             clouds,
             Reconciler(gate, self._inventory, site, {cloud.service: cloud.offers for cloud in clouds}),
-            lambda: self.room.leads() and not dry_run,
+            lambda: self.manager.leads() and not dry_run,
         )
 
     def start(self) -> None:
-        """Begin to look at the cloud; returns after the first look."""
+        """Begin to observe the cloud; returns after the first observation."""
         if self._notices is not None:
             self._notices.start()
         self._keeper.start()
@@ -176,18 +176,18 @@ class SiteControl:
             prices.start()
 
     def step(self, now_unix_s: float) -> None:
-        """A step of the room; once a minute, what it shows goes to CloudWatch."""
-        self.room.step(now_unix_s)
-        if self._metrics is not None and self.room.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
+        """A step of the manager; once a minute, what it shows goes to CloudWatch."""
+        self.manager.step(now_unix_s)
+        if self._metrics is not None and self.manager.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
             self._metrics_unix_s = now_unix_s
-            for service in self.room.services():
-                self._metrics.put(self.room.view(service))
+            for service in self.manager.services():
+                self._metrics.put(self.manager.view(service))
 
     def close(self) -> None:
-        """End everything in order: nobody acts any more when the lease is released."""
+        """End everything in order: nothing acts any more when the lease is released."""
         self._keeper.close()
-        self.room.end(time.time)
-        self.room.close()
+        self.manager.end(time.time)
+        self.manager.close()
         self._parts.pool.shutdown()
         self._scraper.close()
         if self._notices is not None:
@@ -248,19 +248,19 @@ class _Rounds(ThreadPoolExecutor):
 class _Service:
     """One service's ports, and how its parts are put together when this process begins to lead."""
 
-    def __init__(self, charge: ServiceSpec, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
-        self.name = charge.resolved.service.name
-        self.charge, self.clock, self.cloud, self._control = charge, clock, cloud, control
+    def __init__(self, spec: ServiceSpec, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
+        self.name = spec.resolved.service.name
+        self.spec, self.clock, self.cloud, self._control = spec, clock, cloud, control
 
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Raises CloudError."""
-        control, charge, clock = self._control, self.charge, self.clock
-        # Whoever led until now may have launched since the last look.
+        control, spec, clock = self._control, self.spec, self.clock
+        # The leader until now may have launched since the last refresh.
         control.inventory.refresh(at_once=True)
         kept = control.store(self.name)
-        history = joined(charge.history, kept.load_since(0.0))
+        history = joined(spec.history, kept.load_since(0.0))
         store = wrapped(MemoryStore() if control.dry_run else kept)
-        function = charge.resolved.function
+        function = spec.resolved.function
         there = control.site.service(self.name)
         gateway = there.gateway
         warming = None
@@ -277,27 +277,27 @@ class _Service:
             keep_load=(lambda _: None) if control.dry_run else kept.append_load,
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
         )
-        predictor = Supervised(taking_turns(charge.predictor(), control.services), clock=time.monotonic)
+        predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)
         with computing():
             predictor.fit(history)
         cloud: Cloud = self.cloud
         functions: Functions | None = warming
         if control.dry_run:
-            cloud, functions = DryRunCloud(cloud, charge.resolved.offers, clock), DryRunFunctions()
+            cloud, functions = DryRunCloud(cloud, spec.resolved.offers, clock), DryRunFunctions()
 
-        live = None if charge.prices is None else _Market(charge.prices, charge.resolved, clock)
+        live = None if spec.prices is None else _Market(spec.prices, spec.resolved, clock)
 
         def policy(limits: Limits) -> Policy:
             new = None if live is None else live.repriced()
-            own = charge.resolved if new is None else new.resolved
+            own = spec.resolved if new is None else new.resolved
             limited = replace(own.service, max_instances=limits.max_instances, max_usd_per_hour=limits.max_usd_per_hour)
-            return charge.policy(replace(own, service=limited))
+            return spec.policy(replace(own, service=limited))
 
         controller = Controller(
-            charge.policy(charge.resolved), predictor, cloud, functions, clock, store, telemetry,
+            spec.policy(spec.resolved), predictor, cloud, functions, clock, store, telemetry,
             seed=int(clock.origin_unix_s), floor=1, leads=control.leads,
         )  # fmt: skip
-        changes: Changes = _Told(control.notices, kept, control.inventory, clock, store)
+        changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 
         def heard(
             window: int,
@@ -352,13 +352,13 @@ class _Market:
 
 
 class _NoNotices:
-    """Nobody announces interruptions where there is no queue."""
+    """Without a queue no interruption is announced."""
 
     def interruptions(self) -> list[Interruption]:
         return []
 
 
-class _Told:
+class _StateChanges:
     """The port `Changes` over the queue's events: which instance that is, is remembered in the store."""
 
     def __init__(
@@ -425,7 +425,7 @@ def joined(before: Load, seen: Load) -> Load:
 
 def open_control(
     site: Site,
-    charges: Sequence[ServiceSpec],
+    specs: Sequence[ServiceSpec],
     *,
     dry_run: bool,
     wait: Callable[[float], bool],
@@ -435,7 +435,7 @@ def open_control(
     pause_s = 1.0
     while True:
         try:
-            control = SiteControl(site, charges, dry_run=dry_run)
+            control = SiteControl(site, specs, dry_run=dry_run)
             control.start()
             return control
         except CloudError as error:

@@ -1,4 +1,4 @@
-"""Instances that nobody answers for: they are ended, after a grace.
+"""Instances without a service: they are ended, after a grace.
 
 Nobody answers for an instance of the site whose service the site does not name any more, or whose offer its service may
 not buy any more. The grace lets what replaces it boot first, and a person see a slip. (A launch that the controller

@@ -42,7 +42,7 @@ class Scraper:
     ) -> Callable[[], None]:
         """At the end of every window of `clock` ask `targets()` and the gateway, and hand `sink` what they said.
 
-        Returns what ends it. `targets` may wait and raise CloudError: then nobody is asked.
+        Returns what ends it. `targets` may wait and raise CloudError: then no target is asked.
         """
         task = asyncio.run_coroutine_threadsafe(self._watch(clock, targets, gateway, sink), self._loop)
         return lambda: (task.cancel(), None)[1]
@@ -102,7 +102,7 @@ class Scraper:
         sink(window, asked, answered, by_gateway)
 
     async def _get(self, url: str, read: Callable[[bytes], T], timeout_s: float) -> T | None:
-        """None where nobody answers, or what is no such page."""
+        """None where nothing answers, or the answer is no such page."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)

@@ -139,11 +139,11 @@ class Running:
         }  # fmt: skip
         self.control = begun(world, options)
         self.control.start()
-        self._thread = threading.Thread(target=controlling._look, args=(self.control, self._ends), name="room")
+        self._thread = threading.Thread(target=controlling._look, args=(self.control, self._ends), name="manager")
         self._thread.start()
 
     def view(self) -> Any:
-        return self.control.room.view(SERVICE)
+        return self.control.manager.view(SERVICE)
 
     def close(self) -> None:
         self._ends.set()

@@ -46,7 +46,7 @@ VIEW = ServiceView(
     bill=Bill(on_demand=3.0, functions=0.25),
     requests=1000,
     limits=Limits(10, 5.0),
-    troubles=("one",),
+    conditions=("one",),
 )
 
 

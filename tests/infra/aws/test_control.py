@@ -64,11 +64,11 @@ NOW = time.time()  # for the lease: however long a test takes, it lasts as long 
 
 def step(control: SiteControl, later_s: float = 0.0) -> None:
     control.step(NOW + later_s)
-    control.room.wait()
+    control.manager.wait()
 
 
 def launches(control: SiteControl) -> int:
-    return sum(decision.verb == "launch" for decision in control.room.decisions("inception", None, 10))
+    return sum(decision.verb == "launch" for decision in control.manager.decisions("inception", None, 10))
 
 
 def test_the_first_fleet_is_launched_once_and_the_next_controller_finds_it(
@@ -79,13 +79,13 @@ def test_the_first_fleet_is_launched_once_and_the_next_controller_finds_it(
     step(first)
     step(second)
     assert len(place.instances(site)) == 1
-    assert [c.room.view("inception").mode for c in (first, second)] == ["acting", "standing by"]
+    assert [c.manager.view("inception").mode for c in (first, second)] == ["acting", "standing by"]
     assert launches(first) == 1
     step(second, 16.0)  # as if the first one slept
-    view = second.room.view("inception")
-    assert (view.mode, view.troubles) == ("acting", ())
+    view = second.manager.view("inception")
+    assert (view.mode, view.conditions) == ("acting", ())
     assert [i.offer for i in view.instances] == [ON_DEMAND.name]
-    assert [i.number for i in view.instances] == [i.number for i in first.room.view("inception").instances]
+    assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
 
@@ -95,13 +95,13 @@ def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, sit
     dry = begin(dry_run=True)
     step(dry)
     assert place.instances(site) == {}
-    view = dry.room.view("inception")
+    view = dry.manager.view("inception")
     assert (view.mode, [i.offer for i in view.instances]) == ("dry-run", [ON_DEMAND.name])
-    assert all(one.outcome.startswith("dry run: would be done") for one in dry.room.decisions("inception", None, 9))
+    assert all(one.outcome.startswith("dry run: would be done") for one in dry.manager.decisions("inception", None, 9))
     assert launches(dry) == 1
     acting = begin()
     step(acting)
-    assert acting.room.view("inception").mode == "acting"
+    assert acting.manager.view("inception").mode == "acting"
     assert len(place.instances(site)) == 1
 
 
@@ -144,7 +144,7 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
             super().close()
             second = begin()
             step(second)
-            led.append(second.room.leads())
+            led.append(second.manager.leads())
 
     catalog = resolved(ON_DEMAND).catalog
     hanging = Hanging(Prices(catalog, site.region, options=place.server.options))
@@ -152,7 +152,7 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
     control = SiteControl(site, [replace(charge(), prices=hanging)], parts=parts)
     control.start()
     step(control)
-    assert control.room.leads()
+    assert control.manager.leads()
     control.close()
     assert led == [True]
 
@@ -164,7 +164,7 @@ def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site, monkey
     try:
         control.start()
         step(control)
-        (trouble,) = control.room.view("inception").troubles
+        (trouble,) = control.manager.view("inception").conditions
         assert "EndpointConnectionError" in trouble or "Could not connect" in trouble
     finally:
         control.close()

@@ -31,7 +31,7 @@ def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.Mo
             wait_for(lambda: dead not in {id for id, *_ in made.lives()}, "its end", LONG_S)
             wait_for(lambda: made.counts() == {OD.name: 2}, "its replacement", LONG_S)
             assert alive in {id for id, *_ in made.lives()}
-            said = [one.text for one in running.control.room.decisions(SERVICE, None, 99) if one.verb == "drain"]
+            said = [one.text for one in running.control.manager.decisions(SERVICE, None, 99) if one.verb == "drain"]
             assert len(said) == 1
             assert "its bouncer has not answered for " in said[0]
         assert len(made.launched()) == 2

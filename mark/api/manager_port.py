@@ -1,7 +1,7 @@
-"""What the control API needs of the control room; `mark.control.manager.ControlRoom` is one.
+"""What the control API needs of the controller; `mark.control.manager.ControllerManager` is one.
 
-The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from whoever builds it whether
-the room's loop still runs (`app(..., alive=...)`): the room has neither to say.
+The API makes the Prometheus page itself, from the views (mark.api.metrics), and learns from its builder whether
+the manager's loop still runs (`app(..., alive=...)`): the manager has neither to say.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Protocol
 from mark.control.views import DecisionView, HistoryView, Limits, ServiceView
 
 
-class Room(Protocol):
+class Manager(Protocol):
     """All services that one controller runs. Every method may be called from any thread, is quick, and raises KeyError
     for a service that is not there."""
 
     def services(self) -> list[str]:
-        """Names, in a fixed order; they do not change while the room lives."""
+        """Names, in a fixed order; they do not change while the manager lives."""
 
     def view(self, service: str) -> ServiceView:
         """The service now. The same snapshot until something changed, so that readers may ask often."""

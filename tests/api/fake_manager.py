@@ -1,6 +1,6 @@
-"""A control room with made-up services and a day behind them, to test the API with and to look at the page.
+"""A controller with made-up services and a day behind them, to test the API with and to look at the page.
 
-python -m tests.api.fake_room [PORT] [SERVICES]     serves the page on loopback, without keys
+python -m tests.api.fake_manager [PORT] [SERVICES]     serves the page on loopback, without keys
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ OFFERS = {  # $/h, requests/s
 NAMES = ("inception", "sentiment", "translate", "ranker", "caption", "whisper", "detect", "embed")
 
 
-class FakeRoom:
-    """Satisfies `mark.api.room_port.Room`. State is set by hand: `views`, `troubles`, `leading`, `broken`."""
+class FakeManager:
+    """Satisfies `mark.api.manager_port.Manager`. State is set by hand: `views`, `troubles`, `leading`, `broken`."""
 
     def __init__(self, services: int = 3, now_unix_s: float = NOON_UNIX_S, instances: int | None = None) -> None:
         names = [NAMES[i] if i < len(NAMES) else f"{NAMES[i % 8]}-{i // 8 + 1}" for i in range(services)]
@@ -46,7 +46,7 @@ class FakeRoom:
 
     def view(self, service: str) -> ServiceView:
         if self.broken:
-            raise RuntimeError("the room is broken")
+            raise RuntimeError("the manager is broken")
         view = self.views[service]
         return view if self.leading else replace(view, mode="standing by")
 
@@ -194,7 +194,7 @@ class Day:
             ),
             requests=requests,
             limits=Limits(20, 5.0),
-            troubles=troubles if service == "inception" else (),
+            conditions=troubles if service == "inception" else (),
         )
 
     def _fleet(self) -> tuple[Instance, ...]:
@@ -261,7 +261,7 @@ def main(port: int = 8800, services: int = 3) -> None:
 
     from mark.api.app import app
 
-    uvicorn.run(app(FakeRoom(services, time.time()), None), host="127.0.0.1", port=port, log_level="info")
+    uvicorn.run(app(FakeManager(services, time.time()), None), host="127.0.0.1", port=port, log_level="info")
 
 
 if __name__ == "__main__":
