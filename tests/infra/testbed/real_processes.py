@@ -1,13 +1,17 @@
-"""What tests of real processes share: waiting for conditions, free ports, who is left."""
+"""What tests of real processes share: waiting for conditions, ports, and the processes of a test's folder."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,10 +29,12 @@ def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIEN
     raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    with socket.socket() as one:
-        one.bind((address, 0))
-        return int(one.getsockname()[1])
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port that is free on all loopback addresses but 127.0.0.1, and that no other process is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def get(url: str, body: Any = None) -> tuple[int, Any]:
@@ -46,14 +52,16 @@ def get(url: str, body: Any = None) -> tuple[int, Any]:
         return 0, None
 
 
-def processes_with(*words: str, child_of: int | None = None) -> list[psutil.Process]:
-    """Processes whose command has all these words, among the descendants of this process or the given one."""
+def processes_of(folder: Path, *words: str) -> list[psutil.Process]:
+    """Other processes, of any parent, whose command or environment names the folder, with these words as arguments."""
+    names_it = re.compile(re.escape(str(folder)) + r"(?![\w-])")
     found = []
-    for process in psutil.Process(child_of).children(recursive=True):
+    for process in psutil.process_iter():
         try:
             command = process.cmdline()
+            named = any(map(names_it.search, [*command, *process.environ().values()]))
         except psutil.Error:
             continue
-        if all(any(word in part for part in command) for word in words):
+        if named and process.pid != os.getpid() and set(words) <= set(command):
             found.append(process)
     return found

@@ -23,7 +23,7 @@ from mark_infra.testbed.functions import FunctionConfig, overflow_function
 from mark.config.service_file import load_service
 from mark.models.call import Call
 from tests.infra.testbed.local_lambda import LocalLambda, local_lambda
-from tests.infra.testbed.real_processes import processes_with, wait_for
+from tests.infra.testbed.real_processes import processes_of, wait_for
 from tests.serving.overflow.test_functions import LambdaWorld
 
 pytest.importorskip("awslambdaric")
@@ -67,7 +67,7 @@ def there(folder: Path) -> Iterator[LocalLambda]:
         functions = [FunctionConfig(name, 1024, folder=str(folder), **of) for name, of in FUNCTIONS.items()]
         with local_lambda(folder, functions) as made:
             yield made
-    assert processes_with("awslambdaric") == []
+    assert processes_of(folder) == []
 
 
 def client(there: LocalLambda) -> Any:
