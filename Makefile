@@ -7,14 +7,19 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
 	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
 	@$(BIN)/python -m mark.cli.main compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
 
-test: lint types unit  ## what CI runs first
+# The kernel's compiled form stays in the checkout: without a home to write to, every process would compile it.
+export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
+
+test: lint  ## what CI runs first
+	@$(MAKE) -j 2 types kernel
+	@$(MAKE) unit
 
 lint: $(VENV)/.dev
 	$(BIN)/python -m ruff check .
@@ -23,6 +28,9 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/python -m mypy
+
+kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
+	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow'
@@ -110,4 +118,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .compiled .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
