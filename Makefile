@@ -7,37 +7,45 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
 	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
-	@$(BIN)/mark compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
+	@$(BIN)/python -m mark.cli.main compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
 
-test: lint types unit  ## what CI runs first
+# The kernel's compiled form stays in the checkout: without a home to write to, every process would compile it.
+export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
+
+test: lint  ## what CI runs first
+	@$(MAKE) -j 2 types kernel
+	@$(MAKE) unit
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
 types: $(VENV)/.dev
-	$(BIN)/mypy
+	$(BIN)/python -m mypy
+
+kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
+	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow'
 
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
-	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/frontend/test_schema.py
+	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/serving/frontend/test_schema.py
 
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
-	$(BIN)/pytest -q -n 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_replica backend/test_tuning frontend/test_conformance \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory
 # Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
-	PYTHONPATH=$(CURDIR)/.compiled:$(CURDIR) $(BIN)/pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
+	PYTHONPATH="$(CURDIR)/.compiled:$(CURDIR)" $(BIN)/python -m pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
 		$(addprefix tests/serving/,$(addsuffix .py,$(COMPILED_TESTS)))
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
@@ -60,12 +68,12 @@ bench-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on 
 	$(BIN)/python benchmarks/fidelity_bouncer.py
 
 reproduce: $(VENV)/.base
-	$(BIN)/mark reproduce table2
-	$(BIN)/mark reproduce table5
+	$(BIN)/python -m mark.cli.main reproduce table2
+	$(BIN)/python -m mark.cli.main reproduce table5
 	@mkdir -p out
-	$(BIN)/mark reproduce fig7 --report out/fig7.html
-	$(BIN)/mark reproduce fig8 --report out/fig8.html
-	$(BIN)/mark reproduce fig9 --report out/fig9.html
+	$(BIN)/python -m mark.cli.main reproduce fig7 --report out/fig7.html
+	$(BIN)/python -m mark.cli.main reproduce fig8 --report out/fig8.html
+	$(BIN)/python -m mark.cli.main reproduce fig9 --report out/fig9.html
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("mark needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -73,41 +81,41 @@ $(VENV)/bin/pip:
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "setting up $(VENV), once (half a minute)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "setting up $(VENV) for development, once (a minute)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
 	@touch $@ $(VENV)/.base
 
 # The data plane as a C extension (packaging/compiled.py), beside the sources so that these stay what is edited and run.
 .compiled/.done: packaging/compiled.py pyproject.toml $(shell find mark infra predictors lambda_handlers -name '*.py') | $(VENV)/.dev
 	@echo "compiling the data plane (a minute or two)"
 	@rm -rf .compiled
-	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --target .compiled .
 	@touch $@
 
 # statsforecast wants a pandas that nothing else here does.
 .venv-peers/.done:
 	@$(PYTHON) -m venv .venv-peers
-	@.venv-peers/bin/pip install --quiet --disable-pip-version-check 'statsforecast==2.1.1' 'pandas<3'
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check 'statsforecast==2.1.1' 'pandas<3'
 	@touch $@
 
 # MLServer pins an older FastAPI, and its workers die with a newer uvloop.
 .venv-serving-peers/.done:
 	@$(PYTHON) -m venv .venv-serving-peers
-	@.venv-serving-peers/bin/pip install --quiet --disable-pip-version-check mosec==0.9.8 litserve==0.2.19 bentoml==1.4.39 \
+	@.venv-serving-peers/bin/python -m pip install --quiet --disable-pip-version-check mosec==0.9.8 litserve==0.2.19 bentoml==1.4.39 \
 		fastapi==0.165.0 uvicorn==0.54.0 uvloop==0.23.0 httptools==0.9.0 orjson==3.13.0 numpy==2.4.6
 	@$(PYTHON) -m venv .venv-serving-peers/mlserver
-	@.venv-serving-peers/mlserver/bin/pip install --quiet --disable-pip-version-check mlserver==1.7.1 uvloop==0.21.0 numpy==2.4.6
+	@.venv-serving-peers/mlserver/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1 uvloop==0.21.0 numpy==2.4.6
 	@touch $@
 
 # checkov pins an older boto3.
 .venv-checkov/.done:
 	@$(PYTHON) -m venv .venv-checkov
-	@.venv-checkov/bin/pip install --quiet --disable-pip-version-check checkov==3.3.30
+	@.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check checkov==3.3.30
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .compiled .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

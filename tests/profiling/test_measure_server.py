@@ -20,7 +20,7 @@ from mark.models.call import Call
 from mark.profiling.measure import WARM_UPS
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.serial_client import latencies_s
-from tests.children import children
+from tests.children import new_children
 
 MODEL = '''
 import atexit, os, time
@@ -123,17 +123,17 @@ def test_a_size_that_cannot_be_run_is_left_out_with_its_reason(model: str, reaso
 
 
 def test_what_cannot_be_measured_is_said(folder: Path) -> None:
-    others = children()
-    for model, said in (
-        ("timed:silent", "declares neither inputs nor warmup"),
-        ("timed:Missing", "timed has no Missing"),
-        ("nowhere:Model", "no module nowhere"),
-    ):
-        with pytest.raises(BadInput, match=said):
-            profile(quick(model, folder))
-    with pytest.raises(BadInput, match="no batch could be run: the model failed: MemoryError"):
-        profile(quick("timed:Small", folder, batches=(4,)))
-    assert children(others) == []
+    with new_children() as children:
+        for model, said in (
+            ("timed:silent", "declares neither inputs nor warmup"),
+            ("timed:Missing", "timed has no Missing"),
+            ("nowhere:Model", "no module nowhere"),
+        ):
+            with pytest.raises(BadInput, match=said):
+                profile(quick(model, folder))
+        with pytest.raises(BadInput, match="no batch could be run: the model failed: MemoryError"):
+            profile(quick("timed:Small", folder, batches=(4,)))
+        assert children() == []
 
 
 def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
@@ -146,15 +146,13 @@ def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
 
 
 def test_busy_processes_beside_end_with_the_measurement(folder: Path) -> None:
-    seen: set[int] = set()
-    others = children()
-    found = profile(
-        quick("timed:silent", folder, background=1, call=Call("sagemaker", "text/plain", b"x"), batches=(1,)),
-        lambda share: seen.update(child.pid for child in children(others)),
-    )
+    seen: set[psutil.Process] = set()
+    plan = quick("timed:silent", folder, background=1, call=Call("sagemaker", "text/plain", b"x"), batches=(1,))
+    with new_children() as children:
+        found = profile(plan, lambda share: seen.update(children()))
     assert found.background == 1
     assert len(seen) == 2
-    assert not any(psutil.pid_exists(pid) for pid in seen)
+    assert not any(process.is_running() for process in seen)
 
 
 class Doubling(BaseHTTPRequestHandler):

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from ast import literal_eval
-from contextlib import redirect_stderr
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 import mark
@@ -23,7 +25,7 @@ from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from tests.children import children
+from tests.children import new_children
 from tests.sdk import models
 from tests.simulation.laws import check_laws
 
@@ -174,11 +176,11 @@ def test_a_model_is_measured_also_where_a_loop_runs_already(folder: Path) -> Non
 
 
 def test_a_service_runs_while_a_with_lasts() -> None:
-    service, others = mark.Service(**(ECHO | {"model": models.shout})), children()
-    with service.running(max_batch=4) as server:
+    service = mark.Service(**(ECHO | {"model": models.shout}))
+    with new_children() as children, service.running(max_batch=4) as server:
         got = httpx.post(server.url + "/invocations", json="hello", trust_env=False)
         assert (got.status_code, got.json()) == (200, "HELLO")
-        (process,) = children(others)
+        (process,) = children()
     assert not process.is_running()
 
 
@@ -195,22 +197,26 @@ def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) 
 class Ending(io.StringIO):
     """Standard error of somebody who ends the server once it is ready."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, children: Callable[[], list[psutil.Process]]) -> None:
         super().__init__()
-        self.how, self.others = how, children()
+        self.how, self.children = how, children
 
     def write(self, text: str) -> int:
         if "is ready on http://127.0.0.1:" in text:
-            (process,) = children(self.others)
+            (process,) = self.children()
             getattr(process, self.how)()
         return super().write(text)
 
 
 def test_serving_lasts_until_the_server_ends() -> None:
-    with redirect_stderr(Ending("terminate")) as out:
+    with new_children() as children, redirect_stdout(Ending("terminate", children)) as out:
         mark.Service(**ECHO).serve(port=0)
-    assert "mark: echo is ready on http://127.0.0.1:" in out.getvalue()
-    with redirect_stderr(Ending("kill")), pytest.raises(MarkError, match="echo is served no more"):
+    assert out.getvalue().startswith("mark: echo is ready on ")
+    with (
+        new_children() as children,
+        redirect_stdout(Ending("kill", children)),
+        pytest.raises(MarkError, match="echo is served no more"),
+    ):
         mark.Service(**ECHO).serve(port=0)
 
 

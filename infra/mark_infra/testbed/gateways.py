@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -93,13 +92,8 @@ class ProcessGateways:
     def start(self, target_group: str) -> GatewayProcess:
         """Its name is a part of the ARN: .../targetgroup/NAME/ID."""
         name = target_group.split("/")[-2]
-        port = self._ports.setdefault(target_group, _free_port())
         log = self._folder / f"gateway-{name}.log"
-        return GatewayProcess(port, log, [*self._options, *self._of.get(name, ())], self._environment)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+        options = [*self._options, *self._of.get(name, ())]
+        gateway = GatewayProcess(self._ports.get(target_group, 0), log, options, self._environment)
+        self._ports[target_group] = int(gateway.url.rpartition(":")[2])
+        return gateway

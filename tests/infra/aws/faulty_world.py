@@ -40,6 +40,7 @@ from tests.control.control_fakes import offer, resolved
 from tests.infra.fault_proxy import SILENCE, FaultProxy, fault_proxy
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
+from tests.infra.testbed.real_processes import held_port
 
 SERVICE = "inception"
 BOOT = Delay(30.0, 30.0)
@@ -249,8 +250,8 @@ class World:
 def world(scale: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     _hurry(scale, monkeypatch)
-    port = 8080  # on addresses that only this cloud gives out
     with ExitStack() as stack:
+        port = stack.enter_context(held_port())
         machines = Bouncers(port)
         stack.callback(machines.close)
         aws = stack.enter_context(

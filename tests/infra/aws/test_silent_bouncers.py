@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from mark.control import health
 from tests.infra.aws.faulty_world import OD, SERVICE, world
-from tests.infra.testbed.real_processes import get, processes_with, wait_for
+from tests.infra.testbed.real_processes import get, processes_of, wait_for
 from tests.infra.testbed.test_daemon import folder, mark, told  # noqa: F401
 
 LONG_S = 150.0
@@ -50,11 +49,10 @@ def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noq
         return [one for one in told(folder, "status")["fleet"] if one["state"] == "running"]
 
     (first,) = wait_for(running, "an instance", LONG_S)
-    daemon = int(json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"])
     page = wait_for(lambda: told(folder, "status")["controllers"][0]["url"], "the controller's page", LONG_S)
     fleet = f"{page}/api/v1/services/quick/fleet"
     wait_for(lambda: get(fleet)[1]["instances"][0]["phase"] == "ready", "its boot, as the controller sees it", LONG_S)
-    (bouncer, *_) = wait_for(lambda: processes_with(first["address"], child_of=daemon), "its process")
+    (bouncer, *_) = wait_for(lambda: processes_of(folder, "mark.cli.main", first["address"]), "its process")
     os.kill(bouncer.pid, signal.SIGSTOP)
     wait_for(lambda: len(get(fleet)[1]["instances"]) == 2, "its replacement", LONG_S)
     wait_for(

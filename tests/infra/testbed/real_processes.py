@@ -1,12 +1,17 @@
-"""What tests of real processes share: waiting for conditions, asking servers, finding processes."""
+"""What tests of real processes share: waiting for conditions, ports, and the processes of a test's folder."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,6 +29,14 @@ def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIEN
     raise AssertionError(f"waited {patience_s:g} s in vain: {what}")
 
 
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port that is free on all loopback addresses but 127.0.0.1, and that no other process is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
 def get(url: str, body: Any = None) -> tuple[int, Any]:
     """Status and JSON of an answer; (0, None) where nobody listens."""
     data = None if body is None else json.dumps(body).encode()
@@ -39,17 +52,16 @@ def get(url: str, body: Any = None) -> tuple[int, Any]:
         return 0, None
 
 
-def processes_with(*words: str, child_of: int | None = None) -> list[psutil.Process]:
-    """Processes with all these words among their arguments, of the descendants of this process or the given one.
-
-    The interpreter's own path is no argument: it may contain any word.
-    """
+def processes_of(folder: Path, *words: str) -> list[psutil.Process]:
+    """Other processes, of any parent, whose command or environment names the folder, with these words as arguments."""
+    names_it = re.compile(re.escape(str(folder)) + r"(?![\w-])")
     found = []
-    for process in psutil.Process(child_of).children(recursive=True):
+    for process in psutil.process_iter():
         try:
-            arguments = process.cmdline()[1:]
+            command = process.cmdline()
+            named = any(map(names_it.search, [*command, *process.environ().values()]))
         except psutil.Error:
             continue
-        if all(any(word in part for part in arguments) for word in words):
+        if named and process.pid != os.getpid() and set(words) <= set(command):
             found.append(process)
     return found

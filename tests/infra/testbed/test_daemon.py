@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.infra.testbed.real_processes import wait_for
+from tests.infra.testbed.real_processes import processes_of, wait_for
 
 SERVICE = """
 [service]
@@ -58,20 +58,15 @@ def told(folder: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def ours(folder: Path) -> list[psutil.Process]:
-    """Everything that runs for this folder's testbed."""
-    return [p for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Any:
     (tmp_path / "quick.toml").write_text(SERVICE)
     (tmp_path / "profiles.csv").write_text(PROFILES)
     (tmp_path / "catalog.csv").write_text(CATALOG)
     yield tmp_path
-    for process in ours(tmp_path):
+    for process in processes_of(tmp_path):
         process.kill()
-    psutil.wait_procs(ours(tmp_path), timeout=10)
+    psutil.wait_procs(processes_of(tmp_path), timeout=10)
 
 
 def test_a_day_of_the_testbed(folder: Path) -> None:
@@ -103,13 +98,13 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     with page:
         assert b"<html" in page.read()
 
-    children = ours(folder)
+    children = processes_of(folder)
     assert len(children) >= 4  # daemon, functions, gateway, controller
     done = mark(folder, "down")
     assert done.returncode == 0, done.stderr
     assert "would have cost $" in done.stdout
     assert not (folder / ".mark-testbed").exists()
-    assert ours(folder) == []
+    assert processes_of(folder) == []
     assert mark(folder, "status").returncode == 2
 
 
@@ -125,7 +120,7 @@ def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
     daemon = json.loads((folder / ".mark-testbed" / "daemon.json").read_text())["pid"]
     assert len(psutil.Process(daemon).children(recursive=True)) >= 3
     os.kill(daemon, signal.SIGKILL)
-    wait_for(lambda: not ours(folder), "the end of everything")
+    wait_for(lambda: not processes_of(folder), "the end of everything")
     assert mark(folder, "status").returncode == 2
     up = mark(folder, "up", "quick.toml")  # what is left of it is no obstacle
     assert up.returncode == 0, up.stderr

@@ -22,9 +22,8 @@ from mark_infra.testbed.functions import FunctionConfig, overflow_function
 
 from mark.config.service_file import load_service
 from mark.models.call import Call
-from tests.children import children
 from tests.infra.testbed.local_lambda import LocalLambda, local_lambda
-from tests.infra.testbed.real_processes import wait_for
+from tests.infra.testbed.real_processes import processes_of, wait_for
 from tests.serving.overflow.test_functions import LambdaWorld
 
 pytest.importorskip("awslambdaric")
@@ -63,13 +62,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def there(folder: Path) -> Iterator[LocalLambda]:
     """Shared: tests look at what changes."""
-    others = children()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_SESSION_TOKEN", "mine")
         functions = [FunctionConfig(name, 1024, folder=str(folder), **of) for name, of in FUNCTIONS.items()]
         with local_lambda(folder, functions) as made:
             yield made
-    assert children(others) == []
+    assert processes_of(folder) == []
 
 
 def client(there: LocalLambda) -> Any:

@@ -25,12 +25,11 @@ from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.functions import overflow_function
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.machines_port import Machine, Machines
-from mark_infra.testbed.metadata import PORT
 
 from mark.config.service_file import load_service
 from tests.infra.testbed.cloud_fakes import FakeMachines
 from tests.infra.testbed.local_lambda import local_lambda
-from tests.infra.testbed.real_processes import PATIENCE_S, get, processes_with, wait_for
+from tests.infra.testbed.real_processes import PATIENCE_S, get, held_port, processes_of, wait_for
 
 SERVICE_S = 0.2
 MODEL = """
@@ -65,24 +64,37 @@ def write_service(folder: Path, one_ms: float = 1e3 * SERVICE_S, slo_ms: float =
     return folder / "half.toml"
 
 
+def machine(boot_s: float = 0.0) -> Machine:
+    """The next one, on an address that no other process uses."""
+    return Machine(f"i-{next(numbers):04}", "c7i.large", network().next(), "half", boot_s, spot=True)
+
+
 @cache
 def network() -> Addresses:
-    """Loopback addresses that no other process of this computer gives out: any port on them is free."""
+    """This process's, to its end."""
     return Addresses()
 
 
-def machine(boot_s: float = 0.0) -> Machine:
-    """The next one, on an address of this process's own."""
-    return Machine(f"i-{next(numbers):04}", "c7i.large", network().next(), "half", boot_s, spot=True)
+@pytest.fixture(scope="module", autouse=True)
+def _network() -> Iterator[None]:
+    yield
+    network().close()
+    network.cache_clear()
 
 
 class Place:
     """Machines that run a service, and how to reach them."""
 
     def __init__(
-        self, folder: Path, service_file: Path, grace_s: float = 40.0, options: Sequence[str] = (), **variables: str
+        self,
+        folder: Path,
+        service_file: Path,
+        ports: tuple[int, int],
+        grace_s: float = 40.0,
+        options: Sequence[str] = (),
+        **variables: str,
     ) -> None:
-        self.folder, self.port, self.metadata_port = folder, 8080, PORT
+        self.folder, (self.port, self.metadata_port) = folder, ports
         self.machines = Processes(
             {"half": ServedProgram(service_file, options)},
             folder,
@@ -107,7 +119,7 @@ class Place:
         return file.read_text() if file.exists() else ""
 
     def bouncers(self, one: Machine) -> list[psutil.Process]:
-        return processes_with("mark.cli.main", one.address)
+        return processes_of(self.folder, "mark.cli.main", one.address)
 
     def works(self, one: Machine) -> bool:
         with urllib.request.urlopen(self.url(one, "/metrics"), timeout=PATIENCE_S) as answer:
@@ -123,10 +135,14 @@ class Place:
 def place(tmp_path: Path, **options: Any) -> Iterator[Place]:
     """Ended at the end of the block: and then no process is left on any of its addresses."""
     service = {key: options.pop(key) for key in ("one_ms", "slo_ms") if key in options}
-    made = Place(tmp_path / "machines", write_service(tmp_path / "service", **service), **options)
-    with made.machines:
-        yield made
-    assert processes_with(f"127.{network().network}.") == []
+    service_file = tmp_path / "service" / "half.toml"
+    if not service_file.exists():
+        write_service(service_file.parent, **service)
+    with held_port() as port, held_port() as metadata_port:
+        made = Place(tmp_path / "machines", service_file, (port, metadata_port), **options)
+        with made.machines:
+            yield made
+    assert processes_of(made.folder) == []
     assert list(made.folder.glob("*.speed")) == []
 
 
@@ -211,13 +227,11 @@ def test_what_its_bouncer_cannot_answer_in_time_the_local_lambda_does(tmp_path: 
     with local_lambda(tmp_path, functions) as lambda_:
         for _ in range(2):  # warm it
             get(f"{lambda_.url}/2015-03-31/functions/overflow/invocations", {"warm": True})
-        there = Place(
-            tmp_path / "machines",
-            service_file,
-            options=("--function", "overflow", "--function-ms", "10"),
-            AWS_ENDPOINT_URL_LAMBDA=lambda_.url,
-        )
-        with there.machines, ThreadPoolExecutor(6) as pool:
+        options = ("--function", "overflow", "--function-ms", "10")
+        with (
+            place(tmp_path, options=options, AWS_ENDPOINT_URL_LAMBDA=lambda_.url) as there,
+            ThreadPoolExecutor(6) as pool,
+        ):
             one = machine()
             there.machines.boot(one)
             there.wait_ready(one)
@@ -317,24 +331,25 @@ def test_a_machine_whose_address_is_taken_is_never_ready_and_can_be_ended(tmp_pa
 def test_nobody_survives_the_process_that_started_the_machines(tmp_path: Path) -> None:
     """Killed with SIGKILL, it cannot end them: they end by themselves, workers included."""
     service, one = write_service(tmp_path / "service"), machine()
-    script = f"""
-        import sys, time
-        from pathlib import Path
-        from mark_infra.testbed.machines import Processes, ServedProgram
-        from mark_infra.testbed.machines_port import Machine
-        program = ServedProgram(Path({str(service)!r}))
-        with Processes({{"half": program}}, Path({str(tmp_path)!r}), metadata_port=0) as machines:
-            machines.boot(Machine("i-1", "c7i.large", {one.address!r}, "half", 0.0))
-            while machines.running()["i-1"].late_s is None:
-                time.sleep(0.02)
-            print("ready", flush=True)
-            sys.stdin.read()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == "ready\n", (tmp_path / "i-1.log").read_text()
-        children = psutil.Process(parent.pid).children(recursive=True)
-        assert len(children) >= 2  # a bouncer and its worker
-        parent.kill()
-    wait_for(lambda: not any(child.is_running() for child in children), f"they end: {children}")
+    with held_port() as port:
+        script = f"""
+            import sys, time
+            from pathlib import Path
+            from mark_infra.testbed.machines import Processes, ServedProgram
+            from mark_infra.testbed.machines_port import Machine
+            program = ServedProgram(Path({str(service)!r}))
+            with Processes({{"half": program}}, Path({str(tmp_path)!r}), port={port}, metadata_port=0) as machines:
+                machines.boot(Machine("i-1", "c7i.large", {one.address!r}, "half", 0.0))
+                while machines.running()["i-1"].late_s is None:
+                    time.sleep(0.02)
+                print("ready", flush=True)
+                sys.stdin.read()
+        """
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == "ready\n", (tmp_path / "i-1.log").read_text()
+            children = psutil.Process(parent.pid).children(recursive=True)
+            assert len(children) >= 2  # a bouncer and its worker
+            parent.kill()
+        wait_for(lambda: not any(child.is_running() for child in children), f"they end: {children}")

@@ -23,7 +23,7 @@ import uvloop
 from mark.models.call import Call, Reply
 from mark.serving.worker.shared_memory import KEEP_BYTES
 from mark.serving.worker.workers import Workers, backoff_s
-from tests.children import children
+from tests.children import new_children
 from tests.serving.worker.faulty_answering import AHEAD
 
 HERE = Path(__file__).parent
@@ -114,9 +114,10 @@ async def ready_pool(count: int = 1, reference: str = "good", **options: Any) ->
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """On the loop that we serve with; leaves neither processes nor descriptors behind."""
     uvloop.run(asyncio.sleep(0))  # keeps a pipe of its own from its first run
-    before, others = descriptors(), children()
-    uvloop.run(test())
-    assert children(others) == []
+    before = descriptors()
+    with new_children() as children:
+        uvloop.run(test())
+        assert children() == []
     assert descriptors() == before
 
 
