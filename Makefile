@@ -7,7 +7,7 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types unit schema coverage test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -29,6 +29,11 @@ unit: $(VENV)/.dev
 
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/pytest -q tests/serving/frontend/test_schema.py
+
+COVERED := domain rules planning control bounds billing testing serving/backend serving/gateway/test_gateway.py \
+	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
+coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
+	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow' -k 'not quick' --hypothesis-profile=traced --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(BIN)/pytest -q -n 2 --dist loadfile -m slow
@@ -110,4 +115,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .compiled .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .compiled .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -93,9 +93,10 @@ def test_poisson_arrivals_queue_as_the_formula_says_and_no_more() -> None:
     """Against the best whole fleet of every minute by the planner's formula, which knows that arrivals are Poisson."""
     counts, call = poisson(40.0), 5e-5
     fleets = np.arange(20)
+    capacities = np.arange(0.0, 200.0, 10.0)
     least = 0.0
     for rate in counts[:-1].reshape(-1)[: 59 * 60].reshape(59, 60).mean(axis=1):
-        least += float(np.min(fleets / 60.0 + 60.0 * call * overflow_rps(np.array(rate), 10.0 * fleets, 0.5)))
+        least += float(np.min(fleets / 60.0 + 60.0 * call * overflow_rps(np.array(rate), capacities, 0.5)))
     made = problem(counts[: 59 * 60 + 1], (offer(), 10.0), usd_per_request=call)
     assert found(made).queueing_usd == pytest.approx(least, rel=0.02)
 

@@ -42,7 +42,7 @@ def candidate(rps: float) -> Candidate:
 
 
 def function(usd_per_request: float, warm_s: float = 0.3) -> FunctionUse:
-    priced = FunctionOffer(1024, 0.0, usd_per_request * 1e6, 1.0, 1000.0, 1000.0, 300.0)
+    priced = FunctionOffer(1024, 0.0, usd_per_request * 1e6, 1.0, 1000, 1000.0, 300.0)
     return FunctionUse(priced, warm_s, 0.0, "assumed")
 
 

@@ -27,7 +27,7 @@ def trace(rates: FloatArray, bin_s: float = 60.0) -> Trace:
     """A trace of these rates (requests/s); NaN is a gap."""
     starts = np.arange(len(rates)) * bin_s
     known = np.isfinite(rates)
-    return trace_of_bins("t.csv", starts[known], rates[known] * bin_s, bin_s)
+    return trace_of_bins("t.csv", np.asarray(starts[known], np.float64), rates[known] * bin_s, bin_s)
 
 
 def counting(steps: int) -> FloatArray:
@@ -148,7 +148,7 @@ def test_the_kth_answer_meets_the_kth_step() -> None:
 
 def test_horizons_are_told_apart() -> None:
     """The truth is 1 and the h-th answer 1 + h: the error at the h-th step, which ends 60 (h + 1) s ahead, is h."""
-    rows = scored(backtest(split(trace(np.ones(200))), {"fake": Fake(lambda at, steps: 1.0 + np.arange(steps))}))
+    rows = scored(backtest(split(trace(np.ones(200))), {"fake": Fake(lambda at, steps: np.arange(1.0, 1.0 + steps))}))
     assert [row["horizon_s"] for row in rows.by_horizon] == [60.0 * (h + 1) for h in range(60)]
     assert [row["crps"] for row in rows.by_horizon] == pytest.approx(list(range(60)))
 
@@ -277,7 +277,7 @@ def test_a_predictor_that_was_handed_the_future_is_refused() -> None:
         (lambda f: Forecast(f.origin_s, 60.0, f.levels, f.mean_rps[:, 1:], f.peak_rps[:, 1:], "x"), "steps must be 60"),
         (lambda f: Forecast(f.origin_s, 60.0, f.levels, f.mean_rps - 1.0, f.peak_rps, "x"), "failed to predict"),
         (lambda f: None, "origin_s"),
-        (lambda f: {}["no key"], r"failed to predict at second 6000: KeyError: 'no key'"),
+        (lambda f: dict[str, Any]()["no key"], r"failed to predict at second 6000: KeyError: 'no key'"),
     ],
 )
 def test_a_wrong_forecast_is_refused_by_name(wrong: Callable[[Forecast], Any], said: str) -> None:
@@ -323,7 +323,9 @@ def test_mase_is_over_the_error_of_the_day_before_in_the_training_part() -> None
 
 def test_without_a_day_of_history_mase_is_over_the_error_of_the_last_value() -> None:
     """The rate rises by 1 a step; always 6 off. Without any history there is no MASE."""
-    found = backtest(split(trace(counting(600))), {"fake": Fake(lambda at, steps: at + np.arange(steps) + 6.0)})
+    found = backtest(
+        split(trace(counting(600))), {"fake": Fake(lambda at, steps: np.arange(at + 6.0, at + steps + 6.0))}
+    )
     assert found.mase_lag == "step"
     assert scored(found).mase == pytest.approx(6.0)
     alone = backtest(split(trace(counting(600)), start_s=0.0), {"artefact": make_predictor("artefact", 0)})
@@ -435,7 +437,11 @@ def test_the_file_alone_gives_the_same_coverage_where_the_truth_is_a_quantile(tm
 def test_the_file_says_what_the_interface_says(tmp_path: Path) -> None:
     """Times from the trace's first row, the first target is the origin, levels 0.05 to 0.95, beyond the end too."""
     path = tmp_path / "f.csv"
-    backtest(split(trace(counting(102)), start_s=6000.0), {"50%": Fake(lambda at, s: at + np.arange(s))}, out=str(path))
+    backtest(
+        split(trace(counting(102)), start_s=6000.0),
+        {"50%": Fake(lambda at, s: np.arange(float(at), at + s))},
+        out=str(path),
+    )
     rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
     assert rows[0] == ["50%", "6000", "6000", "0.05", "100.0"]
     assert rows[20] == ["50%", "6000", "6060", "0.10", "101.0"]

@@ -66,7 +66,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(memory: float, least: f
         times[0] = noise[0] / math.sqrt(1.0 - memory**2)
         for i in range(1, 600):
             times[i] = memory * times[i - 1] + noise[i]
-        mean, half = mean_and_half_s(times)
+        mean, half = mean_and_half_s(times.tolist())
         held += abs(mean) <= half
     assert least <= held / 1000 <= most
 

@@ -76,7 +76,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def quick(model: str, folder: Path, **more: Any) -> Profiling:
-    return Profiling(model, folder, **{"batches": (1, 4), "seconds": 0.3} | more)
+    return Profiling(model, folder, **dict[str, Any](batches=(1, 4), seconds=0.3) | more)
 
 
 def test_times_are_those_that_the_model_took(folder: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,12 @@ class Tags(HTMLParser):
 def evil_page() -> str:
     """Every text that can come from outside is hostile."""
     decision = Decision(1.0, "launch", EVIL, EVIL, 1.0)
-    changes = {"trace": TraceInfo(EVIL, 10, 60.0), "decisions": (decision,), "notes": (EVIL,), "service": EVIL}
+    changes: dict[str, Any] = {
+        "trace": TraceInfo(EVIL, 10, 60.0),
+        "decisions": (decision,),
+        "notes": (EVIL,),
+        "service": EVIL,
+    }
     results = {EVIL: result(EVIL, **changes), "b": result("b", attainment=0.5, regret=None, regret_reason=EVIL)}
     return render_report(results, [variation(EVIL, results, results)])
 

@@ -20,7 +20,7 @@ from tests.workload.files import arrivals, counts_file, written
 
 
 def of(counts: list[float], bin_s: float, starts: list[float] | None = None) -> Trace:
-    begins = np.arange(len(counts)) * bin_s if starts is None else np.array(starts)
+    begins = np.array([k * bin_s for k in range(len(counts))] if starts is None else starts, dtype=np.float64)
     series = Series.of(begins, np.array(counts, dtype=np.float64), bin_s, silent=False)
     return Trace("test", "counts", bin_s, float(begins[-1]) + bin_s, len(counts), series, PoissonBins(series))
 

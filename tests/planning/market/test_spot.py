@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -420,13 +421,13 @@ def test_a_market_that_takes_everything_at_once_is_not_returned_to() -> None:
 def test_what_was_interrupted_is_replaced_with_spares_as_long_as_it_is_missing() -> None:
     """On demand boots by chance: a few more are launched, marked as spare, and not long after no more."""
     lost = replace(OUT, lost_s=0.0)
-    beliefs = {"a": lost, "b": lost, "c": lost}
+    beliefs: dict[str, Any] = {"a": lost, "b": lost, "c": lost}
     doomed = Fleet(tuple(Instance(n, A.name, Phase.READY, -600.0, -400.0, doomed_s=120.0) for n in range(9)))
     (target,) = planned(doomed, **beliefs).targets
     assert target.offer == ON_DEMAND.name
     assert target.spare >= 2
     assert target.count - target.spare >= 9
-    later = {zone: replace(belief, until_s=1e9) for zone, belief in beliefs.items()}
+    later: dict[str, Any] = {zone: replace(belief, until_s=1e9) for zone, belief in beliefs.items()}
     assert all(t.spare == 0 for t in planned(doomed, now_s=400.0, **later).targets)
 
 

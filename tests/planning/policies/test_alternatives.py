@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def plan(**counts: int) -> Plan:
 
 
 def context(
-    rps: float, running: dict[str, int] | None = None, of: ResolvedService | None = None, **more: float
+    rps: float, running: dict[str, int] | None = None, of: ResolvedService | None = None, **more: Any
 ) -> PlanningContext:
     there = {f"{name}/on-demand": n for name, n in (running or {}).items()}
     return PlanningContext(

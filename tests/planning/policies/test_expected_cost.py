@@ -37,7 +37,7 @@ def test_certain_load_is_covered_and_no_more() -> None:
 def test_cover_is_a_newsvendors_quantile() -> None:
     """An instance pays from 28 % use on: of a load spread evenly over 0..200, about the lower 72 % are covered."""
     plan = decided(small(rt_max_s=60.0), Fleet(()), forecast(100.0, 1.0), first=True)
-    share = 0.2 / 3600.0 / 10.0 / small().function.usd_per_request  # type: ignore[union-attr]
+    share = 0.2 / 3600.0 / 10.0 / small().function.usd_per_request
     assert plan.counts[SMALL] * 10.0 == pytest.approx(200.0 * (1.0 - share), abs=12.0)
 
 

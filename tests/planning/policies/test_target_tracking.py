@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mark.domain.errors import BadInput
@@ -11,7 +13,7 @@ from mark.planning.port import PlanningContext
 from tests.planning.build import Minutes, forecast, load, resolved, sold
 
 
-def endpoint(model: str = "some-model", **changes: object) -> ResolvedService:
+def endpoint(model: str = "some-model", **changes: Any) -> ResolvedService:
     """ml.p2.xlarge is cheaper batched, ml.c5.xlarge (10 requests/s, target 300 a minute) unbatched."""
     return resolved(
         sold("ml.c5.xlarge", 0.2, Market.SAGEMAKER),
@@ -22,7 +24,7 @@ def endpoint(model: str = "some-model", **changes: object) -> ResolvedService:
         latencies_ms={"c5.xlarge": 100.0, "p2.xlarge": 40.0, "t2.medium": 100.0},
         batch={"p2.xlarge": (8, 100.0)},
         model=model,
-        **changes,  # type: ignore[arg-type]
+        **changes,
     )
 
 

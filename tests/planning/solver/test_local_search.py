@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ FEW = settings(max_examples=30, deadline=None)
 seeds = st.integers(0, 10_000)
 
 
-def nothing(of: object) -> np.ndarray:
-    return np.zeros((of.offers, of.steps), dtype=np.int64)  # type: ignore[attr-defined]
+def nothing(of: Any) -> np.ndarray:
+    return np.zeros((of.offers, of.steps), dtype=np.int64)
 
 
 @FEW

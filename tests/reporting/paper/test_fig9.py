@@ -24,7 +24,7 @@ def line(name: str, **changes: Any) -> WindowSeries:
     """Two minutes in windows of 5 s: 100 ms before the second minute, from then on half late for 10 s, then 100 ms."""
     mean_ms, in_time = np.full(24, 100.0), np.ones(24)
     mean_ms[12:14], in_time[12:14] = 900.0, 0.5
-    run = result(**({"timeline": timeline(2), "decisions": RESUMED} | changes))
+    run = result(**dict[str, Any](timeline=timeline(2), decisions=RESUMED) | changes)
     return WindowSeries(name, run, np.full(24, 10.0), in_time, mean_ms, 2.0 * mean_ms)
 
 
