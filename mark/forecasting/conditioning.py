@@ -13,7 +13,7 @@ import numpy as np
 from mark.domain.load import FloatArray, Forecast
 
 _KEPT = 20  # paths
-_FADE_STEPS = 15  # what no path foresaw is believed to fade away over so many steps
+_FADE_STEPS = 15  # steps over which load that no path foresaw is believed to fade away
 
 
 def given(forecast: Forecast, rate_rps: float) -> Forecast:

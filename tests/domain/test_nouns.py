@@ -68,7 +68,7 @@ def test_quantiles_that_cross_or_are_no_rates_are_refused(rates: list[list[float
         Forecast(0.0, 60.0, np.array([0.1, 0.9]), table, table, "bad")
 
 
-def test_a_bill_is_the_sum_of_its_parts_and_an_slo_is_possible() -> None:
+def test_a_bill_is_the_sum_of_its_parts() -> None:
     bill = Bill(1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
     assert bill.total == 63.0
     assert bill.as_json()["total"] == 63.0

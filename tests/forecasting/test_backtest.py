@@ -92,15 +92,13 @@ def test_what_is_learned_and_what_is_judged(
     ("bin_s", "step_s", "steps", "every_s"),
     [(5.0, 60.0, 60, 300.0), (60.0, 60.0, 60, 300.0), (300.0, 300.0, 12, 300.0), (1800.0, 1800.0, 2, 1800.0)],
 )
-def test_steps_are_a_minute_or_a_bin_and_origins_300_s_or_a_step_apart(
-    bin_s: float, step_s: float, steps: int, every_s: float
-) -> None:
+def test_steps_and_origins_follow_the_bins(bin_s: float, step_s: float, steps: int, every_s: float) -> None:
     cut = split(trace(np.ones(1000), bin_s))
     assert (cut.load.step_s, cut.steps, cut.origins.step * step_s) == (step_s, steps, every_s)
     assert cut.load.fine == (bin_s == 5.0)
 
 
-def test_truth_after_the_part_is_known_where_the_trace_has_it() -> None:
+def test_truth_reaches_beyond_the_part_within_the_trace() -> None:
     """So every origin of a part in the middle is scored over its whole horizon; beyond the trace's end it is not."""
     inside = split(trace(counting(200)), start_s=3000.0, duration_s=600.0)
     assert np.isfinite(inside.load.mean_rps).all()
@@ -109,7 +107,7 @@ def test_truth_after_the_part_is_known_where_the_trace_has_it() -> None:
     assert np.flatnonzero(np.isnan(beyond.load.mean_rps)).tolist() == list(range(100, 155))
 
 
-def test_a_step_that_the_end_of_the_trace_cuts_is_not_truth() -> None:
+def test_a_step_cut_by_the_trace_end_is_not_truth() -> None:
     """3.5 minutes after the start: the half one is never over."""
     cut = split(trace(np.ones(14), 30.0), start_s=210.0, train_s=0.0)
     assert np.isfinite(cut.load.mean_rps).sum() == 3
@@ -134,7 +132,7 @@ def test_a_part_that_is_not_there_is_bad_input(given: dict[str, float], said: st
 
 
 def test_the_kth_answer_meets_the_kth_step() -> None:
-    """Step k of the trace has the rate k. Who says k is always right; who is late by one errs by one, everywhere."""
+    """Step k of the trace has the rate k. Forecasting k is always right; a step late errs by one, everywhere."""
     cut = split(trace(counting(3000)), start_s=90_000.0)
     right, late = (
         backtest(cut, {"fake": Fake(lambda at, steps, by=by: at + np.arange(steps) - by)})  # type: ignore[misc]
@@ -153,7 +151,7 @@ def test_horizons_are_told_apart() -> None:
     assert [row["crps"] for row in rows.by_horizon] == pytest.approx(list(range(60)))
 
 
-def test_load_is_handed_over_in_order_when_it_is_over_and_once() -> None:
+def test_load_is_handed_over_once_and_in_order() -> None:
     """First the history, then step by step; at every origin exactly what was over."""
     rates = np.where(counting(200) % 7 == 3, NAN, counting(200))
     cut = split(trace(rates), start_s=6000.0, train_s=3000.0)
@@ -189,7 +187,7 @@ def test_behind_what_a_predictor_is_handed_there_is_no_future() -> None:
             assert not np.shares_memory(rates, cut.load.peak_rps)
 
 
-def test_a_predictor_that_spoils_what_it_is_handed_does_not_change_the_truth() -> None:
+def test_a_predictor_cannot_change_the_truth() -> None:
     class Spoiler(Fake):
         def update(self, observed: Load) -> None:
             super().update(observed)
@@ -213,7 +211,7 @@ def leaks(make: Callable[[], Predictor], driver: Callable[..., Any] = BacktestRe
     other[150:] = 7.0
     mine, theirs = (forecasts(make, split(trace(rates)), driver) for rates in (one, other))
     before = 11  # origins at 6000, 6300, ... 9000
-    assert not all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))  # or nobody looks at the load
+    assert not all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))  # or the load was not looked at
     return not all(np.array_equal(a, b) for a, b in zip(mine[:before], theirs[:before], strict=True))
 
 
@@ -312,7 +310,7 @@ def test_perfect_foresight_scores_zero_and_covers_all() -> None:
     assert (score.coverage_50, score.coverage_90) == (1.0, 1.0)
 
 
-def test_mase_is_over_the_error_of_the_day_before_in_the_training_part() -> None:
+def test_mase_divides_by_the_training_error_of_the_day_before() -> None:
     """Learned: two days, the second 3 above the first. Judged: always 6 off. MASE is 2."""
     day = 10.0 + counting(1440) % 60
     rates = np.concatenate([day, day + 3.0, np.full(300, 50.0)])
@@ -321,7 +319,7 @@ def test_mase_is_over_the_error_of_the_day_before_in_the_training_part() -> None
     assert scored(found).mase == pytest.approx(2.0)
 
 
-def test_without_a_day_of_history_mase_is_over_the_error_of_the_last_value() -> None:
+def test_without_a_day_mase_divides_by_the_last_value_error() -> None:
     """The rate rises by 1 a step; always 6 off. Without any history there is no MASE."""
     found = backtest(
         split(trace(counting(600))), {"fake": Fake(lambda at, steps: np.arange(at + 6.0, at + steps + 6.0))}
@@ -342,7 +340,7 @@ def test_missing_truth_is_not_scored() -> None:
 
 
 def test_the_peak_is_scored_where_bins_are_fine() -> None:
-    """Bins of 5 s: the mean is 2, the peak 13 (one bin in twelve); who says 2 for both errs by 11."""
+    """Bins of 5 s: the mean is 2, the peak 13 (one bin in twelve); a forecast of 2 for both errs by 11."""
     fine = np.where(counting(12 * 200) % 12 == 0, 13.0, 1.0)
     two = Fake(lambda at, steps: np.full(steps, 2.0))
     score = scored(backtest(split(trace(fine, 5.0)), {"fake": two}))
@@ -425,7 +423,7 @@ def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
         assert sum(values) / len(values) == pytest.approx(found.scores[name].crps, rel=1e-12)
 
 
-def test_the_file_alone_gives_the_same_coverage_where_the_truth_is_a_quantile(tmp_path: Path) -> None:
+def test_the_file_gives_the_same_coverage(tmp_path: Path) -> None:
     """50 requests a minute are a rate that no few digits hold: rounded, it would lie outside its own interval."""
     path, rate = tmp_path / "f.csv", 50.0 / 60.0
     found = backtest(split(trace(np.full(120, rate))), {"naive": make_predictor("seasonal-naive", 0)}, out=str(path))

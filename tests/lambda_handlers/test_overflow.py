@@ -105,7 +105,7 @@ def test_the_first_invocation_is_cold_whatever_it_is(folder: Path) -> None:
     assert warmed({"warm": True}) == {"cold": False, "load_s": 1.5, "billed_ms": 0}
 
 
-def test_what_is_billed_is_the_handlers_time_in_whole_milliseconds_and_the_start_once() -> None:
+def test_handler_time_is_billed_in_whole_milliseconds() -> None:
     """As AWS bills: a start with its imports before the first answer, and every part of a millisecond as one."""
     now_s = 0.0
 
@@ -156,7 +156,7 @@ def test_a_warm_up_holds_its_environment_for_a_moment(hold_ms: float, held_s: fl
     ],
     ids=str,
 )
-def test_an_event_that_is_none_of_ours_is_an_error_of_the_invocation(unknown: Any) -> None:
+def test_a_foreign_event_is_an_invocation_error(unknown: Any) -> None:
     with pytest.raises(ValueError, match=r"not an event of calls|hold_ms"):
         OverflowHandler(Negative(), 0.0, Pauses())(unknown)
 

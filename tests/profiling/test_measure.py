@@ -42,7 +42,7 @@ def test_the_table_of_quantiles_is_students() -> None:
     np.testing.assert_allclose(measure._T975, expected, atol=5e-4)
 
 
-def test_p99_is_certain_where_the_largest_exceeds_it_with_95_percent() -> None:
+def test_p99_is_certain_once_the_largest_exceeds_it() -> None:
     assert 1.0 - 0.99**LEAST_FOR_P99 >= 0.95 > 1.0 - 0.99 ** (LEAST_FOR_P99 - 1)
 
 
@@ -79,7 +79,7 @@ def run(sampling: Sampling, time_s: Any) -> list[int]:
     return order
 
 
-def test_sizes_take_turns_in_an_order_that_follows_from_the_seed() -> None:
+def test_the_order_of_sizes_follows_from_the_seed() -> None:
     def order(seed: int) -> list[int]:
         return run(Sampling((1, 2, 4), precision=0.02, seconds=1e9, seed=seed), lambda batch: 1e-3 * batch)
 
@@ -90,7 +90,7 @@ def test_sizes_take_turns_in_an_order_that_follows_from_the_seed() -> None:
     assert len({tuple(each) for each in rounds}) == 6
 
 
-def test_a_precise_size_stops_when_its_p99_is_known_and_warm_ups_are_not_kept() -> None:
+def test_a_size_stops_when_its_p99_is_known() -> None:
     sampling = Sampling((1,), precision=0.02, seconds=1e9)
     assert len(run(sampling, lambda batch: 1e-3)) == WARM_UPS + 300
     assert sampling.times_s == {1: [1e-3] * 300}

@@ -61,7 +61,7 @@ def test_parts_and_blocks_change_nothing(gaps: list[float], scale: float, cut: f
         assert math.floor(scale) * len(times) <= len(whole) <= math.ceil(scale) * len(times)
 
 
-def test_copies_stay_within_half_a_second_and_have_the_right_mean_number() -> None:
+def test_copies_stay_within_half_a_second() -> None:
     times = np.arange(0.0, 200_000.0, 10.0)
     trace = trace_of("t", lambda: iter([times]), notes=lambda: ())
     copies = arrivals(trace, 0.0, trace.duration_s, 1.4, 1)

@@ -68,7 +68,7 @@ def test_neighbouring_bins_and_seeds_draw_independently() -> None:
         assert abs(np.corrcoef(a, b)[0, 1]) < 5.0 / math.sqrt(len(a))
 
 
-def test_a_full_buffer_ends_the_draw_and_the_next_goes_on_where_it_stopped() -> None:
+def test_a_draw_goes_on_after_a_full_buffer() -> None:
     starts = np.arange(20.0)
     tables = (starts, starts + 1.0, np.full(20, 3000.0), 1.0, 1.0, np.uint64(5))
     whole = np.empty(100_000)

@@ -90,7 +90,7 @@ def test_a_hand_computed_pick() -> None:
     }
 
 
-def test_demand_is_that_of_the_fifth_minute_and_of_now_at_the_start() -> None:
+def test_demand_is_that_of_the_fifth_minute() -> None:
     """tau is five steps ahead, except for the first fleet, which is ready at once."""
     rates = np.where(np.arange(60) < 5, 100.0, 10.0)
     planner = MarkPaperPolicy(usual())
@@ -118,7 +118,7 @@ def test_running_instances_are_used_before_launching() -> None:
     assert lasting.counts == {"large/on-demand": 1}
 
 
-def test_nothing_is_destroyed_that_one_of_the_last_six_plans_wanted() -> None:
+def test_instances_of_the_last_six_plans_are_kept() -> None:
     """The fleet shrinks only after six plans in a row did without."""
     planner, memory = MarkPaperPolicy(usual()), MarkPaperPolicy(usual()).begin()
     running = fleet({"small/on-demand": 3})

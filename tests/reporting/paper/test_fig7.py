@@ -54,7 +54,7 @@ def test_a_box_lies_where_the_latencies_do() -> None:
     assert (mark.name, sagemaker.name) == ("mark", "sagemaker")
 
 
-def test_the_takeaway_says_who_kept_the_promise_and_who_is_faster() -> None:
+def test_the_takeaway_names_slo_keepers_and_the_fastest() -> None:
     assert takeaways(found()) == [
         "mark, mark-spot and sagemaker kept the promise in every case.",
         "mark-paper missed the promise for nasnet (90.0 %).",

@@ -48,7 +48,7 @@ def test_the_json_tells_before_from_after() -> None:
     assert {len(values) for values in run["windows"].values()} == {24}
 
 
-def test_the_table_fits_80_columns_and_says_who_kept_the_promise() -> None:
+def test_the_table_fits_80_columns_and_marks_the_slo() -> None:
     shown = printed(fig9_table(found()))
     assert "Surges: mark kept the promise in every case." in shown
     assert "Surges: other missed the promise for +50 % (90.0 %)." in shown
