@@ -187,7 +187,7 @@ def _made(kind: type[BotoCoreError]) -> BotoCoreError:
         def __missing__(self, key: str) -> str:
             return key
 
-    error = BotoCoreError.__new__(kind)
+    error: BotoCoreError = kind.__new__(kind)
     Exception.__init__(error, kind.fmt.format_map(Anything()))
     return error
 
