@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
     n = len(case.arrivals_s)
     outcome = Outcome(np.full(n, -3), np.full(n, np.inf), np.full(n, np.inf))
     ends: list[tuple[float, int, Batch]] = []
+    order = count()  # batches that end together end in the order of their starts
 
     def start_what_is_due(now_s: float) -> None:
         while (batch := bouncer.next_batch(now_s)) is not None:
@@ -90,7 +92,7 @@ def played(case: Case, *, ahead: bool = False) -> Outcome:
             pass
 
     def runs(batch: Batch, now_s: float) -> None:
-        heapq.heappush(ends, (now_s + float(kind.service_s[batch.items]), id(batch), batch))
+        heapq.heappush(ends, (now_s + float(kind.service_s[batch.items]), next(order), batch))
         for r in batch.requests:
             outcome.slot[int(r.id)] = 0
             outcome.start_s[int(r.id)] = now_s
