@@ -7,7 +7,7 @@ SERVICE ?= inception-v3
 POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types kernel unit schema test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit schema coverage test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -38,10 +38,17 @@ unit: $(VENV)/.dev
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/serving/frontend/test_schema.py
 
+GATED := domain rules planning control bounds billing serving
+COVERED := domain rules planning control bounds billing testing serving/backend serving/gateway/test_gateway.py \
+	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
+coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' -k 'not quick' --hypothesis-profile=traced --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
+	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
+
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
 
-COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_replica backend/test_tuning frontend/test_conformance \
+COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory
 # Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
@@ -118,4 +125,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

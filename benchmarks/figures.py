@@ -48,20 +48,21 @@ class Source:
         return [node for node in self.nodes if isinstance(node, FunctionNode)]
 
     @cached_property
-    def prose(self) -> dict[int, str]:
-        """Comments and strings, by line."""
-        lines: dict[int, str] = defaultdict(str)
-        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
-            if token.type in (tokenize.COMMENT, tokenize.STRING):
-                for offset, line in enumerate(token.string.split("\n")):
-                    lines[token.start[0] + offset] += line
-                    self.comments[token.start[0]] = token.type == tokenize.COMMENT or self.comments[token.start[0]]
-        return lines
+    def tokens(self) -> list[tokenize.TokenInfo]:
+        """Comments and strings."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return [token for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING)]
 
-    @cached_property
-    def comments(self) -> Counter[int]:
-        """Lines that hold a comment; filled by `prose`."""
-        return Counter()
+    @property
+    def prose(self) -> Iterator[str]:
+        """Lines of comments and strings."""
+        for token in self.tokens:
+            yield from token.string.split("\n")
+
+    @property
+    def comments(self) -> int:
+        """Lines that hold a comment."""
+        return sum(token.type == tokenize.COMMENT for token in self.tokens)
 
     def imports(self, modules: set[str]) -> set[str]:
         """What it imports of `modules`, late and type-only imports included."""
@@ -108,8 +109,8 @@ class Checkout:
             node.name for s in sources for node in s.tree.body if isinstance(node, ast.ClassDef) if node.name[0] != "_"
         )
         persons = {
-            "source": sum(_persons(source.prose.values()) for source in sources),
-            "tests": sum(_persons(source.prose.values()) for source in self.tests),
+            "source": sum(_persons(source.prose) for source in sources),
+            "tests": sum(_persons(source.prose) for source in self.tests),
             "documents": sum(_persons(page.splitlines()) for page in self.documents),
         }
         documented = sum(ast.get_docstring(node, clean=False) is not None for node in public)
@@ -124,7 +125,7 @@ class Checkout:
             "public classes' names used twice": str(sum(count > 1 for count in classes.values())),
             **{f"lines with who, nobody, so many ...: {where}": str(count) for where, count in persons.items()},
             "public functions and classes with a docstring": f"{100.0 * documented / len(public):.0f} %",
-            "lines with a comment": f"{100.0 * sum(len(s.comments) for s in sources) / lines:.1f} %",
+            "lines with a comment": f"{100.0 * sum(s.comments for s in sources) / lines:.1f} %",
             "calls with an unpacked sequence among arguments": str(sum(map(_unpacks, every))),
             "calls with more than five positional arguments": str(
                 sum(isinstance(node, ast.Call) and len(node.args) > 5 for node in every)

@@ -14,3 +14,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+# Traced code is several times slower, so that no example has a deadline.
+settings.register_profile("traced", derandomize=True, deadline=None)

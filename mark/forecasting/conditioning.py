@@ -14,7 +14,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
 
 _KEPT = 20  # paths
-_FADE_STEPS = 15  # what no path foresaw is believed to fade away over so many steps
+_FADE_STEPS = 15  # steps over which load that no path foresaw is believed to fade away
 
 
 def condition_on_rate(forecast: Forecast, rate_rps: float) -> Forecast:

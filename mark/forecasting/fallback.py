@@ -64,7 +64,7 @@ class LastValue:
         return Forecast(self._origin_s, self._step_s, LEVELS, mean, np.maximum(mean, peak), self.name)
 
     def quantiles(self, ahead: IntArray, recent_rps: float | None = None) -> FloatArray:
-        """Of mean and peak, so many steps `ahead` (from 1, ascending): (2, 19, K)."""
+        """Quantiles of mean and peak by steps `ahead` (from 1, ascending): (2, 19, K)."""
         if self._since >= _REFRESH:
             self._look()
         last, last_peak = self._last

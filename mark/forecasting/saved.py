@@ -1,4 +1,4 @@
-"""What a predictor has learned, in one file: a numpy archive (.npz) whose header says whose it is.
+"""What a predictor has learned, in one file: a numpy archive (.npz) whose header names the predictor.
 
 A checkpoint of an unfinished training is the same file with another kind. Nothing in either is ever executed.
 """
@@ -50,7 +50,7 @@ def fingerprint(history: Load, seed: int) -> str:
 
 
 def save(path: str, saved: Saved) -> None:
-    """Write `saved` to `path`: whoever reads there finds the old file or the new one, never half of it.
+    """Write `saved` to `path` at once: a reader finds the old file or the new one, never half of it.
 
     Raises BadInput where no file can be written.
     """

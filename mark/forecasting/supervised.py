@@ -1,6 +1,6 @@
 """A predictor that cannot fail: it asks another, and the last value stands in where that one gives nothing usable.
 
-A predictor may be anybody's code. Whatever it raises, answers or forgets, the controller gets a forecast, is told who
+A predictor may be any user's code. Whatever it raises, answers or forgets, the controller gets a forecast, is told who
 made it, and why. Time here is the load's: nothing depends on a clock unless one is handed in.
 """
 
@@ -81,12 +81,12 @@ class Supervised:
 
     @property
     def name(self) -> str:
-        """Who forecasts while all is well."""
+        """Name of the predictor that forecasts unless the fallback stands in."""
         return self._predictor.name if isinstance(self._predictor, InTurns) else self._name
 
     def _begin(self, history: Load) -> None:
         self._kept = int(KEPT_S / history.step_s) + 1
-        self._mean, self._peak = array("d"), array("d")  # the newest steps, at least so many
+        self._mean, self._peak = array("d"), array("d")  # the newest steps, no fewer than are needed
         self._highest_rps = -math.inf  # while nothing was seen
         self._remember(history)
         self._fallback, self._drift = LastValue(), Drift()

@@ -19,7 +19,7 @@ _STAND_IN_S = 3 * DAY_S  # of history that it looks at, and a gap of a day
 class InTurns:
     """Implements `Predictor`: `predictor` learns in `learn` alone, a piece at a time.
 
-    Whoever looks after all of them gives turns, counted in pieces and not in seconds, so that a run does not depend on
+    The owner of all predictors gives turns, counted in pieces and not in seconds, so that a run does not depend on
     the machine. Until `predictor` is fitted the stand-in forecasts, under its own name.
     """
 
@@ -73,5 +73,5 @@ def taking_turns(predictor: Predictor, of: int) -> Predictor:
 def _newest(load: Load, steps: int) -> Load:
     first = max(0, len(load) - steps)
     start_s = load.start_s + first * load.step_s
-    # Copies: of two hundred histories nobody shall hold on to more.
+    # Copies, so that of two hundred histories no more is kept in memory.
     return Load(start_s, load.step_s, np.array(load.mean_rps[first:]), np.array(load.peak_rps[first:]), load.fine)

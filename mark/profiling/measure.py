@@ -25,7 +25,7 @@ from mark.profiling.table import load_profiles
 SIZES = (1, 2, 4, 8, 16, 32)
 WARM_UPS = 3  # rounds that do not count
 LEAST = 3  # times of a size, however long they take
-# The largest of so many exceeds the 99th percentile with a probability of 95 %: 1 - 0.99^n >= 0.95.
+# The largest of this number of samples exceeds the 99th percentile with a probability of 95 %: 1 - 0.99^n >= 0.95.
 LEAST_FOR_P99 = 299
 # Of the best throughput: what the knee reaches.
 KNEE_SHARE = 0.95
@@ -143,7 +143,7 @@ class Measured:
     """A model measured on a machine, `workers` batches at a time.
 
     `overhead_s` is what the rest of a bouncer adds to a single request, `cold_s` from start to ready; None: not
-    measured. `failed` says of sizes without a time why. `notes` are what the one who measured has to say.
+    measured. `failed` says of sizes without a time why. `notes` are remarks of the measurement.
     """
 
     model: str

@@ -33,10 +33,10 @@ from mark.serving.worker.workers import Workers
 Progress = Callable[[float], None]
 
 _HANG_S = 600.0  # of one batch
-_SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: so many, or what comes in so many seconds
+_SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: this number, or as many as fit into this time
 _RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
 _INPUTS = "declares neither inputs nor warmup: give a request"
-# Ends with whoever started it, whose end of the pipe closes.
+# Ends with the process that started it, whose end of the pipe closes.
 _BUSY = """
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
@@ -254,7 +254,7 @@ class _Pool:
         return times_s, service_s
 
     def _on_done(self, worker: int, replies: list[Reply], service_s: float) -> None:
-        if not self._done[worker].done():  # cancelled: somebody is tired of waiting
+        if not self._done[worker].done():  # the caller cancelled it
             self._done[worker].set_result((perf_counter(), replies, service_s))
 
     def _on_lost(self, worker: int, reason: str, back_in_s: float, at_next: bool) -> None:
@@ -305,7 +305,7 @@ async def _around_service_s(what: Profiling, call: Call) -> float:
         )
     finally:
         await server.close()
-        gc.unfreeze()  # a bouncer that starts keeps what is there for good; here is somebody's notebook, perhaps
+        gc.unfreeze()  # a bouncer that starts keeps what is there for good; this may be a notebook
     if ended.returncode != 0:
         raise _BatchFailed(" ".join(ended.stderr.decode(errors="replace").split()))
     pairs: list[tuple[float, float]] = list(zip(json.loads(ended.stdout), kept.values, strict=True))
@@ -332,7 +332,7 @@ def _error(reply: Reply) -> str:
 
 @contextmanager
 def _busy(count: int) -> Iterator[None]:
-    """So many processes compute without end."""
+    """`count` processes compute without end."""
     # A group of their own: what ends us from the terminal is ours to tell them.
     busy = [sys.executable, "-c", _BUSY]
     processes = [subprocess.Popen(busy, stdin=subprocess.PIPE, process_group=0) for _ in range(count)]

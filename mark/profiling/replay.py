@@ -45,7 +45,7 @@ class Replay(Model):
         self._sigma = max(sigma_of(row) for row in self._profile.rows)
 
     def service_s(self, items: int) -> float:
-        """A draw of how long so many items take."""
+        """Samples the service time of a batch of `items`."""
         largest, sigma = self._profile.rows[-1].batch, self._sigma
         # Beyond the largest batch measured: as many batches as it takes.
         full, rest = divmod(items, largest)

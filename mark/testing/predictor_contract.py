@@ -61,10 +61,12 @@ def part(load: Load, begin: int, end: int | None = None) -> Load:
 
 
 def constant(rates: FloatArray | list[float], step_s: float = STEP_S) -> Load:
+    """These rates, with peaks 20 % above them."""
     return Load(0.0, step_s, np.array(rates, dtype=np.float64), 1.2 * np.array(rates, dtype=np.float64))
 
 
 def assert_same(one: Forecast, other: Forecast, rtol: float = 0.0) -> None:
+    """Quantiles, paths, origin and name are equal."""
     assert (one.origin_s, one.step_s, one.predictor) == (other.origin_s, other.step_s, other.predictor)
     np.testing.assert_allclose(one.mean_rps, other.mean_rps, rtol=rtol)
     np.testing.assert_allclose(one.peak_rps, other.peak_rps, rtol=rtol)

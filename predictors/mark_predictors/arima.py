@@ -29,7 +29,7 @@ _REGRESSED_S = 28 * DAY_S  # of history, the newest, for the seasonal profile
 _DAY_HARMONICS = 12
 _WEEK_HARMONICS = 28  # less the harmonics of a day
 _LEVEL_S = 8 * 3600.0  # over which the level is averaged
-_DIFFUSE = 1e4  # variance of a level nobody has seen, in variances of an innovation
+_DIFFUSE = 1e4  # variance of a level that was never observed, in variances of an innovation
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Filter:
 class _AroundLevel:
     """A `Filter` of what values are above a level.
 
-    The level is the mean so far, and an exponential average once so much was seen: a mean that holds for ever would
+    The level is the mean so far, and an exponential average once enough was seen: a mean that holds for ever would
     pull the forecast to what was long ago. A differenced process carries a level itself, yet as good as forgets to move
     it when it was fitted on a time without change.
     """

@@ -8,7 +8,7 @@ and Candes 2021, eq. 2, per level and horizon), which keeps the coverage whateve
 Paths are the forest's, moved step by step to the calibrated quantiles and kept in their order (the Schaake shuffle,
 Clark et al. 2004): so a surge in a path begins and ends as surges do.
 
-Learning happens in `update` alone, at fixed steps: how often somebody asks for a forecast changes nothing.
+Learning happens in `update` alone, at fixed steps: how often a forecast is asked for changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FINE: FloatArray = np.concatenate([[0.005, 0.02], LEVELS, [0.98, 0.995]])
 _INNER = slice(_TAILS, len(_FINE) - _TAILS)
 _MINUTES_AHEAD = (1, 2, 4, 8, 15, 30, 60)  # where forecasts are scored; linear between
 # Between two forecasts that are scored; no divisors of an hour or a day, so that every minute has its turn.
-_RECORD_MINUTES, _RECORD_STEPS = 7, 5  # at least so many of both
+_RECORD_MINUTES, _RECORD_STEPS = 7, 5  # the least of both
 # The next constants were set by hand; no command refits them. `benchmarks/forecasts.py` shows what a change does.
 _FORGET = 0.997  # of a loss with each new one: a day and a half count
 _SHARPNESS = 20.0  # weights fall with this power of the loss
@@ -45,7 +45,7 @@ _LEAST_LOSS = 1e-12
 _SAME = 1e-9  # closer than that a quantile was met exactly: what lies between is rounding
 _WARM_DAYS = 2
 _WARM_STEPS = 336
-# A piece of fitting is so many steps lived through, half a second; learning from eleven steps takes as long as one.
+# A piece of fitting is this number of steps, half a second; learning from eleven steps takes as long as one.
 _PIECE_STEPS, _LEARNED_AS_LIVED = 600, 11
 
 

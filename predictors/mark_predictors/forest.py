@@ -46,7 +46,7 @@ class Analogs:
 
     def learn(self) -> None:
         """Grow the forest on what the load holds now; too little leaves it as it was."""
-        from sklearn.ensemble import ExtraTreesRegressor  # a second of start-up, for those who forecast only
+        from sklearn.ensemble import ExtraTreesRegressor  # a second of start-up, which only forecasting needs
 
         load, horizon = self._load, self._horizon
         first = max(self._width, min(2 * load.day, len(load) // 3), len(load) - _DAYS * load.day)

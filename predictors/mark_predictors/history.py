@@ -75,7 +75,7 @@ class ObservedHistory:
         return self.last[:, -1] if self._length else np.zeros(2)
 
     def days_before(self, steps: np.ndarray[tuple[int], np.dtype[np.int64]], days: int) -> FloatArray:
-        """`filled` at `steps` (K,) less so many days: (2, K), NaN where that is before the beginning."""
+        """`filled` `days` before `steps` (K,): (2, K), NaN where that is before the beginning."""
         at = steps - days * self.season
         return np.where(at >= 0, self._rows[2:4, np.maximum(at, 0)], np.nan)
 

@@ -38,7 +38,7 @@ class LogLoad:
         return self._logs[: self._length]
 
     def steps(self, minutes: float) -> int:
-        """So many minutes in steps, at least one."""
+        """`minutes` in steps, at least one."""
         return max(1, round(minutes * 60.0 / self.history.step_s))
 
     def measure(self) -> None:

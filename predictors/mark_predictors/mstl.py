@@ -29,7 +29,7 @@ SPANS_S: FloatArray = np.array([60.0, 300.0, 1800.0, 7200.0, 28800.0, DAY_S, 4 *
 _USUAL = 5  # the average from which seasons are measured: over less, a day would be taken for a change of level
 # How fast a profile follows, per visit of a phase, once it has been visited often.
 _SHORT_GAIN, _DAY_GAIN, _WEEK_GAIN = 0.02, 0.08, 0.2
-_WEEK_DOUBT = 1  # a phase of the week is trusted as if so many weeks before it had been like all days
+_WEEK_DOUBT = 1  # weeks before the first that count as if they had been like all days
 _WIDTH_S = (
     1800.0  # an error counts for phases of day and week nearer than this: minutes are too many to learn one by one
 )

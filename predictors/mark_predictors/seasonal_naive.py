@@ -52,7 +52,7 @@ class SeasonalNaive:
         return seen.observed[:, steps[0] :] - seen.days_before(steps, 1) if len(steps) else np.empty((2, 0))
 
     def _errors_of_last(self) -> FloatArray:
-        """Observed less the last value so many steps before: (2, horizons, N)."""
+        """Observed less the last value a horizon before: (2, horizons, N)."""
         seen = self._history
         first = max(0, len(seen) - seen.window)
         errors = np.full((2, len(HORIZONS), len(seen) - first), np.nan)

@@ -33,7 +33,7 @@ def test_the_page_says_what_the_views_say(manager: FakeManager) -> None:
     assert sum(billed) == view.bill.total
     assert found["mark_controller_requests_total", "inception"] == view.requests
     assert found["mark_controller_mode", "sentiment", "dry-run"] == 1.0
-    assert found["mark_controller_forecast_rps", "inception", "0.5"] == view.forecast.rps[2][0]  # type: ignore[union-attr]
+    assert found["mark_controller_forecast_rps", "inception", "0.5"] == view.forecast.rps[2][0]
     for offer, count in view.plan.counts.items():
         assert found["mark_controller_instances_wanted", "inception", offer] == count
     shown = sum(v for k, v in found.items() if k[:2] == ("mark_controller_instances", "inception"))

@@ -71,7 +71,7 @@ def target(url: str) -> load.Target:
     return load.Target(url, b"ping", {"x-who": "test"}, expected=b"pong")
 
 
-def test_an_open_loop_sends_each_request_when_due_and_not_before():
+def test_an_open_loop_sends_each_request_when_due_and_not_before() -> None:
     due = np.array([0.0, 0.01, 0.01, 0.02, 0.03])
     with server(lambda _: [OK]) as (url, got):
         answers = load.open_loop(target(url), due, connections=2)
@@ -85,7 +85,7 @@ def test_an_open_loop_sends_each_request_when_due_and_not_before():
     assert set(answers["answered_by"]) == {"function"}
 
 
-def test_an_open_loop_does_not_wait_for_answers():
+def test_an_open_loop_does_not_wait_for_answers() -> None:
     due = np.arange(8) * 0.005
     with server(lambda _: [OK], hold=8) as (url, _):
         answers = load.open_loop(target(url), due, connections=8)
@@ -93,7 +93,7 @@ def test_an_open_loop_does_not_wait_for_answers():
     assert answers["answered_s"].min() > due[-1]
 
 
-def test_without_a_free_connection_requests_wait_and_are_charged_for_it():
+def test_without_a_free_connection_requests_wait_and_are_charged_for_it() -> None:
     due = np.zeros(6)
     with server(lambda _: [OK]) as (url, got):
         answers = load.open_loop(target(url), due, connections=1)
@@ -102,14 +102,14 @@ def test_without_a_free_connection_requests_wait_and_are_charged_for_it():
     assert load.summary(answers).lag_max_ms > 0
 
 
-def test_answers_in_pieces_are_put_together():
+def test_answers_in_pieces_are_put_together() -> None:
     pieces = [OK[:20], OK[20:-2], OK[-2:]]
     with server(lambda _: list(pieces)) as (url, _):
         answers = load.open_loop(target(url), np.zeros(3), connections=1)
     assert answers["right"].all()
 
 
-def test_wrong_bodies_and_refusals_are_counted_as_such():
+def test_wrong_bodies_and_refusals_are_counted_as_such() -> None:
     refused = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\n\r\npong"
     said = [OK, OK.replace(b"pong", b"pang"), refused, OK]
     with server(lambda number: [said[number]]) as (url, _):
@@ -120,7 +120,7 @@ def test_wrong_bodies_and_refusals_are_counted_as_such():
     assert (found.requests, found.refused, found.wrong) == (4, 1, 1)
 
 
-def test_a_request_whose_connection_breaks_is_lost_and_the_next_one_opens_another():
+def test_a_request_whose_connection_breaks_is_lost_and_the_next_one_opens_another() -> None:
     with server(lambda number: [OK[:30], None] if number == 1 else [OK]) as (url, got):
         answers = load.open_loop(target(url), np.arange(3) * 0.002, connections=1)
     assert len(got) == 3
@@ -128,7 +128,7 @@ def test_a_request_whose_connection_breaks_is_lost_and_the_next_one_opens_anothe
     assert np.isnan(answers["answered_s"]).tolist() == [False, True, False]
 
 
-def test_what_is_never_answered_is_among_the_answers():
+def test_what_is_never_answered_is_among_the_answers() -> None:
     with server(lambda _: [OK], hold=99) as (url, _):
         answers = load.open_loop(target(url), np.zeros(3), connections=2, patience_s=0.05)
     assert len(answers) == 3
@@ -136,7 +136,7 @@ def test_what_is_never_answered_is_among_the_answers():
     assert np.isnan(answers["sent_s"]).tolist() == [False, False, True]  # two connections, both busy
 
 
-def test_a_closed_loop_keeps_so_many_on_their_way():
+def test_a_closed_loop_keeps_so_many_on_their_way() -> None:
     with server(lambda _: [OK], hold=4) as (url, got):
         answers = load.closed_loop(target(url), 0.1, connections=4)
     assert len(got) >= 8
@@ -145,7 +145,7 @@ def test_a_closed_loop_keeps_so_many_on_their_way():
     assert np.array_equal(answers["scheduled_s"], answers["sent_s"])
 
 
-def test_a_summary_counts_latency_from_when_a_request_was_due():
+def test_a_summary_counts_latency_from_when_a_request_was_due() -> None:
     answers = np.zeros(4, load.ANSWERS)
     answers["scheduled_s"] = [0.0, 1.0, 2.0, 3.0]
     answers["sent_s"] = [0.0, 1.0, 2.5, 3.0]
@@ -158,7 +158,7 @@ def test_a_summary_counts_latency_from_when_a_request_was_due():
     assert found.lag_max_ms == pytest.approx(500.0)
 
 
-def test_a_poisson_stream_has_its_rate_and_its_seed():
+def test_a_poisson_stream_has_its_rate_and_its_seed() -> None:
     times = load.poisson(2000.0, 50.0, seed=3)
     assert len(times) == pytest.approx(100_000, rel=0.02)
     assert np.all(np.diff(times) >= 0)

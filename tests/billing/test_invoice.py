@@ -60,7 +60,7 @@ def test_tags_and_types_select_and_the_rest_is_counted(tmp_path: Path, write: Wr
         read_invoice([path], MAY, MAY + DAY, tags=[("mark:service", "c")])
 
 
-def test_an_hour_that_reaches_beyond_the_period_counts_by_its_share(tmp_path: Path) -> None:
+def test_an_hour_across_the_period_counts_by_share(tmp_path: Path) -> None:
     invoice = read_invoice([legacy(tmp_path / "c.csv", ITEMS)], MAY + 0.25 * HOUR, MAY + 1.5 * HOUR)
     assert invoice.charges[C5].amount == pytest.approx(2.0 * 1.25)
     assert invoice.charges[C5].usd == pytest.approx(0.17 * 1.25)

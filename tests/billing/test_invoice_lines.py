@@ -72,7 +72,7 @@ def test_the_rest_is_a_line_of_its_own(product: str, usage_type: str, item_type:
         ("AWSLambda", "SavingsPlanNegation"),
     ],
 )
-def test_what_was_promised_is_one_line_with_what_it_takes_off(product: str, item_type: str) -> None:
+def test_a_commitment_is_one_line_with_its_discount(product: str, item_type: str) -> None:
     assert line_of(product, "BoxUsage:c5.large", item_type) == lines.COMMITMENTS
 
 

@@ -40,7 +40,7 @@ def test_whole_seconds_and_at_least_sixty(began_s: float, ended_s: float, second
 
 
 def test_what_still_runs_is_cut_at_the_end_without_minimum() -> None:
-    """Also when somebody asks later than that."""
+    """Also when it is asked later than that."""
     m = meter()
     m.open(0, 990.0)
     assert m.bill(1000.0).total == pytest.approx(10e-4)
@@ -54,7 +54,7 @@ def test_a_price_that_changes_is_integrated() -> None:
     assert m.spent_usd(300.0)["spot"] == pytest.approx((300.0**2 - 100.0**2) * 1e-6)
 
 
-def test_the_first_hour_is_free_only_when_asked_for_and_only_when_taken_back() -> None:
+def test_an_interrupted_first_hour_is_free_if_asked() -> None:
     """--spot-first-hour-free; an instance that we end ourselves is paid."""
     for free, taken, paid in [(True, True, False), (True, False, True), (False, True, True)]:
         m = meter(first_hour_free=free)
@@ -74,7 +74,7 @@ def test_disks_are_paid_only_where_the_catalogue_bills_extras() -> None:
     assert quiet.bill(1000.0).other == 0.0
 
 
-def test_committed_instances_are_paid_all_the_time_and_as_many_run_for_nothing_more() -> None:
+def test_committed_instances_are_paid_whether_they_run() -> None:
     """Two committed for 0.36 $/h together; of three that run, one is billed, and at most two are free at any moment."""
     m = meter(committed={OD.name: 2}, committed_usd_per_hour=0.36)
     assert m.spent_usd(100.0)["on_demand"] == pytest.approx(0.01)
@@ -92,7 +92,7 @@ def test_committed_instances_are_paid_all_the_time_and_as_many_run_for_nothing_m
     st.integers(0, 4),
 )
 def test_a_commitment_saves_what_it_covers_minute_by_minute(spans: list[tuple[int, int]], committed: int) -> None:
-    """Against a plain count of who runs in every second."""
+    """Against a plain count of what runs in every second."""
     with_it, without = meter(committed={OD.name: committed}), meter()
     running = np.zeros(1000, dtype=int)
     changes = [(began, True, began) for began, _ in spans]
@@ -108,7 +108,7 @@ def test_a_commitment_saves_what_it_covers_minute_by_minute(spans: list[tuple[in
     assert saved == pytest.approx(np.minimum(running, committed).sum() * 1e-4, abs=1e-9)
 
 
-def test_what_boots_cost_is_told_apart_unless_a_commitment_covers_it() -> None:
+def test_boots_cost_apart_unless_they_are_committed() -> None:
     for committed, usd in ((0, 0.01), (1, 0.0)):
         m = meter(committed={OD.name: committed})
         m.open(0, 100.0)

@@ -15,7 +15,7 @@ def test_every_second_costs_the_price_in_effect() -> None:
     assert [tariff(t_s) for t_s in (5.0, 10.0, 12.0)] == [10.0, 20.0, 26.0]
 
 
-def test_the_same_price_is_no_change_and_time_does_not_go_back() -> None:
+def test_an_equal_or_older_price_is_no_change() -> None:
     tariff = Tariff(2.0)
     tariff.change(3.0, 10.0)
     assert not tariff.change(3.0, 20.0)

@@ -83,7 +83,7 @@ def test_where_everything_is_ready_at_once_launches_cost_nothing() -> None:
     assert 0.0 < slow.launches_usd < slow.launching_usd
 
 
-def test_the_last_step_is_paid_as_far_as_the_part_reaches() -> None:
+def test_the_last_step_is_paid_to_its_end() -> None:
     """30 requests/s for a minute and a half: two instances of 20 at 1 $/h, for so long."""
     made = problem([30.0] * 90, (offer(), 20.0), usd_per_request=1e-3)
     assert found(made).whole_usd == pytest.approx(2.0 * 90.0 / 3600.0, rel=0.001)
@@ -93,9 +93,10 @@ def test_poisson_arrivals_queue_as_the_formula_says_and_no_more() -> None:
     """Against the best whole fleet of every minute by the planner's formula, which knows that arrivals are Poisson."""
     counts, call = poisson(40.0), 5e-5
     fleets = np.arange(20)
+    capacities = np.arange(0.0, 200.0, 10.0)
     least = 0.0
     for rate in counts[:-1].reshape(-1)[: 59 * 60].reshape(59, 60).mean(axis=1):
-        least += float(np.min(fleets / 60.0 + 60.0 * call * overflow_rps(np.array(rate), 10.0 * fleets, 0.5)))
+        least += float(np.min(fleets / 60.0 + 60.0 * call * overflow_rps(np.array(rate), capacities, 0.5)))
     made = problem(counts[: 59 * 60 + 1], (offer(), 10.0), usd_per_request=call)
     assert found(made).queueing_usd == pytest.approx(least, rel=0.02)
 
@@ -139,7 +140,7 @@ def test_every_friction_costs_something_and_none_goes_below_the_bound(
     assert all(math.isfinite(value) for value in (plans.queueing_usd, plans.whole_usd, plans.launching_usd))
 
 
-def test_without_functions_as_many_requests_are_left_over_as_may_be_late() -> None:
+def test_without_functions_the_late_requests_are_left_over() -> None:
     """The more may be late the cheaper, about as the bound."""
     made = problem(poisson(40.0), (offer(), 10.0))
     total = float(made.counts.sum())
@@ -151,7 +152,7 @@ def test_without_functions_as_many_requests_are_left_over_as_may_be_late() -> No
 
 
 def test_with_functions_more_may_be_late_than_are_called() -> None:
-    """At a price that makes calls rare: those who may be late need not be called, and the plan is so much cheaper."""
+    """At a price that makes calls rare: requests that may be late need not be called, which makes the plan cheaper."""
     made = problem(poisson(40.0), (offer(), 10.0), usd_per_request=1e-3)
     late = 0.02 * float(made.counts.sum())
     bound = lower_bound(made, late).usd

@@ -42,7 +42,7 @@ def candidate(rps: float) -> Candidate:
 
 
 def function(usd_per_request: float, warm_s: float = 0.3) -> FunctionUse:
-    priced = FunctionOffer(1024, 0.0, usd_per_request * 1e6, 1.0, 1000.0, 1000.0, 300.0)
+    priced = FunctionOffer(1024, 0.0, usd_per_request * 1e6, 1.0, 1000, 1000.0, 300.0)
     return FunctionUse(priced, warm_s, 0.0, "assumed")
 
 
@@ -157,7 +157,7 @@ def test_constant_demand_costs_exactly_the_instances_that_serve_it() -> None:
 
 
 @pytest.mark.parametrize("price", [0.5, 0.9, 1.1, 2.0, None])
-def test_a_burst_is_served_by_whatever_is_cheaper_function_or_new_instances(price: float | None) -> None:
+def test_a_burst_is_served_by_the_cheaper_way(price: float | None) -> None:
     # 60 bins of 10 requests may be served in 61 bins, by 600/61 requests/s, started once: 70 s of boot are billed.
     counts = np.zeros(400)
     counts[200:260] = 10.0
@@ -167,7 +167,7 @@ def test_a_burst_is_served_by_whatever_is_cheaper_function_or_new_instances(pric
     assert usd(made) == pytest.approx(instances * min(1.0, price or 1.0), rel=CLOSE)
 
 
-def test_the_first_fleet_is_free_to_launch_on_a_warm_start_only() -> None:
+def test_launching_is_free_on_a_warm_start_only() -> None:
     warm, cold = (problem([10.0] * 300, (offer(), 10.0), warm_start=start) for start in (True, False))
     assert usd(cold) - usd(warm) == pytest.approx(70.0 / 3600.0, rel=0.02)
 
@@ -177,7 +177,7 @@ def test_no_demand_costs_nothing() -> None:
         assert usd(problem(counts, (offer(), 10.0))) == 0.0
 
 
-def test_a_run_that_was_late_with_all_but_the_last_bin_is_bounded_by_nothing() -> None:
+def test_a_run_late_in_nearly_all_bins_has_bound_zero() -> None:
     """An overloaded fleet answers nearly everything too late: its bound is 0, not a fault."""
     made = problem([3.0, 5.0, 4.0, 2.0], (offer(), 10.0), usd_per_request=1e-4)
     for late in (12.0, 13.0):
@@ -186,7 +186,7 @@ def test_a_run_that_was_late_with_all_but_the_last_bin_is_bounded_by_nothing() -
     assert usd(made, 11.0) > 0.0
 
 
-def test_requests_of_the_last_bin_may_be_served_after_the_end() -> None:
+def test_the_last_bin_may_be_served_after_the_end() -> None:
     assert usd(problem([0.0] * 50 + [100.0], (offer(), 10.0), usd_per_request=1.0)) == 0.0
 
 
@@ -230,7 +230,7 @@ def cheapest_schedule(arrivals_s: list[float], bins: int, warm: bool, kinds: lis
             spent += running * sum(on) + start * sum(b > a for a, b in itertools.pairwise(before))
         left = 0
         for t in arrivals_s:
-            best, who = math.inf, -1
+            best, server = math.inf, -1
             for i, ((_, _, service_s), on) in enumerate(zip(kinds, fleet, strict=True)):
                 begin = max(t, free_s[i])
                 while begin < bins and not on[int(begin)]:
@@ -238,11 +238,11 @@ def cheapest_schedule(arrivals_s: list[float], bins: int, warm: bool, kinds: lis
                 end = begin + service_s
                 there = begin < bins and all(on[int(s)] for s in (begin, min(end, bins) - 1e-9))
                 if there and end <= t + 1.0 and end < best:
-                    best, who = end, i
-            if who < 0:
+                    best, server = end, i
+            if server < 0:
                 left += 1
             else:
-                free_s[who] = best
+                free_s[server] = best
         least = min(least, spent + usd_per_request * max(0, left - late))
     return least
 
@@ -290,8 +290,8 @@ def test_what_is_free_serves_on_wider_bins_as_much() -> None:
     assert values == pytest.approx([11 * 30.0 - 12 * 10.0, 3 * 90.0 - 4 * 30.0])
 
 
-def test_what_is_free_may_serve_a_request_in_its_bin_or_the_next() -> None:
-    """Of 30 in every other bin, 20 free a bin leave none that nobody can serve; 12 leave 6."""
+def test_a_request_is_served_in_its_bin_or_the_next() -> None:
+    """Of 30 in every other bin, 20 free a bin leave none that cannot be served; 12 leave 6."""
     made = program([30.0, 0.0, 30.0, 0.0], [1.0], [0.0], available=np.zeros((5, 1), dtype=np.bool_))
     assert [replace(made, free=free).stranded for free in (20.0, 12.0, 0.0)] == [0.0, 12.0, 60.0]
 
@@ -332,7 +332,7 @@ def test_beside_free_capacity_the_proof_never_exceeds_the_program(made: BoundPro
 def test_any_price_of_credits_proves_a_bound(made: BoundProgram, credit_price: float) -> None:
     late = enough_late(made, 0.0)
     exact = solve_lp(made, late)
-    # Nobody can answer when neither credits nor a function are there; then there is nothing to compare with.
+    # Nothing can answer when neither credits nor a function are there; then there is nothing to compare with.
     assume(exact is not None)
     assert exact is not None
     worth = made.highest + credit_price
@@ -358,9 +358,7 @@ def test_whatever_the_search_proposes_the_certificate_stays_below_the_program(
 
 
 @pytest.mark.parametrize(("work", "window", "factor"), [(10**9, 300, 1), (1500, 16_384, 4)])
-def test_a_proposal_in_windows_or_on_larger_bins_is_proven_on_the_bins_as_they_are(
-    work: int, window: int, factor: int
-) -> None:
+def test_proposals_on_larger_bins_are_proven_on_the_original(work: int, window: int, factor: int) -> None:
     mean = 20.0 + 15.0 * np.sin(np.arange(1499) / 90.0)
     demand = np.random.default_rng(1).poisson(mean).astype(float)
     made = program(list(demand), [1.0, 1.2], [70.0, 40.0], 4.0)
@@ -380,9 +378,7 @@ def test_a_proposal_in_windows_or_on_larger_bins_is_proven_on_the_bins_as_they_a
     extra=st.integers(0, 59),
     late=st.floats(0.0, 20.0),
 )
-def test_more_demand_or_dearer_offers_never_lower_it_and_more_late_requests_or_larger_bins_never_raise_it(
-    counts: list[float], extra: int, late: float
-) -> None:
+def test_the_bound_is_monotone_in_demand_price_and_lateness(counts: list[float], extra: int, late: float) -> None:
     cheap, dear = (offer(), 10.0), (offer(usd_per_hour=1.3), 10.0)
     base = usd(problem(counts, cheap, usd_per_request=1e-4))
     room = CLOSE * base + 1e-9
@@ -397,7 +393,7 @@ def test_more_demand_or_dearer_offers_never_lower_it_and_more_late_requests_or_l
     assert wide <= usd(problem(even, cheap, usd_per_request=1e-4)) + room
 
 
-def test_late_requests_are_the_most_expensive_ones_and_the_bound_stays_close_to_its_program() -> None:
+def test_the_most_expensive_requests_are_late() -> None:
     rng = np.random.default_rng(3)
     counts = rng.poisson(np.where(np.arange(900) % 300 < 40, 60.0, 20.0)).astype(float)
     made = problem(counts, (offer(), 10.0), usd_per_request=6e-5)
@@ -439,7 +435,7 @@ def spot(usd_per_hour: float = 0.3, zone: str = "z") -> tuple[Offer, float]:
     return offer("a.large", usd_per_hour, Market.SPOT, zone=zone), 10.0
 
 
-def test_spot_that_is_away_leaves_its_demand_to_others_once_the_notice_is_over() -> None:
+def test_interrupted_spot_serves_until_its_notice_ends() -> None:
     counts = np.full(1000, 10.0)
     gone = Steps("availability", (0.0, 300.0, 600.0), (1.0, 0.0, 0.5))
     made = problem(counts, spot(), usd_per_request=0.01, spot=(gone,))
@@ -476,7 +472,7 @@ def burstable(launch_credits: float = 60.0, surplus: float | None = None) -> tup
     return offer("t.medium", 0.1, Market.BURSTABLE, credits=credits), 10.0
 
 
-def test_burstables_serve_at_full_speed_on_credits_and_at_their_baseline_without() -> None:
+def test_burstables_without_credits_serve_at_their_baseline() -> None:
     counts = [10.0] * 3600
     alone, fleet = burstable(launch_credits=0.0), (offer(), 10.0)
     # Five of them at a baseline of 0.2 stand in for one at full speed: 0.5 $/h against 1 $/h.
@@ -511,7 +507,7 @@ def test_impossible_numbers_are_refused_with_one_line() -> None:
 # -- real traffic ------------------------------------------------------------------------------------------------------
 
 
-def test_on_an_hour_of_real_traffic_it_stays_within_a_percent_of_its_program() -> None:
+def test_on_real_traffic_the_bound_is_within_one_percent() -> None:
     data = Path(os.environ.get("MARK_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
     trace = data / "traces" / "twitter_stream_2021_d00_14_1s.csv.gz"
     if not trace.is_file():
@@ -533,7 +529,7 @@ def committed(made: BoundProblem, count: int, usd_per_hour: float) -> BoundProbl
     return replace(made, resolved=where)
 
 
-def test_committed_instances_serve_for_nothing_more_and_are_paid_in_the_bound() -> None:
+def test_the_bound_pays_committed_instances_once() -> None:
     """30 requests/s for an hour: three instances; two of them committed leave one to be bought."""
     plain = problem([30.0] * 3600, (offer(), 10.0), usd_per_request=1e-3)
     assert usd(committed(plain, 2, 0.0)) == pytest.approx(usd(plain) / 3.0, rel=CLOSE)
@@ -543,7 +539,7 @@ def test_committed_instances_serve_for_nothing_more_and_are_paid_in_the_bound() 
     assert "$2.60 of it for committed instances" in found.note
 
 
-def test_a_surge_above_what_is_committed_costs_about_what_it_exceeds() -> None:
+def test_a_surge_costs_only_above_the_commitment() -> None:
     """Against the linear program, where the load swings around the commitment."""
     counts = np.random.default_rng(3).poisson(30.0 + 15.0 * np.sin(np.arange(3000) / 200.0))
     made = committed(problem(counts, (offer(), 10.0), usd_per_request=1e-3), 3, 0.0)

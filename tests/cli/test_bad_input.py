@@ -236,8 +236,8 @@ def test_stochastic_service_on_several_workers_gives_a_sound_result(
 ) -> None:
     path = tmp_path / "p.csv"
     rows = ("c5.large,1,90,150,,,,2,", "c5.large,8,200,300,100,,,2,", "t2.medium,1,120,,,,,2,")
-    rows += ("lambda:3008,1,380,500,,,2000,,",)
-    path.write_text(PROFILE + "".join(f"inception-v3,{row}\n" for row in rows))
+    every = (*rows, "lambda:3008,1,380,500,,,2000,,")
+    path.write_text(PROFILE + "".join(f"inception-v3,{row}\n" for row in every))
     markets = ("--markets", "on-demand,spot,burstable")
     sound(
         ["simulate", TRAFFIC, "--duration", "600", *SERVE, "--profile", str(path), *markets, "--policy", policy], capsys

@@ -90,7 +90,8 @@ def test_a_controller_plans_on_what_it_would_have_bought() -> None:
     """It does not want the same again every minute."""
     bench = Bench()
     dry = DryRunCloud(bench.cloud, bench.resolved.offers, bench.clock)
-    bench.cloud, real = dry, bench.cloud  # type: ignore[assignment]
+    real: FakeCloud = bench.cloud
+    bench.cloud = dry
     bench.controller = bench.controller_again()
     bench.tick({OD: 3})
     bench.tick({OD: 3})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -50,10 +51,11 @@ def again(shop: Shop, at_s: float) -> None:
 def test_the_intent_is_in_the_store_while_the_cloud_is_asked() -> None:
     """And nowhere afterwards."""
     shop = Shop()
-    launch, seen = shop.cloud.launch, []
+    launch = shop.cloud.launch
+    seen: list[Any] = []
 
     def watched(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
-        seen.extend(shop.store.get("intents"))
+        seen.extend(shop.store.get("intents") or ())
         return launch(offer, count, token, standby=standby)
 
     shop.cloud.launch = watched  # type: ignore[method-assign]

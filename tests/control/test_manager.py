@@ -185,7 +185,7 @@ def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
     def broken() -> None:
         raise ZeroDivisionError("so it goes")
 
-    fleet, bad.cloud.fleet = bad.cloud.fleet, broken
+    fleet, bad.cloud.fleet = bad.cloud.fleet, broken  # type: ignore[assignment]
     process.run(60)
     assert "a fault of ours: ZeroDivisionError" in process.manager.view("bad").conditions[0]
     assert process.manager.view("good").conditions == ()

@@ -20,7 +20,7 @@ def rows(path: Path) -> list[dict[str, str]]:
     return [dict(row.cells) for row in read_rows(path, ("a", "b"), ("c",))]
 
 
-def test_columns_may_stand_in_any_order_and_optional_ones_may_lack(tmp_path: Path) -> None:
+def test_columns_may_be_reordered_and_optional_ones_missing(tmp_path: Path) -> None:
     assert rows(written(tmp_path, "b,a\n2, 1 \n\n4,3\n")) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
 
 
@@ -42,9 +42,7 @@ def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) 
         ("a,b\n1,\0\n", "file.csv: is no text: it holds NUL bytes"),
     ],
 )
-def test_a_file_that_is_no_such_table_is_named_with_line_and_column(
-    tmp_path: Path, content: bytes | str, message: str
-) -> None:
+def test_a_wrong_table_is_named_with_line_and_column(tmp_path: Path, content: bytes | str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         rows(written(tmp_path, content))
     assert message in str(caught.value)
@@ -64,7 +62,7 @@ def test_a_number_is_finite_and_in_range_or_named(tmp_path: Path, cell: str) -> 
         row.number("a")
 
 
-def test_a_whole_number_has_no_fraction_and_a_flag_is_true_or_false(tmp_path: Path) -> None:
+def test_whole_numbers_and_flags_are_read_strictly(tmp_path: Path) -> None:
     (row,) = read_rows(written(tmp_path, "a,b\n1.5,yes\n"), ("a", "b"), ())
     with pytest.raises(BadInput, match=r"whole number: 1\.5"):
         row.whole("a")

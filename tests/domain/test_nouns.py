@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
-from mark.domain.load import Forecast
-from mark.domain.offer import Delay, FunctionOffer
+from mark.domain.load import Forecast, Load
+from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.slo import Slo
 
@@ -35,7 +37,7 @@ def test_a_delay_that_no_lognormal_has_is_bad_input(p95: float) -> None:
 
 def test_a_function_bills_started_steps() -> None:
     """300 ms are three steps of 100 ms, not four through binary rounding; 301 ms are four."""
-    function = FunctionOffer(1024, 1e-5, 0.2, 100.0, 1000, 1000.0, 300.0)
+    function = FUNCTION
     fee = 0.2 / 1e6
     assert function.usd_per_request(0.3) == pytest.approx(0.3e-5 + fee)
     assert function.usd_per_request(0.1 + 0.2) == pytest.approx(0.3e-5 + fee)
@@ -66,10 +68,54 @@ def test_quantiles_that_cross_or_are_no_rates_are_refused(rates: list[list[float
         Forecast(0.0, 60.0, np.array([0.1, 0.9]), table, table, "bad")
 
 
-def test_a_bill_is_the_sum_of_its_parts_and_an_slo_is_possible() -> None:
+def test_a_bill_is_the_sum_of_its_parts() -> None:
     bill = Bill(1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
     assert bill.total == 63.0
     assert bill.as_json()["total"] == 63.0
     for attainment in (0.0, 1.0, 98.0):
         with pytest.raises(BadInput, match="SL_min"):
             Slo(0.6, attainment)
+
+
+FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 100.0, 1000, 1000.0, 300.0)
+BOOT, CREDITS = Delay(180.0, 300.0), BurstCredits(0.2, 24.0, 576.0, 60.0)
+RATES = np.ones(2)
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: Delay(-1.0, 1.0), "boot_mean_s"),
+    (lambda: BurstCredits(0.0, 24.0, 576.0, 60.0), "baseline"),
+    (lambda: BurstCredits(0.2, -1.0, 576.0, 60.0), "credits must not be negative"),
+    (lambda: Offer("c5.large", Market.ON_DEMAND, 0.0, BOOT), "price"),
+    (lambda: Offer("t2.medium", Market.BURSTABLE, 0.1, BOOT), "credit columns"),
+    (lambda: Offer("lambda:1024", Market.FUNCTION, 0.1, BOOT), "no instance offer"),
+    (lambda: Offer("c5.large", Market.SPOT, 0.1, BOOT, interruptions_per_hour=-1.0), "rate must not be negative"),
+    (lambda: Catalog("c", (Offer("c5.large", Market.SPOT, 0.1, BOOT),) * 2, ()), "twice"),
+    (lambda: Catalog("c", (), ()).function("lambda:1024"), "no such function"),
+    (lambda: Catalog("c", (), (), any_function=FUNCTION).function("lambda:127"), "128 to 1024 MB"),
+    (lambda: ProfileRow(0, 1.0), "batch"),
+    (lambda: ProfileRow(1, 0.0), "above zero"),
+    (lambda: ProfileRow(1, 1e10), "between"),
+    (lambda: ProfileRow(1, 2.0, p99_ms=1.0), "p99"),
+    (lambda: ProfileRow(1, 1.0, workers=0), "workers"),
+    (lambda: ProfileRow(1, 1.0, overhead_ms=-1.0), "overhead"),
+    (lambda: Profile("m", "i", ()), "ascend"),
+    (lambda: Profile("m", "i", (ProfileRow(1, 1.0), ProfileRow(2, 1.0, workers=2))), "share one number"),
+    (lambda: Slo(0.0, 0.98), "RT_max"),
+    (lambda: Load(0.0, 60.0, RATES, np.ones(3)), "differ in length"),
+    (lambda: Forecast(0.0, 60.0, np.array([0.5]), np.ones((1, 2)), np.ones((1, 3)), "bad"), "shapes differ"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_values_that_cannot_be_are_bad_input(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        make()
+
+
+def test_offers_and_functions_are_named_and_priced_by_the_second() -> None:
+    """An offer with a zone has it in its name; any memory size of a plain `lambda` is priced by its size."""
+    offer = Offer("t2.medium", Market.BURSTABLE, 3.6, BOOT, zone="a", credits=CREDITS)
+    assert (offer.name, offer.usd_per_s) == ("t2.medium/burstable/a", pytest.approx(0.001))
+    catalog = Catalog("c", (offer,), (), any_function=FUNCTION)
+    half = catalog.function("lambda:512")
+    assert (half.name, half.usd_per_s) == ("lambda:512", pytest.approx(FUNCTION.usd_per_s / 2.0))
+    assert catalog.spot_zones == ()

@@ -118,9 +118,9 @@ def test_the_integral_is_the_sum_of_seconds(steps: list[tuple[int, int]], t_s: i
 def test_changes_agree_with_share_at(steps: list[tuple[int, int]]) -> None:
     """Walking the changes gives the share at any time."""
     times, shares, now = [], [], 0
-    for length, share in steps:
+    for length, quarters in steps:
         times.append(float(now))
-        shares.append(share / 4)
+        shares.append(quarters / 4)
         now += length
     if len(set(shares)) == 1:
         times, shares = times[:1], shares[:1]

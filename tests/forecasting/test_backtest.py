@@ -28,7 +28,7 @@ def trace(rates: FloatArray, bin_s: float = 60.0) -> Trace:
     """A trace of these rates (requests/s); NaN is a gap."""
     starts = np.arange(len(rates)) * bin_s
     known = np.isfinite(rates)
-    return trace_of_bins("t.csv", starts[known], rates[known] * bin_s, bin_s)
+    return trace_of_bins("t.csv", np.asarray(starts[known], np.float64), rates[known] * bin_s, bin_s)
 
 
 def counting(steps: int) -> FloatArray:
@@ -93,15 +93,13 @@ def test_what_is_learned_and_what_is_judged(
     ("bin_s", "step_s", "steps", "every_s"),
     [(5.0, 60.0, 60, 300.0), (60.0, 60.0, 60, 300.0), (300.0, 300.0, 12, 300.0), (1800.0, 1800.0, 2, 1800.0)],
 )
-def test_steps_are_a_minute_or_a_bin_and_origins_300_s_or_a_step_apart(
-    bin_s: float, step_s: float, steps: int, every_s: float
-) -> None:
+def test_steps_and_origins_follow_the_bins(bin_s: float, step_s: float, steps: int, every_s: float) -> None:
     cut = split(trace(np.ones(1000), bin_s))
     assert (cut.load.step_s, cut.steps, cut.origins.step * step_s) == (step_s, steps, every_s)
     assert cut.load.fine == (bin_s == 5.0)
 
 
-def test_truth_after_the_part_is_known_where_the_trace_has_it() -> None:
+def test_truth_reaches_beyond_the_part_within_the_trace() -> None:
     """So every origin of a part in the middle is scored over its whole horizon; beyond the trace's end it is not."""
     inside = split(trace(counting(200)), start_s=3000.0, duration_s=600.0)
     assert np.isfinite(inside.load.mean_rps).all()
@@ -110,7 +108,7 @@ def test_truth_after_the_part_is_known_where_the_trace_has_it() -> None:
     assert np.flatnonzero(np.isnan(beyond.load.mean_rps)).tolist() == list(range(100, 155))
 
 
-def test_a_step_that_the_end_of_the_trace_cuts_is_not_truth() -> None:
+def test_a_step_cut_by_the_trace_end_is_not_truth() -> None:
     """3.5 minutes after the start: the half one is never over."""
     cut = split(trace(np.ones(14), 30.0), start_s=210.0, train_s=0.0)
     assert np.isfinite(cut.load.mean_rps).sum() == 3
@@ -135,7 +133,7 @@ def test_a_part_that_is_not_there_is_bad_input(given: dict[str, float], said: st
 
 
 def test_the_kth_answer_meets_the_kth_step() -> None:
-    """Step k of the trace has the rate k. Who says k is always right; who is late by one errs by one, everywhere."""
+    """Step k of the trace has the rate k. Forecasting k is always right; a step late errs by one, everywhere."""
     cut = split(trace(counting(3000)), start_s=90_000.0)
     right, late = (
         backtest(cut, {"fake": Fake(lambda at, steps, by=by: at + np.arange(steps) - by)})  # type: ignore[misc]
@@ -149,12 +147,12 @@ def test_the_kth_answer_meets_the_kth_step() -> None:
 
 def test_horizons_are_told_apart() -> None:
     """The truth is 1 and the h-th answer 1 + h: the error at the h-th step, which ends 60 (h + 1) s ahead, is h."""
-    rows = scored(backtest(split(trace(np.ones(200))), {"fake": Fake(lambda at, steps: 1.0 + np.arange(steps))}))
+    rows = scored(backtest(split(trace(np.ones(200))), {"fake": Fake(lambda at, steps: np.arange(1.0, 1.0 + steps))}))
     assert [row["horizon_s"] for row in rows.by_horizon] == [60.0 * (h + 1) for h in range(60)]
     assert [row["crps"] for row in rows.by_horizon] == pytest.approx(list(range(60)))
 
 
-def test_load_is_handed_over_in_order_when_it_is_over_and_once() -> None:
+def test_load_is_handed_over_once_and_in_order() -> None:
     """First the history, then step by step; at every origin exactly what was over."""
     rates = np.where(counting(200) % 7 == 3, NAN, counting(200))
     cut = split(trace(rates), start_s=6000.0, train_s=3000.0)
@@ -190,7 +188,7 @@ def test_behind_what_a_predictor_is_handed_there_is_no_future() -> None:
             assert not np.shares_memory(rates, cut.load.peak_rps)
 
 
-def test_a_predictor_that_spoils_what_it_is_handed_does_not_change_the_truth() -> None:
+def test_a_predictor_cannot_change_the_truth() -> None:
     class Spoiler(Fake):
         def update(self, observed: Load) -> None:
             super().update(observed)
@@ -214,7 +212,7 @@ def leaks(make: Callable[[], Predictor], driver: Callable[..., Any] = BacktestRe
     other[150:] = 7.0
     mine, theirs = (forecasts(make, split(trace(rates)), driver) for rates in (one, other))
     before = 11  # origins at 6000, 6300, ... 9000
-    assert not all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))  # or nobody looks at the load
+    assert not all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))  # or the load was not looked at
     return not all(np.array_equal(a, b) for a, b in zip(mine[:before], theirs[:before], strict=True))
 
 
@@ -278,7 +276,7 @@ def test_a_predictor_that_was_handed_the_future_is_refused() -> None:
         (lambda f: Forecast(f.origin_s, 60.0, f.levels, f.mean_rps[:, 1:], f.peak_rps[:, 1:], "x"), "steps must be 60"),
         (lambda f: Forecast(f.origin_s, 60.0, f.levels, f.mean_rps - 1.0, f.peak_rps, "x"), "failed to predict"),
         (lambda f: None, "origin_s"),
-        (lambda f: {}["no key"], r"failed to predict at second 6000: KeyError: 'no key'"),
+        (lambda f: dict[str, Any]()["no key"], r"failed to predict at second 6000: KeyError: 'no key'"),
     ],
 )
 def test_a_wrong_forecast_is_refused_by_name(wrong: Callable[[Forecast], Any], said: str) -> None:
@@ -313,7 +311,7 @@ def test_perfect_foresight_scores_zero_and_covers_all() -> None:
     assert (score.coverage_50, score.coverage_90) == (1.0, 1.0)
 
 
-def test_mase_is_over_the_error_of_the_day_before_in_the_training_part() -> None:
+def test_mase_divides_by_the_training_error_of_the_day_before() -> None:
     """Learned: two days, the second 3 above the first. Judged: always 6 off. MASE is 2."""
     day = 10.0 + counting(1440) % 60
     rates = np.concatenate([day, day + 3.0, np.full(300, 50.0)])
@@ -322,9 +320,11 @@ def test_mase_is_over_the_error_of_the_day_before_in_the_training_part() -> None
     assert scored(found).mase == pytest.approx(2.0)
 
 
-def test_without_a_day_of_history_mase_is_over_the_error_of_the_last_value() -> None:
+def test_without_a_day_mase_divides_by_the_last_value_error() -> None:
     """The rate rises by 1 a step; always 6 off. Without any history there is no MASE."""
-    found = backtest(split(trace(counting(600))), {"fake": Fake(lambda at, steps: at + np.arange(steps) + 6.0)})
+    found = backtest(
+        split(trace(counting(600))), {"fake": Fake(lambda at, steps: np.arange(at + 6.0, at + steps + 6.0))}
+    )
     assert found.mase_lag == "step"
     assert scored(found).mase == pytest.approx(6.0)
     alone = backtest(split(trace(counting(600)), start_s=0.0), {"artefact": make_predictor("artefact", 0)})
@@ -341,7 +341,7 @@ def test_missing_truth_is_not_scored() -> None:
 
 
 def test_the_peak_is_scored_where_bins_are_fine() -> None:
-    """Bins of 5 s: the mean is 2, the peak 13 (one bin in twelve); who says 2 for both errs by 11."""
+    """Bins of 5 s: the mean is 2, the peak 13 (one bin in twelve); a forecast of 2 for both errs by 11."""
     fine = np.where(counting(12 * 200) % 12 == 0, 13.0, 1.0)
     two = Fake(lambda at, steps: np.full(steps, 2.0))
     score = scored(backtest(split(trace(fine, 5.0)), {"fake": two}))
@@ -424,7 +424,7 @@ def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
         assert sum(values) / len(values) == pytest.approx(found.scores[name].crps, rel=1e-12)
 
 
-def test_the_file_alone_gives_the_same_coverage_where_the_truth_is_a_quantile(tmp_path: Path) -> None:
+def test_the_file_gives_the_same_coverage(tmp_path: Path) -> None:
     """50 requests a minute are a rate that no few digits hold: rounded, it would lie outside its own interval."""
     path, rate = tmp_path / "f.csv", 50.0 / 60.0
     found = backtest(split(trace(np.full(120, rate))), {"naive": make_predictor("seasonal-naive", 0)}, out=str(path))
@@ -436,7 +436,11 @@ def test_the_file_alone_gives_the_same_coverage_where_the_truth_is_a_quantile(tm
 def test_the_file_says_what_the_interface_says(tmp_path: Path) -> None:
     """Times from the trace's first row, the first target is the origin, levels 0.05 to 0.95, beyond the end too."""
     path = tmp_path / "f.csv"
-    backtest(split(trace(counting(102)), start_s=6000.0), {"50%": Fake(lambda at, s: at + np.arange(s))}, out=str(path))
+    backtest(
+        split(trace(counting(102)), start_s=6000.0),
+        {"50%": Fake(lambda at, s: np.arange(float(at), at + s))},
+        out=str(path),
+    )
     rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
     assert rows[0] == ["50%", "6000", "6000", "0.05", "100.0"]
     assert rows[20] == ["50%", "6000", "6060", "0.10", "101.0"]

@@ -27,7 +27,7 @@ def surges(lengths: list[int], calm: int, steps: int = 60) -> Forecast:
     return of_paths(paths)
 
 
-def test_inside_a_surge_the_paths_that_surge_say_how_long_it_lasts() -> None:
+def test_surging_paths_say_how_long_a_surge_lasts() -> None:
     """80 calm paths say nothing any more; the remaining time is distributed as in the 20 others."""
     lengths = [5] * 5 + [10] * 10 + [30] * 5
     now = condition_on_rate(surges(lengths, calm=80), SURGE)
@@ -45,7 +45,7 @@ def test_outside_of_it_the_calm_ones_stay() -> None:
     assert (now.mean_rps == CALM).all()
 
 
-def test_a_surge_that_begins_within_the_first_step_fits_by_the_second() -> None:
+def test_a_surge_within_the_first_step_fits_the_second() -> None:
     paths = np.full((100, 60), CALM)
     paths[:20, 0], paths[:20, 1:8] = 0.5 * (CALM + SURGE), SURGE
     now = condition_on_rate(of_paths(paths), SURGE)

@@ -26,13 +26,13 @@ def test_scores_are_those_of_a_plain_loop() -> None:
         origins = [(t + 1 - h, h) for h in (1, 5, 15, 30) if t + 1 - h in made]
         if np.isnan(truth[t]) or not origins:
             continue
-        for who in (0, 1):
+        for side in (0, 1):
             score = 0.0
             for origin, h in origins:
-                for level, rate in zip(LEVELS, made[origin][who][:, h - 1], strict=True):
+                for level, rate in zip(LEVELS, made[origin][side][:, h - 1], strict=True):
                     error = truth[t] - rate
                     score += 2.0 * (level * error if error > 0.0 else (level - 1.0) * error) / 19.0 / len(origins)
-            expected[who] += (score - expected[who]) / 90.0
+            expected[side] += (score - expected[side]) / 90.0
     assert drift.scores == pytest.approx(expected)
 
 

@@ -61,7 +61,7 @@ def test_its_spread_is_that_of_its_own_errors() -> None:
         assert forecast.mean_at(0.95)[ahead - 1] - walk[-1] == pytest.approx(np.quantile(errors, 0.95), rel=0.05)
 
 
-def test_nine_of_ten_walks_stay_within_its_interval_for_an_hour() -> None:
+def test_nine_of_ten_walks_stay_within_the_interval() -> None:
     """Coverage of the 90 % interval, 60 steps ahead, of a random walk whose errors it has seen for a day."""
     inside = np.zeros(60)
     for seed in range(200):

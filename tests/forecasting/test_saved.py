@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         save(str(tmp_path / "nowhere" / "model.npz"), some())
 
 
-def write(path: Path, header: object, **arrays: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+def write(path: Path, header: object, **arrays: Any) -> None:
     with path.open("wb") as file:
         np.savez(file, header=np.array(json.dumps(header)), **arrays)
 

@@ -47,7 +47,7 @@ def test_pinball_is_the_loop() -> None:
 
 
 def test_pinball_is_least_at_the_true_quantile() -> None:
-    """What makes it a score: nobody gains by saying something else than they believe."""
+    """What makes it a score: no forecast gains by saying something else than is believed."""
     truth = np.random.default_rng(1).exponential(1.0, 20_000)
     said = np.linspace(0.1, 4.0, 79)
     for level in (0.1, 0.5, 0.9):

@@ -27,7 +27,7 @@ def test_a_good_predictor_is_heard_and_not_judged() -> None:
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_a_wrong_forecast_is_replaced_and_the_next_right_one_taken(fault: str) -> None:
+def test_only_a_wrong_forecast_is_replaced(fault: str) -> None:
     """Nothing a planner could not use gets through; one slip costs one answer."""
     run = Minutes(history=DAY)
     assert run.pass_(fault) + run.pass_() == [module.INVALID, ""]
@@ -59,7 +59,7 @@ def test_the_highest_rate_ever_seen_is_that_of_5_s(most_times: float, stands_in:
     ("history", "forecast_rps", "stands_in"),
     [([], 1e9, ""), ([np.nan], 1e9, ""), ([0.0], 1.5, ""), ([0.0], 2.0, module.EXPLODED)],
 )
-def test_where_nothing_was_seen_everything_is_believed_and_no_requests_are_little(
+def test_any_finite_forecast_is_believed_before_load_was_seen(
     history: list[float], forecast_rps: float, stands_in: str
 ) -> None:
     """After no requests at all 100 a minute are thinkable, 1.1 x 1.5 a second among them, and no more."""
@@ -81,7 +81,7 @@ def test_failures_count_in_a_row() -> None:
     assert run.pass_("update") + run.pass_(times=10) == [module.UPDATE_RAISED] * 10 + [""]  # its second rest
 
 
-def test_after_three_failures_in_a_row_it_rests_and_is_fitted_again() -> None:
+def test_three_failures_in_a_row_lead_to_a_new_fit() -> None:
     """Left alone for 5 minutes of load, then fitted on everything seen: its state may be what is wrong."""
     run = Minutes(history=DAY)
     assert run.pass_("predict", times=3) == [module.PREDICT_RAISED] * 3
@@ -112,7 +112,7 @@ def test_rests_double_and_good_behaviour_shortens_them() -> None:
     assert run.pass_("update") + run.pass_(times=5) == [module.UPDATE_RAISED] * 5 + [""]
 
 
-def test_an_update_that_raised_leaves_a_state_that_is_not_trusted() -> None:
+def test_a_state_after_an_update_that_raised_is_not_trusted() -> None:
     """The half-updated predictor is not asked; it is fitted again on the load as it was, in order."""
     run = Minutes(history=[1.0, 2.0, 3.0])
     run.pass_("update", rate_rps=4.0)
@@ -129,7 +129,7 @@ def test_what_is_kept_for_another_fit_is_bounded() -> None:
     run.pass_("update")
     run.pass_(times=5)
     fitted = run.predictor.fitted
-    assert len(fitted) == 15 * 1440 + 1
+    assert len(fitted or ()) == 15 * 1440 + 1
     assert fitted.end_s == run.end_s
 
 
@@ -196,7 +196,7 @@ class Learner(Faulty):
         self.restored.append(state)
 
 
-def test_what_takes_long_to_fit_is_not_fitted_again_unless_it_can_be_restored() -> None:
+def test_a_slow_fit_is_repeated_only_from_a_saved_state() -> None:
     """A fit of minutes inside the loop would stop it: only a predictor that keeps what it learned comes back."""
     slow, learner = Faulty(), Learner()
     slow.fault = learner.fault = "slow"
@@ -207,7 +207,7 @@ def test_what_takes_long_to_fit_is_not_fitted_again_unless_it_can_be_restored() 
     assert learner.restored == [{"weight": np.array(0.5)}]
 
 
-def test_what_was_learned_is_given_up_when_a_fit_from_it_raises() -> None:
+def test_a_state_whose_fit_raises_is_dropped() -> None:
     """The next fit is a whole one."""
     run = Minutes(Learner(), history=DAY)
     run.pass_("update")
@@ -218,7 +218,7 @@ def test_what_was_learned_is_given_up_when_a_fit_from_it_raises() -> None:
     assert len(run.predictor.restored) == 1
 
 
-def test_a_predictor_whose_forecasts_have_drifted_off_is_replaced_until_they_are_better() -> None:
+def test_a_drifted_predictor_is_replaced_until_it_is_better() -> None:
     """Five times the true level: after half an hour the last value takes over, and hands back when that is over."""
     run = Minutes(history=DAY)
     run.pass_(times=60)
@@ -232,7 +232,7 @@ def test_a_predictor_whose_forecasts_have_drifted_off_is_replaced_until_they_are
 
 
 def test_forecasts_under_another_name_carry_the_predictors() -> None:
-    """Who made the plan is who was asked."""
+    """The forecast names the predictor that was asked."""
     run = Minutes(history=DAY)
     run.predictor.name = "another"
     run.supervised.update(load(run.end_s, [1.0]))
@@ -272,7 +272,7 @@ def test_an_object_that_is_no_predictor_at_all_is_survived() -> None:
     assert (supervised.name, supervised.stands_in) == ("object", module.FIT_RAISED)
 
 
-def test_the_fallback_stays_at_the_rate_just_now_where_it_is_known() -> None:
+def test_the_fallback_forecasts_the_newest_rate() -> None:
     """Steps of half an hour say little about this minute."""
     predictor = Faulty()
     predictor.fault = "predict"
@@ -290,7 +290,7 @@ PASSES = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(["", *FAULTS]), st.lists(RATES, max_size=60), PASSES, st.sampled_from([60.0, 300.0, 1800.0]))
-def test_whatever_happens_there_is_a_usable_forecast_and_its_maker_is_named(
+def test_every_fault_leaves_a_usable_forecast_that_names_its_maker(
     first: str, history: list[float], passes: list[tuple[str, list[float], int]], step_s: float
 ) -> None:
     """Any mix of failures, gaps, late and empty observations: right origin, step and length, finite, ordered."""

@@ -46,7 +46,7 @@ def test_few_learn_at_once_and_many_in_turns() -> None:
     assert isinstance(taking_turns(auto, AT_ONCE + 1), InTurns)
 
 
-def test_the_stand_in_forecasts_until_the_last_piece_and_nothing_seen_meanwhile_is_lost() -> None:
+def test_the_stand_in_forecasts_until_the_fit_is_done() -> None:
     """The fitted one continues at the newest step; then a turn is for what is due."""
     slow = Slow()
     turns = InTurns(slow, SeasonalNaive())
@@ -66,7 +66,7 @@ def test_the_stand_in_forecasts_until_the_last_piece_and_nothing_seen_meanwhile_
     assert (turns.predict(3).origin_s, slow.learned) == ((DAY + 3) * STEP_S, 1)
 
 
-def test_auto_fitted_in_pieces_is_auto_fitted_at_once_bit_by_bit() -> None:
+def test_auto_fitted_in_pieces_equals_auto_fitted_at_once() -> None:
     """Learning in turns changes when is learned, not what."""
     at_once, pieces = Auto(), Auto()
     at_once.fit(load(0, 6 * DAY))
@@ -76,7 +76,7 @@ def test_auto_fitted_in_pieces_is_auto_fitted_at_once_bit_by_bit() -> None:
     np.testing.assert_array_equal(at_once.predict(12).mean_rps, pieces.predict(12).mean_rps)
 
 
-def test_auto_in_turns_learns_when_it_is_its_turn_and_only_what_is_due() -> None:
+def test_auto_in_turns_learns_only_what_is_due() -> None:
     """A day later there is something new to learn; until the turn, updates only follow the load."""
     turns, at_once, late = Auto(), Auto(), Auto()
     at_once.fit(load(0, 2 * DAY))
@@ -98,7 +98,7 @@ class Broken(Slow):
         raise ArithmeticError("no shape")
 
 
-def test_a_fit_that_fails_in_its_turn_is_a_failed_fit() -> None:
+def test_a_fit_that_raises_in_its_turn_failed() -> None:
     """The last value stands in and says why, as for any predictor whose fit raised."""
     supervised = Supervised(InTurns(Broken(), SeasonalNaive()))
     supervised.fit(load(0, DAY))
@@ -111,7 +111,7 @@ def test_a_fit_that_fails_in_its_turn_is_a_failed_fit() -> None:
 
 
 def test_a_predictor_that_takes_no_turns_is_left_alone() -> None:
-    """Who is fitted at once learns when it is updated."""
+    """A predictor that is fitted at once learns when it is updated."""
     slow = Slow()
     supervised = Supervised(slow)
     supervised.fit(load(0, 10))

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutE
 from tests.infra.conftest import MotoServer
 from tests.infra.fault_proxy import Fault, FaultProxy, fault_proxy
 
-THROTTLED = {
+THROTTLED: dict[str, tuple[str, dict[str, Any], str]] = {
     "ec2": ("describe_instances", {}, "RequestLimitExceeded"),
     "elbv2": ("describe_load_balancers", {}, "Throttling"),
     "cloudwatch": ("list_metrics", {}, "Throttling"),

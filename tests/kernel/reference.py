@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import simpy
@@ -188,7 +189,7 @@ class Replica:
             self.closed.append(self.open)
             self.open = None
 
-    def wait_for_window(self, batch: Batch) -> Iterator[simpy.Event]:
+    def wait_for_window(self, batch: Batch) -> Generator[simpy.Event, Any, Any]:
         yield self.world.env.timeout(self.window_s)
         self.start_what_is_due()
 
@@ -206,7 +207,7 @@ class Replica:
                 self.world.answer(request, self.number, now, finish + self.kind.overhead_s)
             self.world.env.process(self.serve(finish, batch.service_s))
 
-    def serve(self, finish_s: float, service_s: float) -> Iterator[simpy.Event]:
+    def serve(self, finish_s: float, service_s: float) -> Generator[simpy.Event, Any, Any]:
         yield self.world.env.timeout(service_s)
         self.running.remove(finish_s)
         self.start_what_is_due()
@@ -262,7 +263,7 @@ class Environments:
             started += 1
         return started
 
-    def hold(self, duration_s: float) -> Iterator[simpy.Event]:
+    def hold(self, duration_s: float) -> Generator[simpy.Event, Any, Any]:
         yield self.env.timeout(duration_s)
         self.busy -= 1
         self.idle_since_s.append(self.env.now)
@@ -292,7 +293,7 @@ class World:
         self.env.schedule(event, priority, time_s - self.env.now)  # type: ignore[arg-type]
         return event
 
-    def changes(self) -> Iterator[simpy.Event]:
+    def changes(self) -> Generator[simpy.Event, Any, Any]:
         for change in self.case.changes:
             yield self.at(change.at_s, CHANGE)
             if change.what == "add":
@@ -304,7 +305,7 @@ class World:
             else:
                 self.outcome.pings.append(self.environments.warm(change.environments))
 
-    def arrivals(self) -> Iterator[simpy.Event]:
+    def arrivals(self) -> Generator[simpy.Event, Any, Any]:
         for request, at_s in enumerate(self.case.arrivals_s):
             yield self.at(at_s, ARRIVAL)
             self.arrive(request)

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mark.domain.profile import Candidate
 from mark.kernel.stage import StageSimulation
 from tests.kernel.reference import Case, Change, World, candidate, function
 
@@ -70,7 +71,7 @@ def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", 
     def ticks(low: int, high: int) -> float:
         return tick * draw(st.integers(low * unit, high * unit))
 
-    def some_candidate() -> object:
+    def some_candidate() -> Candidate:
         if draw(st.booleans()):  # batching pays: a fixed part and a part for each request
             fixed, each = ticks(1, 8), ticks(0, 3)
             table = [fixed + each * b for b in range(1, draw(st.integers(1, 8)) + 1)]

@@ -85,13 +85,13 @@ def test_one_call_and_many_are_answered_in_order(folder: Path) -> None:
     """A batch of calls, of several items each, is one prediction; answers have the service's name."""
     handler = loaded(variables(folder))
     (one,) = replies_from_result(handler(event(oip(3.0))), 1)
-    said = json.loads(one.body)
+    said = json.loads(bytes(one.body))
     assert (one.status, said["model_name"], said["outputs"][0]["data"]) == (200, "service", [6.0])
     sagemaker = Call("sagemaker", "application/json", b'{"instances": [5.0]}', accept="application/json")
     many = replies_from_result(handler(event(oip(1.0, 2.0), sagemaker, oip(4.0))), 3)
     assert [reply.status for reply in many] == [200] * 3
-    assert json.loads(many[0].body)["outputs"][0]["data"] == [2.0, 4.0]
-    assert json.loads(many[2].body)["outputs"][0]["data"] == [8.0]
+    assert json.loads(bytes(many[0].body))["outputs"][0]["data"] == [2.0, 4.0]
+    assert json.loads(bytes(many[2].body))["outputs"][0]["data"] == [8.0]
 
 
 def test_the_first_invocation_is_cold_whatever_it_is(folder: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_first_invocation_is_cold_whatever_it_is(folder: Path) -> None:
     assert warmed({"warm": True}) == {"cold": False, "load_s": 1.5, "billed_ms": 0}
 
 
-def test_what_is_billed_is_the_handlers_time_in_whole_milliseconds_and_the_start_once() -> None:
+def test_handler_time_is_billed_in_whole_milliseconds() -> None:
     """As AWS bills: a start with its imports before the first answer, and every part of a millisecond as one."""
     now_s = 0.0
 
@@ -156,7 +156,7 @@ def test_a_warm_up_holds_its_environment_for_a_moment(hold_ms: float, held_s: fl
     ],
     ids=str,
 )
-def test_an_event_that_is_none_of_ours_is_an_error_of_the_invocation(unknown: Any) -> None:
+def test_a_foreign_event_is_an_invocation_error(unknown: Any) -> None:
     with pytest.raises(ValueError, match=r"not an event of calls|hold_ms"):
         OverflowHandler(Negative(), 0.0, Pauses())(unknown)
 
@@ -169,7 +169,7 @@ def test_a_model_that_fails_answers_so_and_goes_on(folder: Path) -> None:
     assert statuses == [200, 400]
     failed = replies_from_result(handler(event(oip(13.0), oip(1.0))), 2)
     assert [reply.status for reply in failed] == [500, 500]
-    assert json.loads(failed[0].body) == {"error": "the model failed: ArithmeticError"}
+    assert json.loads(bytes(failed[0].body)) == {"error": "the model failed: ArithmeticError"}
     assert replies_from_result(handler(event(oip(1.0))), 1)[0].status == 200
 
 
@@ -185,7 +185,7 @@ def test_it_brings_neither_server_nor_planner() -> None:
     environment = os.environ | {"PYTHONPATH": str(TASK_ROOT)}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     packages = {module.split(".")[1] for module in found.stdout.split()}
-    assert packages == {"domain", "models"}
+    assert packages == {"domain", "models", "version"}
 
 
 def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest
         async def main() -> None:
             functions = LambdaFunctions("overflow")
             replies = await functions.call([oip(1.0, 2.0), oip(13.5)], 30.0)
-            assert [json.loads(reply.body)["outputs"][0]["data"] for reply in replies] == [[2.0, 4.0], [27.0]]
+            assert [json.loads(bytes(reply.body))["outputs"][0]["data"] for reply in replies] == [[2.0, 4.0], [27.0]]
             (unlucky,) = await functions.call([oip(13.0)], 30.0)
             assert unlucky.status == 500
             assert functions.spent.calls == 2

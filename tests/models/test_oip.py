@@ -30,7 +30,7 @@ def _tensors(datatype: str, text: bool) -> st.SearchStrategy[np.ndarray]:
     if datatype == "BYTES":
         return arrays.arrays(object, _SHAPES, elements=_TEXT if text else _BYTES, fill=st.nothing())
     dtype = DTYPES[datatype]
-    finite = {"allow_nan": False, "allow_infinity": False} if text and dtype.kind == "f" else {}
+    finite: dict[str, Any] = {"allow_nan": False, "allow_infinity": False} if text and dtype.kind == "f" else {}
     return arrays.arrays(dtype, _SHAPES, elements=arrays.from_dtype(dtype, **finite))
 
 

@@ -126,7 +126,7 @@ def test_weights_follow_the_losses_as_a_loop_has_them() -> None:
     assert predictor._weights()[2].max() < 1e-6
 
 
-def test_who_cannot_say_has_no_weight_and_who_never_said_as_much_as_the_best() -> None:
+def test_a_predictor_without_an_answer_has_no_weight() -> None:
     """The weights of every horizon add up to one."""
     rates = 100.0 + np.random.default_rng(3).normal(0.0, 2.0, 60)
     predictor = told([100.0, 100.0, 110.0], [2.0, 2.0, 2.0], ready=(False, False, True))

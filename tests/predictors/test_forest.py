@@ -62,7 +62,7 @@ def wandering(steps: int, seed: int = 3, level_rps: float = 100.0) -> FloatArray
 
 
 def geometric(steps: NDArray[np.int64]) -> FloatArray:
-    """Share of surges of at least so many steps: each goes on with probability 0.85, to the longest."""
+    """Share of surges by their least number of steps: each goes on with probability 0.85, to the longest."""
     return np.where(steps <= LONGEST, 0.85 ** (steps - 1.0), 0.0)
 
 
@@ -105,7 +105,7 @@ def learned_from_surges(law: Law, share: float) -> Kept:
 
 
 @every_law
-def test_a_surge_comes_in_as_many_paths_as_it_comes_in_hours(law: Law, share: float) -> None:
+def test_a_surge_has_the_same_share_of_paths_as_hours(law: Law, share: float) -> None:
     """Whether the hour before was calm or not; in the other paths none comes, and those that come last as they do."""
     analogs = learned_from_surges(law, share)
     coming, too_early, lengths = [], [], []
@@ -147,7 +147,7 @@ def test_what_remains_of_a_surge_follows_its_law(law: Law, share: float, age: in
 
 
 def test_paths_are_drawn_by_the_leaves_scikit_learn_finds() -> None:
-    """A loop over trees: whoever shares the leaf of now has an equal part of its weight; then draws at even distances
+    """A loop over trees: origins in the leaf of now have equal parts of its weight; then draws at even distances
     through the ordered weights."""
     rates = wandering(5 * 288)
     analogs = learned(rates[: 4 * 288], 300.0)

@@ -140,7 +140,7 @@ def test_hours_and_days_are_counted_in_steps(step_s: float, hour: int, day: int,
     assert (found.hour, found.day, found.steps(5)) == (hour, day, five_minutes)
 
 
-def test_no_logarithm_is_too_large_or_too_small_for_a_rate() -> None:
+def test_any_logarithm_is_a_rate() -> None:
     rates = logload([1.0]).rates(np.array([-1e3, 0.0, 1e3]))
     assert rates[0] == 0.0
     assert np.isfinite(rates).all()

@@ -23,7 +23,7 @@ def test_it_is_the_network_of_the_paper() -> None:
     assert isinstance(net, torch.nn.Module)
 
 
-def test_its_quantiles_are_those_of_errors_on_load_it_did_not_train_on() -> None:
+def test_quantiles_come_from_errors_on_held_out_load() -> None:
     """Nothing to be learned but a level: the 90 % interval holds nine tenths of new values, and not nearly all."""
     noise = np.random.default_rng(1).gamma(25.0, 4.0, 3000)
     predictor = Lstm(epochs=2)

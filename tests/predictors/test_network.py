@@ -51,7 +51,7 @@ def same(one: State, other: State) -> bool:
 
 @BOTH
 def test_the_seed_decides_everything_and_nothing_global_is_left_changed(make: type[NetworkPredictor]) -> None:
-    """Another random number drawn by somebody else, before or between, changes nothing."""
+    """Random numbers drawn elsewhere, before or between, change nothing."""
     threads, before = torch.get_num_threads(), torch.random.get_rng_state()
     one, other, third = make(3, epochs=1), make(3, epochs=1), make(4, epochs=1)
     one.fit(load(traffic(700), step_s=1800.0))
@@ -65,7 +65,7 @@ def test_the_seed_decides_everything_and_nothing_global_is_left_changed(make: ty
 
 
 @BOTH
-def test_a_resumed_training_ends_as_if_it_had_not_been_stopped(make: type[NetworkPredictor]) -> None:
+def test_a_resumed_training_ends_like_an_unbroken_one(make: type[NetworkPredictor]) -> None:
     """Weights, moments, the best so far and the epoch's draws all come back from the checkpoint."""
     history = load(traffic(700), step_s=1800.0)
     whole, first, second = make(1, epochs=3), make(1, epochs=3), make(1, epochs=3)
@@ -91,7 +91,7 @@ def test_a_training_that_no_longer_helps_stops() -> None:
 def test_what_was_learned_is_taken_over_without_training(
     make: type[NetworkPredictor], states: dict[type[NetworkPredictor], State]
 ) -> None:
-    """After `restore`, `fit` takes in its history only, and the forecast is that of the one who learned."""
+    """After `restore`, `fit` takes in its history only, and the forecast is that of the predictor that learned."""
     learned, fresh = make(epochs=2), make(7)
     learned.fit(load(traffic(2000)))
     fresh.restore(states[make])
@@ -122,9 +122,7 @@ def test_a_state_that_is_none_is_refused(
 
 @BOTH
 @pytest.mark.parametrize("rates", [[], [NAN, NAN], [5.0], [5.0, NAN, 5.0, 5.0], [0.0] * 50])
-def test_a_history_too_short_to_learn_from_is_forecast_as_the_last_value(
-    make: type[NetworkPredictor], rates: list[float]
-) -> None:
+def test_a_short_history_is_forecast_as_the_last_value(make: type[NetworkPredictor], rates: list[float]) -> None:
     """Under its own name, because nothing failed."""
     predictor, simple = make(), LastValue()
     for one in (predictor, simple):

@@ -28,7 +28,7 @@ def bursts(steps: int, period: int, phase: int, height: float, seed: int) -> Flo
     shift=st.floats(-50.0, 50.0),
     share_missing=st.floats(0.0, 0.3),
 )
-def test_a_period_in_noise_is_found_whatever_its_phase_and_scale(
+def test_a_period_in_noise_is_found_at_any_scale(
     seed: int, period: int, phase: int, scale: float, shift: float, share_missing: float
 ) -> None:
     """With gaps too, single steps and hours; and the one found is its only one."""
@@ -79,7 +79,7 @@ def test_one_giant_step_hides_nothing() -> None:
 
 
 def test_the_profile_is_the_mean_by_phase() -> None:
-    """As a loop has it; a phase nobody observed is 0."""
+    """As a loop has it; a phase that was never observed is 0."""
     values = np.random.default_rng(6).normal(0.0, 1.0, 100)
     values[np.arange(100) % 7 == 4] = NAN
     expected = np.zeros(7)

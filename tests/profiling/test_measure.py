@@ -42,7 +42,7 @@ def test_the_table_of_quantiles_is_students() -> None:
     np.testing.assert_allclose(measure._T975, expected, atol=5e-4)
 
 
-def test_p99_is_certain_where_the_largest_exceeds_it_with_95_percent() -> None:
+def test_p99_is_certain_once_the_largest_exceeds_it() -> None:
     assert 1.0 - 0.99**LEAST_FOR_P99 >= 0.95 > 1.0 - 0.99 ** (LEAST_FOR_P99 - 1)
 
 
@@ -66,7 +66,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(memory: float, least: f
         times[0] = noise[0] / math.sqrt(1.0 - memory**2)
         for i in range(1, 600):
             times[i] = memory * times[i - 1] + noise[i]
-        mean, half = mean_and_half_s(times)
+        mean, half = mean_and_half_s(times.tolist())
         held += abs(mean) <= half
     assert least <= held / 1000 <= most
 
@@ -79,7 +79,7 @@ def run(sampling: Sampling, time_s: Any) -> list[int]:
     return order
 
 
-def test_sizes_take_turns_in_an_order_that_follows_from_the_seed() -> None:
+def test_the_order_of_sizes_follows_from_the_seed() -> None:
     def order(seed: int) -> list[int]:
         return run(Sampling((1, 2, 4), precision=0.02, seconds=1e9, seed=seed), lambda batch: 1e-3 * batch)
 
@@ -90,7 +90,7 @@ def test_sizes_take_turns_in_an_order_that_follows_from_the_seed() -> None:
     assert len({tuple(each) for each in rounds}) == 6
 
 
-def test_a_precise_size_stops_when_its_p99_is_known_and_warm_ups_are_not_kept() -> None:
+def test_a_size_stops_when_its_p99_is_known() -> None:
     sampling = Sampling((1,), precision=0.02, seconds=1e9)
     assert len(run(sampling, lambda batch: 1e-3)) == WARM_UPS + 300
     assert sampling.times_s == {1: [1e-3] * 300}

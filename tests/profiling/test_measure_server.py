@@ -76,7 +76,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def quick(model: str, folder: Path, **more: Any) -> Profiling:
-    return Profiling(model, folder, **{"batches": (1, 4), "seconds": 0.3} | more)
+    return Profiling(model, folder, **dict[str, Any](batches=(1, 4), seconds=0.3) | more)
 
 
 def test_times_are_those_that_the_model_took(folder: Path) -> None:
@@ -116,7 +116,7 @@ def test_workers_are_busy_at_the_same_time(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "reason"), [("Small", "the model failed: MemoryError"), ("Fragile", "the worker was lost: exit code 9")]
 )
-def test_a_size_that_cannot_be_run_is_left_out_with_its_reason(model: str, reason: str, folder: Path) -> None:
+def test_a_size_that_fails_is_left_out_with_its_reason(model: str, reason: str, folder: Path) -> None:
     found = profile(quick(f"timed:{model}", folder))
     assert [size.batch for size in found.sizes] == [1]
     assert found.failed == {4: reason}
@@ -190,7 +190,7 @@ def server() -> Any:
         thread.join()
 
 
-def test_a_server_that_already_runs_is_measured_as_its_clients_see_it(server: str, tmp_path: Path) -> None:
+def test_a_running_server_is_measured_as_clients_see_it(server: str, tmp_path: Path) -> None:
     call = Call("sagemaker", "application/json", b"21")
     found = profile(quick(server, tmp_path, call=call, batches=(1, 2, 4), seconds=0.1))
     assert [size.batch for size in found.sizes] == [1, 2]

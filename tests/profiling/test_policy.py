@@ -31,7 +31,7 @@ def able(found: Candidate | str) -> Candidate:
     return found
 
 
-def test_inception_on_the_gpu_gets_the_window_and_batch_that_the_paper_prints() -> None:
+def test_inception_on_the_gpu_has_the_paper_window() -> None:
     gpu = load_profiles()["inception-v3"]["p2.xlarge"]
     found = able(candidate(gpu, slo(600), "paper"))
     assert found.policy.n_batch == 8
@@ -40,7 +40,7 @@ def test_inception_on_the_gpu_gets_the_window_and_batch_that_the_paper_prints() 
     assert found.capacity_rps == pytest.approx(8 * 415 / 60)
 
 
-def test_nasnet_and_opennmt_get_the_largest_batch_that_two_of_fit_into_rt_max() -> None:
+def test_two_of_the_largest_batch_fit_into_rt_max() -> None:
     """The paper's 8 or 16 cannot hold: a request that just missed a batch waits for it and then takes its own."""
     shipped = load_profiles()
     for model, rt_max_ms, n_batch in (("nasnet", 1000, 5), ("opennmt-ende", 1400, 7)):
@@ -50,7 +50,7 @@ def test_nasnet_and_opennmt_get_the_largest_batch_that_two_of_fit_into_rt_max() 
         assert 2e3 * found.service_s[n_batch] <= rt_max_ms < 2e3 * gpu.latency_s(n_batch + 1)
 
 
-def test_work_conserving_has_no_window_unless_a_measurement_says_that_waiting_pays() -> None:
+def test_work_conserving_has_a_window_only_if_measured() -> None:
     assert able(candidate(profile((1, 40), (4, 100)), slo(600))).policy.w_batch_s == 0.0
     measured = Profile("m", "x", (ProfileRow(1, 40), ProfileRow(4, 100, w_batch_ms=30)))
     for batching in ("work-conserving", "paper"):
@@ -62,7 +62,7 @@ def test_a_measured_window_shrinks_to_what_rt_max_leaves() -> None:
     assert able(candidate(measured, slo(250))).policy.w_batch_s == pytest.approx(0.15)
 
 
-def test_a_single_request_needs_no_row_of_its_own_and_no_second_batch_before_it() -> None:
+def test_a_single_request_needs_no_row() -> None:
     """OpenNMT on c5.4xlarge: 800 ms twice do not fit into 1,400, but one request does."""
     found = able(candidate(profile((2, 800)), slo(1400)))
     assert found.policy.n_batch == 1
@@ -70,7 +70,7 @@ def test_a_single_request_needs_no_row_of_its_own_and_no_second_batch_before_it(
     assert found.ceiling_rps == pytest.approx(2.5)
 
 
-def test_a_type_is_out_only_when_one_request_alone_is_too_slow_and_says_so() -> None:
+def test_a_type_is_skipped_when_one_request_is_too_slow() -> None:
     assert isinstance(candidate(profile((1, 100)), slo(100)), Candidate)
     assert candidate(profile((1, 100)), slo(99)) == "one request takes 100.0 ms, RT_max is 99 ms"
     assert candidate(profile((1, 95), overhead_ms=6), slo(100)) == "one request takes 101.0 ms, RT_max is 100 ms"
@@ -99,7 +99,7 @@ def test_workers_multiply_capacity_and_speed_divides_times() -> None:
     assert (found.capacity_rps, found.ceiling_rps) == (pytest.approx(15.0), pytest.approx(15.0))
 
 
-def test_unbatched_serves_one_by_one_even_where_the_slo_is_out_of_reach() -> None:
+def test_unbatched_serves_one_by_one_beyond_the_slo() -> None:
     found = unbatched(profile((1, 900), (8, 1200)), slo(600))
     assert (found.policy.n_batch, found.policy.w_batch_s) == (1, 0.0)
     assert found.capacity_rps == pytest.approx(1 / 0.9)
@@ -120,7 +120,7 @@ def test_sigma_gives_back_mean_and_p99(mean_ms: float, ratio: float) -> None:
     assert math.exp(2.3263478740408408 * sigma - sigma * sigma / 2.0) == pytest.approx(ratio, rel=1e-6)
 
 
-def test_sigma_of_a_candidate_is_the_widest_of_the_sizes_in_use() -> None:
+def test_a_candidate_has_the_widest_sigma_in_use() -> None:
     rows = (ProfileRow(1, 10, p99_ms=12), ProfileRow(2, 12, p99_ms=24), ProfileRow(64, 900, p99_ms=9000))
     assert able(candidate(Profile("m", "x", rows), slo(600))).sigma == sigma_of(rows[1])
     assert able(candidate(profile((1, 10)), slo(600))).sigma == 0.0

@@ -26,13 +26,11 @@ def profile(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("items", "seconds"), [(1, 0.002), (2, 0.003), (4, 0.005), (9, 0.012), (0, 0.0)])
-def test_it_takes_the_profile_s_time_and_more_than_a_batch_takes_several(
-    profile: str, items: int, seconds: float
-) -> None:
+def test_it_takes_the_time_of_the_profile(profile: str, items: int, seconds: float) -> None:
     assert Replay("m", "x", profile).service_s(items) == pytest.approx(seconds)
 
 
-def test_with_a_p99_times_are_lognormal_with_the_profile_s_mean(profile: str) -> None:
+def test_times_with_a_p99_are_lognormal(profile: str) -> None:
     replay = Replay("n", "x", profile)
     drawn = np.array([replay.service_s(1) for _ in range(20_000)])
     assert drawn.mean() == pytest.approx(0.002, rel=0.02)
@@ -137,7 +135,7 @@ def test_a_slower_machine_takes_longer_from_the_next_batch_on(
         model.predict([1.0])
 
 
-def test_a_model_slower_than_its_profile_is_counted_and_said_once(
+def test_a_model_slower_than_its_profile_is_logged_once(
     paced: Callable[..., Paced], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it begins lazily does not count; and without `profiled`, the profile knows it by its reference."""

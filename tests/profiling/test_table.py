@@ -53,13 +53,13 @@ def test_rows_are_grouped_and_sorted_by_batch(tmp_path: Path) -> None:
         (HEAD + "m,x,1,3,,,1,,,\nm,x,2,3,,,,,,\n", "own.csv:3 overhead_ms: all batch sizes of a type share one"),
     ],
 )
-def test_a_wrong_row_is_named_by_file_line_column_and_value(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_row_is_named_by_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         profiles(tmp_path, text)
     assert message in str(caught.value)
 
 
-def test_the_shipped_profiles_carry_the_rates_of_the_authors_code_exactly() -> None:
+def test_the_shipped_profiles_have_the_rates_of_the_authors() -> None:
     shipped = load_profiles()
     assert set(shipped) == {"inception-v3", "inception-resnet-v2", "nasnet", "lstm-ptb", "opennmt-ende"}
     per_minute = {
@@ -87,7 +87,7 @@ def test_functions_have_the_times_that_are_promised() -> None:
     assert by_size == sorted(by_size)
 
 
-def test_derived_sizes_lie_on_the_line_so_that_they_change_no_service_time() -> None:
+def test_derived_sizes_change_no_service_time() -> None:
     """Times are linear between measured sizes; a row on that line only allows its size as N_batch."""
     for model in ("inception-v3", "nasnet", "opennmt-ende"):
         rows = load_profiles()[model]["p2.xlarge"].rows

@@ -26,7 +26,7 @@ def timeline(minutes: int = 60, rps: float = 100.0, offers: tuple[str, ...] = ("
     """Constant load on a constant fleet; spending grows evenly to 1 $ on-demand and 0.1 $ functions."""
     ones = np.ones(minutes)
     return Timeline(
-        t_s=np.arange(minutes) * 60.0,
+        t_s=60.0 * np.arange(float(minutes)),
         arrival_rps=rps * ones,
         capacity_rps=1.2 * rps * ones,
         overflow_rps=0.01 * rps * ones,

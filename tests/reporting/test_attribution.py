@@ -30,14 +30,14 @@ def test_it_leads_from_the_bound_to_the_bill() -> None:
     assert all(row[-1] for row in rows)
 
 
-def test_extras_stand_there_only_where_they_are_billed_and_small_bills_keep_their_digits() -> None:
+def test_extras_are_shown_only_where_they_are_billed() -> None:
     names = [row[0] for row in attribution_rows({"mark": split(extras=0.1)})]
     assert "extras" in names
     rows = {row[0]: row[1] for row in attribution_rows({"mark": Attribution(0.09, 0.08, 0.08, 0.07, split().parts)})}
     assert rows["bill"] == "0.090"
 
 
-def test_the_terminal_shows_it_in_80_columns_with_what_each_part_is() -> None:
+def test_the_terminal_explains_each_part_in_80_columns() -> None:
     several = {f"mark:some-predictor-{i}": split(forecast_error=1.0) for i in range(3)}
     for found in ({"mark": split(forecast_error=1.25)}, several):
         text = plain(page(*attribution_table(found)))

@@ -23,7 +23,7 @@ def words(days: float = 1.0, advice: tuple[Advice, ...] = (ADVICE,), committed: 
     return " ".join(plain(commitment_table(run, advice, committed or {}, "a price list")).split())
 
 
-def test_what_to_commit_to_what_it_saves_of_the_bill_and_what_is_promised() -> None:
+def test_a_commitment_shows_what_it_saves_and_costs() -> None:
     text = words()
     assert "c5.large/on-demand 1-year 1.0000 0.6000 60 % 2 $584" in text
     assert "1-year: $584 a month less than $1,460 on demand (40.0 %), for $1.20/h promised." in text
@@ -41,7 +41,7 @@ def test_where_nothing_is_used_for_long_enough_that_is_said() -> None:
     assert "No instance" in words(advice=())
 
 
-def test_what_is_committed_today_is_named_as_part_of_the_counts() -> None:
+def test_present_commitments_are_part_of_the_counts() -> None:
     assert "counts include what is committed today: 3 c5.large/on-demand" in words(committed={"c5.large/on-demand": 3})
     assert "today" not in words()
 

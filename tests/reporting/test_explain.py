@@ -28,7 +28,7 @@ def words(shown: Explanation) -> str:
     return " ".join(plain(plan_table(shown)).split())
 
 
-def test_the_table_says_what_is_believed_what_it_costs_what_else_would_and_what_is_saved() -> None:
+def test_the_table_shows_beliefs_costs_and_alternatives() -> None:
     shown = explained({P2: 2}, running={P2: 1})
     text = words(shown)
     assert "the minute from +3 min, when a launch made now can serve (test): 100 requests/s" in text

@@ -24,7 +24,7 @@ def test_each_line_by_hand() -> None:
     assert found["inception, lambda:3008"] is None
 
 
-def test_what_stands_there_is_the_sum_of_what_has_a_price() -> None:
+def test_the_total_is_the_sum_of_priced_parts() -> None:
     charges = monthly([ONE], zones=3, alarms=4)
     assert least_usd_per_month(charges) == pytest.approx(sum(c.usd_per_month for c in charges if c.usd_per_month))
     twice = monthly([ONE, replace(ONE, name="other")], zones=3, alarms=4)

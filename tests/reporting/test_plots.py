@@ -17,7 +17,7 @@ def test_a_gap_stays_a_gap() -> None:
 
 
 @pytest.mark.parametrize("minutes", [10_080, 40_001])
-def test_long_runs_are_thinned_but_peaks_totals_and_the_length_survive(minutes: int) -> None:
+def test_thinned_runs_keep_peaks_and_totals(minutes: int) -> None:
     line = timeline(minutes)
     line.arrival_rps[4321] = 9999.0
     line.arrival_rps[:50] = np.nan
@@ -44,7 +44,7 @@ def test_the_bill_of_a_policy_adds_up_its_markets() -> None:
     assert figure["data"][0]["y"][-1] == pytest.approx(1.1)
 
 
-def test_the_latency_figure_marks_rt_max_and_draws_only_what_a_logarithm_can_show() -> None:
+def test_the_latency_figure_marks_rt_max() -> None:
     shown = replace(result(), ccdf_ms=np.array([0.0, 10.0, 600.0]), ccdf_share=np.array([1.0, 0.1, 0.0]))
     figure = latency_figure({"mark": shown})
     assert figure["data"][0]["y"] == [0.1]

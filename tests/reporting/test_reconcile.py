@@ -56,7 +56,7 @@ def left_out(usd: float = 12.3, name: str = NAT.name) -> Compared:
     return Compared(InvoiceLine("", name), 0.0, usd, 0.0, 0.0, False)
 
 
-def test_the_summary_says_what_is_explained_and_what_is_not_simulated() -> None:
+def test_the_summary_separates_explained_from_not_simulated() -> None:
     lines = summary(found((instances(387.7, 380.0), left_out())))
     assert lines == [
         "The simulator explains 95.0 % of the invoice of $400.00, line by line; its bill is $380.00, $20.00 less "

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,12 @@ class Tags(HTMLParser):
 def evil_page() -> str:
     """Every text that can come from outside is hostile."""
     decision = Decision(1.0, "launch", EVIL, EVIL, 1.0)
-    changes = {"trace": TraceInfo(EVIL, 10, 60.0), "decisions": (decision,), "notes": (EVIL,), "service": EVIL}
+    changes: dict[str, Any] = {
+        "trace": TraceInfo(EVIL, 10, 60.0),
+        "decisions": (decision,),
+        "notes": (EVIL,),
+        "service": EVIL,
+    }
     results = {EVIL: result(EVIL, **changes), "b": result("b", attainment=0.5, regret=None, regret_reason=EVIL)}
     return render_report(results, [variation(EVIL, results, results)])
 
@@ -91,7 +97,7 @@ def test_one_policy_alone_makes_the_same_page_without_comparisons() -> None:
     assert "What if" not in page
 
 
-def test_a_decision_carries_what_was_believed_and_what_else_would_have_cost() -> None:
+def test_a_decision_shows_beliefs_and_alternatives() -> None:
     """Also when names in it are hostile: they travel as data."""
     belief = LoadBelief(EVIL, 240.0, (80.0, 90.0, 100.0, 110.0, 120.0), (90.0, 100.0, 110.0, 120.0, 130.0))
     chosen = Alternative("chosen", {EVIL: 2}, 111.0, 1.8, 0.1, 0.5, 0.1)
@@ -111,7 +117,7 @@ def test_a_decision_carries_what_was_believed_and_what_else_would_have_cost() ->
     assert rows[1][-1] == "+2.90"
 
 
-def test_of_many_alternatives_the_cheapest_are_shown_and_the_fleet_as_it_is() -> None:
+def test_the_cheapest_alternatives_and_the_present_fleet_are_shown() -> None:
     belief = LoadBelief("auto", 60.0, (1.0,) * 5, (1.0,) * 5)
     one = Alternative("chosen", {"x": 2}, 111.0, 1.8, 0.1, 0.5, 0.1)
     others = [replace(one, label=f"{n} x", overflow_usd_per_hour=float(n)) for n in range(MOST_CHOICES + 2)]

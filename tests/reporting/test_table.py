@@ -20,7 +20,7 @@ def plain(page: RenderableType, width: int = 80) -> str:
     return out.getvalue()
 
 
-def test_compare_shows_bill_slo_latency_overflow_regret_and_saving_of_every_policy() -> None:
+def test_compare_shows_every_figure_of_every_policy() -> None:
     results = {"mark": result(usd=9.5), "target-tracking": result("target-tracking", 39.5, 0.93, regret=None)}
     lines = plain(compare_table(results)).splitlines()
     row = next(line.split() for line in lines if line.startswith("mark "))
@@ -37,7 +37,7 @@ def test_the_bill_by_market_leaves_out_markets_where_nobody_spent() -> None:
 
 
 @pytest.mark.parametrize("usd", [0.004, 10.0, 123_456.78])
-def test_nothing_is_wider_than_80_columns_and_no_figure_is_cut(usd: float) -> None:
+def test_tables_fit_80_columns_without_cut_figures(usd: float) -> None:
     names = ("mark", "target-tracking-best", "fixed:c5.xlarge=10,p2.xlarge=2", "mark-paper:mark-paper:artefact")
     slow = Latency(1e5, 1e5, 1e5, 123_456.0, 234_567.0, 1e6, 1e6)
     results = {name: result(name, usd * (i + 1), latency_ms=slow) for i, name in enumerate(names)}

@@ -34,7 +34,7 @@ def test_a_policy_that_costs_more_than_today_says_so() -> None:
     assert "less (" not in text
 
 
-def test_the_month_is_extrapolated_and_a_short_look_is_called_one() -> None:
+def test_a_month_from_a_short_trace_says_so() -> None:
     day = {"mark": result(usd=9.5), "as-is": result("as-is", usd=39.5)}
     assert "$304 a month instead of $1,217 with as-is: $912 a month less (75 %)" in " ".join(takeaway(day))
     assert "short look" not in " ".join(takeaway(day))
@@ -42,7 +42,7 @@ def test_the_month_is_extrapolated_and_a_short_look_is_called_one() -> None:
     assert "a short look" in " ".join(takeaway(hour))
 
 
-def test_without_a_policy_that_keeps_the_promise_the_closest_is_named() -> None:
+def test_if_no_policy_keeps_the_slo_the_closest_leads() -> None:
     results = {"a": result("a", attainment=0.9), "b": result("b", attainment=0.95)}
     assert best(results) is None
     assert "closest is b with 95.00 %" in takeaway(results)[0]
@@ -65,7 +65,7 @@ def test_notes_come_once_and_name_their_policies_when_they_differ() -> None:
     ]
 
 
-def test_who_forecast_is_told_in_numbers_when_it_was_not_the_one_asked_for_alone() -> None:
+def test_fallback_forecasts_are_counted() -> None:
     assert forecasters(result(predictors={"auto": 1440})) == "auto"
     assert (
         forecasters(result(predictors={"auto": 1430, "last-value": 10})) == "auto (1,430 plans), last-value (10 plans)"
@@ -74,7 +74,7 @@ def test_who_forecast_is_told_in_numbers_when_it_was_not_the_one_asked_for_alone
     assert forecasters(result(predictor="", predictors={})) == ""
 
 
-def test_who_kept_the_promise_in_every_case_comes_first_and_misses_are_named() -> None:
+def test_policies_that_always_keep_the_slo_come_first() -> None:
     good, bad = result(), result(attainment=0.9)
     runs = {
         "a": {"x": good, "y": good},

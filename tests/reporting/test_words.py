@@ -25,7 +25,7 @@ def test_extrapolations_show_whole_dollars_only() -> None:
     assert dollars(9.5) == "$9.50"
 
 
-def test_a_month_has_730_hours_and_no_duration_has_no_month() -> None:
+def test_a_month_has_730_hours() -> None:
     assert per_month(1.0, 3600.0) == 730.0
     assert per_month(1.0, 0.0) is None
 
@@ -37,5 +37,5 @@ def test_durations_take_the_unit_that_reads_naturally(seconds: float, shown: str
     assert duration(seconds) == shown
 
 
-def test_a_long_latency_is_told_in_seconds_where_columns_are_narrow() -> None:
+def test_a_long_latency_is_in_seconds() -> None:
     assert [latency(v) for v in (43.1, 9_949.0, 374_375.0, None)] == ["43", "9,949", "374 s", "-"]

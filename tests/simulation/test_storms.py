@@ -34,7 +34,7 @@ def inputs_of(service: str, rate_rps: float, *instances: str) -> Inputs:
     )
     sold = inputs.resolved
     kept = [i for i, offer in enumerate(sold.offers) if offer.instance in instances]
-    offers, candidates = (tuple(every[i] for i in kept) for every in (sold.offers, sold.candidates))
+    offers, candidates = tuple(sold.offers[i] for i in kept), tuple(sold.candidates[i] for i in kept)
     return replace(inputs, resolved=replace(sold, offers=offers, candidates=candidates))
 
 
@@ -82,10 +82,9 @@ def test_a_market_that_is_never_there_costs_what_on_demand_costs() -> None:
     nothing = SpotSeries("nothing", "availability", (0.0, 1.0), (1.0, 0.0), 1e6)
     result = simulate_inputs(replace(inputs, spot=(nothing,)), "mark", "seasonal-naive")
     kept = [i for i, offer in enumerate(inputs.resolved.offers) if offer.market is Market.ON_DEMAND]
-    offers, candidates = (
-        tuple(every[i] for i in kept) for every in (inputs.resolved.offers, inputs.resolved.candidates)
-    )
-    without = replace(inputs.resolved, offers=offers, candidates=candidates)
+    sold = inputs.resolved
+    offers, candidates = tuple(sold.offers[i] for i in kept), tuple(sold.candidates[i] for i in kept)
+    without = replace(sold, offers=offers, candidates=candidates)
     alone = simulate_inputs(replace(inputs, resolved=without), "mark", "seasonal-naive")
     check_laws(result)
     assert result.bill.total <= 1.05 * alone.bill.total

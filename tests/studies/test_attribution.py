@@ -52,7 +52,7 @@ def test_the_parts_add_up_to_bill_less_bound(compared: Compared) -> None:
         assert data["gap_usd"] == pytest.approx(sum(data["parts_usd"].values()))
 
 
-def test_perfect_forecasts_have_no_forecast_error_and_are_what_others_are_measured_against(compared: Compared) -> None:
+def test_perfect_forecasts_have_no_forecast_error(compared: Compared) -> None:
     results, found = compared
     assert found["oracle"].parts["forecast_error"] == 0.0
     assert found["mark"].perfect_usd == results["oracle"].bill.total
@@ -63,7 +63,7 @@ def test_perfect_forecasts_have_no_forecast_error_and_are_what_others_are_measur
     assert found["mark-paper"].perfect_usd not in (results["oracle"].bill.total, results["mark-paper"].bill.total)
 
 
-def test_the_frictions_of_the_traffic_are_the_same_for_all_and_cost_something(compared: Compared) -> None:
+def test_the_cost_gap_of_traffic_is_equal_for_all(compared: Compared) -> None:
     _, found = compared
     for part in ("queueing", "integrality"):
         assert found["mark"].parts[part] == pytest.approx(found["oracle"].parts[part], rel=0.05)
@@ -128,7 +128,7 @@ def test_a_run_that_missed_its_slo_is_left_out() -> None:
     assert found == {}
 
 
-def test_who_is_split_is_who_forecasts_but_the_paper_unless_named() -> None:
+def test_forecasting_policies_are_split_by_default() -> None:
     short = replace(BASE, duration_s=300.0)
     assert list(compare_attributed(short, POLICIES)[1]) == ["mark", "oracle"]
     assert list(compare_attributed(short, POLICIES, ())[1]) == []

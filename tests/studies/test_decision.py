@@ -40,7 +40,7 @@ def test_a_fleet_that_cannot_be_read_is_named(running: str, words: str) -> None:
         plan_once(BASE, 3600.0, running)
 
 
-def test_a_time_beyond_the_trace_is_named_as_it_was_given(tmp_path: Path) -> None:
+def test_a_time_beyond_the_trace_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("t_seconds,count\n0,600\n60,600\n")
     with pytest.raises(BadInput, match=r"at_s: beyond the end of t\.csv at 120 s: 999"):
@@ -49,7 +49,7 @@ def test_a_time_beyond_the_trace_is_named_as_it_was_given(tmp_path: Path) -> Non
         plan_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
 
 
-def test_decisions_that_changed_the_fleet_carry_what_they_were_weighed_against() -> None:
+def test_decisions_that_changed_the_fleet_have_alternatives() -> None:
     result = simulate(replace(BASE, policy="mark", explain=True))
     explained = [d for d in result.decisions if d.weighed is not None]
     assert {d.verb for d in explained} >= {"begin", "launch", "drain"}
@@ -58,7 +58,7 @@ def test_decisions_that_changed_the_fleet_carry_what_they_were_weighed_against()
     assert all(weighed.chosen.usd_per_hour > 0.0 for weighed in result.weighed)
 
 
-def test_nothing_is_weighed_unless_asked_for_and_the_run_is_the_same() -> None:
+def test_weighing_alternatives_changes_no_result() -> None:
     asked, plain = (simulate(replace(BASE, policy="mark-paper", explain=explain)) for explain in (True, False))
     assert plain.weighed == ()
     assert asked.weighed != ()

@@ -114,7 +114,7 @@ def test_extras_are_not_simulated_where_it_does_not(tmp_path: Path) -> None:
     assert found.explained == pytest.approx(4 * 0.17 * 2 / (4 * 0.17 * 2 + 0.045 + 0.09))
 
 
-def test_without_a_policy_a_constant_fleet_is_read_from_the_invoice(tmp_path: Path) -> None:
+def test_a_constant_fleet_is_read_from_the_invoice(tmp_path: Path) -> None:
     request = replace(REQUEST, service=service(tmp_path))
     items = [*steady(), Item("BoxUsage:t2.large", 4.0, 0.0928 * 4, end_s=MAY + 2 * HOUR)]  # two of them for two hours
     found = reconciled(tmp_path, request, items, others=("mark",))
@@ -194,7 +194,7 @@ def test_what_the_service_file_does_not_say_is_noted(tmp_path: Path) -> None:
     )
 
 
-def test_types_that_are_not_in_the_catalogue_have_no_rate_to_compare(tmp_path: Path) -> None:
+def test_types_outside_the_catalogue_have_no_rate(tmp_path: Path) -> None:
     items = [*steady(), Item("BoxUsage:x9.large", 1.0, 0.5)]
     found = reconciled(tmp_path, replace(REQUEST, service=service(tmp_path, POLICY)), items, prices="invoice")
     assert {rate.line.name: rate.catalog_usd_per_hour for rate in found.rates} == {"c5.xlarge": 0.17, "x9.large": None}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from mark.domain.offer import Catalog
 from mark.simulation.result import SimulationResult
@@ -112,7 +113,7 @@ def invoice_of(result: SimulationResult, catalog: Catalog, began_s: float = MAY)
             items.append(
                 Item(usage[market].format(instance), part, part * price[name], product=product, start_s=from_s)
             )
-    whole = {"start_s": began_s, "end_s": end_s}
+    whole: dict[str, Any] = {"start_s": began_s, "end_s": end_s}
     bill = result.bill
     if abs(fees := bill.on_demand - listed["on-demand"]) > 1e-9:
         items.append(Item("HeavyUsage:c5.large", 1.0, fees, "RIFee", **whole))

@@ -61,8 +61,8 @@ def test_parts_and_blocks_change_nothing(gaps: list[float], scale: float, cut: f
         assert math.floor(scale) * len(times) <= len(whole) <= math.ceil(scale) * len(times)
 
 
-def test_copies_stay_within_half_a_second_and_have_the_right_mean_number() -> None:
-    times = np.arange(20_000) * 10.0
+def test_copies_stay_within_half_a_second() -> None:
+    times = np.arange(0.0, 200_000.0, 10.0)
     trace = trace_of("t", lambda: iter([times]), notes=lambda: ())
     copies = arrivals(trace, 0.0, trace.duration_s, 1.4, 1)
     assert abs(len(copies) - 28_000) < 5.0 * math.sqrt(20_000 * 0.4 * 0.6)

@@ -20,7 +20,7 @@ from tests.workload.files import arrivals, counts_file, written
 
 
 def of(counts: list[float], bin_s: float, starts: list[float] | None = None) -> Trace:
-    begins = np.arange(len(counts)) * bin_s if starts is None else np.array(starts)
+    begins = np.array([k * bin_s for k in range(len(counts))] if starts is None else starts, dtype=np.float64)
     series = Series.of(begins, np.array(counts, dtype=np.float64), bin_s, silent=False)
     return Trace("test", "counts", bin_s, float(begins[-1]) + bin_s, len(counts), series, PoissonBins(series))
 
@@ -34,7 +34,7 @@ def test_a_count_file_is_read_plain_and_packed(tmp_path: Path, name: str) -> Non
     assert trace.total_counts(5.0, 22.0, scale=2.0) == pytest.approx(2.0 * (1.5 + 1.5))
 
 
-def test_windows_line_ends_a_byte_order_mark_and_blank_last_lines_do_not_matter(tmp_path: Path) -> None:
+def test_line_ends_and_byte_order_marks_do_not_matter(tmp_path: Path) -> None:
     text = b"\xef\xbb\xbft_seconds,count\r\n0,1\r\n60,2\r\n\r\n"
     assert open_trace(written(tmp_path, text)).total_counts(0.0, 120.0) == 3.0
 
@@ -64,7 +64,7 @@ def test_each_way_with_gaps(tmp_path: Path) -> None:
     np.testing.assert_array_equal(filled_times[(filled_times < 120) | (filled_times >= 240)], times)
 
 
-def test_stamps_that_wander_a_little_leave_no_gaps_and_true_rates(tmp_path: Path) -> None:
+def test_jittered_stamps_leave_no_gaps(tmp_path: Path) -> None:
     """A bin reaches to the next one's start unless half a bin or more is absent."""
     trace = open_trace(counts_file(tmp_path, [(0, 60), (60, 64), (124, 56), (180, 60), (240, 60)]))
     assert (trace.bin_s, trace.gaps) == (56.0, ())

@@ -47,7 +47,7 @@ def test_poisson_has_its_distribution(mean: float) -> None:
 @pytest.mark.parametrize("mean", [3.0, 11.0, 400.0, 30_000.0])
 def test_arrivals_are_sorted_and_uniform_within_their_bin(mean: float) -> None:
     bins = max(1, int(60_000 / mean))
-    starts = np.arange(bins) * 7.0
+    starts = np.arange(0.0, bins * 7.0, 7.0)
     out = np.empty(200_000)
     n, row, _, reached = draw.draw_bins(
         starts, starts + 7.0, np.full(bins, mean), 7.0, 1.0, np.uint64(3), 0, 0, 0.0, bins * 7.0, out
@@ -68,7 +68,7 @@ def test_neighbouring_bins_and_seeds_draw_independently() -> None:
         assert abs(np.corrcoef(a, b)[0, 1]) < 5.0 / math.sqrt(len(a))
 
 
-def test_a_full_buffer_ends_the_draw_and_the_next_goes_on_where_it_stopped() -> None:
+def test_a_draw_goes_on_after_a_full_buffer() -> None:
     starts = np.arange(20.0)
     tables = (starts, starts + 1.0, np.full(20, 3000.0), 1.0, 1.0, np.uint64(5))
     whole = np.empty(100_000)

@@ -127,7 +127,7 @@ def test_impossible_options_are_refused(options: dict[str, object], message: str
 
 
 def test_cloudwatch_needs_the_extra_and_says_so() -> None:
-    """Nothing of AWS is imported before somebody asks for it."""
+    """Nothing of AWS is imported before it is asked for."""
     code = """
 import sys
 from mark.domain.errors import BadInput

@@ -15,7 +15,7 @@ from mark.workload.synthetic import KEYS
 from tests.workload.files import arrivals
 
 
-def test_a_generator_runs_a_day_unless_said_and_else_start_plus_duration() -> None:
+def test_a_generator_runs_a_day_by_default() -> None:
     assert open_trace("synthetic:poisson?rate=3").duration_s == DAY_S
     assert open_trace("synthetic:poisson?rate=3", start_s=100.0, duration_s=57.0).duration_s == 157.0
 
@@ -44,7 +44,7 @@ def test_gamma_has_its_rate_and_cv() -> None:
     assert info["idc"] == pytest.approx(16.0, rel=0.25)
 
 
-def test_gamma_moves_to_the_second_rate_and_cv_over_the_transition() -> None:
+def test_gamma_moves_to_its_second_rate_and_cv() -> None:
     spec = "synthetic:gamma?rate=20&cv=0.2&rate2=80&cv2=2&transition_at_s=2000&transition_s=1000"
     times = arrivals(open_trace(spec, duration_s=8000.0), 0.0, 8000.0)
     for low, high, rate, cv in ((0, 2000, 20, 0.2), (3000, 8000, 80, 2.0)):

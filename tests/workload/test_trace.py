@@ -76,7 +76,7 @@ def test_drawn_load_of_an_odd_step_keeps_every_arrival() -> None:
     assert load.mean_rps.sum() * 63.0 == pytest.approx(len(arrivals(trace, 0.0, 189.0)))
 
 
-def test_a_part_is_cut_at_the_end_and_knows_its_requests() -> None:
+def test_a_part_is_cut_and_counts_its_requests() -> None:
     trace = of([10.0, 20.0, 30.0], 60.0)
     part = trace.part(60.0, 1e6, 2.0)
     assert (part.start_s, part.end_s, part.duration_s, part.requests) == (60.0, 180.0, 120.0, 100.0)

@@ -66,7 +66,7 @@ variable "services" {
 }
 
 variable "client_cidrs" {
-  description = "Who may reach the load balancer."
+  description = "Address ranges that may reach the load balancer."
   type        = list(string)
   default     = ["0.0.0.0/0"]
 }
@@ -90,7 +90,7 @@ variable "dry_run" {
 }
 
 variable "alarm_email" {
-  description = "Who is told of alarms; null: nobody."
+  description = "Address that alarms are sent to; null: none."
   type        = string
   default     = null
 }

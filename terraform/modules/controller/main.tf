@@ -1,4 +1,4 @@
-# The controller: one small instance, replaced when it fails. It keeps nothing; whoever comes after it goes on.
+# The controller: one small instance, replaced when it fails. It keeps nothing; its replacement goes on from the store.
 
 locals {
   name      = "${var.site}-controller"
@@ -267,7 +267,7 @@ resource "aws_autoscaling_group" "this" {
   max_size            = 1
   vpc_zone_identifier = values(var.subnets)
   health_check_type   = "EC2"
-  # Nobody waits for it: it is there when the first heartbeat is.
+  # Nothing waits for it: it is there when the first heartbeat is.
   wait_for_capacity_timeout = "0"
   force_delete              = true
 

@@ -97,7 +97,7 @@ variable "queue" {
 }
 
 variable "keys" {
-  description = "Parameter that holds the keys of those who may ask."
+  description = "Parameter that holds the keys of callers."
   type = object({
     name = string
     arn  = string

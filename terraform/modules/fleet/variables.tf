@@ -76,7 +76,7 @@ variable "artifacts" {
 }
 
 variable "keys" {
-  description = "Parameter that holds the keys of those who may ask."
+  description = "Parameter that holds the keys of callers."
   type = object({
     name = string
     arn  = string

@@ -29,7 +29,7 @@ variable "bouncer_port" {
 }
 
 variable "client_cidrs" {
-  description = "Who may reach the load balancer."
+  description = "Address ranges that may reach the load balancer."
   type        = list(string)
   default     = ["0.0.0.0/0"]
 }

@@ -1,4 +1,4 @@
-# What somebody is woken for. Graphs are the controller's page and Grafana's dashboard; here are only alarms.
+# What is worth waking an operator for. Graphs are the controller's page and Grafana's dashboard; here are only alarms.
 
 locals {
   told = var.alarm_email == null ? [] : [aws_sns_topic.alarms[0].arn]
@@ -21,7 +21,7 @@ resource "aws_sns_topic_subscription" "email" {
 # The controller reads its queue all the time: when a notice waits, it is not there.
 resource "aws_cloudwatch_metric_alarm" "controller_away" {
   alarm_name          = "${var.site}-controller-away"
-  alarm_description   = "Nobody reads the notices: the controller is not there. The fleet serves on, but nothing is launched or ended."
+  alarm_description   = "Notices are not read: the controller is not there. The fleet serves on, but nothing is launched or ended."
   namespace           = "AWS/SQS"
   metric_name         = "ApproximateAgeOfOldestMessage"
   dimensions          = { QueueName = var.queue_name }
@@ -89,7 +89,7 @@ resource "aws_cloudwatch_metric_alarm" "throttled" {
   ok_actions          = local.told
 }
 
-# Of the whole account: a budget by tag stays silent until somebody has activated the tag for billing.
+# Of the whole account: a budget by tag stays silent until the tag is activated for billing.
 resource "aws_budgets_budget" "this" {
   count        = var.monthly_budget_usd == null || var.alarm_email == null ? 0 : 1
   name         = var.site

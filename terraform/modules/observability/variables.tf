@@ -4,13 +4,13 @@ variable "site" {
 }
 
 variable "alarm_email" {
-  description = "Who is told; null: alarms are only seen in the console."
+  description = "Address that alarms are sent to; null: they are only seen in the console."
   type        = string
   default     = null
 }
 
 variable "monthly_budget_usd" {
-  description = "Told when the account's bill of a month passes 80 % of it, or is forecast to pass it. Null, or nobody to tell: no budget."
+  description = "Told when the account's bill of a month passes 80 % of it, or is forecast to pass it. Null, or no address: no budget."
   type        = number
   default     = null
 }

@@ -128,7 +128,7 @@ resource "aws_dynamodb_table" "state" {
 # Written and never read back: neither state nor plan holds a key.
 resource "aws_ssm_parameter" "keys" {
   name             = "/${var.site}/keys"
-  description      = "Keys of those who may ask bouncers and the controller"
+  description      = "Keys of the callers of bouncers and the controller"
   type             = "SecureString"
   value_wo         = var.keys
   value_wo_version = var.keys_version

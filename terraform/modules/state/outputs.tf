@@ -1,7 +1,7 @@
 output "bucket" {
   description = "Bucket of the artifacts."
   value       = aws_s3_bucket.artifacts.id
-  # Who writes logs to it, or reads from it, waits until it is as it should be.
+  # Resources that write logs to it or read from it wait until it is set up.
   depends_on = [aws_s3_bucket_policy.artifacts]
 }
 

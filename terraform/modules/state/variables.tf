@@ -18,7 +18,7 @@ variable "artifacts" {
 }
 
 variable "keys" {
-  description = "Keys of those who may ask, as a key file of mark serve. Never in the state."
+  description = "Keys of callers, as a key file of mark serve. Never in the state."
   type        = string
   sensitive   = true
   ephemeral   = true

@@ -200,7 +200,7 @@ def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
         def idle(self, machine: DescribedInstance) -> bool:
             return False
 
-    bench.cloud._bouncers = Meanwhile()
+    bench.cloud._bouncers = Meanwhile()  # type: ignore[abstract]
     bench.cloud.upkeep()
     assert bench.phases() == {number: Phase.DRAINING}
     bench.pass_s()

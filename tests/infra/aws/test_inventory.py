@@ -85,7 +85,7 @@ def states(inventory: Inventory) -> dict[str, str]:
 
 def test_tags_are_read() -> None:
     """Also what somebody else wrote into them."""
-    tags = {"standby": "true", "launch": "t", "ready": "12.5", "draining": "13", "resumed": "11"}
+    tags: dict[str, Any] = {"standby": "true", "launch": "t", "ready": "12.5", "draining": "13", "resumed": "11"}
     machine = machine_of(described("i-1", **tags))
     assert machine == replace(
         SEEN, address="10.0.0.1", standby=True, ready_unix_s=12.5, draining_unix_s=13.0, resumed_unix_s=11.0

@@ -43,6 +43,10 @@ def event(kind: str, instance: str, at_unix_s: float = NOW_UNIX_S, **detail: obj
     }
 
 
+TERMINATED: dict[str, Any] = {"instance-action": "terminate"}
+HIBERNATED: dict[str, Any] = {"instance-action": "hibernate"}
+
+
 def changed(instance: str, state: str, at_unix_s: float = NOW_UNIX_S) -> dict[str, Any]:
     return event(CHANGE, instance, at_unix_s, state=state)
 
@@ -98,8 +102,8 @@ def wait_for(condition: Callable[[], bool], within_s: float = 20.0) -> None:
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (event(WARNING, "i-1", **{"instance-action": "terminate"}), Event("i-1", "interrupted", NOW_UNIX_S)),
-        (event(WARNING, "i-1", **{"instance-action": "hibernate"}), Event("i-1", "interrupted", NOW_UNIX_S, True)),
+        (event(WARNING, "i-1", **TERMINATED), Event("i-1", "interrupted", NOW_UNIX_S)),
+        (event(WARNING, "i-1", **HIBERNATED), Event("i-1", "interrupted", NOW_UNIX_S, True)),
         (event(REBALANCE, "i-2"), Event("i-2", "rebalance", NOW_UNIX_S)),
         (changed("i-3", "shutting-down"), Event("i-3", "shutting-down", NOW_UNIX_S)),
         (changed("i-3", "running") | {"time": "2027-01-15T08:00:00.250Z"}, Event("i-3", "running", NOW_UNIX_S + 0.25)),
@@ -110,16 +114,19 @@ def test_events_are_read(told: dict[str, Any], expected: Event) -> None:
 
 
 GOOD = changed("i-1", "running")
+BROKEN_DETAILS: tuple[Any, ...] = (None, [], "i-1", {}, {"instance-id": "i-1"}, {"state": "running"})
+NO_IDS: tuple[Any, ...] = (7, None, "x", [])
+NO_STATES: tuple[Any, ...] = (7, None, "on", [])
 MALFORMED = [
     *("", "{", "null", "[]", "7", '"text"', "[" * 100_000, json.dumps(GOOD["detail"])),
     *({k: v for k, v in GOOD.items() if k != key} for key in ("source", "detail-type", "time", "region", "detail")),
-    *(GOOD | {"detail": bad} for bad in (None, [], "i-1", {}, {"instance-id": "i-1"}, {"state": "running"})),
+    *(GOOD | {"detail": bad} for bad in BROKEN_DETAILS),
     *(GOOD | {"time": bad} for bad in (None, 7, "yesterday", "2027-01-15T08:00:00", "")),
     *(GOOD | {"source": bad} for bad in ("aws.autoscaling", None, ["aws.ec2"])),
     *(GOOD | {"region": bad} for bad in ("eu-west-1", None)),
     *(GOOD | {"detail-type": bad} for bad in ("EC2 Capacity Reservation Underutilized", None, ["x"])),
-    *(changed("i-1", "running") | {"detail": {"instance-id": bad, "state": "running"}} for bad in (7, None, "x", [])),
-    *(changed("i-1", "running") | {"detail": {"instance-id": "i-1", "state": bad}} for bad in (7, None, "on", [])),
+    *(changed("i-1", "running") | {"detail": {"instance-id": bad, "state": "running"}} for bad in NO_IDS),
+    *(changed("i-1", "running") | {"detail": {"instance-id": "i-1", "state": bad}} for bad in NO_STATES),
 ]
 
 
@@ -146,8 +153,8 @@ def test_a_warning_is_told_to_everybody_with_its_end(moto: MotoServer, site: Sit
     send(
         moto,
         site,
-        event(WARNING, "i-1", NOW_UNIX_S - 5.0, **{"instance-action": "terminate"}),
-        event(WARNING, "i-2", NOW_UNIX_S - 9.0, **{"instance-action": "hibernate"}),
+        event(WARNING, "i-1", NOW_UNIX_S - 5.0, **TERMINATED),
+        event(WARNING, "i-2", NOW_UNIX_S - 9.0, **HIBERNATED),
         event(REBALANCE, "i-3"),
     )
     drained(notices)
@@ -161,7 +168,7 @@ def test_a_warning_is_told_to_everybody_with_its_end(moto: MotoServer, site: Sit
 
 def test_where_control_time_is_compressed_the_end_is_nearer(moto: MotoServer, site: Site) -> None:
     notices = listener(moto, replace(site, time_scale=12.0))
-    send(moto, site, event(WARNING, "i-1", **{"instance-action": "terminate"}))
+    send(moto, site, event(WARNING, "i-1", **TERMINATED))
     drained(notices)
     assert notices.interruptions() == [Interruption("i-1", NOW_UNIX_S, NOW_UNIX_S + 10.0)]
 
@@ -170,7 +177,7 @@ def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site)
     """Also when an old message comes late: nothing piles up."""
     now_unix_s = NOW_UNIX_S
     notices = listener(moto, site, lambda: now_unix_s)
-    warning = event(WARNING, "i-1", **{"instance-action": "terminate"})
+    warning = event(WARNING, "i-1", **TERMINATED)
     send(moto, site, warning)
     drained(notices)
     now_unix_s += 120.0 + KEPT_S
@@ -186,7 +193,7 @@ def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site)
 def test_twice_and_out_of_order_is_the_same_as_once(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """Changes keep their own times; what is known is not told again; each reader goes on where it stopped."""
     ended, began = changed("i-1", "terminated", NOW_UNIX_S + 60.0), changed("i-1", "running", NOW_UNIX_S)
-    warning = event(WARNING, "i-1", **{"instance-action": "terminate"})
+    warning = event(WARNING, "i-1", **TERMINATED)
     for message in (ended, warning, began, ended, warning, began):
         send(moto, site, message)
         drained(notices)
@@ -288,7 +295,7 @@ def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site,
     try:
         wait_for(lambda: notices.silent_s() is not None, 10.0)
         began_s = time.monotonic()
-        send(moto, site, event(WARNING, "i-1", **{"instance-action": "terminate"}))
+        send(moto, site, event(WARNING, "i-1", **TERMINATED))
         wait_for(lambda: len(notices.interruptions()) == 1)
         assert time.monotonic() - began_s < 2.0
     finally:
@@ -315,7 +322,7 @@ def test_with_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoSer
         notices.start()
         try:
             for lot in range(lots):
-                warning = event(WARNING, f"i-{lot}", NOW_UNIX_S, **{"instance-action": "terminate"})
+                warning = event(WARNING, f"i-{lot}", NOW_UNIX_S, **TERMINATED)
                 send(moto, site, *(changed(f"i-{lot}", state, NOW_UNIX_S) for state in ("running", "pending")), warning)
                 wait_for(lambda lot=lot: told() >= 3 * (lot + 1))  # type: ignore[misc]
         finally:

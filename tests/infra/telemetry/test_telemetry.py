@@ -268,7 +268,7 @@ def test_what_the_gateway_had_functions_answer_is_paid_and_late_where_it_was() -
     bench.serve(10.0, misses=1.0)
     assert bench.telemetry.answers() == RecentAnswers(50, 34)
     usd = 4.0 * FUNCTION.usd_per_s + 21 * FUNCTION.usd_per_million_requests / 1e6
-    assert bench.telemetry.overflow() == OverflowTotals(20, pytest.approx(usd))
+    assert bench.telemetry.overflow() == OverflowTotals(20, pytest.approx(usd))  # type: ignore[arg-type]
 
 
 def test_who_was_never_asked_has_no_load_of_zero() -> None:
@@ -332,7 +332,8 @@ def test_rates_are_of_the_wall_where_control_seconds_are_shorter() -> None:
 def test_no_request_is_lost_or_counted_twice_whoever_is_silent(windows: list[list[int | None]]) -> None:
     """In the end all answer once more: the total is what they counted."""
     bench = Bench("a", "b", "c")
-    for counts in [*windows, [0, 0, 0]]:
+    everything: list[list[int | None]] = [*windows, [0, 0, 0]]
+    for counts in everything:
         bench.silent = {id for id, count in zip("abc", counts, strict=True) if count is None}
         bench.serve(*(count or 0 for count in counts))
     assert bench.telemetry.answers().count == sum(count or 0 for counts in windows for count in counts)

@@ -56,7 +56,7 @@ class Bouncers(FakeMachines):
 
     async def _listen(self, machine: Machine) -> None:
         if machine.instance_id in self.there:
-            self._doors[machine.instance_id] = await self._loop.create_server(
+            self._doors[machine.instance_id] = await self._loop.create_server(  # type: ignore[assignment]
                 lambda: _Connection(self._connections), machine.address, self._port
             )
             if machine.instance_id not in self.there:

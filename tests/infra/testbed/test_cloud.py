@@ -22,7 +22,10 @@ from tests.infra.testbed.cloud_fakes import BURSTABLE, CATALOG, ON_DEMAND, SPOT_
 from tests.infra.testbed.conftest import Aws
 from tests.infra.testbed.test_launches import refused, run
 
-SPOT = {"InstanceMarketOptions": {"MarketType": "spot"}, "Placement": {"AvailabilityZone": "us-east-1a"}}
+SPOT: dict[str, Any] = {
+    "InstanceMarketOptions": {"MarketType": "spot"},
+    "Placement": {"AvailabilityZone": "us-east-1a"},
+}
 
 
 def tagged(**tags: str) -> dict[str, Any]:

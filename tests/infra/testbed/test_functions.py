@@ -43,7 +43,7 @@ def handler(event, context):
             "left_ms": context.get_remaining_time_in_millis(), "secret": os.environ.get("AWS_SESSION_TOKEN")}
 """
 BROKEN = "raise OSError('no weights here')\n"
-FUNCTIONS = {
+FUNCTIONS: dict[str, dict[str, Any]] = {
     "plain": {"handler": "handlers.handler"},
     "short": {"handler": "handlers.handler", "timeout_s": 0.3},
     "narrow": {"handler": "handlers.handler", "concurrency": 1},
@@ -304,7 +304,7 @@ def test_a_service_s_overflow_function_answers_bouncers_at_its_profile_s_pace(
             functions = LambdaFunctions("overflow")
             for _ in range(2):
                 (reply,) = await functions.call([call], 30.0)
-                assert json.loads(reply.body)["outputs"][0]["data"] == [8.0]
+                assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [8.0]
             billed_before = there.status("overflow")["billed_ms"]
             await functions.call([call], 30.0)
             assert (there.status("overflow")["billed_ms"] - billed_before >= 250) == profiled

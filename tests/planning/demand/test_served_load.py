@@ -87,7 +87,7 @@ def test_savings_are_the_expectation_of_the_formulas(rate: float, spread: float,
     normal = NormalDist()
     middle = float(believed.mean_at(0.5)[0])
     unrest = max(0.0, ((float(believed.peak_at(0.5)[0]) - middle) / 1.63) ** 2 - middle / 5.0)
-    capacity = saved.spacing_rps * np.arange(len(saved.served))
+    capacity = np.asarray(saved.spacing_rps * np.arange(len(saved.served)), np.float64)
     expected = np.zeros(len(capacity))
     for point, weight in zip(points, weights, strict=True):
         mean = float(believed.mean_at(point)[0])

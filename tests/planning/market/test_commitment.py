@@ -13,9 +13,7 @@ RUNNING = {"a/on-demand": np.array([1.0, 1.0, 2.0, 4.0])}  # used 100, 50, 25, 2
 
 
 @pytest.mark.parametrize(("discount", "count", "saved"), [(0.2, 1, 0.2), (0.6, 2, 0.7), (0.8, 4, 1.2), (0.5, 1, 0.5)])
-def test_an_instance_is_worth_its_commitment_when_it_is_used_often_enough(
-    discount: float, count: int, saved: float
-) -> None:
+def test_a_commitment_pays_above_its_break_even(discount: float, count: int, saved: float) -> None:
     """At 1 $/h: those used more than 1 - discount of the time; one used just so often saves nothing."""
     (found,) = advise(RUNNING, {"a/on-demand": 1.0}, {"1-year": discount})
     assert found.used == (1.0, 0.5, 0.25, 0.25)
@@ -23,7 +21,7 @@ def test_an_instance_is_worth_its_commitment_when_it_is_used_often_enough(
     assert found.pays_above == pytest.approx(1.0 - discount)
 
 
-def test_every_offer_with_a_price_gets_a_line_for_every_term() -> None:
+def test_every_priced_offer_has_a_line_per_term() -> None:
     running = {"b": np.ones(3), "a": np.zeros(3), "spot": np.ones(3)}
     found = advise(running, {"a": 1.0, "b": 2.0}, {"1-year": 0.3, "3-year": 0.5})
     assert [(one.offer, one.term, one.count) for one in found] == [

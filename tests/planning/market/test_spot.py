@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,8 +56,8 @@ def pools(*offers: Offer, usable_rps: float = 10.0) -> Pools:
 # -- beliefs -----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_seen_is_the_prior_and_what_was_seen_outweighs_it() -> None:
-    """Gamma-Poisson: some hours at the catalogue's rate, then so many losses in so many hours."""
+def test_observations_outweigh_the_prior() -> None:
+    """Gamma-Poisson: some hours at the catalogue's rate, then the losses in the hours held."""
     assert UNKNOWN.rate_per_hour(0.02) == pytest.approx(0.02)
     assert Belief(held_h=3.0, losses=2.0).rate_per_hour(0.02) == pytest.approx((PRIOR_H * 0.02 + 2.0) / (PRIOR_H + 3.0))
     assert Belief(held_h=9.0 * PRIOR_H).rate_per_hour(0.02) == pytest.approx(0.002)
@@ -86,7 +87,7 @@ def test_hours_held_are_never_more_than_have_passed(steps: list[tuple[float, boo
     assert belief.at_s == now_s
 
 
-def test_refusals_put_off_longer_each_time_up_to_a_limit_and_a_sale_ends_that() -> None:
+def test_refusals_back_off_until_a_launch_succeeds() -> None:
     """One minute, two, and no longer; then at once again."""
     belief, waits = Belief(), []
     for now_s in (0.0, 100.0, 300.0, 500.0):
@@ -97,7 +98,7 @@ def test_refusals_put_off_longer_each_time_up_to_a_limit_and_a_sale_ends_that() 
     assert belief.sold().refused(600.0).until_s == 600.0 + RETRY_S
 
 
-def test_an_interruption_counts_by_the_share_it_took_and_closes_the_market_for_a_while() -> None:
+def test_an_interruption_counts_by_the_share_it_took() -> None:
     """Three of four are 0.75 of a loss."""
     belief = Belief(held_h=1.0).interrupted(50.0, 0.75)
     assert (belief.losses, belief.until_s, belief.lost_s) == (0.75, 50.0 + RETRY_S, 50.0)
@@ -157,7 +158,7 @@ def test_spot_costs_its_price_and_its_interruptions() -> None:
     assert terms.buyable.all()
 
 
-def test_spot_that_is_dearer_than_on_demand_in_expectation_is_not_bought() -> None:
+def test_spot_dearer_than_on_demand_is_not_bought() -> None:
     """A market that takes everything every few minutes; without on-demand beside it there is no choice."""
     wild = replace(A, interruptions_per_hour=20.0)
     assert list(pools(ON_DEMAND, wild).terms({}, 0.0, 2e-5).buyable) == [True, False]
@@ -172,7 +173,7 @@ def test_what_was_refused_is_not_to_be_had_until_then() -> None:
     assert not of.terms({ON_DEMAND.name: Belief(until_s=9.0)}, 0.0, 2e-5).buyable[0]
 
 
-def test_spot_is_bought_up_to_the_price_of_the_same_type_on_demand() -> None:
+def test_spot_is_bought_up_to_its_on_demand_price() -> None:
     """The chance of interruptions included."""
     one_usd = pools(*FOUR).terms({A.name: Belief(held_h=1e6, losses=1e6)}, 0.0, 2e-5).offer_usd_per_hour[1] - 0.06
     even = (0.2 - 0.06) / one_usd  # interruptions per hour
@@ -183,7 +184,7 @@ def test_spot_is_bought_up_to_the_price_of_the_same_type_on_demand() -> None:
 
 
 @pytest.mark.parametrize("zone", ["", "a"])
-def test_spot_that_is_refused_says_nothing_of_the_same_type_on_demand(zone: str) -> None:
+def test_refused_spot_says_nothing_of_on_demand(zone: str) -> None:
     """Also where on-demand offers name the zone, or spot offers name none."""
     same, other = replace(ON_DEMAND, zone=zone), replace(sold("other", 0.2), zone=zone)
     of = pools(same, other, spot(zone), spot(zone, instance="other"))
@@ -193,7 +194,7 @@ def test_spot_that_is_refused_says_nothing_of_the_same_type_on_demand(zone: str)
     assert of.terms(beliefs, 0.0, 2e-5).can_be_had.tolist() == [False, True, True, True]
 
 
-def test_in_a_zone_where_two_types_are_put_off_nothing_is_asked_for() -> None:
+def test_a_zone_with_two_refused_types_is_avoided() -> None:
     """It is the zone that has none; with one type put off, or in another zone, the others are tried."""
     offers = [ON_DEMAND, *(spot(zone, instance=kind) for zone in "ab" for kind in ("small", "other", "third"))]
     of = Pools(offers, [10.0] * len(offers))
@@ -211,7 +212,7 @@ def test_in_a_zone_where_two_types_are_put_off_nothing_is_asked_for() -> None:
 
 
 def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
-    """Waves pass over zones and types: the mean of those that were held is everybody's prior."""
+    """Waves pass over zones and types: the mean of those that were held is the prior of every market."""
     beliefs = {A.name: Belief(held_h=3.0, losses=3.0), B.name: Belief(held_h=1.0)}
     _, a, b, c = pools(*FOUR).terms(beliefs, 0.0, 2e-5).interruptions_per_hour
     assert c == pytest.approx((PRIOR_H * 1e-4 + 1.5) / (PRIOR_H + 2.0))
@@ -222,7 +223,7 @@ def test_what_one_zone_went_through_is_feared_in_the_others() -> None:
 # -- pools and spreading -----------------------------------------------------------------------------------------------
 
 
-def test_pools_are_zones_and_types_that_are_as_good_as_equal() -> None:
+def test_pools_hold_equally_good_zones_and_types() -> None:
     """Within 5 % in price and capacity, and spot only."""
     offers = [
         ON_DEMAND, sold("other", 0.2), A, B, spot("a", 0.062, "other"), spot("a", 0.07, "dear"),
@@ -309,13 +310,13 @@ def test_spares_stay_until_what_is_wanted_is_ready(ready: dict[str, int], left: 
 
 
 @pytest.mark.parametrize(("ready_y", "left_x"), [(0, 4), (1, 4), (2, 2), (3, 0)])
-def test_what_is_replaced_stays_as_far_as_its_replacement_is_missing(ready_y: int, left_x: int) -> None:
+def test_instances_stay_until_their_replacement_is_there(ready_y: int, left_x: int) -> None:
     """Four x (40 requests/s) until three y serve: 20 requests/s that come let two x go."""
     plan = Plan(0.0, (Target("x", 4, "", spare=4), Target("y", 3, "")))
     assert without_spares(plan, {"x": 4, "y": ready_y}, CAPACITY).counts.get("x", 0) == left_x
 
 
-def test_spares_of_two_offers_make_up_for_what_is_missing_once() -> None:
+def test_spares_of_two_offers_cover_a_gap_once() -> None:
     """20 requests/s are still to come: two x stand in for them, so no y has to."""
     plan = Plan(0.0, (Target("x", 2, "", spare=2), Target("y", 1, "", spare=1), Target("z", 1, "")))
     capacity_rps = {**CAPACITY, "z": 20.0}
@@ -344,20 +345,20 @@ def test_standbys_are_kept_where_spot_is_taken_often_enough() -> None:
     assert standbys(1.0, rps=0.0) == 0
 
 
-def test_the_first_fleet_has_its_standbys_for_nothing_but_the_disk() -> None:
+def test_standbys_of_the_first_fleet_cost_only_disks() -> None:
     """Set up like everything at the start; where disks are billed they must still pay."""
     assert standbys(3.5e-5, first=True) == 5
     assert standbys(3.5e-5, first=True, disk_usd_per_hour=1e-3) == 0
 
 
-def test_standbys_that_are_there_stay_while_their_disk_costs_next_to_nothing() -> None:
+def test_standbys_stay_while_their_disks_are_cheap() -> None:
     """No spot runs at the moment; it may come back."""
     assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}) == 7
     for share, there in ((0.9, 7), (1.1, 0)):  # of what setting them up again costs
         assert standbys(3.5e-5, rps=0.0, there={T2.name: 7}, disk_usd_per_hour=share * boot_usd(T2)) == there
 
 
-def test_no_more_are_set_up_than_a_days_waves_leave_credits_for() -> None:
+def test_standbys_are_limited_by_daily_launch_credits() -> None:
     """At one wave an hour each takes 25 of a day's 100 starts; a type that is billed for surplus has no limit."""
     assert standbys(1.0, rps=200.0) == 4
     assert standbys(1.0, rps=200.0, there={T2.name: 15}) == 15
@@ -390,7 +391,7 @@ def planned(there: Fleet, rate_rps: float = 90.0, *offers: Offer, now_s: float =
 OUT = Belief(until_s=60.0)
 
 
-def test_spot_is_bought_over_all_zones_where_it_can_be_had() -> None:
+def test_spot_is_spread_over_all_available_zones() -> None:
     """Never on demand while spot is cheaper, and evenly."""
     counts = planned(Fleet(())).counts
     assert set(counts) == {A.name, B.name, C.name}
@@ -399,7 +400,7 @@ def test_spot_is_bought_over_all_zones_where_it_can_be_had() -> None:
     assert set(planned(Fleet(()), a=OUT, b=OUT, c=OUT).counts) == {ON_DEMAND.name}
 
 
-def test_on_demand_is_swapped_for_spot_when_it_can_be_had_again_and_stays_until_that_serves() -> None:
+def test_on_demand_stays_until_returning_spot_serves() -> None:
     """Make before break: launches of spot beside what runs; with all of it ready on-demand is not wanted any more."""
     stand_ins = {ON_DEMAND.name: 9}
     assert planned(fleet(stand_ins), a=OUT, b=OUT, c=OUT).counts == stand_ins
@@ -411,22 +412,22 @@ def test_on_demand_is_swapped_for_spot_when_it_can_be_had_again_and_stays_until_
     assert ON_DEMAND.name not in planned(fleet({**stand_ins, **spots})).counts
 
 
-def test_a_market_that_takes_everything_at_once_is_not_returned_to() -> None:
+def test_a_market_with_many_interruptions_is_avoided() -> None:
     """Ten interruptions an hour cost more than spot saves."""
     wild = Belief(held_h=0.5, losses=15.0)
     assert planned(fleet({ON_DEMAND.name: 9}), a=wild, b=wild, c=wild).counts == {ON_DEMAND.name: 9}
 
 
-def test_what_was_interrupted_is_replaced_with_spares_as_long_as_it_is_missing() -> None:
+def test_interrupted_instances_are_replaced_with_spares() -> None:
     """On demand boots by chance: a few more are launched, marked as spare, and not long after no more."""
     lost = replace(OUT, lost_s=0.0)
-    beliefs = {"a": lost, "b": lost, "c": lost}
+    beliefs: dict[str, Any] = {"a": lost, "b": lost, "c": lost}
     doomed = Fleet(tuple(Instance(n, A.name, Phase.READY, -600.0, -400.0, doomed_s=120.0) for n in range(9)))
     (target,) = planned(doomed, **beliefs).targets
     assert target.offer == ON_DEMAND.name
     assert target.spare >= 2
     assert target.count - target.spare >= 9
-    later = {zone: replace(belief, until_s=1e9) for zone, belief in beliefs.items()}
+    later: dict[str, Any] = {zone: replace(belief, until_s=1e9) for zone, belief in beliefs.items()}
     assert all(t.spare == 0 for t in planned(doomed, now_s=400.0, **later).targets)
 
 

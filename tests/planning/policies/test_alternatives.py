@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def plan(**counts: int) -> Plan:
 
 
 def context(
-    rps: float, running: dict[str, int] | None = None, of: ResolvedService | None = None, **more: float
+    rps: float, running: dict[str, int] | None = None, of: ResolvedService | None = None, **more: Any
 ) -> PlanningContext:
     there = {f"{name}/on-demand": n for name, n in (running or {}).items()}
     return PlanningContext(
@@ -44,7 +45,7 @@ def labelled(found: Weighed, label: str) -> Alternative:
     return next(one for one in found.alternatives if one.label == label)
 
 
-def test_a_first_fleet_costs_its_price_and_the_function_calls_of_what_overflows() -> None:
+def test_a_first_fleet_costs_its_price_and_overflow() -> None:
     """At a certain 80 requests/s: one large of 100 requests/s, no launch; the overflow is the queueing formula's."""
     found = weighed(plan(large=1), context(80.0))
     of = usual()
@@ -60,7 +61,7 @@ def test_a_first_fleet_costs_its_price_and_the_function_calls_of_what_overflows(
     assert nothing.usd_per_hour == pytest.approx(80.0 * 3600.0 * call_usd, rel=1e-3)
 
 
-def test_a_launch_is_paid_from_when_it_is_billed_and_serves_when_it_is_ready() -> None:
+def test_a_launch_is_paid_before_it_serves() -> None:
     """180 s of boot, 20 of them unbilled; then it serves for the minutes that are left."""
     found = weighed(plan(large=1), context(80.0, running={}))
     hours = MINUTES / 60.0
@@ -87,7 +88,7 @@ def test_what_is_no_longer_needed_is_paid_for_a_minute() -> None:
     assert found.saved_against_kept_usd_per_hour is None
 
 
-def test_alternatives_are_the_fleet_as_it_is_one_more_one_fewer_single_kinds_and_functions_cheapest_first() -> None:
+def test_alternatives_are_listed_cheapest_first() -> None:
     found = weighed(plan(large=1), context(150.0, running={"small": 3}))
     labels = {one.label for one in found.alternatives}
     assert {KEPT, NONE, "one large/on-demand more"} <= labels
@@ -104,9 +105,7 @@ def test_alternatives_are_the_fleet_as_it_is_one_more_one_fewer_single_kinds_and
 
 @pytest.mark.parametrize("rps", [20.0, 40.0, 130.0, 700.0])
 @pytest.mark.parametrize("running", [None, {"small": 4}, {"large": 2}, {"large": 9, "small": 9}])
-def test_the_planner_s_own_choice_is_never_far_from_the_best_alternative(
-    rps: float, running: dict[str, int] | None
-) -> None:
+def test_the_plan_is_close_to_the_best_alternative(rps: float, running: dict[str, int] | None) -> None:
     """Both price by the same formula; the planner may also stop now and come back, which is not priced here."""
     seen = context(rps, running, spread=0.2)
     made, _ = ExpectedCostPolicy("mark", usual()).plan(seen, None)
@@ -115,7 +114,7 @@ def test_the_planner_s_own_choice_is_never_far_from_the_best_alternative(
     assert found.saved_usd_per_hour >= -0.02 * found.chosen.usd_per_hour - 0.05
 
 
-def test_the_best_of_a_kind_is_the_best_number_of_it() -> None:
+def test_a_single_kind_has_its_best_count() -> None:
     seen = context(150.0, spread=0.2)
     found = weighed(plan(), seen)
     best = next(one for one in found.alternatives if one.label.endswith(" small/on-demand") and "one" not in one.label)
@@ -157,14 +156,14 @@ def test_how_many_burstables_may_be_started_is_not_weighed() -> None:
         assert max(more) <= counts.get("t2/burstable", 0)
 
 
-def test_where_functions_are_too_slow_misses_are_priced_and_functions_alone_are_no_way() -> None:
+def test_slow_functions_are_no_alternative_and_lateness_has_a_price() -> None:
     found = weighed(plan(large=1), context(150.0, of=usual(function_ms=900.0)))
     assert found.overflow == "misses of the SLO"
     assert NONE not in {one.label for one in found.alternatives}
     assert labelled(found, "one large/on-demand more").overflow_rps < found.chosen.overflow_rps
 
 
-def test_a_miss_is_priced_by_what_lasts_as_the_planner_prices_it() -> None:
+def test_late_answers_are_priced_as_the_planner_does() -> None:
     """Cheap spot beside it makes no miss cheaper: small ones take 10 requests/s for 0.2 $/h on demand."""
     of = resolved(sold("small", 0.2), sold("small", 0.06, Market.SPOT), latencies_ms={"small": 100.0}, function_ms=None)
     chosen = weighed(plan(small=1), context(80.0, of=of)).chosen
@@ -172,7 +171,7 @@ def test_a_miss_is_priced_by_what_lasts_as_the_planner_prices_it() -> None:
     assert chosen.overflow_usd_per_hour == pytest.approx(chosen.overflow_rps * 3600.0 * miss_usd)
 
 
-def test_what_is_believed_is_read_in_the_coming_minute_unless_something_is_launched() -> None:
+def test_beliefs_are_of_the_coming_minute_without_a_launch() -> None:
     rates = np.arange(60.0) + 50.0
     seen = replace(context(1.0, running={"large": 1}), forecast=forecast(rates, spread=0.5))
     kept, more = weighed(plan(large=1), seen).belief, weighed(plan(large=2), seen).belief

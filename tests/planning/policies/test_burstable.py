@@ -57,7 +57,7 @@ def test_launch_credits_last_as_long_as_full_use_spends_them() -> None:
     st.lists(st.tuples(st.floats(0.0, 3600.0), st.integers(0, 20)), max_size=150),
 )
 def test_no_day_sees_more_starts_than_have_launch_credits(asked: list[tuple[float, int]]) -> None:
-    """Whoever starts no more than are left never makes more than a day's starts within any 24 hours."""
+    """A policy that starts no more than are left never makes more than a day's starts within any 24 hours."""
     starts_s: list[float] = []
     now_s = 0.0
     for passed_s, count in asked:
@@ -92,13 +92,13 @@ def test_an_old_balance_counts_as_spent_at_full_use() -> None:
     assert left.ends_in == pytest.approx(36.0 / 1.6)
 
 
-def test_without_a_balance_it_is_that_of_full_use_since_the_launch() -> None:
+def test_an_unknown_balance_assumes_full_use_since_launch() -> None:
     unknown = Fleet((started(1, None),))
     (left,) = lasting(remember((), unknown, T2, 600.0), unknown, T2, 600.0)
     assert left.ends_in == pytest.approx((LIFE_S - 600.0) / 60.0)
 
 
-def test_what_boots_keeps_its_credits_and_what_lacks_a_step_of_them_carries_nothing() -> None:
+def test_a_booting_instance_keeps_its_credits() -> None:
     """A boot ends in two minutes and its credits 37.5 later; 1.6 credits are a step, less are none."""
     of = Fleet((started(1, 60.0, ready_s=720.0, phase=Phase.PENDING), started(2, 1.6), started(3, 1.5)))
     found = lasting(remember((), of, T2, 600.0), of, T2, 600.0)

@@ -38,7 +38,7 @@ def test_certain_load_is_covered_and_no_more() -> None:
 def test_cover_is_a_newsvendors_quantile() -> None:
     """An instance pays from 28 % use on: of a load spread evenly over 0..200, about the lower 72 % are covered."""
     plan = decided(small(rt_max_s=60.0), Fleet(()), forecast(100.0, 1.0), first=True)
-    share = 0.2 / 3600.0 / 10.0 / small().function.usd_per_request  # type: ignore[union-attr]
+    share = 0.2 / 3600.0 / 10.0 / small().function.usd_per_request
     assert plan.counts[SMALL] * 10.0 == pytest.approx(200.0 * (1.0 - share), abs=12.0)
 
 
@@ -63,7 +63,7 @@ def step(before: float, after: float, at: int) -> FloatArray:
 
 
 @pytest.mark.parametrize("function_ms", [None, 2000.0])
-def test_a_load_far_below_one_instance_still_has_one_where_functions_cannot_answer_in_time(
+def test_a_small_load_has_one_instance_if_functions_are_slow(
     function_ms: float | None,
 ) -> None:
     """A twentieth of an instance is not worth it by any price of misses, and without it all are late or refused."""
@@ -126,7 +126,7 @@ def test_running_instances_are_not_swapped_for_slightly_cheaper_ones() -> None:
     assert decided(of, fleet({SMALL: 10}), forecast(95.0)).counts == {SMALL: 10}
 
 
-def test_what_runs_is_swapped_where_that_pays_and_ended_when_its_replacement_serves() -> None:
+def test_a_replaced_instance_ends_when_its_replacement_serves() -> None:
     """A large one for 1.5 $/h instead of ten small ones for 2 $/h pays for its boot within ten minutes."""
     of = usual()
     assert decided(of, fleet({SMALL: 10}), forecast(95.0)).counts == {SMALL: 10, LARGE: 1}
@@ -140,7 +140,7 @@ def test_what_runs_is_swapped_where_that_pays_and_ended_when_its_replacement_ser
 
 
 def test_greedy_and_ilp_find_what_mark_finds() -> None:
-    """The same program, solved in other ways; who solved it is named."""
+    """The same program, solved in other ways; the solver is named."""
     of = usual()
     context = PlanningContext(0.0, of, fleet({SMALL: 3}), forecast(250.0, 0.2))
     plans = {how: ExpectedCostPolicy(how, of, how).plan(context, None)[0] for how in ("auto", "fast", "ilp")}

@@ -73,7 +73,7 @@ def test_blocks_of_picks_equal_one_pick_at_a_time(
 @given(base=st.floats(50.0, 3000.0), fall=st.floats(0.0, 1.0), capacity=st.floats(2.0, 60.0))
 def test_large_fleets_on_falling_load_are_picked_alike(base: float, fall: float, capacity: float) -> None:
     """The steps that drop out one by one as capacity grows change e; blocks must notice each."""
-    peaks = base * (1.0 - fall * np.arange(55) / 54.0)
+    peaks = base * (1.0 - fall * np.linspace(0.0, 1.0, 55))
     choices = Choices(
         np.array([capacity, 55.3]), np.array([0.0003 * capacity, 0.015]), np.array([0.001, 0.045]), np.array([7, 0])
     )
@@ -90,7 +90,7 @@ def test_a_hand_computed_pick() -> None:
     }
 
 
-def test_demand_is_that_of_the_fifth_minute_and_of_now_at_the_start() -> None:
+def test_demand_is_that_of_the_fifth_minute() -> None:
     """tau is five steps ahead, except for the first fleet, which is ready at once."""
     rates = np.where(np.arange(60) < 5, 100.0, 10.0)
     planner = MarkPaperPolicy(usual())
@@ -118,9 +118,9 @@ def test_running_instances_are_used_before_launching() -> None:
     assert lasting.counts == {"large/on-demand": 1}
 
 
-def test_nothing_is_destroyed_that_one_of_the_last_six_plans_wanted() -> None:
+def test_instances_of_the_last_six_plans_are_kept() -> None:
     """The fleet shrinks only after six plans in a row did without."""
-    planner, memory = MarkPaperPolicy(usual()), ()
+    planner, memory = MarkPaperPolicy(usual()), MarkPaperPolicy(usual()).begin()
     running = fleet({"small/on-demand": 3})
     plan, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), memory)
     assert plan.counts == {"small/on-demand": 3}

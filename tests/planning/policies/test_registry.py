@@ -68,7 +68,7 @@ def test_who_has_bouncers_and_functions(name: str, bouncers: bool) -> None:
 
 
 def test_only_the_oracle_is_told_the_truth() -> None:
-    """Nobody else may see the future."""
+    """No other policy may see the future."""
     assert [name for name in policy_names() if wants_perfect_forecast(name)] == ["oracle"]
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mark.domain.errors import BadInput
@@ -11,7 +13,7 @@ from mark.planning.port import PlanningContext
 from tests.planning.build import Minutes, forecast, load, resolved, sold
 
 
-def endpoint(model: str = "some-model", **changes: object) -> ResolvedService:
+def endpoint(model: str = "some-model", **changes: Any) -> ResolvedService:
     """ml.p2.xlarge is cheaper batched, ml.c5.xlarge (10 requests/s, target 300 a minute) unbatched."""
     return resolved(
         sold("ml.c5.xlarge", 0.2, Market.SAGEMAKER),
@@ -22,7 +24,7 @@ def endpoint(model: str = "some-model", **changes: object) -> ResolvedService:
         latencies_ms={"c5.xlarge": 100.0, "p2.xlarge": 40.0, "t2.medium": 100.0},
         batch={"p2.xlarge": (8, 100.0)},
         model=model,
-        **changes,  # type: ignore[arg-type]
+        **changes,
     )
 
 
@@ -47,7 +49,7 @@ def test_the_first_fleet_holds_the_first_minute_at_half_load() -> None:
         assert plan.counts == {C5: 4}
 
 
-def test_three_points_above_the_target_scale_out_to_what_the_metric_asks_for() -> None:
+def test_three_points_above_the_target_scale_out() -> None:
     """Two high minutes do nothing; the third sets desired = ceil(n x metric / target)."""
     play = started(20.0)
     assert [play.minute(41.0)[C5] for _ in range(3)] == [4, 4, 9]
@@ -66,7 +68,7 @@ def test_no_second_scale_out_within_the_cool_down() -> None:
     assert wanted == [4, 4, 6, 6, 6, 6, 6, 12]
 
 
-def test_an_alarm_that_asks_for_no_more_than_is_coming_begins_no_cool_down() -> None:
+def test_an_alarm_that_adds_nothing_begins_no_cool_down() -> None:
     """Boots of ten minutes: six are enough for 30 requests/s until 60 come in the ninth minute."""
     play = started(20.0)
     play.boot = 10
@@ -94,7 +96,7 @@ def test_a_minute_without_observation_is_no_point() -> None:
     assert [play.minute(rate)[C5] for rate in (41.0, 41.0, None, 41.0)] == [4, 4, 4, 9]
 
 
-def test_the_endpoint_has_no_bouncer_no_functions_no_batches_and_no_limit() -> None:
+def test_the_endpoint_has_no_bouncer_functions_or_batches() -> None:
     """The resolved service is SageMaker's: one ml type, unbatched, in service after five minutes, outside our
     limits."""
     policy = target_tracking("target-tracking", endpoint("inception-v3", max_instances=2), load(1e4))

@@ -53,7 +53,7 @@ def test_a_large_instance_is_whole() -> None:
     assert bound_usd == pytest.approx(6 * 4.3, rel=1e-5)
 
 
-def test_it_proves_more_than_the_linear_program_and_always_the_same() -> None:
+def test_it_proves_more_than_the_linear_program() -> None:
     """A small fleet of 12 offers, those that run among them: it closes a quarter of what that leaves open."""
     closer = []
     for seed in range(4):

@@ -29,7 +29,7 @@ def test_it_is_the_best_of_all_plans(seed: int, offers: int, first: bool) -> Non
 
 @FEW
 @given(seed=seeds)
-def test_with_limits_it_is_the_best_of_those_that_keep_them(seed: int) -> None:
+def test_it_is_the_best_plan_within_the_limits(seed: int) -> None:
     """As far as what serves is concerned."""
     of = drawn(seed, limits=True)
     usd, counts, _ = cheapest(of, np.arange(2), limits=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ FEW = settings(max_examples=30, deadline=None)
 seeds = st.integers(0, 10_000)
 
 
-def nothing(of: object) -> np.ndarray:
-    return np.zeros((of.offers, of.steps), dtype=np.int64)  # type: ignore[attr-defined]
+def nothing(of: Any) -> np.ndarray:
+    return np.zeros((of.offers, of.steps), dtype=np.int64)
 
 
 @FEW
@@ -56,7 +57,7 @@ def test_few_counts_are_gone_through(seed: int, offers: int, first: bool) -> Non
 
 @FEW
 @given(seed=seeds, load=st.floats(0.0, 500.0))
-def test_a_plan_never_costs_more_than_doing_nothing_or_going_on(seed: int, load: float) -> None:
+def test_a_plan_never_costs_more_than_no_change(seed: int, load: float) -> None:
     of = cloud(seed, offers=12, load_rps=max(1e-3, load))
     counts, exact = fast(of)
     assert not exact
@@ -105,7 +106,7 @@ def test_what_runs_is_not_swapped_for_slightly_less() -> None:
     assert fast(of)[0].tolist() == [[1] * 12, [0] * 12]
 
 
-def test_one_that_runs_is_kept_though_counts_are_decided_in_bundles() -> None:
+def test_a_running_instance_is_kept_beside_bundles() -> None:
     """A hundred tiny ones fit: bundles of four; the one that runs is worth its price, another not its launch."""
     of = program(usd=(0.05,), rps=(0.1,), load_rps=(10.0,) * 6, launch=9.0, boot=1, running=1)
     of = replace(of, overflow_usd=np.repeat(covering((10.0,)), 6, axis=0))
@@ -172,7 +173,7 @@ def test_limits_are_kept_in_every_step(seed: int, share: float, usd_share: float
 
 @FEW
 @given(seed=seeds)
-def test_a_plan_within_limits_is_the_best_where_it_says_so(seed: int) -> None:
+def test_a_plan_proven_within_limits_is_the_best(seed: int) -> None:
     of = drawn(seed, limits=True)
     counts, exact = within_limits(of)
     best = least_usd(of)

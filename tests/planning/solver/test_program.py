@@ -116,7 +116,7 @@ def test_of_equal_offers_the_first_stays() -> None:
     assert prune(program(usd=(1.0, 1.0, 1.0), rps=(2.0, 2.0, 2.0)), scaled=False)[1].tolist() == [0]
 
 
-def test_two_small_ones_stand_in_for_a_large_one_where_instances_are_not_counted() -> None:
+def test_two_small_instances_may_replace_a_large_one() -> None:
     """With one instance allowed the large one serves twice as much."""
     of = program(usd=(1.0, 2.0), rps=(2.0, 4.0), max_instances=1)
     assert prune(of, scaled=True)[1].tolist() == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tests.reporting.test_forecast import printed
 from tests.reporting.test_report import EVIL, parsed
 
 # Equally many answers at 1, 2, ..., 100 ms.
-EVEN = {"ccdf_ms": np.arange(1.0, 101.0), "ccdf_share": 1.0 - np.arange(1.0, 101.0) / 100.0}
+EVEN: dict[str, Any] = {"ccdf_ms": np.arange(1.0, 101.0), "ccdf_share": 1.0 - np.arange(1.0, 101.0) / 100.0}
 
 
 def found(model: str = "nasnet", trace: str = "day.csv.gz") -> Fig7:
@@ -53,7 +54,7 @@ def test_a_box_lies_where_the_latencies_do() -> None:
     assert (mark.name, sagemaker.name) == ("mark", "sagemaker")
 
 
-def test_the_takeaway_says_who_kept_the_promise_and_who_is_faster() -> None:
+def test_the_takeaway_names_slo_keepers_and_the_fastest() -> None:
     assert takeaways(found()) == [
         "mark, mark-spot and sagemaker kept the promise in every case.",
         "mark-paper missed the promise for nasnet (90.0 %).",

@@ -24,7 +24,7 @@ def line(name: str, **changes: Any) -> WindowSeries:
     """Two minutes in windows of 5 s: 100 ms before the second minute, from then on half late for 10 s, then 100 ms."""
     mean_ms, in_time = np.full(24, 100.0), np.ones(24)
     mean_ms[12:14], in_time[12:14] = 900.0, 0.5
-    run = result(**({"timeline": timeline(2), "decisions": RESUMED} | changes))
+    run = result(**dict[str, Any](timeline=timeline(2), decisions=RESUMED) | changes)
     return WindowSeries(name, run, np.full(24, 10.0), in_time, mean_ms, 2.0 * mean_ms)
 
 
@@ -48,7 +48,7 @@ def test_the_json_tells_before_from_after() -> None:
     assert {len(values) for values in run["windows"].values()} == {24}
 
 
-def test_the_table_fits_80_columns_and_says_who_kept_the_promise() -> None:
+def test_the_table_fits_80_columns_and_marks_the_slo() -> None:
     shown = printed(fig9_table(found()))
     assert "Surges: mark kept the promise in every case." in shown
     assert "Surges: other missed the promise for +50 % (90.0 %)." in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import heapq
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -570,7 +571,7 @@ def test_an_illegal_transition_raises_and_changes_nothing() -> None:
     [{"rt_max_s": 0.0}, {"rt_max_s": float("nan")}, {"window_s": -1.0}, {"workers": -1}, {"max_queued": 0}],
     ids=str,
 )
-def test_numbers_that_no_bouncer_can_have_are_bad_input(options: dict[str, float]) -> None:
+def test_numbers_that_no_bouncer_can_have_are_bad_input(options: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=next(iter(options))):
         a_bouncer(**options)
 

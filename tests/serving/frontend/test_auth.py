@@ -184,7 +184,7 @@ FOREIGN = token(b"x" * 32)
         (FOREIGN, 401),
         (token(algorithm="HS512", secret=b"s" * 64), 401),
         (token(algorithm="HS384", secret=b"s" * 48), 401),
-        (jwt.encode({"aud": "mark", "exp": 1 << 40, "scope": "infer"}, None, algorithm="none"), 401),
+        (jwt.encode({"aud": "mark", "exp": 1 << 40, "scope": "infer"}, "", algorithm="none"), 401),
         (token()[: token().rindex(".") + 1], 401),  # the signature cut off
         (token(exp=None), 401),
         (token(exp=1000), 401),

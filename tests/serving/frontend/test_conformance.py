@@ -313,7 +313,7 @@ def test_compression_that_is_unknown_or_broken_is_refused(
 
 @pytest.mark.parametrize("length", ["", "x", "-1", "1.5", "9" * 5000, "\xb2"])
 def test_a_length_of_the_json_part_that_is_none_is_refused(plain: httpx.Client, length: str) -> None:
-    headers = {"inference-header-content-length": length.encode("latin-1")}
+    headers = {b"inference-header-content-length": length.encode("latin-1")}
     got = plain.post("/v2/models/plain/infer", content=b"{}", headers=headers)
     assert (got.status_code, "not within the body" in got.json()["error"]) == (400, True)
 

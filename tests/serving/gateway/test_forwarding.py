@@ -346,7 +346,7 @@ def test_of_two_bouncers_one_is_killed_and_one_drained_under_load_and_no_request
         )
         try:
             url = address(process)
-            then = {150: killed.kill, 450: lambda: drained.send_signal(signal.SIGTERM)}
+            then: dict[int, Callable[[], object]] = {150: killed.kill, 450: lambda: drained.send_signal(signal.SIGTERM)}
             answers = asyncio.run(load(url, 600, then))
             assert sorted(number for number, _ in answers) == list(range(600))
             assert {status for _, status in answers[:450]} == {200}

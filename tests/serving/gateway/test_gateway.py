@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -298,7 +299,7 @@ def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(
 def fail(
     gateway: Gateway[InFlightRequest], replica: ReplicaState, times: int, now_s: float, status: int | None = None
 ) -> None:
-    attempts = []
+    attempts: list[Any] = []
     while sum(t.replica is replica for t in attempts) < times:
         attempts.append(begun(gateway, now_s, now_s))  # no time for a retry
     for attempt in attempts:
@@ -412,7 +413,7 @@ def test_a_weight_that_is_none_changes_nothing(weight: float) -> None:
 @pytest.mark.parametrize("limit", ["most_in_flight", "eject_after", "backoff_s", "hedge_after_s"])
 def test_a_policy_without_sense_is_refused(limit: str) -> None:
     with pytest.raises(BadInput, match=f"policy.{limit}: must be above zero"):
-        GatewayPolicy(**{limit: 0})  # type: ignore[arg-type]
+        GatewayPolicy(**{limit: 0})
 
 
 def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:

@@ -130,8 +130,8 @@ def test_the_numbers_are_on_a_page_and_answers_in_the_log(caplog: pytest.LogCapt
                 f'mark_gateway_replica_ready{{replica="{b.url}"}} 1.0',
             ):
                 assert line in page
-            (line, _) = [record for record in caplog.records if record.name == "mark.requests"]
-            told = vars(line)
+            (first, _) = [record for record in caplog.records if record.name == "mark.requests"]
+            told = vars(first)
             assert (told["request_id"], told["status"], told["sent_to"]) == ("seen", 200, [a.url, b.url])
 
     with caplog.at_level(logging.INFO):

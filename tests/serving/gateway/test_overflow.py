@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -38,7 +39,7 @@ class Kept(FakeFunctions):
         return [Reply(200, "application/octet-stream", b"{}" + bytes(call.body), 2) for call in calls]
 
 
-def front(*replicas: FakeReplica, functions: FakeFunctions, rt_max_s: float = 10.0, **forwarding: object) -> Front:
+def front(*replicas: FakeReplica, functions: FakeFunctions, rt_max_s: float = 10.0, **forwarding: Any) -> Front:
     return Front(*replicas, by_functions=ByFunctions(functions, "m", rt_max_s), **forwarding)
 
 

@@ -402,7 +402,7 @@ def test_a_real_server_answers_refuses_and_is_gone(tmp_path: Path) -> None:
     async def main(url: str) -> None:
         functions = HttpFunctions(url + "/v2/models/echo")
         replies = await functions.call(calls(*(body(n) for n in range(3))), 5.0)
-        assert [json.loads(reply.body)["id"] for reply in replies] == ["0", "1", "2"]
+        assert [json.loads(bytes(reply.body))["id"] for reply in replies] == ["0", "1", "2"]
         (malformed,) = await functions.call(calls(b"{"), 5.0)
         assert malformed.status == 400
         ends = await asyncio.gather(*(functions.call(calls(body(n)), 5.0) for n in range(40)), return_exceptions=True)

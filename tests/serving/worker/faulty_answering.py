@@ -132,7 +132,8 @@ def family(calls: Sequence[Call], _: str) -> str:
         pids += os.read(found, 100)
     KEPT.append(subprocess.Popen(["sleep", "1000"]))
     for method in ("fork", "spawn"):
-        one = multiprocessing.get_context(method).Process(target=time.sleep, args=(1000,), daemon=True)
+        context: Any = multiprocessing.get_context(method)
+        one = context.Process(target=time.sleep, args=(1000,), daemon=True)
         one.start()
         KEPT.append(one)
     return pids.decode() + " ".join(str(one.pid) for one in KEPT)

@@ -44,7 +44,7 @@ class Pool:
         self.workers = Workers(
             reference, search, count, on_ready=self.on_ready, on_done=self.on_done, on_lost=self.on_lost,
             on_failed=lambda reason: self.said.put_nowait(("failed", reason)), on_replaced=self.on_replaced,
-            **{"loader": "faulty_answering:load", "hang_s": LONG_S} | options,
+            **dict[str, Any](loader="faulty_answering:load", hang_s=LONG_S) | options,
         )  # fmt: skip
 
     def on_replaced(self) -> None:
@@ -216,7 +216,9 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
                       for data in ([1.0, 2.0], [3.0]) for data_ in [str(data).encode()]]  # fmt: skip
             replies = await one.ask(0, *bodies, b"no JSON")
             assert [reply.status for reply in replies] == [200, 200, 400]
-            outputs = [{out["name"]: out["data"] for out in json.loads(reply.body)["outputs"]} for reply in replies[:2]]
+            outputs = [
+                {out["name"]: out["data"] for out in json.loads(bytes(reply.body))["outputs"]} for reply in replies[:2]
+            ]
             assert outputs == [
                 {"half": [0.5, 1.0], "batch": ["[1, 1, 3]"] * 2},
                 {"half": [1.5], "batch": ["[1, 1, 3]"]},

@@ -84,7 +84,7 @@ def cloud(plane: FakePlane | None = None, **more: Any) -> SimulatedCloud:
     return made
 
 
-def shares(*steps: tuple[float, float], period_s: float = 1e5, kind: str = "availability") -> SpotSeries:
+def shares(*steps: tuple[float, float], period_s: float = 1e5, kind: Any = "availability") -> SpotSeries:
     times, values = zip(*steps, strict=True)
     return SpotSeries("series", kind, times, values, period_s)
 

@@ -14,7 +14,7 @@ SHORT = {"start_s": 86400.0, "duration_s": 900.0, "models": ("inception-v3",)}
 
 
 def test_a_preemption_series_is_one_more_run(tmp_path: Path) -> None:
-    """A market that is up and down by turns: what is bought there is taken away, and everybody is answered."""
+    """A market that is up and down by turns: what is bought there is interrupted, and every request is answered."""
     series = tmp_path / "series.csv"
     series.write_text("t_seconds,nodes\n0,4\n300,0\n600,4\n")
     told: list[float] = []
@@ -33,7 +33,7 @@ def test_a_preemption_series_is_one_more_run(tmp_path: Path) -> None:
     assert row.runs["mark-spot-series"].requests.rejected == 0
 
 
-def test_without_a_series_there_is_no_such_run_and_a_bad_one_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_bad_series_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "series.csv"
     broken.write_text("t_seconds,boxes\n0,4\n")
     with pytest.raises(BadInput, match="header"):

@@ -11,7 +11,7 @@ from tests.simulation.laws import check_laws
 
 
 @pytest.mark.parametrize("model", list(MEAN_RPS))
-def test_bursts_have_two_rates_one_to_four_and_the_mean_of_the_model(model: str) -> None:
+def test_bursts_have_two_rates_and_the_right_mean(model: str) -> None:
     days = 100.0  # some 29,000 changes of state: the mean is within a percent or so
     trace = open_trace(mmpp_spec(model) + "&bin_s=60", duration_s=days * 86400.0)
     rates = trace.series.counts / 60.0

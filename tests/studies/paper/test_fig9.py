@@ -52,7 +52,7 @@ def quantile_98(values: list[float]) -> float:
     return low + (rank - math.floor(rank)) * (ascending[math.ceil(rank)] - low)
 
 
-def test_the_load_is_steady_then_grows_evenly_for_two_minutes_and_stays() -> None:
+def test_the_load_grows_evenly_for_two_minutes() -> None:
     trace = steady_trace(80.0, 0.5, 0, "x")
     load = trace.load(HISTORY_S, HISTORY_S + DURATION_S)
     assert load.mean_rps.tolist() == pytest.approx([80.0] * 11 + [90.0, 110.0] + [120.0] * 12)
@@ -67,7 +67,7 @@ def test_the_history_is_drawn_around_the_same_rate() -> None:
     assert not np.array_equal(past, other)
 
 
-def test_a_storm_takes_its_share_once_and_the_market_is_whole_a_minute_later() -> None:
+def test_a_storm_takes_its_share_once() -> None:
     series = storm_series(0.8)
     shares = [series.share_at(t) for t in (0.0, STORM_AT_S - 1.0, STORM_AT_S, STORM_AT_S + 59.0, STORM_AT_S + 60.0)]
     assert shares == pytest.approx([1.0, 1.0, 0.2, 0.2, 1.0])
@@ -134,7 +134,7 @@ def test_every_run_obeys_the_laws_on_the_same_requests(found: Fig9) -> None:
             assert line.share_in_time(0) == pytest.approx(line.result.slo_result.attainment)
 
 
-def test_through_a_surge_that_doubles_the_load_ours_keep_the_promise(found: Fig9) -> None:
+def test_mark_keeps_the_slo_when_load_doubles(found: Fig9) -> None:
     """And an endpoint as tight as ours does not: it sees the surge after three minutes, and boots for five."""
     (panel,) = found.surges
     lines = by_name(panel.lines)
@@ -150,7 +150,7 @@ def test_through_a_surge_that_doubles_the_load_ours_keep_the_promise(found: Fig9
     )
 
 
-def test_a_storm_leaves_nobody_unanswered_and_standbys_make_up_for_what_is_lost(found: Fig9) -> None:
+def test_standbys_make_up_for_a_storm(found: Fig9) -> None:
     """No more of them than were lost, and as much capacity: 7.1 requests/s each for 4.7."""
     (panel,) = found.storms
     for line in panel.lines:

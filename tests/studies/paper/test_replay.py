@@ -23,7 +23,7 @@ def test_minutes_are_capped_at_the_running_median() -> None:
     assert capped(np.full(100, 7.0)).tolist() == [7.0] * 100
 
 
-def test_a_part_has_the_paper_s_mean_rate_and_all_history_before_it() -> None:
+def test_a_part_has_the_mean_rate_of_the_paper() -> None:
     replay = open_replay(start_s=86400.0)
     inputs = replay_inputs("inception-v3", replay.calm, replay.start_s, duration_s=3600.0, with_spot=True)
     assert inputs.evaluated.mean_rps.mean() == pytest.approx(MEAN_RPS["inception-v3"])
@@ -33,13 +33,13 @@ def test_a_part_has_the_paper_s_mean_rate_and_all_history_before_it() -> None:
     assert {offer.market for offer in plain.resolved.offers} == {Market.ON_DEMAND}
 
 
-def test_a_trace_that_ends_before_its_seventh_day_is_replayed_from_as_late_as_it_can_be(tmp_path: Path) -> None:
+def test_a_short_trace_is_replayed_from_its_latest_start(tmp_path: Path) -> None:
     path = tmp_path / "short.csv"
     path.write_text("t_seconds,count\n" + "".join(f"{60 * i},600\n" for i in range(2 * 1440)))
     assert open_replay(str(path)).start_s == 2 * 86400.0 - DURATION_S
 
 
-def test_a_trace_that_is_too_coarse_or_too_short_is_bad_input(tmp_path: Path) -> None:
+def test_a_coarse_or_short_trace_is_bad_input(tmp_path: Path) -> None:
     short = tmp_path / "short.csv"
     short.write_text("t_seconds,count\n" + "".join(f"{60 * i},600\n" for i in range(600)))
     with pytest.raises(BadInput, match="minute"):

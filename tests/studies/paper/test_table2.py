@@ -28,7 +28,7 @@ def test_catalogue_and_profile_give_the_paper_s_table_2() -> None:
         assert as_paper.latency_ms == ms
 
 
-def test_a_function_is_billed_by_step_size_and_call_which_the_paper_left_out() -> None:
+def test_a_function_is_billed_by_step_size_and_call() -> None:
     rows = {(row.model, row.resource): row for row in table2_rows(load_catalog("aws-2019"), load_profiles())}
     billed = rows["inception-v3", FUNCTION].usd_per_million
     assert billed == pytest.approx(0.4e6 * 3008 / 1024 * 1.66667e-5 + 0.2)
@@ -36,6 +36,6 @@ def test_a_function_is_billed_by_step_size_and_call_which_the_paper_left_out() -
         assert rows[model, FUNCTION].usd_per_million == pytest.approx(usd, rel=0.05)
 
 
-def test_a_catalogue_or_profile_without_the_two_resources_is_bad_input() -> None:
+def test_a_catalogue_without_the_two_resources_is_bad_input() -> None:
     with pytest.raises(BadInput, match="inception-v3"):
         table2_rows(load_catalog("aws-2019"), {})
