@@ -14,16 +14,28 @@ _PACKAGES = ("mark", "predictors/mark_predictors", "lambda_handlers/mark_lambda"
 
 # Words of an earlier dialect, each with the field's word that replaced it.
 RETIRED = {
+    "Bay": "ModelServer",
+    "Births": "EventSink",
     "Buyer": "Launcher",
     "Charge": "ServiceSpec or CostLine",
     "ControlRoom": "ControllerManager",
     "Deployment": "ResolvedService",
+    "Doors": "ListenerConfig",
+    "Frictions": "CostGap",
+    "Hosted": "ServedVersion",
     "Life": "Instance",
     "Lives": "InstanceLifecycle",
     "Member": "ServiceRuntime",
     "Parts": "RuntimePorts",
+    "Passage": "InFlightRequest",
+    "Savings": "ServedLoad",
     "Situation": "PlanningContext",
+    "Ticket": "Attempt",
+    "favourite": "default_offer",
+    "frictions": "cost_gap",
+    "savings": "served_load",
     "silence": "health",
+    "suspects": "unhealthy",
 }
 
 
