@@ -47,9 +47,11 @@ Begin = Callable[..., SiteControl]
 def begin(place: Place, site: Site) -> Iterator[Begin]:
     begun: list[SiteControl] = []
 
-    def one(**more: bool) -> SiteControl:
+    def one(*, dry_run: bool = False) -> SiteControl:
         begun.append(
-            SiteControl(site, [charge()], parts=site_parts(site, options=place.server.options, **more), **more)
+            SiteControl(
+                site, [charge()], parts=site_parts(site, options=place.server.options, dry_run=dry_run), dry_run=dry_run
+            )
         )
         begun[-1].start()
         return begun[-1]

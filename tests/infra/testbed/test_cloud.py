@@ -18,6 +18,7 @@ from mark_infra.testbed.instances import REBALANCE, STATE_CHANGE, WARNING
 from mark.billing.extras import ADDRESS_USD_PER_HOUR, extras_usd
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
+from mark.ec2.lifecycle import State
 from tests.infra.testbed.cloud_fakes import BURSTABLE, CATALOG, ON_DEMAND, SPOT_A, UNLIMITED, FakeMachines
 from tests.infra.testbed.conftest import Aws
 from tests.infra.testbed.test_launches import refused, run
@@ -412,7 +413,7 @@ def test_the_cloud_moves_on_by_itself(make_aws: Callable[..., Aws]) -> None:
     changed = threading.Event()
     show = aws.cloud.show
 
-    def watch(instance_id: str, state: str, *rest: Any) -> None:
+    def watch(instance_id: str, state: State, *rest: Any) -> None:
         show(instance_id, state, *rest)
         changed.set()
 

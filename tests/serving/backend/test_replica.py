@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class Bench:
         functions: bool = True,
         n_batch: int = 1,
         service_s: float = SERVICE_S,
-        **limits: int,
+        **limits: Any,
     ) -> None:
         self.now_s = 0.0
         self.functions = FakeFunctions() if functions else None

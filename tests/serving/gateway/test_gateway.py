@@ -446,7 +446,7 @@ class Anything(RuleBasedStateMachine):
             GatewayPolicy(most_in_flight=most, most_per_replica=each, eject_after=after, retry_burst=8.0)
         )
         self.now_s = 0.0
-        self.requests: dict[
+        self.open_requests: dict[
             InFlightRequest, list[ReplicaAttempt[InFlightRequest]]
         ] = {}  # under way, and all attempts that were made
         self.asked: list[ReplicaState] = []
@@ -454,14 +454,14 @@ class Anything(RuleBasedStateMachine):
         say_ready(self.gateway, 0.0)
 
     def attempts(self) -> list[ReplicaAttempt[InFlightRequest]]:
-        return [attempt for attempts in self.requests.values() for attempt in attempts if attempt.open]
+        return [attempt for attempts in self.open_requests.values() for attempt in attempts if attempt.open]
 
     def took(self, attempt: ReplicaAttempt[InFlightRequest]) -> None:
         assert attempt.open
         assert attempt.replica.ready
         assert attempt.replica.weight > 0.0
         assert self.gateway.replicas[attempt.replica.url] is attempt.replica
-        attempts = self.requests.setdefault(attempt.request, [])
+        attempts = self.open_requests.setdefault(attempt.request, [])
         assert attempt.replica not in [other.replica for other in attempts], "twice to the same replica"
         attempts.append(attempt)
         assert len(attempts) <= 2
@@ -470,9 +470,9 @@ class Anything(RuleBasedStateMachine):
         if isinstance(what, ReplicaAttempt):
             self.took(what)
         elif what is WAIT:
-            assert any(other.open for other in self.requests[attempt.request])
+            assert any(other.open for other in self.open_requests[attempt.request])
         else:
-            assert not any(other.open for other in self.requests.pop(attempt.request))
+            assert not any(other.open for other in self.open_requests.pop(attempt.request))
 
     @rule(seconds=st.floats(0.0, 5.0))
     def time_passes(self, seconds: float) -> None:
@@ -501,22 +501,22 @@ class Anything(RuleBasedStateMachine):
         attempt = data.draw(st.sampled_from(self.attempts()))
         self.became(attempt, self.gateway.failed(attempt, self.now_s, began=began))
 
-    @precondition(lambda self: self.requests)
+    @precondition(lambda self: self.open_requests)
     @rule(data=st.data())
     def hedge(self, data: st.DataObject) -> None:
-        attempt = self.gateway.hedge(data.draw(st.sampled_from(list(self.requests))), self.now_s)
+        attempt = self.gateway.hedge(data.draw(st.sampled_from(list(self.open_requests))), self.now_s)
         if attempt is not None:
             self.took(attempt)
 
-    @precondition(lambda self: self.requests)
+    @precondition(lambda self: self.open_requests)
     @rule(data=st.data(), hung=st.sampled_from([None, False, True]))
     def ends_without_an_answer(self, data: st.DataObject, hung: bool | None) -> None:
-        request = data.draw(st.sampled_from(list(self.requests)))
+        request = data.draw(st.sampled_from(list(self.open_requests)))
         if hung is None:
             self.gateway.abandoned(request)
         else:
             self.gateway.expired(request, self.now_s, hung=hung)
-        assert not any(attempt.open for attempt in self.requests.pop(request))
+        assert not any(attempt.open for attempt in self.open_requests.pop(request))
 
     @rule()
     def all_are_well(self) -> None:
@@ -538,8 +538,8 @@ class Anything(RuleBasedStateMachine):
             return
         gateway, open_attempts = self.gateway, self.attempts()
         states = [*gateway.replicas.values(), *gateway.leaving.values()]
-        assert gateway.in_flight == len(self.requests) <= gateway.policy.most_in_flight
-        assert gateway.bytes == sum(request.size for request in self.requests)
+        assert gateway.in_flight == len(self.open_requests) <= gateway.policy.most_in_flight
+        assert gateway.bytes == sum(request.size for request in self.open_requests)
         for one in states:
             assert one.in_flight == sum(attempt.replica is one for attempt in open_attempts)
             assert one.in_flight <= gateway.policy.most_per_replica
@@ -551,8 +551,8 @@ class Anything(RuleBasedStateMachine):
         if not hasattr(self, "gateway"):
             return
         gateway = self.gateway
-        touched = {attempt.replica for attempts in self.requests.values() for attempt in attempts}
-        for request in list(self.requests):
+        touched = {attempt.replica for attempts in self.open_requests.values() for attempt in attempts}
+        for request in list(self.open_requests):
             gateway.abandoned(request)
         gateway.put({}, self.now_s)
         assert (gateway.in_flight, gateway.bytes, gateway.leaving) == (0, 0, {})
