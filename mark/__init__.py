@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mark.version import VERSION as __version__
+from mark.domain.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from mark.models.model import Model, TensorSpec, model

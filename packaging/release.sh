@@ -19,14 +19,14 @@ mode=${2:-}
 
 if [[ $mode != --run ]]; then
   "$BIN/towncrier" build --draft --version "$version"
-  echo "release: nothing was changed; add --run to write CHANGELOG.md and mark/__init__.py, commit, and tag v$version"
+  echo "release: nothing was changed; add --run to write CHANGELOG.md and mark/domain/version.py, commit, and tag v$version"
   exit 0
 fi
 
 "$BIN/towncrier" build --yes --version "$version"
 sed -i.old "/^## $version (unreleased)\$/d" CHANGELOG.md && rm CHANGELOG.md.old  # its entries belong to this release
-sed -i.old "s/^__version__ = .*/__version__ = \"$version\"/" mark/__init__.py && rm mark/__init__.py.old
-git add CHANGELOG.md changelog.d mark/__init__.py
+sed -i.old "s/^VERSION = .*/VERSION = \"$version\"/" mark/domain/version.py && rm mark/domain/version.py.old
+git add CHANGELOG.md changelog.d mark/domain/version.py
 git commit -q -m "Release $version"
 git tag -a "v$version" -m "mark $version"
 echo "release: v$version is committed and tagged here; git push --follow-tags publishes it"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mark
-from mark.version import VERSION
+from mark.domain.version import VERSION
 
 ROOT = Path(__file__).parent.parent
 MODULES = {

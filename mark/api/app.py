@@ -18,8 +18,8 @@ from mark.api.manager_port import Manager
 from mark.api.metrics import CONTENT_TYPE, ControllerMetrics
 from mark.api.routes import routes
 from mark.domain.errors import BadInput
+from mark.domain.version import VERSION
 from mark.serving.frontend.auth import Auth
-from mark.version import VERSION
 
 _PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from mark.api import schema
 from mark.api.manager_port import Manager
 from mark.control import views
+from mark.domain.version import VERSION
 from mark.serving.frontend.auth import Grant
-from mark.version import VERSION
 
 _LOG = logging.getLogger("mark.api")
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 
 from mark.cli.fields import with_flags
 from mark.domain.errors import BadInput, Infeasible
-from mark.version import VERSION
+from mark.domain.version import VERSION
 
 
 class _Command(NamedTuple):

@@ -19,8 +19,8 @@ from mark.control.state import (
     FAST,
     FIRST,
     TICK,
+    AgendaItem,
     ControllerState,
-    Stage,
     begin_round,
     durable,
     is_stored,
@@ -141,7 +141,7 @@ class Controller:
     # -- a round -------------------------------------------------------------------------------------------------------
 
     def _round(
-        self, agenda: tuple[Stage, ...], now_s: float, notices: tuple[Notice, ...] = (), *, forecasts: bool = False
+        self, agenda: tuple[AgendaItem, ...], now_s: float, notices: tuple[Notice, ...] = (), *, forecasts: bool = False
     ) -> None:
         """Decide and act until the agenda is done. Decided state is kept before anything is done for it."""
         self.state = begin_round(self.state, agenda, notices)

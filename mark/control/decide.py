@@ -15,7 +15,7 @@ from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import SloMonitor, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.snapshot import Snapshot
-from mark.control.state import ControllerState, Replanning, Stage, belief, counted_as, counts_toward_target
+from mark.control.state import AgendaItem, ControllerState, Replanning, belief, counted_as, counts_toward_target
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Stop, Terminate, Warm
@@ -54,19 +54,19 @@ class Decider:
         self._handler = InterruptionHandler(policy.resolved)
         offer = default_offer(policy.resolved) if policy.planner.monitors_slo else None
         self._monitor = None if offer is None else SloMonitor(policy.resolved.slo, offer.name, offer.usd_per_hour)
-        self._stages: dict[Stage, Callable[[Snapshot, ControllerState], Decided]] = {
-            Stage.PLAN_FIRST: self._plan_first,
-            Stage.PLAN: self._plan_minute,
-            Stage.REPLAN: self._replan,
-            Stage.SETTLE: self._settle,
-            Stage.NOTICES: self._answer_notices,
-            Stage.NOTICES_ANSWERED: self._forget_notices,
-            Stage.MONITOR: self._check_slo,
-            Stage.SURGE: self._watch_surge,
-            Stage.UPKEEP: self._upkeep,
-            Stage.REPLACE_SILENT: self._replace_silent,
-            Stage.GIVE_UP_SILENT: self._give_up_silent,
-            Stage.COUNT_GIVEN_UP: self._count_given_up,
+        self._stages: dict[AgendaItem, Callable[[Snapshot, ControllerState], Decided]] = {
+            AgendaItem.PLAN_FIRST: self._plan_first,
+            AgendaItem.PLAN: self._plan_minute,
+            AgendaItem.REPLAN: self._replan,
+            AgendaItem.SETTLE: self._settle,
+            AgendaItem.NOTICES: self._answer_notices,
+            AgendaItem.NOTICES_ANSWERED: self._forget_notices,
+            AgendaItem.MONITOR: self._check_slo,
+            AgendaItem.SURGE: self._watch_surge,
+            AgendaItem.UPKEEP: self._upkeep,
+            AgendaItem.REPLACE_SILENT: self._replace_silent,
+            AgendaItem.GIVE_UP_SILENT: self._give_up_silent,
+            AgendaItem.COUNT_GIVEN_UP: self._count_given_up,
         }
 
     def decide(self, snapshot: Snapshot, state: ControllerState) -> tuple[tuple[Command, ...], ControllerState]:
@@ -132,7 +132,7 @@ class Decider:
     ) -> ControllerState:
         # Every refusal puts one more offer off.
         replanning = Replanning(reason, rps, shrink, len(self._offers) + 1)
-        return replace(state, agenda=(Stage.REPLAN, *state.agenda), replanning=replanning)
+        return replace(state, agenda=(AgendaItem.REPLAN, *state.agenda), replanning=replanning)
 
     def _plan(
         self,
@@ -217,7 +217,7 @@ class Decider:
         deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, plan, fleet)]
         if plan.warm > 0:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
-        return commands, replace(state, agenda=(Stage.SETTLE, *state.agenda), deferred=tuple(deferred))
+        return commands, replace(state, agenda=(AgendaItem.SETTLE, *state.agenda), deferred=tuple(deferred))
 
     def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
         """After a refusal plan again; else do what was deferred, and see what came of that."""
@@ -227,9 +227,9 @@ class Decider:
             if state.replanning is None:
                 return (), self._ask_again(state, s.last_minute_rps, "the market refused")
             if state.replanning.left > 0:
-                return (), replace(state, agenda=(Stage.REPLAN, *state.agenda))
+                return (), replace(state, agenda=(AgendaItem.REPLAN, *state.agenda))
         elif deferred:
-            return deferred, replace(state, agenda=(Stage.SETTLE, *state.agenda))
+            return deferred, replace(state, agenda=(AgendaItem.SETTLE, *state.agenda))
         return (), replace(state, replanning=None)
 
     def _end_excess(
@@ -299,7 +299,7 @@ class Decider:
             state,
             beliefs=beliefs,
             counted_notices=len(notices),
-            agenda=(Stage.NOTICES_ANSWERED, *state.agenda),
+            agenda=(AgendaItem.NOTICES_ANSWERED, *state.agenda),
         )
         replans = self.replans(state)
         planned = state.plan.counts if state.plan is not None and not replans else {}
@@ -360,7 +360,7 @@ class Decider:
             seen=None if commands else s.fleet,
         )
         if self._silent(s, state):
-            state = replace(state, agenda=(Stage.REPLACE_SILENT, *state.agenda))
+            state = replace(state, agenda=(AgendaItem.REPLACE_SILENT, *state.agenda))
         return commands, state
 
     def _end_spares(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> tuple[list[Command], ControllerState]:
@@ -380,7 +380,7 @@ class Decider:
         return to_give_up(s.fleet, s.now_s, state.gave_up_s, state.answered_since_s)
 
     def _replace_silent(self, s: Snapshot, state: ControllerState) -> Decided:
-        state = replace(state, agenda=(Stage.GIVE_UP_SILENT, *state.agenda))
+        state = replace(state, agenda=(AgendaItem.GIVE_UP_SILENT, *state.agenda))
         return ((), state) if state.plan is None else self._follow(s, state, mark_unhealthy(s.fleet, s.now_s))
 
     def _give_up_silent(self, s: Snapshot, state: ControllerState) -> Decided:
@@ -391,7 +391,7 @@ class Decider:
                 f"its bouncer has not answered for {s.now_s - i.silent_s:.0f} s, though the cloud says that it runs"
             )
             commands.append(Drain(reason, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
-        return commands, replace(state, agenda=(Stage.COUNT_GIVEN_UP, *state.agenda))
+        return commands, replace(state, agenda=(AgendaItem.COUNT_GIVEN_UP, *state.agenda))
 
     def _count_given_up(self, s: Snapshot, state: ControllerState) -> Decided:
         drained = sum(outcome.done for outcome in s.outcomes)

@@ -22,7 +22,7 @@ from mark.planning.demand.slo_budget import Window
 from mark.planning.market.spot import Belief
 
 
-class Stage(StrEnum):
+class AgendaItem(StrEnum):
     """A step of a round. A round begins with the stages of `FIRST`, `TICK` or `FAST`; a stage may put more in front."""
 
     PLAN_FIRST = "plan the first fleet"
@@ -39,9 +39,9 @@ class Stage(StrEnum):
     COUNT_GIVEN_UP = "count the drained silent instances"
 
 
-FIRST = (Stage.PLAN_FIRST,)
-TICK = (Stage.PLAN,)
-FAST = (Stage.NOTICES, Stage.MONITOR, Stage.SURGE, Stage.UPKEEP)
+FIRST = (AgendaItem.PLAN_FIRST,)
+TICK = (AgendaItem.PLAN,)
+FAST = (AgendaItem.NOTICES, AgendaItem.MONITOR, AgendaItem.SURGE, AgendaItem.UPKEEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ControllerState:
     believed: Forecast | None = None  # by the last plan
     believed_s: float = -math.inf
     seen: Fleet | None = None  # the fleet in which upkeep found nothing to do
-    agenda: tuple[Stage, ...] = ()  # of the current round
+    agenda: tuple[AgendaItem, ...] = ()  # of the current round
     deferred: tuple[Command, ...] = ()  # to be done once the market sold what was asked for
     replanning: Replanning | None = None
 
@@ -94,7 +94,7 @@ def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
     return stored is not None and all(getattr(state, name) is getattr(stored, name) for name in _DURABLE)
 
 
-def begin_round(state: ControllerState, agenda: tuple[Stage, ...], notices: tuple[Notice, ...]) -> ControllerState:
+def begin_round(state: ControllerState, agenda: tuple[AgendaItem, ...], notices: tuple[Notice, ...]) -> ControllerState:
     """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
     return replace(state, agenda=agenda, notices=state.notices + notices, deferred=(), replanning=None)
 

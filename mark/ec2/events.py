@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Event(IntEnum):
+class InstanceEvent(IntEnum):
     """The value is the priority among events of one time: losses come before gains."""
 
     GONE = 0  # the cloud takes a spot instance back

@@ -41,12 +41,12 @@ TRANSITIONS: dict[State, tuple[State, ...]] = {
 HOLDS_CAPACITY = (State.PENDING, State.RUNNING, State.STOPPING)
 
 
-class IllegalTransition(ValueError):
+class IllegalStateChange(ValueError):
     """EC2 knows no way from the one state to the other."""
 
 
 def moved(before: State, after: State) -> State:
-    """`after`, where the table allows it. Raises IllegalTransition."""
+    """`after`, where the table allows it. Raises IllegalStateChange."""
     if after not in TRANSITIONS[before]:
-        raise IllegalTransition(f"no instance goes from {before} to {after}")
+        raise IllegalStateChange(f"no instance goes from {before} to {after}")
     return after

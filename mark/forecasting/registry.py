@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import PurePath
 
-from mark import plugins
+from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.forecasting.artefact import Artefact
 from mark.forecasting.port import Predictor, Savable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mark.domain.version import VERSION
 from mark.models.model import Model, TensorSpec
-from mark.version import VERSION
 
 EXTENSIONS = ("binary_tensor_data",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from mark import plugins
+from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from mark.workload.accesslog import log_format, read_logs

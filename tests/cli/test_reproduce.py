@@ -30,7 +30,7 @@ class Experiment:
 @pytest.fixture(params=list(FOUND))
 def experiment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     fake = Experiment(request.param)
-    monkeypatch.setattr(f"mark.studies.paper.{fake.figure}.run_{fake.figure}", fake)
+    monkeypatch.setattr(f"mark.cli.reproduce.run_{fake.figure}", fake)
     return fake
 
 

@@ -11,7 +11,7 @@ import pytest
 from mark.control.decide import Decider
 from mark.control.ports import RecentAnswers
 from mark.control.snapshot import Outcome, Snapshot
-from mark.control.state import FAST, TICK, ControllerState, Stage, begin_round, durable, is_stored, learn
+from mark.control.state import FAST, TICK, AgendaItem, ControllerState, begin_round, durable, is_stored, learn
 from mark.domain.command import Drain, Launch
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
@@ -146,7 +146,7 @@ def test_upkeep_without_a_plan_replaces_nothing() -> None:
     seen = snapshot(ready(1), ready(2, silent_s=0.0))
     commands, state = decider({}).decide(seen, begin_round(ControllerState(), FAST, ()))
     assert [type(command) for command in commands] == [Drain]
-    assert state.agenda == (Stage.COUNT_GIVEN_UP,)
+    assert state.agenda == (AgendaItem.COUNT_GIVEN_UP,)
 
 
 def test_the_stored_state_leaves_out_what_is_observed_again() -> None:

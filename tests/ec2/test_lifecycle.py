@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mark.ec2.lifecycle import HOLDS_CAPACITY, TRANSITIONS, IllegalTransition, State, moved
+from mark.ec2.lifecycle import HOLDS_CAPACITY, TRANSITIONS, IllegalStateChange, State, moved
 
 
 @pytest.mark.parametrize("before", State)
@@ -14,7 +14,7 @@ def test_only_the_tables_transitions_are_legal(before: State) -> None:
         if after in TRANSITIONS[before]:
             assert moved(before, after) is after
         else:
-            with pytest.raises(IllegalTransition, match=f"from {before} to {after}"):
+            with pytest.raises(IllegalStateChange, match=f"from {before} to {after}"):
                 moved(before, after)
 
 

@@ -117,10 +117,10 @@ def test_a_step_cut_by_the_trace_end_is_not_truth() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"start_s": 6000.0}, "--start: beyond the end"),
-        ({"train_s": 6000.0}, "--train: leaves nothing of t.csv to judge"),
-        ({"horizon_s": 0.0}, "--horizon-s: must be above zero"),
-        ({"horizon_s": 1e9}, "--horizon-s: more than 10,080 steps of 60 s ahead"),
+        ({"start_s": 6000.0}, "start_s: beyond the end"),
+        ({"train_s": 6000.0}, "train_s: leaves nothing of t.csv to judge"),
+        ({"horizon_s": 0.0}, "horizon_s: must be above zero"),
+        ({"horizon_s": 1e9}, "horizon_s: more than 10,080 steps of 60 s ahead"),
         ({"start_s": 5970.0}, "t.csv: less than one step of 60 s to judge"),
     ],
 )

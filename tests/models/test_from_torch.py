@@ -19,7 +19,8 @@ torch = pytest.importorskip("torch", reason="install mark with [torch]")
 
 
 class _Two(torch.nn.Module):  # type: ignore[misc,name-defined]
-    def forward(self, x: Any, y: Any) -> tuple[Any, Any]:
+    # TorchScript reads the annotations.
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[name-defined]
         return x + y, x * 2
 
 

@@ -23,7 +23,7 @@ class Checkout:
             "pyproject.toml",
             "CHANGELOG.md",
             "packaging/release.sh",
-            "mark/__init__.py",
+            "mark/domain/version.py",
             "changelog.d/README.md",
         ):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def test_a_release_has_notes_version_commit_and_tag(checkout: Checkout) -> None:
     assert done.returncode == 0, done.stderr
     notes = checkout.read("CHANGELOG.md")
     assert notes.index("## 9.9.0 (") < notes.index("- Ships have sails.") < notes.index("## 0.1.0")
-    assert '__version__ = "9.9.0"' in checkout.read("mark/__init__.py")
+    assert 'VERSION = "9.9.0"' in checkout.read("mark/domain/version.py")
     assert not (checkout.folder / "changelog.d/sails.added.md").exists()
     assert (checkout.folder / "changelog.d/README.md").exists()
     assert checkout.git("status", "--porcelain") == ""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from ast import literal_eval
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,7 @@ def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) 
 
 
 class Ending(io.StringIO):
-    """Standard error of somebody who ends the server once it is ready."""
+    """Standard error: it ends the server once it is ready."""
 
     def __init__(self, how: str, children: Callable[[], list[psutil.Process]]) -> None:
         super().__init__()
@@ -209,12 +209,12 @@ class Ending(io.StringIO):
 
 
 def test_serving_lasts_until_the_server_ends() -> None:
-    with new_children() as children, redirect_stdout(Ending("terminate", children)) as out:
+    with new_children() as children, redirect_stderr(Ending("terminate", children)) as out:
         mark.Service(**ECHO).serve(port=0)
-    assert out.getvalue().startswith("mark: echo is ready on ")
+    assert "mark: echo is ready on http://127.0.0.1:" in out.getvalue()
     with (
         new_children() as children,
-        redirect_stdout(Ending("kill", children)),
+        redirect_stderr(Ending("kill", children)),
         pytest.raises(MarkError, match="echo is served no more"),
     ):
         mark.Service(**ECHO).serve(port=0)

@@ -50,7 +50,7 @@ class DescribedInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class InventorySnapshot:
     """The instances of a site that are not gone, by service; each service's in order of (launch, id)."""
 
     services: Mapping[str, tuple[DescribedInstance, ...]] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Inventory:
         self._asked_s: float | None = None  # when the last good answer was asked for
         self._took_s = 0.0
         self._changes: dict[str, list[InventoryChange]] = {}  # of late, by instance id, in order
-        self._snapshot = Snapshot()
+        self._snapshot = InventorySnapshot()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> InventorySnapshot:
         """The same object until something changes. Asks EC2 only where it never answered before.
 
         Raises CloudError when it has not answered for a minute.
@@ -170,7 +170,7 @@ class Inventory:
         services: defaultdict[str, list[DescribedInstance]] = defaultdict(list)
         for machine in merged.values():
             services[machine.service].append(machine)
-        snapshot = Snapshot({s: tuple(sorted(ms, key=_age)) for s, ms in services.items()})
+        snapshot = InventorySnapshot({s: tuple(sorted(ms, key=_age)) for s, ms in services.items()})
         if snapshot != self._snapshot:
             self._snapshot = snapshot
 

@@ -56,7 +56,7 @@ class Interruption(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class BridgeEvent:
     """One event. `state` is "interrupted" for a warning, "rebalance" for a recommendation, else the new state."""
 
     instance_id: str
@@ -75,7 +75,7 @@ class StateChange:
     at_unix_s: float
 
 
-def parse(body: str, region: str) -> Event:
+def parse(body: str, region: str) -> BridgeEvent:
     """An EventBridge event as it stands in the queue. Raises NotOurs for anything else."""
     try:
         event = json.loads(body)
@@ -97,7 +97,7 @@ def parse(body: str, region: str) -> Event:
         raise NotOurs(f"no instance id: {instance_id!s:.80}")
     if at.tzinfo is None:
         raise NotOurs(f"a time without its zone: {at}")
-    return Event(instance_id, state, at.timestamp(), hibernates)
+    return BridgeEvent(instance_id, state, at.timestamp(), hibernates)
 
 
 class NoticeListener:
@@ -105,8 +105,8 @@ class NoticeListener:
 
     A message goes to one listener only, so that the thread listens while `leads` says so, and no controller takes away
     what another one must hear.
-    `counts` are messages by what became of them: the new states of `Event`, "again" for what was known, "not-ours", and
-    "failed" for calls that SQS did not answer.
+    `counts` are messages by what became of them: the new states of `BridgeEvent`, "again" for what was known,
+    "not-ours", and "failed" for calls that SQS did not answer.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class NoticeListener:
         with self._lock:
             self.counts[event.state if self._is_new(event) else "again"] += 1
 
-    def _is_new(self, event: Event) -> bool:
+    def _is_new(self, event: BridgeEvent) -> bool:
         """Keep it, unless it is known."""
         if event.state == "rebalance":
             return True  # counted, and no more: it often comes with the warning

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from mark_infra.aws.cloud import end
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.inventory import DescribedInstance, Inventory, Snapshot
+from mark_infra.aws.inventory import DescribedInstance, Inventory, InventorySnapshot
 from mark_infra.aws.site import Site
 
 GRACE_S = 600.0
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def orphans(
-    snapshot: Snapshot, services: Collection[str], offers: Mapping[str, Collection[str]]
+    snapshot: InventorySnapshot, services: Collection[str], offers: Mapping[str, Collection[str]]
 ) -> list[DescribedInstance]:
     """Instances whose service is not among `services`, or whose offer is not among its `offers`, where those are known.
 

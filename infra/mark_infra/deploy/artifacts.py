@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 
 from mark.domain.errors import BadInput, MarkError
-from mark.version import VERSION
+from mark.domain.version import VERSION
 
 FUNCTION_PYTHON = "3.12"  # terraform/modules/overflow
 MOST_FUNCTION_BYTES = 250 * 1024 * 1024  # unpacked, Lambda's limit for a zip

@@ -24,7 +24,7 @@ import numpy as np
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
-from mark.control.state import ControllerState, Replanning, Stage
+from mark.control.state import AgendaItem, ControllerState, Replanning
 from mark.control.views import Limits
 from mark.domain.bill import Bill
 from mark.domain.command import Drain, Launch, Resume, Stop, Terminate, Warm
@@ -46,7 +46,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
     ),
     1,
 )
-ENUMS: tuple[type[Enum], ...] = (Phase, Market, Stage)
+ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem)
 
 _BY_NAME: dict[str, type] = {c.__name__: c for c in DATACLASSES}
 _ENUM_BY_NAME: dict[str, type[Enum]] = {c.__name__: c for c in ENUMS}

@@ -20,7 +20,7 @@ from mark.billing.meter import Meter
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, TERMINATED_DESCRIBED_S, UNBILLED_PENDING_S
 from mark.domain.offer import Market, Offer
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
-from mark.ec2.events import Event
+from mark.ec2.events import InstanceEvent
 from mark.ec2.lifecycle import HOLDS_CAPACITY, State, moved
 from mark_infra.testbed.machines_port import Machine, Machines
 from mark_infra.testbed.supply import Supply
@@ -62,13 +62,13 @@ class EventSink(Protocol):
 
 
 _HAPPENS_IN = {
-    Event.GONE: HOLDS_CAPACITY,
-    Event.NOTICE: HOLDS_CAPACITY,
-    Event.RUNNING: (State.PENDING,),
-    Event.STOPPED: (State.STOPPING,),
-    Event.TERMINATED: (State.SHUTTING_DOWN,),
-    Event.CREDITS: (State.RUNNING,),
-    Event.FORGOTTEN: (State.TERMINATED,),
+    InstanceEvent.GONE: HOLDS_CAPACITY,
+    InstanceEvent.NOTICE: HOLDS_CAPACITY,
+    InstanceEvent.RUNNING: (State.PENDING,),
+    InstanceEvent.STOPPED: (State.STOPPING,),
+    InstanceEvent.TERMINATED: (State.SHUTTING_DOWN,),
+    InstanceEvent.CREDITS: (State.RUNNING,),
+    InstanceEvent.FORGOTTEN: (State.TERMINATED,),
 }  # in another state the event is void
 
 
@@ -206,7 +206,7 @@ class InstanceLifecycle:
             raise _not(instance, "stopped")
         self._leave(instance, now_s, taken=False)
         self._go(instance, State.STOPPING, now_s)
-        self._push(now_s + STOPPING_S / self.scale, Event.STOPPED, instance_id, instance.start)
+        self._push(now_s + STOPPING_S / self.scale, InstanceEvent.STOPPED, instance_id, instance.start)
         return before
 
     def terminate(self, instance_id: str, now_s: float, reason: Reason = BY_USER) -> State:
@@ -220,7 +220,7 @@ class InstanceLifecycle:
         self.meter.disks(-1, self.control_s(math.floor(now_s)))
         self.ended_s[instance_id] = math.floor(now_s)
         self._go(instance, State.SHUTTING_DOWN, now_s)
-        self._push(now_s + SHUTTING_DOWN_S / self.scale, Event.TERMINATED, instance_id, instance.start)
+        self._push(now_s + SHUTTING_DOWN_S / self.scale, InstanceEvent.TERMINATED, instance_id, instance.start)
         return before
 
     def interrupt(self, instance_id: str, now_s: float) -> None:
@@ -238,7 +238,7 @@ class InstanceLifecycle:
             with suppress(KeyError):  # it crashed, or ended by itself
                 self._machines.announce(instance_id, "rebalance", now_s)
                 self._machines.announce(instance_id, "terminate", instance.interruption_at_s)
-        self._push(instance.interruption_at_s, Event.GONE, instance_id, instance.start)
+        self._push(instance.interruption_at_s, InstanceEvent.GONE, instance_id, instance.start)
 
     def interrupt_share(self, share: float, seed: int, now_s: float) -> tuple[str, ...]:
         """Announce it to this share of the running spot instances, drawn; returns their ids."""
@@ -255,45 +255,45 @@ class InstanceLifecycle:
 
     # What happens
 
-    def _push(self, at_s: float, event: Event, of: str, start: int) -> None:
+    def _push(self, at_s: float, event: InstanceEvent, of: str, start: int) -> None:
         if math.isfinite(at_s):
             self._order += 1
             heappush(self._events, (at_s, int(event), self._order, of, start))
 
     def _is_void(self, event: tuple[float, int, int, str, int]) -> bool:
         _, kind, _, of, start = event
-        if kind == Event.SHARE:
+        if kind == InstanceEvent.SHARE:
             return False
         instance = self.instances.get(of)
         if instance is None or instance.start != start:
             return True
-        return instance.state not in _HAPPENS_IN[Event(kind)]
+        return instance.state not in _HAPPENS_IN[InstanceEvent(kind)]
 
     def _fire(self, event: tuple[float, int, int, str, int]) -> None:
         at_s, kind, _, of, start = event
-        if kind == Event.SHARE:
+        if kind == InstanceEvent.SHARE:
             self._change_share(of, at_s)
             return
         instance = self.instances[of]
-        if kind == Event.RUNNING:
+        if kind == InstanceEvent.RUNNING:
             self._run(instance, at_s)
-        elif kind == Event.CREDITS:
+        elif kind == InstanceEvent.CREDITS:
             self._settle(instance, at_s)
-            self._push(at_s + CREDIT_STEP_S / self.scale, Event.CREDITS, of, start)
-        elif kind == Event.NOTICE:
+            self._push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, of, start)
+        elif kind == InstanceEvent.NOTICE:
             self.interrupt(of, at_s)
-        elif kind == Event.GONE:
+        elif kind == InstanceEvent.GONE:
             self.terminate(of, at_s, BY_SPOT)
-        elif kind == Event.FORGOTTEN:
+        elif kind == InstanceEvent.FORGOTTEN:
             del self.instances[of]
             self._sink.forget(of)
         elif of in self._machines.running():
-            self._push(at_s + _AGAIN_S, Event(kind), of, start)
-        elif kind == Event.STOPPED:
+            self._push(at_s + _AGAIN_S, InstanceEvent(kind), of, start)
+        elif kind == InstanceEvent.STOPPED:
             self._go(instance, State.STOPPED, at_s)
         else:
             self._go(instance, State.TERMINATED, at_s)
-            self._push(at_s + TERMINATED_DESCRIBED_S / self.scale, Event.FORGOTTEN, of, start)
+            self._push(at_s + TERMINATED_DESCRIBED_S / self.scale, InstanceEvent.FORGOTTEN, of, start)
 
     def _go(self, instance: EmulatedInstance, state: State, at_s: float) -> None:
         instance.state = moved(instance.state, state)
@@ -313,8 +313,8 @@ class InstanceLifecycle:
         if instance.credits is not None:
             self._launch_credits.grant(instance.credits, self.control_s(now_s))
         until_s = {
-            Event.RUNNING: min(UNBILLED_PENDING_S, boot_s),
-            Event.NOTICE: self.supply.until_interruption_s(instance.index, start),
+            InstanceEvent.RUNNING: min(UNBILLED_PENDING_S, boot_s),
+            InstanceEvent.NOTICE: self.supply.until_interruption_s(instance.index, start),
         }
         for event, delay_s in until_s.items():
             self._push(now_s + delay_s / self.scale, event, instance.instance_id, instance.start)
@@ -334,7 +334,7 @@ class InstanceLifecycle:
         self._go(instance, State.RUNNING, at_s)
         if instance.credits is not None:
             instance.credits_at_s, instance.busy_s = at_s, self.busy(instance.instance_id)
-            self._push(at_s + CREDIT_STEP_S / self.scale, Event.CREDITS, instance.instance_id, instance.start)
+            self._push(at_s + CREDIT_STEP_S / self.scale, InstanceEvent.CREDITS, instance.instance_id, instance.start)
 
     def _leave(self, instance: EmulatedInstance, now_s: float, *, taken: bool) -> None:
         """It runs no more: its account is settled, its machine ends."""
@@ -364,7 +364,7 @@ class InstanceLifecycle:
                 self._machines.set_speed(instance.instance_id, instance.credits.speed)
 
     def _watch_share(self, zone: str) -> None:
-        self._push(self._began_s + self.supply.zones[zone].next_change_s / self.scale, Event.SHARE, zone, 0)
+        self._push(self._began_s + self.supply.zones[zone].next_change_s / self.scale, InstanceEvent.SHARE, zone, 0)
 
     def _change_share(self, zone: str, at_s: float) -> None:
         for instance in self.supply.zones[zone].change(self._spot_in(zone)):

@@ -21,7 +21,7 @@ from mark_infra.testbed.supply import Supply
 RunInstances = Callable[..., Any]
 
 
-class Launcher(Protocol):
+class InstanceLauncher(Protocol):
     """The cloud, as launching sees it."""
 
     supply: Supply
@@ -50,7 +50,7 @@ class Launches:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: InstanceLauncher,
         moto_run: RunInstances,
         moto_answer: Callable[[Any], ActionResult],
         moto_fleet: Callable[[Any], ActionResult],

@@ -18,7 +18,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.models.call import Call
-from mark.serving.overflow.http_client import Address, Answer, Connection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Answer, ClientConnection, Reach, Upstream
 
 # A timer is late by up to a millisecond; so the last of it is waited for in turns of the loop.
 _EARLY_S = 2e-3
@@ -109,7 +109,7 @@ async def replay(
     client = _Client(start_s)
     upstream: Upstream[Sent] = Upstream(address, client, Reach(connect_timeout_s=5.0), loop)
     head, body = _request(address, model, call, prefix)
-    lines: dict[int, Connection[Sent]] = {}
+    lines: dict[int, ClientConnection[Sent]] = {}
     end_s = float(due_s[-1]) if len(due_s) else 0.0
     for number, due in enumerate(due_s):
         left_s = due - (time.monotonic() - start_s)

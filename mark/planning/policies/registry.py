@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mark import plugins
+from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mark.domain.version import VERSION
 from mark.models.model import DATATYPES
-from mark.version import VERSION
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
 # What the listener says of any request, before or while it reads it.

@@ -31,7 +31,7 @@ from mark.serving.gateway.gateway import (
 from mark.serving.gateway.metrics import GatewayMetrics
 from mark.serving.gateway.overflow import ByFunctions, LastResort
 from mark.serving.gateway.probing import Probing
-from mark.serving.overflow.http_client import HOP_BY_HOP, Address, Answer, Asker, Connection, Reach, Upstream
+from mark.serving.overflow.http_client import HOP_BY_HOP, Address, Answer, Asker, ClientConnection, Reach, Upstream
 
 log = logging.getLogger("mark.serving")
 _REQUESTS = logging.getLogger("mark.requests")
@@ -88,8 +88,8 @@ class _Forward(InFlightRequest):
         self.exchange, self.id = exchange, identity
         self.client_s, self.until_s = client_s, until_s  # when the client, and the gateway, stop waiting
         self.lines = b""
-        self.line: Connection[ReplicaAttempt[_Forward]] | None = None
-        self.other_line: Connection[ReplicaAttempt[_Forward]] | None = None
+        self.line: ClientConnection[ReplicaAttempt[_Forward]] | None = None
+        self.other_line: ClientConnection[ReplicaAttempt[_Forward]] | None = None
         self.refusal: Answer | None = None  # for the client, should there be no better answer
         self.timer: asyncio.TimerHandle | None = None
         self.by_function = False  # answered

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mark.serving.gateway.gateway import Gateway, ReplicaState
-from mark.serving.overflow.http_client import Address, Answer, Asker, Connection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Answer, Asker, ClientConnection, Reach, Upstream
 
 log = logging.getLogger("mark.serving")
 _READY, _PING = b"/v2/health/ready", b"/ping"
@@ -25,7 +25,7 @@ class _Probe:
 
     def __init__(self, replica: ReplicaState) -> None:
         self.replica, self.path = replica, _READY
-        self.line: Connection[_Probe] | None = None
+        self.line: ClientConnection[_Probe] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 

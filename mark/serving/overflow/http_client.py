@@ -115,13 +115,13 @@ class Upstream(Generic[T]):
         self._loop, self.now = loop, now
         self.authority = address.authority
         self._tls = (reach.tls or ssl.create_default_context()) if address.tls else None
-        self.connections: set[Connection[T]] = set()
-        self.idle: list[Connection[T]] = []
-        self._dials: dict[asyncio.Task[None], Connection[T]] = {}
+        self.connections: set[ClientConnection[T]] = set()
+        self.idle: list[ClientConnection[T]] = []
+        self._dials: dict[asyncio.Task[None], ClientConnection[T]] = {}
         self.unasked = 0  # answers to no request, or begun twice
         self.closed = False
 
-    def ask(self, tag: T, data: bytes) -> Connection[T]:
+    def ask(self, tag: T, data: bytes) -> ClientConnection[T]:
         """Send a request. What is returned is for `cancel`, with this tag. No callback comes before this returns."""
         idle = self.idle
         while idle:
@@ -131,7 +131,7 @@ class Upstream(Generic[T]):
                 connection.tag = tag
                 transport.write(data)
                 return connection
-        connection = Connection(self)
+        connection = ClientConnection(self)
         connection.tag = tag
         connection.unsent = data
         task = self._loop.create_task(self._dial(connection))
@@ -139,7 +139,7 @@ class Upstream(Generic[T]):
         task.add_done_callback(self._dials.pop)
         return connection
 
-    def cancel(self, connection: Connection[T], tag: T) -> None:
+    def cancel(self, connection: ClientConnection[T], tag: T) -> None:
         """The answer is not wanted any more: no callback comes for it. Too late is no error."""
         if connection.tag is tag:
             connection.tag = None
@@ -162,7 +162,7 @@ class Upstream(Generic[T]):
             task.cancel()
             self._loop.call_soon(connection.fail, "is not asked any more")  # the task may not have begun
 
-    async def _dial(self, connection: Connection[T]) -> None:
+    async def _dial(self, connection: ClientConnection[T]) -> None:
         address, reach = self.address, self.reach
         try:
             async with asyncio.timeout(reach.connect_timeout_s):
@@ -172,7 +172,7 @@ class Upstream(Generic[T]):
             self._loop.call_soon(connection.fail, why)
 
 
-class Connection(asyncio.Protocol, Generic[T]):
+class ClientConnection(asyncio.Protocol, Generic[T]):
     """To a server, with at most one request on it."""
 
     def __init__(self, upstream: Upstream[T]) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
 from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Spent, Throttled, UnderWay, Unsuitable
-from mark.serving.overflow.http_client import CLOSED, Address, Answer, Connection, Reach, Upstream
+from mark.serving.overflow.http_client import CLOSED, Address, Answer, ClientConnection, Reach, Upstream
 
 # What a model says of a call. All other statuses are of the way to it: keys, routes, proxies, a queue that is full.
 _OF_THE_MODEL = {200, 400, 415, 422, 500}
@@ -93,7 +93,7 @@ class HttpFunctions:
             self._upstream = Upstream(self._address, self, self._reach, loop)
             self._sweep = loop.call_later(self._reach.keep_s, self._swept)
         waiting: Waiting = loop.create_future()
-        connection: Connection[Waiting] = self._upstream.ask(waiting, data)
+        connection: ClientConnection[Waiting] = self._upstream.ask(waiting, data)
         try:
             return await waiting
         finally:

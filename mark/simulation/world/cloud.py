@@ -20,7 +20,7 @@ from mark.domain.offer import Market, Offer
 from mark.ec2.capacity import SpotZone
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
 from mark.ec2.draws import Start
-from mark.ec2.events import Event
+from mark.ec2.events import InstanceEvent
 from mark.ec2.prices import cost
 from mark.ec2.spot_series import SpotSeries
 from mark.simulation.result import FleetResult
@@ -133,7 +133,7 @@ class SimulatedCloud:
         self._zone_of = {zone: k for k, zone in enumerate(zones)}
         self._spot = [SpotZone(held[k % len(held)] if held else None) for k in range(len(zones))]
         for k, zone in enumerate(self._spot):
-            self._push(zone.next_change_s, Event.SHARE, k)
+            self._push(zone.next_change_s, InstanceEvent.SHARE, k)
         self._has_hazard = not held
         prices = on_demand_usd_per_hour
         if prices is None:
@@ -285,39 +285,39 @@ class SimulatedCloud:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _push(self, at_s: float, event: Event, number: int, start: int = 0) -> None:
+    def _push(self, at_s: float, event: InstanceEvent, number: int, start: int = 0) -> None:
         # What would happen after the run never happens.
         if at_s <= self._end_s:
             heappush(self._events, (at_s, int(event), number, start))
 
     def _is_void(self, event: tuple[float, int, int, int]) -> bool:
         _, kind, number, start = event
-        if kind == Event.SHARE:
+        if kind == InstanceEvent.SHARE:
             return False
         record = self._alive.get(number)
         if record is None or record.starts != start or record.phase is Phase.STOPPED:
             return True
-        if kind == Event.BOOTED:
+        if kind == InstanceEvent.BOOTED:
             return record.phase is not Phase.PENDING
-        if kind == Event.IDLE:
+        if kind == InstanceEvent.IDLE:
             return record.phase is not Phase.DRAINING
         return False
 
     def _fire(self, event: tuple[float, int, int, int]) -> None:
         _, kind, number, _ = event
-        if kind == Event.SHARE:
+        if kind == InstanceEvent.SHARE:
             self._change_share(number)
             return
         record = self._alive[number]
-        if kind == Event.CREDITS:
+        if kind == InstanceEvent.CREDITS:
             self._update_credits(record)
-        elif kind == Event.BOOTED:
+        elif kind == InstanceEvent.BOOTED:
             self._booted(record)
-        elif kind == Event.RUNNING:
+        elif kind == InstanceEvent.RUNNING:
             self._bill_from(record)
-        elif kind == Event.IDLE:
+        elif kind == InstanceEvent.IDLE:
             self._watch_idle(record)
-        elif kind == Event.NOTICE:
+        elif kind == InstanceEvent.NOTICE:
             self._announce(record)
         else:
             self._end(record, taken=True)
@@ -343,8 +343,8 @@ class SimulatedCloud:
         delay_s = self._start(record).boot_s(record.offer)
         if record.account is not None:
             self._launch_credits.grant(record.account, self._now_s)
-        self._push(self._now_s + min(UNBILLED_PENDING_S, delay_s), Event.RUNNING, record.number, record.starts)
-        self._push(self._now_s + delay_s, Event.BOOTED, record.number, record.starts)
+        self._push(self._now_s + min(UNBILLED_PENDING_S, delay_s), InstanceEvent.RUNNING, record.number, record.starts)
+        self._push(self._now_s + delay_s, InstanceEvent.BOOTED, record.number, record.starts)
 
     def _booted(self, record: _Record) -> None:
         if record.standby and record.starts == 0:
@@ -412,7 +412,7 @@ class SimulatedCloud:
             self._touch(record)
         else:
             again_s = idle_s if math.isfinite(idle_s) else self._now_s + CREDIT_STEP_S
-            self._push(again_s, Event.IDLE, record.number, record.starts)
+            self._push(again_s, InstanceEvent.IDLE, record.number, record.starts)
 
     def _go(self, record: _Record, phase: Phase) -> None:
         if phase not in TRANSITIONS[record.phase]:
@@ -481,13 +481,13 @@ class SimulatedCloud:
     def _draw_interruption(self, record: _Record) -> None:
         if self._has_hazard:
             after_s = self._start(record).until_interruption_s(record.offer)
-            self._push(self._now_s + after_s, Event.NOTICE, record.number, record.starts)
+            self._push(self._now_s + after_s, InstanceEvent.NOTICE, record.number, record.starts)
 
     def _change_share(self, zone: int) -> None:
         spot = self._spot[zone]
         for record in spot.change(self._spot_in(zone)):
             self._announce(record)
-        self._push(spot.next_change_s, Event.SHARE, zone)
+        self._push(spot.next_change_s, InstanceEvent.SHARE, zone)
 
     def _spot_in(self, zone: int) -> list[_Record]:
         return [
@@ -502,7 +502,7 @@ class SimulatedCloud:
         record.interruption_at_s = self._now_s + INTERRUPTION_NOTICE_S
         self._touch(record)
         self._notices.append(Notice(record.number, record.offer.name, self._now_s, record.interruption_at_s))
-        self._push(record.interruption_at_s, Event.GONE, record.number, record.starts)
+        self._push(record.interruption_at_s, InstanceEvent.GONE, record.number, record.starts)
 
     # -- CPU credits ---------------------------------------------------------------------------------------------------
 
@@ -527,7 +527,7 @@ class SimulatedCloud:
         wait_s = min(_LONGEST_CREDIT_STEP_S, account.steady_s())
         steps = math.floor((self._now_s + wait_s) / CREDIT_STEP_S)
         steps = max(steps, math.floor(self._now_s / CREDIT_STEP_S) + 1)
-        self._push(steps * CREDIT_STEP_S, Event.CREDITS, record.number, record.starts)
+        self._push(steps * CREDIT_STEP_S, InstanceEvent.CREDITS, record.number, record.starts)
 
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from mark_infra.aws.inventory import DescribedInstance, Snapshot
+from mark_infra.aws.inventory import DescribedInstance, InventorySnapshot
 from mark_infra.aws.keeper import FORGET_ROUNDS, Keeper
 from mark_infra.aws.orphans import GRACE_S, Reconciler, orphans
 from mark_infra.aws.readiness import AskedBouncers
@@ -40,11 +40,11 @@ def test_who_is_an_orphan() -> None:
         DescribedInstance(f"i-{n}", service, offer, "t", "running", 0.0)
         for n, (service, offer) in enumerate([("a", "x"), ("a", "y"), ("b", "z"), ("c", "x")])
     )
-    snapshot = Snapshot({"a": (mine, sold), "b": (other,), "c": (gone,)})
+    snapshot = InventorySnapshot({"a": (mine, sold), "b": (other,), "c": (gone,)})
     assert orphans(snapshot, {"a", "b"}, {"a": ["x"]}) == [sold, gone]
     assert orphans(snapshot, {"a", "b", "c"}, {}) == []
     by_hand = replace(gone, launch="")
-    assert orphans(Snapshot({"c": (by_hand,)}), {"a"}, {}) == []
+    assert orphans(InventorySnapshot({"c": (by_hand,)}), {"a"}, {}) == []
 
 
 def test_orphans_end_after_a_grace(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.notices import KEPT_S, VISIBILITY_S, Event, Interruption, NoticeListener, NotOurs, parse
+from mark_infra.aws.notices import KEPT_S, VISIBILITY_S, BridgeEvent, Interruption, NoticeListener, NotOurs, parse
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import CloudError
@@ -102,14 +102,17 @@ def wait_for(condition: Callable[[], bool], within_s: float = 20.0) -> None:
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        (event(WARNING, "i-1", **TERMINATED), Event("i-1", "interrupted", NOW_UNIX_S)),
-        (event(WARNING, "i-1", **HIBERNATED), Event("i-1", "interrupted", NOW_UNIX_S, True)),
-        (event(REBALANCE, "i-2"), Event("i-2", "rebalance", NOW_UNIX_S)),
-        (changed("i-3", "shutting-down"), Event("i-3", "shutting-down", NOW_UNIX_S)),
-        (changed("i-3", "running") | {"time": "2027-01-15T08:00:00.250Z"}, Event("i-3", "running", NOW_UNIX_S + 0.25)),
+        (event(WARNING, "i-1", **TERMINATED), BridgeEvent("i-1", "interrupted", NOW_UNIX_S)),
+        (event(WARNING, "i-1", **HIBERNATED), BridgeEvent("i-1", "interrupted", NOW_UNIX_S, True)),
+        (event(REBALANCE, "i-2"), BridgeEvent("i-2", "rebalance", NOW_UNIX_S)),
+        (changed("i-3", "shutting-down"), BridgeEvent("i-3", "shutting-down", NOW_UNIX_S)),
+        (
+            changed("i-3", "running") | {"time": "2027-01-15T08:00:00.250Z"},
+            BridgeEvent("i-3", "running", NOW_UNIX_S + 0.25),
+        ),
     ],
 )
-def test_events_are_read(told: dict[str, Any], expected: Event) -> None:
+def test_events_are_read(told: dict[str, Any], expected: BridgeEvent) -> None:
     assert parse(json.dumps(told), REGION) == expected
 
 

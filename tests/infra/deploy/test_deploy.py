@@ -85,11 +85,11 @@ def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        (DeployTarget(name="Mark", region="eu-west-1"), "--name: .*: Mark"),
+        (DeployTarget(name="Mark", region="eu-west-1"), "name: .*: Mark"),
         (DeployTarget(name="a" * 21, region="eu-west-1"), "20 small letters"),
-        (DeployTarget(region=""), "--region"),
-        (DeployTarget(region="Frankfurt"), "--region"),
-        (DeployTarget(region="eu-west-1"), "--clients: .*in clear"),
+        (DeployTarget(region=""), "region: "),
+        (DeployTarget(region="Frankfurt"), "region: "),
+        (DeployTarget(region="eu-west-1"), "clients: .*in clear"),
     ],
 )
 def test_bad_targets_are_refused_before_anything_is_asked(

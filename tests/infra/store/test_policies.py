@@ -19,19 +19,19 @@ POLICIES = ("mark", "greedy", "mark-paper", "target-tracking", "reactive", "stat
 class CodecStore(MemoryStore):
     """A store in memory that keeps values as the real ones do."""
 
-    keys: set[str]
+    kept: dict[str, Any]  # of all stores of a test
 
     def put(self, key: str, value: Any) -> None:
         back = decode(encode(value))
         assert same(back, value), f"{key} changed"
-        self.keys.add(key)
+        self.kept[key] = back
         super().put(key, back)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policys_memory_comes_back(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through twenty minutes with spot that is taken away, burstables, standbys and refusals."""
-    monkeypatch.setattr(CodecStore, "keys", set(), raising=False)
+    monkeypatch.setattr(CodecStore, "kept", {}, raising=False)
     monkeypatch.setattr(simulation, "MemoryStore", CodecStore)  # the simulation makes its own
     simulate(
         RunRequest(
@@ -45,5 +45,7 @@ def test_a_policys_memory_comes_back(policy: str, monkeypatch: pytest.MonkeyPatc
             with_bound=False,
         )
     )
-    assert {"plan", "memory", "window"} <= CodecStore.keys
-    assert policy not in ("mark", "mark-paper") or "beliefs" in CodecStore.keys
+    state = CodecStore.kept["state"]
+    assert None not in (state.plan, state.window)
+    assert (state.memory is None) == (policy not in ("mark-paper", "target-tracking", "reactive"))
+    assert state.beliefs or policy not in ("mark", "mark-paper")

@@ -19,7 +19,7 @@ class Bouncers(FakeMachines):
         super().__init__()
         # A plain loop leaves a socket open that it accepted in the moment in which its door closes.
         self._port, self._loop = port, uvloop.new_event_loop()
-        self._doors: dict[str, asyncio.Server] = {}
+        self._listeners: dict[str, asyncio.Server] = {}
         self._connections: set[asyncio.Transport] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bouncers")
         self._thread.start()
@@ -38,7 +38,7 @@ class Bouncers(FakeMachines):
 
     def close(self) -> None:
         async def ended() -> None:
-            for instance_id in list(self._doors):
+            for instance_id in list(self._listeners):
                 self._shut(instance_id)
             others = asyncio.all_tasks() - {asyncio.current_task()}
             await asyncio.gather(*others, return_exceptions=True)
@@ -56,15 +56,15 @@ class Bouncers(FakeMachines):
 
     async def _listen(self, machine: Machine) -> None:
         if machine.instance_id in self.there:
-            self._doors[machine.instance_id] = await self._loop.create_server(  # type: ignore[assignment]
+            self._listeners[machine.instance_id] = await self._loop.create_server(  # type: ignore[assignment]
                 lambda: _Connection(self._connections), machine.address, self._port
             )
             if machine.instance_id not in self.there:
                 self._shut(machine.instance_id)
 
     def _shut(self, instance_id: str) -> None:
-        if (door := self._doors.pop(instance_id, None)) is not None:
-            door.close()
+        if (listener := self._listeners.pop(instance_id, None)) is not None:
+            listener.close()
 
 
 class _Connection(asyncio.Protocol):

@@ -110,9 +110,9 @@ def test_aws_s_own_client_and_ours_read_it() -> None:
 
     async def main() -> None:
         server = await serve(metadata, "127.0.0.1", 0)
-        (door,) = server._doors
-        assert isinstance(door, asyncio.Server)
-        url = f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}/"
+        (listener,) = server._listeners
+        assert isinstance(listener, asyncio.Server)
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
         config: dict[str, Any] = {"ec2_metadata_service_endpoint": url}
         options: dict[str, Any] = {"timeout": 5, "num_attempts": 1, "env": {}, "config": config}
         role = await asyncio.to_thread(InstanceMetadataFetcher(**options).retrieve_iam_role_credentials)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mark.planning.policies.registry import POLICY_NAMES, make_policy
+from mark.planning.policies.registry import make_policy
 from mark.planning.port import Policy
 from mark.testing.policy_contract import PolicyContract
 from tests.planning.build import load
-from tests.planning.policies.test_registry import everything
+from tests.planning.policies.test_registry import NAMES, everything
 
 
 class TestRegisteredPolicies(PolicyContract):
-    @pytest.fixture(params=[*POLICY_NAMES, "fixed:small=2"])
+    @pytest.fixture(params=NAMES)
     def policy(self, request: pytest.FixtureRequest) -> Policy:
         return make_policy(request.param, everything(), load(30.0, 50.0))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.tls import TlsFiles
-from mark.serving.overflow.http_client import Address, Answer, Asker, Connection, Reach, Upstream
+from mark.serving.overflow.http_client import Address, Answer, Asker, ClientConnection, Reach, Upstream
 from tests.serving.fake_replicas import CLOSE, RESET, FakeReplica, said
 
 REQUEST = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\n\r\nhi"
@@ -93,8 +93,8 @@ class Bench:
         )
         self.connection, self.wire = self.connect("1")
 
-    def connect(self, tag: str | None = None) -> tuple[Connection[str], Wire]:
-        connection, wire = Connection(self.upstream), Wire()
+    def connect(self, tag: str | None = None) -> tuple[ClientConnection[str], Wire]:
+        connection, wire = ClientConnection(self.upstream), Wire()
         connection.tag = tag
         connection.unsent = REQUEST if tag else b""
         connection.connection_made(wire)

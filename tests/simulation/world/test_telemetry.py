@@ -61,7 +61,7 @@ def test_the_last_windows_are_rates_and_those_in_a_gap_are_missing() -> None:
 
 def test_all_answers_are_counted_and_refused_is_late() -> None:
     """Answered by instances or functions, some of them late, and refused."""
-    stage = SimpleNamespace(by_instances=70, by_functions=20, rejected=10, late=5)
+    stage = SimpleNamespace(arrived=100, accounts=SimpleNamespace(rejected=10, late=5))
     telemetry = SimulatedTelemetry(
         cast(Any, stage), cast(Any, None), (), (), end_s=5.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
     )

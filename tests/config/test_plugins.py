@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mark import plugins
+from mark.config import plugins
 from mark.domain.errors import BadInput
 
 
