@@ -185,7 +185,7 @@ def test_it_brings_neither_server_nor_planner() -> None:
     environment = os.environ | {"PYTHONPATH": str(TASK_ROOT)}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     packages = {module.split(".")[1] for module in found.stdout.split()}
-    assert packages == {"domain", "models", "version"}
+    assert packages == {"domain", "models"}
 
 
 def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
