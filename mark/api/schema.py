@@ -94,7 +94,7 @@ class Wanted(_Model):
 
     offer: str
     count: int
-    spare: int = Field(description="So many of `count` only until the rest is ready.")
+    spare: int = Field(description="How many of `count` only until the rest is ready.")
     reason: str = Field(description="A clause in money and load.")
     usd_per_hour: Maybe = Field(description="Of all of them.")
     have: int = Field(description="Ready or booting, and not about to be taken away.")
@@ -108,7 +108,7 @@ class PlanSchema(_Model):
     standbys: list[Wanted] = Field(description="Stopped burstables to keep.")
     warm: int = Field(description="Function environments to hold warm.")
     capacity_rps: Number = Field(description="What it holds once everything is ready.")
-    predictor: str = Field(description='Who made the forecast it rests on; "" where it needs none.')
+    predictor: str = Field(description='The predictor of the forecast it rests on; "" where it needs none.')
     solver: str
     notes: list[str]
 
@@ -129,7 +129,7 @@ class InstanceNow(_Model):
     offer: str
     phase: Literal["pending", "ready", "draining", "stopped", "gone"]
     age_s: Number = Field(description="Since its launch.")
-    ready_in_s: Maybe = Field(description="Until it is expected to be ready; null where it is, or nobody knows.")
+    ready_in_s: Maybe = Field(description="Until it is expected to be ready; null where it is, or that is not known.")
     gone_in_s: Maybe = Field(description="Until an interruption takes it; null where none was announced.")
     standby: bool
     credits: Maybe = Field(description="CPU credits left, of burstables.")
@@ -205,7 +205,7 @@ class HistorySchema(_Model):
 
 
 class GrantSchema(_Model):
-    """Who the key or token belongs to, and what it is good for."""
+    """The owner of the key or token, and what it is good for."""
 
     name: str
     scopes: list[str]

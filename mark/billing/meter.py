@@ -136,7 +136,7 @@ class Meter:
         self._accounts[offer].paid_usd += usd
 
     def disks(self, change: int, at_s: float) -> None:
-        """So many disks more or fewer exist; stopped instances keep theirs."""
+        """`change` disks more or fewer exist; stopped instances keep theirs."""
         at_s = min(at_s, self._end_s)
         self._disks_usd += self._disks * (at_s - self._disks_since_s) * _DISK_USD_PER_S
         self._disks_since_s = at_s

@@ -30,7 +30,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="http://host:port, weight 1 unless said; may be repeated",
     )
     to.add_argument("--replica-key", type=Path, metavar="FILE", help="holds the key that the replicas ask for")
-    to.add_argument("--replica-ca", type=Path, metavar="FILE", help="who signed their certificates, PEM")
+    to.add_argument("--replica-ca", type=Path, metavar="FILE", help="the authority that signed their certificates, PEM")
     to.add_argument("--replicas-in-clear", action="store_true", help="http to other machines: the network is private")
     how = parser.add_argument_group("passing on")
     how.add_argument(

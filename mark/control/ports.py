@@ -152,7 +152,7 @@ class Lease(Protocol):
         """The fencing number while this holder leads, else None. Takes the lease when it is free, and renews it.
 
         To be called about every second, and before acting; asks the store only now and then. `now_s` is Unix time:
-        all who contend must share it, and it is never compressed. The number rises whenever the holder changes. A
+        all that contend must share it, and it is never compressed. The number rises whenever the holder changes. A
         store that does not answer is no error: this holder leads on until others may take over.
         """
 

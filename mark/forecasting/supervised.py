@@ -1,7 +1,7 @@
 """A predictor that cannot fail: it asks another, and the last value stands in where that one gives nothing usable.
 
-A predictor may be any user's code. Whatever it raises, answers or forgets, the controller gets a forecast, is told who
-made it, and why. Time here is the load's: nothing depends on a clock unless one is handed in.
+A predictor may be any user's code. Whatever it raises, answers or forgets, the controller gets a forecast, is told
+which predictor made it, and why. Time here is the load's: nothing depends on a clock unless one is handed in.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _headline(found: Backtest) -> str:
 
 
 def _takeaway(found: Backtest) -> list[str]:
-    """Who is best, and by how much less CRPS than the baseline where that ran too."""
+    """Which predictor is best, and by how much less CRPS than the baseline where that ran too."""
     best = _best(found)
     if best is None:
         return []
@@ -241,8 +241,8 @@ def _notes(found: Backtest, dollars: Dollars | None) -> list[str]:
             f"{name}: {n:,} forecasts by {by}" for by, n in sorted(score.made_by.items()) if by != score.predictor
         ]
     for name, result in dollars.results.items() if dollars is not None else ():
-        if (who := forecasters(result)) != result.predictor:
-            notes.append(f"{name}, in dollars: planned with {who}")
+        if (actual := forecasters(result)) != result.predictor:
+            notes.append(f"{name}, in dollars: planned with {actual}")
     return notes
 
 

@@ -30,7 +30,8 @@ class VariationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """`order_holds`: are the policies ranked as before? Who keeps the SLO ranks before who misses it, then by bill."""
+    """`order_holds`: are the policies ranked as before? Policies that keep the SLO rank before those that miss it,
+    then by bill."""
 
     label: str
     outcomes: tuple[VariationOutcome, ...]

@@ -109,8 +109,8 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         f"{count(speed.requests_per_wall_s)} requests/s simulated; kernel {speed.kernel_s:.2f}, planner "
         f"{speed.planner_s:.2f}, predictor {speed.predictor_s:.2f} s; {speed.peak_rss_mb:,.0f} MB",
     )
-    who = f"policy {result.policy}" + (f", forecasts by {forecasters(result)}" if result.predictor else "")
-    return page(_headline(result), text(who), table, *sentences(takeaway(results)), *small_print(notes(results)))
+    title = f"policy {result.policy}" + (f", forecasts by {forecasters(result)}" if result.predictor else "")
+    return page(_headline(result), text(title), table, *sentences(takeaway(results)), *small_print(notes(results)))
 
 
 def sensitivity_table(rows: Sequence[Variation]) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What to take away: who kept the promise, what it costs against what, and what the numbers leave out."""
+"""What to take away: which policies kept the promise, what it costs against what, and what the numbers leave out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kept(result: SimulationResult) -> bool | None:
 
 
 def promises(runs: Mapping[str, Mapping[str, SimulationResult]]) -> list[str]:
-    """By name and case: who kept the promise in every case, and where the others missed it."""
+    """By name and case: which policy kept the promise in every case, and where the others missed it."""
     missed = {
         name: [f"{case} ({percent(run.slo_result.attainment)})" for case, run in cases.items() if kept(run) is False]
         for name, cases in runs.items()
@@ -50,7 +50,8 @@ def usd_per_million(result: SimulationResult) -> float | None:
 
 
 def forecasters(result: SimulationResult) -> str:
-    """Who forecast for the plans: a name, or all of them with their plans where others had to; "" where none did."""
+    """The predictor behind the plans: a name, or all of them with their plans where others had to; "" where none
+    did."""
     if set(result.predictors) <= {result.predictor}:
         return result.predictor
     return ", ".join(f"{name} ({plans:,} plans)" for name, plans in result.predictors.items())

@@ -39,9 +39,9 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
     requests, slo, latency = data["requests"], data["slo"], data["latency_ms"]
     table = columns("", "")
     table.add_row("Requests", number(requests["total"], 0))
-    for who in ("instances", "functions", "rejected"):
-        share = f" ({percent(requests[who] / requests['total'])})" if requests["total"] else ""
-        table.add_row(f"  {who}", f"{number(requests[who], 0)}{share}")
+    for answered_by in ("instances", "functions", "rejected"):
+        share = f" ({percent(requests[answered_by] / requests['total'])})" if requests["total"] else ""
+        table.add_row(f"  {answered_by}", f"{number(requests[answered_by], 0)}{share}")
     table.add_row(
         "SLO",
         f"{percent(slo['attainment'], 2)} within {number(slo['rt_max_ms'], 0)} ms ({percent(slo['target'])} asked)",

@@ -42,7 +42,7 @@ _FLEET = ("catalog", "markets", "instances", "max_instances", "max_usd_per_hour"
 def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
     """A service file in TOML, and the folders in which its models' modules are. Paths in it are absolute.
 
-    Raises BadInput for an unknown setting, and what `reference_of` raises; values are checked by who reads the file.
+    Raises BadInput for an unknown setting, and what `reference_of` raises; values are checked by what reads the file.
     """
     folders: list[Path] = []
 

@@ -19,7 +19,7 @@ from mark.workload.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
-_REACH = 1.5  # a bin reaches to the next one's start if that is at most so many widths away; else there is a gap
+_REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; else there is a gap
 _LEAST_BIN_S = 0.999e-3  # less is a slip of units, and no time stamp resolves it
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000

@@ -1,4 +1,5 @@
-"""A service's target groups (ELBv2): who is in them, and how much each group gets where a listener forwards to several.
+"""A service's target groups (ELBv2): which instances are in them, and how much each group gets where a listener
+forwards to several.
 
 A balancer sends every target of a group the same, so with several groups each holds instance types of similar capacity,
 and its weight is the capacity of those in it that are ready.
@@ -16,13 +17,13 @@ from mark.domain.errors import CloudError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance
 
-# So often it is looked up who is registered: somebody else, or the balancer itself, may have changed it.
+# How often it is looked up what is registered: another program, or the balancer itself, may have changed it.
 _LOOK_S = 300.0
 _MOST_WEIGHT = 999
 
 
 def spread(capacity_rps: Mapping[str, float], groups: int) -> dict[str, int]:
-    """Which of so many groups an offer belongs to: in order of capacity, as many instance types in each as may be."""
+    """Which of `groups` groups an offer belongs to: in order of capacity, as many instance types in each as may be."""
     types: dict[str, float] = {}
     for offer, rps in capacity_rps.items():
         types.setdefault(offer.partition("/")[0], rps)
@@ -109,7 +110,7 @@ class Balancer:
         try:
             self._gate.call(self._elb.deregister_targets, TargetGroupArn=group, Targets=_targets(ids))
         except CloudError:
-            # Who was terminated may have left by itself.
+            # What was terminated may have left by itself.
             self._registered[group] = self._look(group)
             if not self._registered[group].isdisjoint(ids):
                 raise

@@ -38,7 +38,8 @@ from mark_infra.aws.inventory import (
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.aws.site import Site
 
-# A queue is as long as RT_max: who has not finished by then, or cannot be asked, never will, and would be paid for.
+# A queue is as long as RT_max: a bouncer that has not finished by then, or cannot be asked, never will, and would be
+# paid for.
 LONGEST_DRAIN_S = 300.0
 _REMEMBERED = 1000  # launches
 _STOPPED = frozenset(("stopping", "stopped"))
@@ -183,7 +184,7 @@ class Ec2Cloud:
     # -- what must happen soon -----------------------------------------------------------------------------------------
 
     def upkeep(self) -> None:
-        """Who has booted becomes ready, or stops if it stands by; the balancer gets who runs. Raises CloudError."""
+        """What has booted becomes ready, or stops if it stands by; the balancer gets what runs. Raises CloudError."""
         booted = [
             m
             for m in self._machines().values()
@@ -254,7 +255,7 @@ class Ec2Cloud:
 
     def _is_idle(self, machine: DescribedInstance) -> bool:
         if machine.state == "pending":
-            return True  # nobody could reach it yet
+            return True  # nothing could reach it yet
         if self._unix_s() - (machine.draining_unix_s or 0.0) > LONGEST_DRAIN_S:
             return True
         return not self._balancer.has(machine.id) and self._bouncers.idle(machine)
@@ -288,7 +289,7 @@ class Ec2Cloud:
         answer = self._gate.call(
             self._ec2.create_fleet,
             Type="instant",
-            # 64 characters at most. Whoever repeats it gets the same instances, also if the first answer was lost.
+            # 64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
             ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{token}".encode()).hexdigest(),
             LaunchTemplateConfigs=[
                 {

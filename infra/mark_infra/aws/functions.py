@@ -103,7 +103,7 @@ class LambdaFunctions:
                     return result
                 except ValueError as error:
                     raise FunctionsFailed(f"{self._name}: {error}") from None
-            finally:  # whoever stops waiting, by a limit of time or a cancellation, pays all the same
+            finally:  # a caller that stops waiting, by a time limit or a cancellation, pays all the same
                 if ran:
                     self.spent.calls += 1
                     self.spent.billed_s += time.monotonic() - began_s if billed_s is None else billed_s

@@ -27,7 +27,7 @@ from mark_infra.aws.site import Site
 CONNECT_S, READ_S = 2.0, 5.0
 _ATTEMPTS = 3
 # Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
-# cloud that hangs costs whoever asks it a known share of their time.
+# cloud that hangs costs its callers a known share of their time.
 _BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
 _until_s: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
@@ -75,7 +75,7 @@ def reaction(code: str, message: str) -> CloudError:
 
 @contextmanager
 def within(seconds: float, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """In the block, as far as it is run by this thread, no gate begins a call when so many seconds are over."""
+    """In the block, as far as it is run by this thread, no gate begins a call after `seconds`."""
     token = _until_s.set(monotonic() + seconds)
     try:
         yield
@@ -190,6 +190,6 @@ class Gate:
 
 
 def _shorten(session: Any) -> None:
-    """Before the session's first client of EC2: leave out what nobody reads of an instance."""
+    """Before the session's first client of EC2: leave out what is never read of an instance."""
     shape = session.get_component("data_loader").load_service_model("ec2", "service-2")["shapes"]["Instance"]
     shape["members"] = {name: member for name, member in shape["members"].items() if name in _OF_INSTANCE}

@@ -1,8 +1,8 @@
 """All instances of a site as EC2 last described them, shared by all its services.
 
-EC2 is asked once a second at most, whoever looks. What was just done here shows at once, though EC2's own answers may
-lag behind a write by some seconds: a change is held against them until they show it, or for SETTLE_S. An instance that
-EC2 says has ended is gone at once, whatever was just done to it.
+EC2 is asked once a second at most, however many look. What was just done here shows at once, though EC2's own answers
+may lag behind a write by some seconds: a change is held against them until they show it, or for SETTLE_S. An instance
+that EC2 says has ended is gone at once, whatever was just done to it.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
 def _time(tag: str | None) -> float | None:
     try:
         return float(tag) if tag else None
-    except ValueError:  # somebody else wrote it
+    except ValueError:  # another program wrote it
         return None
 
 

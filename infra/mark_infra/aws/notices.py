@@ -1,4 +1,4 @@
-"""What EC2 announces about instances: EventBridge -> SQS, taken over by a thread so that whoever asks never waits.
+"""What EC2 announces about instances: EventBridge -> SQS, taken over by a thread so that a caller never waits.
 
 One queue holds the events of all services of a site, and of instances of the account that are not ours: readers pick
 theirs by instance id. Events may come twice, late, and in any order. A message is deleted some seconds after it was
@@ -241,7 +241,7 @@ class NoticeListener:
                 continue
             except CloudError as error:
                 _LOG.warning("notices cannot be read: %s", error)
-            except Exception:  # without this thread nobody hears of an interruption
+            except Exception:  # without this thread no interruption is heard of
                 _LOG.exception("notices cannot be read")
             self.counts["failed"] += 1
             pause_s = min(_SLOWEST_S, max(1.0, 2.0 * pause_s))

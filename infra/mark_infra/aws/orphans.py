@@ -1,9 +1,9 @@
 """Instances without a service: they are ended, after a grace.
 
-Nobody answers for an instance of the site whose service the site does not name any more, or whose offer its service may
-not buy any more. The grace lets what replaces it boot first, and a person see a slip. (A launch that the controller
-forgot is no orphan: its tags make it part of the fleet. And of an instance that is long gone only its number is left,
-which the keeper lets go.)
+No controller answers for an instance of the site whose service the site does not name any more, or whose offer its
+service may not buy any more. The grace lets what replaces it boot first, and a person see a slip. (A launch that the
+controller forgot is no orphan: its tags make it part of the fleet. And of an instance that is long gone only its
+number is left, which the keeper lets go.)
 """
 
 from __future__ import annotations

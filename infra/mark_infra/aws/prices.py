@@ -29,7 +29,7 @@ PRICING_REGION = "us-east-1"
 _ON_DEMAND = frozenset((Market.ON_DEMAND, Market.BURSTABLE))
 # AWS has changed list prices by a few per cent in years; regions differ by a factor of two.
 _ON_DEMAND_RANGE = (0.3, 3.0)  # times the catalogue's price
-# Spot never costs more than on-demand unless somebody asks for it, and never less than a hundredth was seen.
+# Spot never costs more than on-demand unless that is asked for, and never less than a hundredth was seen.
 _SPOT_RANGE = (0.01, 1.0)  # times the on-demand price
 _MOST_PAGES = 100
 _TYPES_PER_CALL = 50

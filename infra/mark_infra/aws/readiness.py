@@ -1,6 +1,6 @@
 """What the bouncers on the instances say: is one ready, does it answer still, and has a drained one finished?
 
-Asked from a thread of its own; who wants to know reads the last answers and never waits.
+Asked from a thread of its own; callers read the last answers and never wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMEOUT_S = 1.0
 _AT_ONCE = 256
 # A balancer may send a little more after it was told to stop.
 _LINGER_S = 5.0
-_UNREACHED, _REFUSED = 0, -1  # instead of a status; refused: the machine answers, and nobody listens there
+_UNREACHED, _REFUSED = 0, -1  # instead of a status; refused: the machine answers, and nothing listens there
 _QUEUE = ("mark_queued_requests", "mark_running_requests")
 
 
@@ -36,7 +36,7 @@ class Bouncers(Protocol):
     def idle(self, machine: DescribedInstance) -> bool:
         """Has a drained instance nothing queued or running, or no bouncer any more?
 
-        Who cannot be reached may still have something: that is no proof.
+        A bouncer that cannot be reached may still have something: that is no proof.
         """
 
     def silent_since_s(self, machine: DescribedInstance) -> float | None:
@@ -45,7 +45,7 @@ class Bouncers(Protocol):
 
 class AskedBouncers:
     """Asks `/v2/health/ready` of instances that boot, `/metrics` of those that are drained, and `/v2/health/live` of
-    those that gave no metrics when they were scraped (`scraped`): whoever answers at all is not silent.
+    those that gave no metrics when they were scraped (`scraped`): what answers at all is not silent.
 
     `poll` blocks for little more than a second for every 256 that hang. Raises BadInput as `headers`.
     """
@@ -79,7 +79,7 @@ class AskedBouncers:
         """These instances were asked for their metrics, and these gave them. Any thread may say so."""
         with self._lock:
             self._missed = (self._missed - frozenset(asked)) | (frozenset(asked) - frozenset(answered))
-            # At once: whoever polls may hang.
+            # At once: a poll may hang.
             self._silent_s = {id: since_s for id, since_s in self._silent_s.items() if id in self._missed}
 
     def poll(self, machines: Iterable[DescribedInstance]) -> None:
@@ -117,14 +117,14 @@ class AskedBouncers:
             m.id: now_s for m, status, page in finished if status == _REFUSED or (status == 200 and _left(page) == 0.0)
         }
         noted_s = self._monotonic()
-        with self._lock:  # who was scraped meanwhile, and answered, is not silent
+        with self._lock:  # what was scraped meanwhile, and answered, is not silent
             silent = [m.id for m, status, _ in live if status in (_UNREACHED, _REFUSED) and m.id in self._missed]
             self._silent_s = {id: self._silent_s.get(id, noted_s) for id in silent}
 
     async def _get(
         self, session: aiohttp.ClientSession, turns: asyncio.Semaphore, machine: DescribedInstance, path: str
     ) -> tuple[int, str]:
-        """(status, body); `_UNREACHED` or `_REFUSED` where nobody answers."""
+        """(status, body); `_UNREACHED` or `_REFUSED` where nothing answers."""
         try:
             async with turns, session.get(f"http://{machine.address}:{self._port}{path}") as answer:
                 return answer.status, await answer.text()
@@ -135,7 +135,7 @@ class AskedBouncers:
 
 
 def headers(site: Site) -> dict[str, str]:
-    """What a bouncer wants to see of who reads its metrics. Raises BadInput for a key file without a key that may."""
+    """What a bouncer wants to see of a reader of its metrics. Raises BadInput for a key file without a key that may."""
     if site.key_file is None:
         return {}
     for key, grant in read_keys(site.key_file).items():

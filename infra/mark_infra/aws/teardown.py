@@ -16,7 +16,7 @@ _MOST_AT_ONCE = 500
 
 
 def caller(gate: Gate) -> str:
-    """The account of whoever asks. Raises DeniedError without credentials, CloudError where AWS does not answer."""
+    """The caller's account. Raises DeniedError without credentials, CloudError where AWS does not answer."""
     return str(gate.call(gate.client("sts").get_caller_identity)["Account"])
 
 

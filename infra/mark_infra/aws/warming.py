@@ -2,7 +2,7 @@
 
 Lambda has no call for it: an environment is started by an invocation that finds all others busy, so that as many
 invocations at once as environments are wanted, each of which holds its environment for a moment, start what is missing
-and keep the rest. They are made by a thread of their own; whoever asks never waits.
+and keep the rest. They are made by a thread of their own; a caller never waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("mark.aws")
 
 # Long enough for the slowest of a hundred invocations to be sent while the first still holds its environment.
 HOLD_MS = 200.0
-# A cold start with a large model; the invocation goes on when nobody waits for it.
+# A cold start with a large model; the invocation goes on when nothing waits for it.
 _TIMEOUT_S = 120.0
 # Environments are pinged again when this share of the keep-alive has passed: AWS promises no time at all.
 _REFRESH_SHARE = 0.5

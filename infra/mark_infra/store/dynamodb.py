@@ -181,7 +181,7 @@ class DynamoTable:
                     raise LostLease(f"another controller holds the lease {fence.lease}") from None
                 if _UNMET in refused.reasons:
                     raise
-                continue  # somebody else is at one of the items
+                continue  # another writer is at one of the items
             return
         raise self._busy("the same items")
 
@@ -228,7 +228,7 @@ class DynamoTable:
         return item
 
     def _query(self, service: str, first: str, last: str, *, newest_first: int = 0) -> Iterator[Item]:
-        """The items between two sort keys, in order; or so many of the newest."""
+        """The items between two sort keys, in order; or the newest `newest_first`."""
         left, start = newest_first, dict[str, Any]()
         while True:
             answer = self._call(
@@ -253,7 +253,7 @@ class DynamoTable:
         return {"Put": put}
 
     def _call(self, method: str, **arguments: Any) -> Any:
-        """Raises _Refused when a condition does not hold or somebody else is at it, else what the gate raises."""
+        """Raises _Refused when a condition does not hold or another writer is at it, else what the gate raises."""
         if method != "transact_write_items":
             arguments["TableName"] = self._name
         try:

@@ -40,7 +40,7 @@ class ServiceStore:
     ) -> None:
         self.service = service
         self._table, self._unix_s = table, unix_s
-        # Number 0 is no term's: who never led writes nothing.
+        # Number 0 is no term's: a holder that never led writes nothing.
         self._fence = None if lease is None else Fence(lease.name, lease.fence or 0)
         self._numbers: dict[str, int] = {}  # once given they never change: asked for every second, read once
 
@@ -65,7 +65,7 @@ class ServiceStore:
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         if count < 1:
             return []
-        # Whoever asks the controller may ask for anything; a table's numbers have an end.
+        # A client may ask the controller for anything; a table's numbers have an end.
         before_id = None if before_id is None else min(max(0, before_id), 2**40)
         return self._table.recorded(self.service, before_id, min(count, JOURNAL_LINES))
 
@@ -109,7 +109,7 @@ class ServiceStore:
         return self._table.origin_unix_s(self.service, self._unix_s())
 
     def close(self) -> None:
-        """Close the table, for all who share it."""
+        """Close the table, for all that share it."""
         self._table.close()
 
 

@@ -34,7 +34,7 @@ class GatewayCounts(NamedTuple):
     """Of a gateway: all requests of clients, and those for which there was no instance."""
 
     requests: float = 0.0
-    refused: float = 0.0  # by itself, because nobody else could answer
+    refused: float = 0.0  # by itself, because nothing else could answer
     by_functions: float = 0.0
     late: float = 0.0  # of those by functions: later than RT_max
     function_calls: float = 0.0

@@ -1,6 +1,6 @@
 """What was observed of a service, from the metrics of its bouncers: the port `Telemetry` for real instances.
 
-Somebody (`mark_infra.telemetry.scraper`) asks every bouncer once a window and hands in what they counted; here
+`mark_infra.telemetry.scraper` asks every bouncer once a window and hands in what they counted; here
 counters become windows, windows become load. Nothing here waits for anybody.
 """
 
@@ -24,8 +24,8 @@ from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 
 _PER_STEP = round(STEP_S / WINDOW_S)
 _RECENT = 1000  # requests that the SLO monitor looks back at
-_KEPT = 30 * 24 * 3600  # windows, where nobody takes the load away
-_MISSED = round(3600.0 / WINDOW_S)  # windows: so long the last counters are kept of who is not asked
+_KEPT = 30 * 24 * 3600  # windows, where nothing takes the load away
+_MISSED = round(3600.0 / WINDOW_S)  # windows: how long the last counters are kept of a bouncer that is not asked
 _GATEWAY = "gateway"
 
 
@@ -43,7 +43,7 @@ class ScrapeTarget:
 class _Window:
     requests: float
     misses: float
-    busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, of so many
+    busy: Mapping[str, tuple[float, float]]  # by offer: busy worker-seconds, of how many
 
 
 class ScrapedTelemetry:
@@ -83,7 +83,7 @@ class ScrapedTelemetry:
         self._counts: deque[float] = deque(maxlen=_KEPT)
         self._recent: deque[_Window] = deque(maxlen=_RECENT)
         kept = store.get("telemetry") or {}
-        # When this service was first watched: who served before is counted from its first answer on.
+        # When this service was first watched: what served before is counted from its first answer on.
         self._began_s: float = kept.get("began_s", now_s)
         self._total: list[float] = list(kept.get("total", (0.0,) * 5))
         self._last: dict[str, tuple[int, tuple[float, ...]]] = dict(kept.get("last", {}))
@@ -102,8 +102,8 @@ class ScrapedTelemetry:
             rate = requests = misses = 0.0
             counted, unknown = 0, 0  # bouncers: with and without an answer that could be compared
             busy: dict[str, tuple[float, float]] = {}
-            # Also of who is not asked: where the cloud could not say who runs, or left somebody out, all that they ever
-            # counted would be news the next time.
+            # Also of bouncers that are not asked: where the cloud could not say what runs, or left one out, all that
+            # they ever counted would be news the next time.
             last = {id: seen for id, seen in self._last.items() if id != _GATEWAY and window - seen[0] <= _MISSED}
             for target in asked:
                 now, before = answered.get(target.id), self._last.get(target.id)
@@ -212,7 +212,7 @@ class ScrapedTelemetry:
 
     def windows_rps(self) -> FloatArray:
         with self._lock:
-            newest = list(islice(reversed(self._counts), _PER_STEP))  # there are many while nobody takes the load
+            newest = list(islice(reversed(self._counts), _PER_STEP))  # there are many while nothing takes the load
         return np.array(newest[::-1], dtype=np.float64) / self._window_s
 
     def recent(self) -> RecentAnswers:

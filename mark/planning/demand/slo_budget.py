@@ -36,7 +36,7 @@ LEAST, MOST = 0.25, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Of the SLO's window: `seen_s` of it lie behind, with so many requests, so many of them late or refused."""
+    """Of the SLO's window: `seen_s` of it lie behind, with `requests` requests, `late` of them late or refused."""
 
     seen_s: float = 0.0
     requests: int = 0

@@ -28,17 +28,17 @@ _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0
 
 LEAVE_S = 5.0  # before the loss, beside RT_max: a doomed instance takes no more requests, and finishes those it has
-# What was expected before counts as much as so many hours of watching: the catalogue has the mean of a month and a
+# What was expected before counts as much as this many hours of watching: the catalogue has the mean of a month and a
 # region, and interruptions come in clusters.
 PRIOR_H = 2.0
-HALF_LIFE_H = 6.0  # what was seen counts half after so many hours
+HALF_LIFE_H = 6.0  # what was seen counts half after this many hours
 RETRY_S = 60.0  # after a refusal or an interruption; twice as long after each refusal more
 LONGEST_RETRY_S = 120.0  # a refused launch costs nothing, an hour without spot more than half the bill
 # A stopped standby's, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since 2020-12.
 DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 USUAL_LOSS = 4  # instances that are taken at a time, where one has to be assumed
 NEAR = 0.05  # offers that differ by less in price and in capacity are as good as equal
-STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within so many hours
+STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within this many hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class Pools:
 
 
 def without_spares(plan: Plan, ready: Mapping[str, int], capacity_rps: Mapping[str, float]) -> Plan:
-    """The plan without the spares that are not needed any more, now that so many instances are `ready`, by offer.
+    """The plan without the spares that are not needed any more, now that `ready` instances are ready, by offer.
 
     Spares of an offer of which something wanted is not ready stay, for they may be ready first; others stay as far as
     they make up for what is not ready elsewhere.
@@ -283,11 +283,11 @@ def planned_standbys(
         capacity x (boot beyond notice and resume) x (price of an overflow) - price x (boot - 20 s)
 
     and costs its boot once and its disk by the hour. There are enough for everything that is at risk so often that they
-    pay: as the series show, a wave may take all zones at once. But AWS grants launch credits to so many starts a day,
-    whatever their size, and setting up is one: so taken is the type of which one saves most, and no more are set up
-    than a day's waves leave credits for. Those that are `there`, by offer, stay as long as an hour on the disk costs no
-    more than setting them up again, for spot that was taken away may come back. The `first` fleet's are set up for
-    nothing, like all of it.
+    pay: as the series show, a wave may take all zones at once. But AWS grants launch credits to a limited number of
+    starts a day, whatever their size, and setting up is one: so taken is the type of which one saves most, and no more
+    are set up than a day's waves leave credits for. Those that are `there`, by offer, stay as long as an hour on the
+    disk costs no more than setting them up again, for spot that was taken away may come back. The `first` fleet's are
+    set up for nothing, like all of it.
     """
 
     def saved_usd(burstable: tuple[Offer, float]) -> float:

@@ -41,7 +41,7 @@ RESERVE = 10  # starts: what a bucket holds
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A burstable of the last 24 hours: when it was started, and since when its balance shows so many credits."""
+    """A burstable of the last 24 hours: when it was started, and since when its balance shows `credits`."""
 
     number: int
     launched_s: float
@@ -152,7 +152,7 @@ def carried_rps(those: Sequence[Lasting], steps: int, capacity_rps: float) -> Fl
 
 
 def shifted(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
-    """Overflow (T, K + 1) beside capacity of so many `levels` (T,) that is there anyway. Convex as before."""
+    """Overflow (T, K + 1) beside capacity of `levels` (T,) that is there anyway. Convex as before."""
     every = np.arange(overflow_usd.shape[1], dtype=np.float64)
     rows = [np.interp(every + more, every, row) for row, more in zip(overflow_usd, levels, strict=True)]
     return np.array(rows)
@@ -161,7 +161,7 @@ def shifted(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
 def worth_keeping(
     those: Sequence[Lasting], overflow_usd: FloatArray, levels: float, usd_per_step: float
 ) -> tuple[Lasting, ...]:
-    """Those that pay, each of so many `levels` of `overflow_usd` (T, K + 1), the longest at the bottom.
+    """Those that pay, each of `levels` levels of `overflow_usd` (T, K + 1), the longest at the bottom.
 
     They stand below all other capacity, for they are the cheapest. One pays if over some number of steps from now on
     it saves more overflow than it costs.
@@ -186,7 +186,7 @@ class Burst:
     place: int
 
     def look(self, fleet: Fleet, memory: Sequence[Seen], now_s: float) -> tuple[tuple[Seen, ...], tuple[Lasting, ...]]:
-        """What to remember, and who carries load."""
+        """What to remember, and which instances carry load."""
         memory = remember(memory, fleet, self.offer, now_s)
         return memory, lasting(memory, fleet, self.offer, now_s)
 

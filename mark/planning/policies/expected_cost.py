@@ -42,7 +42,7 @@ from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
 from mark.planning.solver.solve import solve
 
-TIME_BUDGET_S = 2.0  # of an integer program, for those who ask for it and where the plan is not proven before
+TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
 
 
 class ExpectedCostPolicy:
@@ -228,7 +228,7 @@ class ExpectedCostPolicy:
     def _missing(
         self, counts: IntArray, running: IntArray, ready: IntArray, context: PlanningContext, load_rps: float
     ) -> IntArray:
-        """Of what is to come: so many are missing now, because others were interrupted not long ago. (pools,)"""
+        """Of what is to come: how many are missing now because others were interrupted not long ago. (pools,)"""
         coming = np.maximum(0, counts - ready)
         lost_s = max((belief.lost_s for belief in context.beliefs.values()), default=-math.inf)
         boots_s = STEP_S * float(self._boot_steps[coming > 0].max(initial=0))
@@ -317,7 +317,7 @@ class ExpectedCostPolicy:
 
 
 def without(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
-    """Overflow (T, K + 1) of a capacity of which so many `levels` (T,) do not serve yet.
+    """Overflow (T, K + 1) of a capacity of which `levels` (T,) do not serve yet.
 
     A plan that gives up what boots is priced as if less than nothing served: convex, and no boot is cancelled for it.
     """

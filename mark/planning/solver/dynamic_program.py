@@ -16,7 +16,7 @@ from mark.planning.solver.program import ROUNDING, Program
 
 
 def fewest(program: Program, states: int) -> IntArray:
-    """The largest offers, in their order: as many as have at most so many combined counts."""
+    """The largest offers, in their order: as many as have at most `states` combined counts."""
     total, found = 1, []
     for j in np.argsort(-program.capacity_rps, kind="stable").tolist():
         total *= int(program.most[j]) + 1

@@ -20,8 +20,8 @@ from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.integer_program import relax
 from mark.planning.solver.program import Program, held, price, rises, violation
 
-_BUNDLES = 32  # at most so many instances, or bundles of them, are decided in one answer
-_ANSWERS = 12  # at most so many answers; nearly always two or three are enough
+_BUNDLES = 32  # the most instances, or bundles of them, that are decided in one answer
+_ANSWERS = 12  # the most answers; nearly always two or three are enough
 _STATES = 300_000  # combined counts x steps that the dynamic program goes through as fast as the search
 _SPARSE = 50_000  # combined counts that may turn out to be so few when those that never pay are left out
 _NEVER = -1e30
@@ -134,7 +134,7 @@ def _on_level(
     overflow_usd: FloatArray, level: int, size: float, usd: float, launch_usd: float, boot_steps: int, runs: bool,
     worth: FloatArray, on: BoolArray,
 ) -> float:  # fmt: skip
-    """What one instance of `size` levels gains on top of so many levels, and when it is on; `worth` (T,) is scratch."""
+    """What one instance of `size` levels gains on top of `level` levels, and when it is on; `worth` (T,) is scratch."""
     for t in range(len(worth)):
         worth[t] = overflow_usd[t, level] - _at(overflow_usd[t], level + size) - usd
     return switch(worth, launch_usd, boot_steps, runs, on)
@@ -317,7 +317,7 @@ def _pile(
 def _worth_having(program: Program) -> IntArray:
     """More than that of an offer never pays, whatever else there is: (J,)."""
     pays = _by_level(program, runs=True) > 0.0
-    # Less gains where more is below; so many fit below the first level at which one gains nothing.
+    # Less gains where more is below; this many fit below the first level at which one gains nothing.
     levels = np.where(pays.all(axis=1), program.levels, np.argmin(pays, axis=1))
     fit = np.ceil(levels * program.spacing_rps / program.capacity_rps - _TINY).astype(np.int64)
     return np.minimum(program.most, fit)
@@ -342,7 +342,7 @@ def _scratch(program: Program) -> tuple[FloatArray, BoolArray]:
 
 
 def _allowed(program: Program, counts: IntArray) -> IntArray:
-    """So many of each offer leave the limits to the others as they are, while they boot too: (J, T)."""
+    """The most of each offer that leave the limits to the others as they are, while they boot too: (J, T)."""
     within = held(program, counts)
     instances = program.max_instances - within.sum(axis=0)
     usd = program.max_usd_per_step - program.usd_per_step @ within

@@ -87,7 +87,7 @@ class Program:
         return np.minimum(self.most, self.useful()) if self.first else self.running
 
     def useful(self) -> IntArray:
-        """So many instances of an offer reach the last level: (J,). More never pay."""
+        """How many instances of an offer reach the last level: (J,). More never pay."""
         return np.ceil(self.levels * self.spacing_rps / self.capacity_rps - ROUNDING).astype(np.int64)
 
     def overflow_at(self, capacity_rps: FloatArray) -> FloatArray:

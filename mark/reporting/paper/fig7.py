@@ -115,7 +115,7 @@ def box_figure(found: Fig7) -> Figure:
 
 
 def takeaways(found: Fig7) -> list[str]:
-    """Who kept the promise, and how our latencies compare with SageMaker's."""
+    """Which policies kept the promise, and how our latencies compare with SageMaker's."""
     names = dict.fromkeys(name for row in found.rows for name in row.runs)
     lines = promises({name: {row.model: row.runs[name] for row in found.rows} for name in names})
     for name, paper in PAPER_REDUCTION.items():

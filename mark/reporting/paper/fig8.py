@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mark.studies.paper.fig8 import Fig8, Fig8Row
 
 MOST_POINTS = 400  # of a curve
-SHOWN_RT_MAX = 5.0  # latencies up to so many times RT_max are in view
+SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are in view
 _HEADS = ("run", "on", "requests/s", "bill", "in time", "p50 ms", "p98", "p99", "by funct.")
 _LEAD = (
     "Share of the answers slower than a time; solid on the stream, dashed on MMPP. A curve that crosses the vertical "
@@ -122,7 +122,7 @@ def ccdf(run: SimulationResult) -> tuple[list[float], list[float]]:
 
 
 def takeaways(found: Fig8) -> list[str]:
-    """Who kept the promise where."""
+    """Which policy kept the promise on which traffic."""
     return promises(
         {
             name: {f"{r.model} on {_on(on)}": runs[name] for r in found.rows for on, runs in _kinds(r).items()}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mark.studies.paper.fig9 import Fig9, Panel, WindowSeries
 
-SHOWN_RT_MAX = 5.0  # latencies up to so many times RT_max are in view
+SHOWN_RT_MAX = 5.0  # latencies up to this many times RT_max are in view
 _HEADS = ("run", "bill", "in time", "after", "missed s", "mean ms", "worst", "by funct.")
 _STORM_HEADS = ("run", "bill", "in time", "after", "missed s", "mean ms", "worst", "lost", "resumed")
 _SURGES = f"{SURGE_MODEL} at {SURGE_RPS:g} requests/s, which grow within two minutes from minute 11 and stay"
@@ -147,7 +147,7 @@ def panels_figure(panels: Sequence[Panel]) -> Figure:
 
 
 def takeaways(found: Fig9) -> list[str]:
-    """Who kept the promise over the run, and whether everybody got an answer."""
+    """Which policies kept the promise over the run, and whether every request got an answer."""
     lines = []
     for what, panels in (("Surges", found.surges), ("Interruptions", found.storms)):
         names = [run.name for run in panels[0].lines] if panels else []

@@ -1,4 +1,4 @@
-"""Who may ask for what: API keys and signed tokens, and the rule that an open listener is for this machine only.
+"""What a caller may ask for: API keys and signed tokens, and the rule that an open listener is for this machine only.
 
 A client shows its key as `authorization: Bearer KEY` or `x-api-key: KEY`, a signed token in the same places. A key file
 has a line per key, `#` begins a comment:
@@ -42,7 +42,7 @@ _FORBIDDEN: Refusal = (403, b'{"error": "this key is for something else"}', b"")
 
 
 class Grant(NamedTuple):
-    """Who a caller is, and what it may ask for."""
+    """A caller's name, and what it may ask for."""
 
     name: str
     scopes: frozenset[str]
@@ -94,7 +94,7 @@ class TokenSigner:
 
 
 class Auth:
-    """Decides who may ask for what. `admit` is the hook of `HttpServer`; `check` is for other listeners.
+    """Decides what a caller may ask for. `admit` is the hook of `HttpServer`; `check` is for other listeners.
 
     Keys are not kept: only their digests under a key of this process are. They are looked up by digest, which a client
     cannot steer, so the time of a look-up says nothing about a key. `clock` is the wall clock.

@@ -10,7 +10,7 @@ The rules of this file:
   trusted or is not wanted, the connection ends with it.
 - Nothing that a client does makes memory grow without bound: head, body, pipelined requests and unread answers of a
   connection each have a limit, and so has the number of connections. Where that is reached, a newcomer takes the place
-  of the oldest connection without a request under way of the peer that has most, if that is another one: nobody can
+  of the oldest connection without a request under way of the peer that has most, if that is another one: no peer can
   keep the others out.
 
 llhttp refuses what request smuggling is made of: both content-length and transfer-encoding, a second content-length,

@@ -1,4 +1,5 @@
-"""Fig. 8 of the MArk paper again: who keeps the promise on traffic that can be predicted, and on traffic that cannot.
+"""Fig. 8 of the MArk paper again: which policies keep the promise on traffic that can be predicted, and on traffic
+that cannot.
 
 The first is Table 5's, minutes capped (see `replay`). The second is a Markov-modulated Poisson process of two rates,
 1 to 4, which change at random every 300 s on average: 24 hours to learn from, then 4 hours.
