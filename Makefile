@@ -50,9 +50,9 @@ test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a si
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory
-# Compiled objects cannot be copied, which the one test left out does.
+# -P: else the sources in this folder would come before their compiled form. Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
-	PYTHONPATH="$(CURDIR)/.compiled:$(CURDIR)" $(BIN)/python -m pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
+	PYTHONPATH="$(CURDIR)/.compiled:$(CURDIR)" $(BIN)/python -P -m pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
 		$(addprefix tests/serving/,$(addsuffix .py,$(COMPILED_TESTS)))
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
