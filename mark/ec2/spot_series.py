@@ -62,7 +62,7 @@ class SpotSeries:
 
     def changes(self) -> Iterator[tuple[float, float]]:
         """(time, share from then on) of every change after time 0, without end; empty when nothing ever changes."""
-        if len(self.times_s) == 1:
+        if len(set(self.shares)) == 1:
             return
         before, rounds = self.shares[0], 0
         first = 1

@@ -33,6 +33,10 @@ def test_without_a_series_any_number_is_sold_for_ever() -> None:
     assert spot.next_change_s == math.inf
 
 
+def test_equal_shares_are_no_change_however_many_there_are() -> None:
+    assert zone(1.0, 1.0, 1.0).next_change_s == math.inf
+
+
 def test_changes_come_at_the_times_of_the_series_and_repeat() -> None:
     """The period is 30 s; a neighbour with the same share is no change."""
     spot, seen = zone(1.0, 0.5, 1.0), []
