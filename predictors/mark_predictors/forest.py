@@ -46,8 +46,6 @@ class Analogs:
 
     def learn(self) -> None:
         """Grow the forest on what the load holds now; too little leaves it as it was."""
-        from sklearn.ensemble import ExtraTreesRegressor  # a second of start-up, which only forecasting needs
-
         load, horizon = self._load, self._horizon
         first = max(self._width, min(2 * load.day, len(load) // 3), len(load) - _DAYS * load.day)
         origins = np.arange(first, max(first, len(load) - horizon + 1))
@@ -56,6 +54,8 @@ class Analogs:
             if self._origins is not None:  # the logarithms may have been taken anew
                 self._base = np.median(load.before(self._origins, self._width), axis=1)[:, None]
             return
+        from sklearn.ensemble import ExtraTreesRegressor  # two seconds of start-up, which a young service does not need
+
         if len(origins) > _MOST:
             chosen = np.random.default_rng(self._seed).choice(len(origins), _MOST, replace=False)
             origins = origins[np.sort(chosen)]
