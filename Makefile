@@ -14,8 +14,13 @@ demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.
 	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
 	@$(BIN)/python -m mark.cli.main compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
 
-# The kernel's compiled form stays in the checkout: without a home to write to, every process would compile it.
+# The kernel's compiled form stays in the checkout: without a home to write to, every process would compile it. So does
+# the bytecode, whatever the environment says: else every worker would rewrite the assertions of every test file anew.
 export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
+unexport PYTHONDONTWRITEBYTECODE
+# One worker more than there are processors: a third of a test's time is waiting.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
 test: lint  ## what CI runs first
 	@$(MAKE) -j 2 types kernel
@@ -33,7 +38,7 @@ kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the 
 	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow'
+	$(PYTEST) --dist worksteal -m 'not slow'
 
 schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane that is not documented
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/serving/frontend/test_schema.py
@@ -42,17 +47,17 @@ GATED := domain rules planning control bounds billing serving
 COVERED := domain rules planning control bounds billing testing serving/backend serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
 coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' -k 'not quick' --hypothesis-profile=traced --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
+	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --hypothesis-profile=traced --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
+	$(PYTEST) --dist loadfile -m slow
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory
 # -P: else the sources in this folder would come before their compiled form. Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form
-	PYTHONPATH="$(CURDIR)/.compiled:$(CURDIR)" $(BIN)/python -P -m pytest -q -n 2 --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
+	PYTHONPATH="$(CURDIR)/.compiled:$(CURDIR)" $(BIN)/python -P -m pytest -q -n $(WORKERS) --dist loadfile --import-mode=importlib -m 'not slow' --deselect tests/serving/backend/test_bouncer.py::test_life tests/models \
 		$(addprefix tests/serving/,$(addsuffix .py,$(COMPILED_TESTS)))
 
 fidelity: $(VENV)/.dev  ## half an hour, quiet: the testbed beside the simulator, then the testbed with faults
