@@ -36,7 +36,7 @@ _KEYS = {
         "name", "model", "slo_ms", "slo_attainment", "batching", "routing", "request_kb", "response_kb", "profile",
         "versions",
     },
-    "fleet": {"catalog", "markets", "instances", "max_instances", "max_usd_per_hour", "committed"},
+    "fleet": {"catalog", "markets", "instances", "min_instances", "max_instances", "max_usd_per_hour", "committed"},
     "overflow": {"function"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
 }  # fmt: skip
@@ -113,6 +113,9 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
     catalog = fleet.text("catalog", "aws-2026")
     profile = service.text("profile", "")
     function = overflow.text("function", "none")
+    most, least = fleet.whole("max_instances", 500), fleet.whole("min_instances", 1, least=0)
+    if least > most:
+        raise BadInput("must not be above max_instances", fleet.where("min_instances"), f"{least} (of {most})")
     if function != "none" and not re.fullmatch(r"lambda:[1-9][0-9]{0,8}", function):
         raise BadInput('must be lambda:MEMORY_MB or "none"', overflow.where("function"), function)
     return ServiceConfig(
@@ -123,7 +126,8 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         catalog=catalog if catalog in CATALOG_NAMES else str(path.parent / catalog),
         markets=markets_of(fleet.texts("markets", [Market.ON_DEMAND]), fleet.where("markets")),
         instances=tuple(fleet.texts("instances", ["*"])),
-        max_instances=fleet.whole("max_instances", 500),
+        min_instances=least,
+        max_instances=most,
         max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
         function=None if function == "none" else function,
         batching=service.one_of("batching", ("work-conserving", "paper")),
@@ -256,10 +260,10 @@ class _Section:
             raise BadInput("must be above zero" if above_zero else "must be zero or more", self.where(key), value)
         return number
 
-    def whole(self, key: str, default: int | None = None) -> int:
+    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadInput("must be a whole number", self.where(key), value)
-        if not 1 <= value <= _MOST_INSTANCES:
-            raise BadInput(f"must lie between 1 and {_MOST_INSTANCES}", self.where(key), value)
+        if not least <= value <= _MOST_INSTANCES:
+            raise BadInput(f"must lie between {least} and {_MOST_INSTANCES}", self.where(key), value)
         return value

@@ -51,7 +51,7 @@ class Controller:
     `predictor` is fitted by the caller and supervised, so that there is a forecast whatever it does; None for policies
     that need no forecast. To time planner or predictor, hand in objects that wrap them. Clock, telemetry, cloud and
     predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
-    one cloud do not share instances. `floor` as in `Decider`, `leads` as in `Actor`.
+    one cloud do not share instances. `leads` as in `Actor`.
 
     Crash-only: `state` and launches under way are in the store, everything else is read from the cloud.
     `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts, by name, where a
@@ -70,14 +70,12 @@ class Controller:
         telemetry: Telemetry,
         *,
         seed: int = 0,
-        floor: int = 0,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         if policy.planner.needs_forecast and predictor is None:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
-        self._floor = floor
         self._launcher = Launcher(policy.resolved, cloud, store, limits_of(policy.resolved), seed)
         self._actor = Actor(cloud, functions, store, self._launcher, leads)
         self.use(policy)
@@ -90,7 +88,7 @@ class Controller:
     def use(self, policy: Policy) -> None:
         """Plan by this one from now on: the same policy within other limits, or at other prices. Its memory goes on."""
         foresees = self._predictor is not None and self._predictor.foresees
-        self._decider = Decider(policy, self._floor, foresees=foresees)
+        self._decider = Decider(policy, foresees=foresees)
         self._monitors = policy.planner.monitors_slo
         self._launcher.use(policy.resolved, limits_of(policy.resolved))
 

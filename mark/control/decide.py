@@ -32,7 +32,6 @@ from mark.planning.port import PlanningContext, Policy
 
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
-LAUNCH_LATE_S = 5.0  # a cloud says that an instance was launched so much later than it was asked for, at most
 
 Decided = tuple[Sequence[Command], ControllerState]
 
@@ -40,12 +39,12 @@ Decided = tuple[Sequence[Command], ControllerState]
 class Decider:
     """Decides for one service by `policy`. Holds nothing that changes.
 
-    At least `floor` instances are planned for, whatever the planner says: where nothing runs, nothing sees that
-    requests come. `foresees`: the forecast knows the future, and is not corrected by what arrives.
+    At least `min_instances` of the service are planned for, whatever the planner says: where nothing runs, nothing sees
+    that requests come. `foresees`: the forecast knows the future, and is not corrected by what arrives.
     """
 
-    def __init__(self, policy: Policy, floor: int, *, foresees: bool) -> None:
-        self._planner, self._resolved, self._floor = policy.planner, policy.resolved, floor
+    def __init__(self, policy: Policy, *, foresees: bool) -> None:
+        self._planner, self._resolved = policy.planner, policy.resolved
         self.corrects = policy.planner.replans and policy.planner.needs_forecast and not foresees
         self._offers = {offer.name: offer for offer in policy.resolved.offers}
         self._capacity_rps = {
@@ -53,7 +52,11 @@ class Decider:
         }
         self._handler = InterruptionHandler(policy.resolved)
         offer = default_offer(policy.resolved) if policy.planner.monitors_slo else None
-        self._monitor = None if offer is None else SloMonitor(policy.resolved.slo, offer.name, offer.usd_per_hour)
+        self._monitor = None
+        if offer is not None:
+            self._monitor = SloMonitor(
+                policy.resolved.slo, offer.name, offer.usd_per_hour, backs_off=policy.planner.replans
+            )
         self._stages: dict[AgendaItem, Callable[[Snapshot, ControllerState], Decided]] = {
             AgendaItem.PLAN_FIRST: self._plan_first,
             AgendaItem.PLAN: self._plan_minute,
@@ -164,8 +167,8 @@ class Decider:
         return plan, replace(state, window=window, memory=memory)
 
     def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
-        """With the floor's instances: of what there is, else of what the SLO monitor would launch."""
-        missing = self._floor - sum(plan.counts.values())
+        """With `min_instances`: of what there is, else of what the SLO monitor would launch."""
+        missing = self._resolved.service.min_instances - sum(plan.counts.values())
         if missing <= 0:
             return plan
         there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.usd_per_hour, o.name))
@@ -237,24 +240,14 @@ class Decider:
     ) -> list[Command]:
         reasons = {target.offer: target.reason for target in plan.targets}
         commands = []
+        rescued = {} if self._monitor is None else {self._monitor.offer: state.monitor.extra_at(s.now_s)}
         for offer, instances in have.items():
-            excess = len(instances) - plan.counts.get(offer, 0)
+            # What the SLO monitor added comes on top: the plan was made from the belief that failed.
+            excess = len(instances) - plan.counts.get(offer, 0) - rescued.get(offer, 0)
             if excess > 0:
                 reason = reasons.get(offer, "the plan needs none of it any more")
-                ending = [i for i in sorted(instances, key=_ending_order(offer)) if not self._is_rescue(s, state, i)]
-                commands += [self._end(i, reason) for i in ending[:excess]]
+                commands += [self._end(i, reason) for i in sorted(instances, key=_ending_order(offer))[:excess]]
         return commands
-
-    def _is_rescue(self, s: Snapshot, state: ControllerState, instance: Instance) -> bool:
-        """Launched by the SLO monitor just now: the next plan, made from the belief that failed, may not undo it."""
-        launched_s = state.monitor.launched_s
-        return (
-            self._monitor is not None
-            and launched_s is not None
-            and -1.0 < instance.launched_s - launched_s < LAUNCH_LATE_S  # whole seconds, by its own clock
-            and instance.offer == self._monitor.offer
-            and s.now_s - launched_s < self._monitor.pause_s
-        )
 
     def _follow_standbys(self, s: Snapshot, plan: Plan, fleet: Fleet) -> list[Command]:
         standbys: dict[str, list[Instance]] = {}

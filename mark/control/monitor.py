@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from mark.control.ports import RecentAnswers
 from mark.domain.command import Launch
@@ -10,21 +11,36 @@ from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 
-WINDOW = 1000  # M: requests looked back at
+WINDOW = 1000  # M: requests looked back at, as far as they are not older than `mark.control.ports.RECENT_S`
 COUNT = 1  # L: instances launched at a time
 PAUSE_S = 300.0  # between two launches
+LONGEST_PAUSE_S = 3600.0
 DEFAULT_TYPE = "c5.large"  # T, where it meets the SLO
+DEVIATIONS = 3.0  # of a Poisson count: misses of fewer than M requests that are not chance
+HELPED = 0.9  # the share of misses is less than so much of what it was
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorState:
-    launched_s: float | None = None  # when it last asked for instances
+    """`extra` instances are kept beside what the plan wants, until `pause_s` have passed since `launched_s`."""
+
+    launched_s: float | None = None  # when it last asked for instances, or found that they were no help
+    extra: int = 0
+    pause_s: float = PAUSE_S
+    late: float = 1.0  # share of misses when it last asked
+    enough: int = 0  # extra instances that ended the last trouble
+
+    def extra_at(self, now_s: float) -> int:
+        """Instances that the plan may not end yet."""
+        return self.extra if self.launched_s is not None and now_s - self.launched_s < self.pause_s else 0
 
 
 class SloMonitor:
     """Pure: observation and state in, commands and new state out (docs/semantics.md, 13).
 
-    `offer` is what is launched (`default_offer` names it), at `usd_per_hour` each.
+    `offer` is what is launched (`default_offer` names it), at `usd_per_hour` each. With `backs_off` the answer to
+    misses that go on depends on what the last launch did: where it helped there is one more; where it did not (a model
+    that became slow, a function that is late) it ends, and the pause is twice as long. The paper's launches again.
     """
 
     def __init__(
@@ -35,26 +51,45 @@ class SloMonitor:
         *,
         window: int = WINDOW,
         count: int = COUNT,
-        pause_s: float = PAUSE_S,
+        backs_off: bool = True,
     ) -> None:
         self._slo, self._usd_per_hour = slo, usd_per_hour
-        self._window, self._count = window, count
-        self.offer, self.pause_s = offer, pause_s
+        self._window, self._count, self._backs_off = window, count, backs_off
+        self.offer = offer
 
     def check(
         self, now_s: float, recent: RecentAnswers, state: MonitorState
     ) -> tuple[tuple[Launch, ...], MonitorState]:
-        """Launch when fewer than SL_min of a full window were in time and the last launch is long enough ago."""
-        if recent.count < self._window or recent.in_time >= self._slo.attainment * recent.count:
+        """Launch when the promise was broken by more than chance and the last launch is long enough ago."""
+        since_s = math.inf if state.launched_s is None else now_s - state.launched_s
+        if since_s < state.pause_s:
             return (), state
-        if state.launched_s is not None and now_s - state.launched_s < self.pause_s:
-            return (), state
+        if not self._broken(recent):
+            return (), state if state.extra == 0 else replace(state, extra=0, enough=state.extra)
+        late = 1.0 - recent.in_time / recent.count
+        count, pause_s = self._count, PAUSE_S
+        if self._backs_off and state.extra > 0:
+            if late >= HELPED * state.late:
+                return (), MonitorState(now_s, 0, min(2.0 * state.pause_s, LONGEST_PAUSE_S), late)
+            pause_s = state.pause_s
+        elif self._backs_off and since_s < 2.0 * state.pause_s:
+            # It ended with what was enough and came back without it: that is kept longer now.
+            count, pause_s = max(count, state.enough), min(2.0 * state.pause_s, LONGEST_PAUSE_S)
         reason = (
             f"SLO monitor: {recent.in_time / recent.count:.1%} of the last {recent.count} requests within "
             f"{self._slo.rt_max_s * 1e3:.0f} ms, promised {self._slo.attainment:.1%}"
         )
-        launch = Launch(reason, self._count * self._usd_per_hour, self.offer, self._count)
-        return (launch,), MonitorState(now_s)
+        launch = Launch(reason, count * self._usd_per_hour, self.offer, count)
+        extra = count + (state.extra if self._backs_off else 0)
+        return (launch,), MonitorState(now_s, extra, pause_s, late)
+
+    def _broken(self, recent: RecentAnswers) -> bool:
+        """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains."""
+        allowed = (1.0 - self._slo.attainment) * recent.count
+        missed = recent.count - recent.in_time
+        if recent.count >= self._window:
+            return recent.in_time < self._slo.attainment * recent.count
+        return missed > allowed + DEVIATIONS * (math.sqrt(allowed) + 1.0)
 
 
 def default_offer(resolved: ResolvedService) -> Offer | None:

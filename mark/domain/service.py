@@ -66,6 +66,7 @@ class ServiceConfig:
     profile_file: str | None = None
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
+    min_instances: int = 1  # 0: functions alone may answer
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
 

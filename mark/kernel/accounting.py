@@ -123,19 +123,28 @@ class Accounting:
         return int(self.arrays.counter[REJECTED])
 
     @property
+    def departed(self) -> int:
+        """Answered or refused."""
+        return int(self.arrays.counter[DEPARTED])
+
+    @property
+    def in_time(self) -> int:
+        return int(self.arrays.counter[IN_TIME])
+
+    @property
     def late(self) -> int:
         """Answered, but after RT_max."""
-        return self.answered - int(self.arrays.counter[IN_TIME])
+        return self.answered - self.in_time
 
     @property
     def answered(self) -> int:
         """Departed with an answer."""
-        return int(self.arrays.counter[DEPARTED]) - self.rejected
+        return self.departed - self.rejected
 
     def recent(self) -> tuple[int, int]:
         """Of the last M departures: how many there are, how many were answered in time."""
         ring = self.arrays.ring
-        return min(len(ring), int(self.arrays.counter[DEPARTED])), int(np.count_nonzero(ring))
+        return min(len(ring), self.departed), int(np.count_nonzero(ring))
 
     def latency_mean_s(self) -> float | None:
         return float(self.arrays.total[LATENCY_SUM]) / self.answered if self.answered else None

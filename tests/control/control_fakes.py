@@ -39,12 +39,16 @@ SAGEMAKER = offer("ml.c5.large", Market.SAGEMAKER, 0.119)
 
 
 def resolved(
-    *offers: Offer, max_instances: int = 200, max_usd_per_hour: float = 100.0, capacity_rps: float = 10.0
+    *offers: Offer,
+    max_instances: int = 200,
+    max_usd_per_hour: float = 100.0,
+    capacity_rps: float = 10.0,
+    min_instances: int = 0,
 ) -> ResolvedService:
     offers = offers or (ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE)
     service = ServiceConfig(
         "inception", "inception-v3", Slo(0.6, 0.98), "aws-2019", tuple(Market), ("*",), max_instances,
-        max_usd_per_hour, "lambda:3008",
+        max_usd_per_hour, "lambda:3008", min_instances=min_instances,
     )  # fmt: skip
     profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / capacity_rps),))
     candidate = Candidate(profile, BatchPolicy(1, 0.0), np.array([0.0, 1 / capacity_rps]), capacity_rps, capacity_rps)
@@ -65,14 +69,12 @@ class Bench:
         self.resolved = where or resolved()
         self.controller = self.controller_again(**more)
 
-    def controller_again(self, predictor: Any = None, floor: int = 0) -> Controller:
+    def controller_again(self, predictor: Any = None) -> Controller:
         """A controller that starts from what cloud and store hold."""
         policy = Policy(self.planner, self.resolved, bouncers=True)
         if predictor is not None and not isinstance(predictor, Supervised):
             predictor = Supervised(predictor)
-        return Controller(
-            policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7, floor=floor
-        )
+        return Controller(policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7)
 
     def tick(self, wanted: dict[str, int] | None = None, at_s: float | None = None) -> None:
         if wanted is not None:

@@ -87,7 +87,7 @@ class World:
         self.clock = ManualClock()
         self.cloud, self.store = FakeCloud(self.clock), MemoryStore()
         self.terms = terms or MemoryTerms()
-        self.resolved = resolved()
+        self.resolved = resolved(min_instances=1)
         self.planner = ScriptedPlanner()
         self.telemetry, self.changes = FakeTelemetry(), FakeChanges()
         self.fail_start: CloudError | None = None
@@ -109,7 +109,7 @@ class World:
         own = self.resolved.service
         controller = self.controller = Controller(
             policy(Limits(own.max_instances, own.max_usd_per_hour)),
-            None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry, floor=1,
+            None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry,
         )  # fmt: skip
         return RuntimePorts(
             controller, self.cloud, self.telemetry, self.changes, store, self.clock,

@@ -260,6 +260,21 @@ def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever(la
     assert not bench.cloud.fleet().live()
 
 
+def test_a_rescue_is_no_swap_of_equals() -> None:
+    """What the plan wants and what the monitor added run side by side: neither is ended for the other."""
+    bench = Bench(ScriptedPlanner(monitors_slo=True))
+    bench.tick({OD: 1})
+    bench.telemetry.latest = RecentAnswers(1000, 979)
+    bench.fast()
+    bench.telemetry.latest = RecentAnswers(1000, 1000)
+    bench.tick({OD: 1})
+    assert bench.cloud.fleet().live() == {OD: 2}
+    bench.cloud.boot()
+    for _ in range(6):
+        bench.tick({OD: 1})
+    assert bench.cloud.fleet().live() == {OD: 1}
+
+
 def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
     """The next plan sees it as running."""
     bench = Bench(ScriptedPlanner(monitors_slo=True))

@@ -31,7 +31,7 @@ def snapshot(*instances: Instance, **more: Any) -> Snapshot:
 def decider(wanted: dict[str, int], *, replans: bool = False) -> Decider:
     planner = ScriptedPlanner(replans=replans)
     planner.wanted = wanted
-    return Decider(Policy(planner, resolved(), bouncers=True), 0, foresees=False)
+    return Decider(Policy(planner, resolved(), bouncers=True), foresees=False)
 
 
 def forecast() -> Forecast:

@@ -184,10 +184,9 @@ def test_a_planner_is_exchanged_for_the_same_within_other_limits() -> None:
     assert bench.planner.contexts[-1].resolved is tight
 
 
-def test_a_floor_keeps_the_cheapest_of_what_is_there() -> None:
-    """And what the SLO monitor would buy, where nothing is."""
-    bench = Bench(ScriptedPlanner())
-    bench.controller = bench.controller_again(floor=1)
+def test_min_instances_are_kept_of_the_cheapest_there_is() -> None:
+    """And of what the SLO monitor would buy, where nothing is."""
+    bench = Bench(ScriptedPlanner(), resolved(min_instances=1))
     bench.tick({})
     assert [i.offer for i in bench.cloud.instances.values()] == [OD]
     bench.tick({OD: 1, A: 1})

@@ -106,7 +106,9 @@ class World:
     """The cloud, the store and the lease's terms outlive the processes `a` and `b`."""
 
     def __init__(self, dies_at: int, *, before: bool) -> None:
-        where = resolved(*OFFERS, max_instances=LIMITS.max_instances, max_usd_per_hour=LIMITS.max_usd_per_hour)
+        where = resolved(
+            *OFFERS, max_instances=LIMITS.max_instances, max_usd_per_hour=LIMITS.max_usd_per_hour, min_instances=1
+        )
         self.resolved = where
         self.cloud = SimulatedCloud(OFFERS, IdlePlane(), seed=3, end_s=1e6, capacity={A: 2})
         self.store, self.terms, self.telemetry = Notebook(), MemoryTerms(), FakeTelemetry()
@@ -130,7 +132,7 @@ class World:
             store = wrapped(self.store)
             controller = Controller(
                 policy(LIMITS), None, cloud, FakeFunctions(), self.cloud, store, self.telemetry,
-                floor=1, leads=lease.lasts,
+                leads=lease.lasts,
             )  # fmt: skip
             return RuntimePorts(
                 controller, cloud, self.telemetry, FakeChanges(), store, self.cloud,

@@ -295,7 +295,7 @@ class _Service:
 
         controller = Controller(
             spec.policy(spec.resolved), predictor, cloud, functions, clock, store, telemetry,
-            seed=int(clock.origin_unix_s), floor=1, leads=control.leads,
+            seed=int(clock.origin_unix_s), leads=control.leads,
         )  # fmt: skip
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 

@@ -15,7 +15,7 @@ from threading import Lock
 
 import numpy as np
 
-from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
+from mark.control.ports import RECENT, RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.offer import FunctionOffer
@@ -23,7 +23,6 @@ from mark.domain.time import STEP_S
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 
 _PER_STEP = round(STEP_S / WINDOW_S)
-_RECENT = 1000  # requests that the SLO monitor looks back at
 _KEPT = 30 * 24 * 3600  # windows, where nothing takes the load away
 _MISSED = round(3600.0 / WINDOW_S)  # windows: how long the last counters are kept of a bouncer that is not asked
 _GATEWAY = "gateway"
@@ -81,7 +80,7 @@ class ScrapedTelemetry:
         self._given = round(since_s / STEP_S)  # steps handed out
         self._first = math.floor(now_s / WINDOW_S)  # number of the oldest window in:
         self._counts: deque[float] = deque(maxlen=_KEPT)
-        self._recent: deque[_Window] = deque(maxlen=_RECENT)
+        self._recent: deque[_Window] = deque(maxlen=round(RECENT_S / WINDOW_S))
         kept = store.get("telemetry") or {}
         # When this service was first watched: what served before is counted from its first answer on.
         self._began_s: float = kept.get("began_s", now_s)
@@ -220,7 +219,7 @@ class ScrapedTelemetry:
         with self._lock:
             for window in reversed(self._recent):
                 requests, misses = requests + window.requests, misses + window.misses
-                if requests >= _RECENT:
+                if requests >= RECENT:
                     break
         return RecentAnswers(round(requests), round(requests - misses))
 

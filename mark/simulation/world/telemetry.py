@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
-from mark.control.ports import WINDOW_S, OverflowTotals, RecentAnswers
+from mark.control.ports import RECENT, RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.offer import Offer
@@ -46,6 +48,7 @@ class SimulatedTelemetry:
         self._closed = 0  # windows counted so far
         self._given = 0  # windows handed out as load
         self._arrived = 0
+        self._departed = deque([RecentAnswers(0, 0)], maxlen=round(RECENT_S / WINDOW_S) + 1)  # by the end of windows
         self._busy_s: dict[int, float] = {}
         self._utilization: dict[str, float] = {}
 
@@ -55,6 +58,8 @@ class SimulatedTelemetry:
         self._counts[self._closed] = arrived - self._arrived
         self._arrived = arrived
         self._closed += 1
+        accounts = self._stage.accounts
+        self._departed.append(RecentAnswers(accounts.departed, accounts.in_time))
 
     def in_gap(self) -> bool:
         """Is the window that begins now missing?"""
@@ -117,8 +122,12 @@ class SimulatedTelemetry:
         return np.where(self._missing[recent], np.nan, self._counts[recent] / WINDOW_S)
 
     def recent(self) -> RecentAnswers:
-        count, in_time = self._stage.accounts.recent()
-        return RecentAnswers(count, in_time)
+        accounts = self._stage.accounts
+        before = self._departed[0]
+        count = accounts.departed - before.count
+        if count >= RECENT:
+            return RecentAnswers(*accounts.recent())
+        return RecentAnswers(count, accounts.in_time - before.in_time)
 
     def answers(self) -> RecentAnswers:
         arrived, accounts = self._stage.arrived, self._stage.accounts
