@@ -371,6 +371,7 @@ def test_nights_without_a_request_are_no_trouble() -> None:
     assert median[8:].min() > 30.0
 
 
+@pytest.mark.slow
 def test_it_beats_the_baseline_on_real_traffic() -> None:
     """On a day of a public stream its quantile loss is at least a quarter below seasonal-naive's."""
     rates = real_rates("twitter_stream_2021_d00_14_60s", 60.0)[: 5 * 1440]
