@@ -70,7 +70,9 @@ def test_one_seed_one_result() -> None:
 
 def test_all_policies_face_the_same_arrivals() -> None:
     """What arrives depends on trace and seed only."""
-    results = compare(request(duration_s=HOUR / 2, with_bound=False), ("mark", "mark-paper:seasonal-naive", "static-mean"))
+    results = compare(
+        request(duration_s=HOUR / 2, with_bound=False), ("mark", "mark-paper:seasonal-naive", "static-mean")
+    )
     assert list(results) == ["mark", "mark-paper:seasonal-naive", "static-mean"]
     rates = [r.timeline.arrival_rps for r in results.values()]
     assert all(np.array_equal(rates[0], other) for other in rates[1:])
@@ -193,16 +195,16 @@ def test_functions_of_the_first_plan_are_warm_at_the_start(tmp_path: Path) -> No
     times = [0.0, *(3600.0 + 60.0 * k for k in range(10))]
     trace.write_text("t_seconds\n" + "".join(f"{t}\n" for t in times))
     warm = simulate(request(trace=str(trace), start_s=3600.0, duration_s=600.0, with_bound=False, policy="mark"))
-    cold = simulate(request(trace=str(trace), start_s=3600.0, duration_s=600.0, with_bound=False, policy="mark", cold_start=True))
+    cold = simulate(
+        request(trace=str(trace), start_s=3600.0, duration_s=600.0, with_bound=False, policy="mark", cold_start=True)
+    )
     assert warm.requests.functions == cold.requests.functions == 10
     assert (warm.requests.late, cold.requests.late) == (0, 1)
 
 
 def test_who_counts_instead_of_seeing_queues_serves_a_little_worse() -> None:
     """The service file's routing reaches the kernel."""
-    inputs = open_inputs(
-        request(trace="synthetic:poisson?rate=60", start_s=0.0, duration_s=600.0, with_bound=False)
-    )
+    inputs = open_inputs(request(trace="synthetic:poisson?rate=60", start_s=0.0, duration_s=600.0, with_bound=False))
 
     def p95(routing: str) -> float:
         service = dataclasses.replace(inputs.resolved.service, routing=routing)

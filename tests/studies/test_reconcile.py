@@ -86,7 +86,8 @@ def test_the_invoice_of_a_run_explains_itself(
 ) -> None:
     """A conservation law: nothing is lost or counted twice on the way from a bill to an invoice and back."""
     own = service(tmp_path, POLICY + committed)
-    request = replace(REQUEST, service=own, markets=markets, policy=policy, duration_s=HOUR)  # invoices have whole hours
+    # One hour: invoices have whole ones.
+    request = replace(REQUEST, service=own, markets=markets, policy=policy, duration_s=HOUR)
     run = simulate(request)
     found = reconciled(tmp_path, request, invoice_of(run, load_catalog("aws-2019")), own=policy)
     for one in found.lines:
