@@ -54,6 +54,7 @@ def test_it_knows_the_minute_and_probability_of_a_burst() -> None:
         predictor.update(load(rates[origin : origin + 15], origin))
 
 
+@pytest.mark.slow
 def test_it_beats_the_baseline_on_real_traffic() -> None:
     """On two days of a public stream, after a short training on five, by a sixth."""
     path = DATA / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"
