@@ -32,6 +32,7 @@ def crps(predictor: Predictor, rates: FloatArray, begin: int, every: int = 20) -
     return float(np.nanmean(losses))
 
 
+@pytest.mark.slow
 def test_it_knows_the_minute_and_probability_of_a_burst() -> None:
     """At minutes 10 to 14 of every hour, at 30 to 39 of every other at random, wherever in the hour it is asked."""
     rng = np.random.default_rng(2)
