@@ -18,8 +18,8 @@ demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.
 # the bytecode, whatever the environment says: else every worker would rewrite the assertions of every test file anew.
 export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
 unexport PYTHONDONTWRITEBYTECODE
-# One worker more than there are processors: a third of a test's time is waiting.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+# Two workers a processor: half of the tests' time is waiting.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
 test: lint  ## what CI runs first
@@ -37,6 +37,9 @@ types: $(VENV)/.dev
 kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
 	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
 
+# Each worker keeps to itself: else a comparison within a test would spread over processes, and BLAS over threads.
+unit: export PYTHON_CPU_COUNT := 1
+unit: export OMP_NUM_THREADS := 1
 unit: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
 

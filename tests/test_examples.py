@@ -74,6 +74,7 @@ def own_tests_pass(package: Path, environment: dict[str, str]) -> None:
     subprocess.run(command, env=environment, check=True)
 
 
+@pytest.mark.slow
 def test_an_own_predictor_is_found_and_used_once_installed(tmp_path: Path) -> None:
     package = EXAMPLES / "own-predictor"
     environment = installed(package, tmp_path)
@@ -83,6 +84,7 @@ def test_an_own_predictor_is_found_and_used_once_installed(tmp_path: Path) -> No
     own_tests_pass(package, environment)
 
 
+@pytest.mark.slow
 def test_an_own_policy_is_found_and_used_once_installed(tmp_path: Path) -> None:
     package = EXAMPLES / "own-policy"
     environment = installed(package, tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mark.studies.check import check_file
+from mark.reporting.check import check_file
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

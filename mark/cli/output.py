@@ -53,7 +53,10 @@ def write_file(path: str, text: str, option: str) -> None:
 
 
 def cores() -> int:
-    """Processes to spread runs over."""
+    """Processes to spread runs over: `PYTHON_CPU_COUNT` says how many where not all processors are ours."""
+    asked = os.environ.get("PYTHON_CPU_COUNT", "")  # Python's own from 3.13 on
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -81,7 +81,8 @@ class Decider:
             commands, state = self._stages[state.agenda[0]](snapshot, replace(state, agenda=state.agenda[1:]))
             if commands:
                 return tuple(commands), state
-            snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
+            if snapshot.outcomes:  # else each of the many rounds that do nothing would copy it once a stage
+                snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
         return (), state
 
     def replans(self, state: ControllerState) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from mark_infra import controlling
-from mark_infra.aws.control import ServiceSpec
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.prices import Prices
 from mark_infra.aws.site import Site, load_site
+from mark_infra.controller import process
+from mark_infra.controller.site_control import ServiceSpec
 
 from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_services
@@ -66,7 +66,7 @@ def run_controller(options: ControllerOptions) -> int:
         print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
 
     address = options.host, options.port
-    return controlling.serve(site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started)
+    return process.serve(site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started)
 
 
 def _spec(

@@ -9,6 +9,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
 from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import Weighed
+from mark.simulation.world.cloud import FleetResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,6 @@ class Latency:
     p99: float | None = None
     p999: float | None = None
     max: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FleetResult:
-    launched: int
-    terminated: int
-    interrupted: int
-    peak_instances: int
-    instance_hours: dict[str, float]  # by offer name
-    boot_usd: float = 0.0  # paid for instances that were not ready yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,17 @@ class PredictorUnderTest:
         """Fitted on the first `KNOWN` steps of `diurnal`: a copy, as fitting takes long."""
         return deepcopy(self._on_wave)
 
+    def fitted_on_level(self) -> Predictor:
+        """Fitted on `level()`: a copy, too."""
+        return deepcopy(self._on_level)
+
     @cached_property
     def _on_wave(self) -> Predictor:
         return self.fitted(diurnal(KNOWN))
+
+    @cached_property
+    def _on_level(self) -> Predictor:
+        return self.fitted(level())
 
 
 def diurnal(steps: int, step_s: float = STEP_S, level_rps: float = 100.0, first: int = 0) -> Load:
@@ -58,6 +66,12 @@ def part(load: Load, begin: int, end: int | None = None) -> Load:
     """Steps `begin` to `end` in arrays of their own."""
     start_s = load.start_s + begin * load.step_s
     return Load(start_s, load.step_s, load.mean_rps[begin:end].copy(), load.peak_rps[begin:end].copy())
+
+
+def level() -> Load:
+    """Two days around 80 requests/s, with peaks of 10 more."""
+    noise = np.random.default_rng(5).normal(0.0, 3.0, 2 * DAY)
+    return Load(0.0, STEP_S, 80.0 + noise, 90.0 + noise)
 
 
 def constant(rates: FloatArray | list[float], step_s: float = STEP_S) -> Load:
@@ -188,11 +202,9 @@ class PredictorContract:
     @pytest.mark.parametrize("gap", [6, DAY], ids=["half-an-hour", "a-day"])
     def test_a_gap_is_no_zero(self, trial: PredictorUnderTest, gap: int) -> None:
         """After a gap, in the history or after it, the forecast is near the level, with doubt on both sides."""
-        flat = diurnal(2 * DAY)
-        noise = np.random.default_rng(5).normal(0.0, 3.0, 2 * DAY)
-        flat = Load(0.0, STEP_S, 80.0 + noise, 90.0 + noise)
+        flat = level()
         missing = np.full(gap, NAN)
-        after = trial.fitted(flat)
+        after = trial.fitted_on_level()
         after.update(Load(flat.end_s, STEP_S, missing, missing))
         within = np.concatenate([flat.mean_rps, missing]), np.concatenate([flat.peak_rps, missing])
         for predictor in (after, trial.fitted(Load(0.0, STEP_S, *within))):

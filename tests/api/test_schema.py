@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.api.conftest import CHANGER, keys, served
 from tests.api.fake_manager import FakeManager
 
@@ -23,6 +25,7 @@ positive_data_acceptance.enabled = false
 """
 
 
+@pytest.mark.slow
 def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from mark_infra.aws.control import ServiceSpec
+from mark_infra.controller.site_control import ServiceSpec
 
 from mark.cli.main import main
 
@@ -70,7 +70,7 @@ def test_live_prices_that_cannot_be_had_are_said_and_are_the_catalogues(
         begun.extend(charges)
         return 0
 
-    monkeypatch.setattr("mark_infra.controlling.serve", serve)
+    monkeypatch.setattr("mark_infra.controller.process.serve", serve)
     argv = ["controller", "inception-v3", "--site", str(site)]
     assert main(argv) == main([*argv, "--live-prices"]) == 0
     assert "prices cannot be refreshed" in capsys.readouterr().err

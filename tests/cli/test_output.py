@@ -1,12 +1,13 @@
 """stdout belongs to the result, JSON to JSON."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mark.cli.output import deliver, json_text, progress, write_file
+from mark.cli.output import cores, deliver, json_text, progress, write_file
 from mark.domain.errors import BadInput
 from mark.reporting.layout import columns, text
 
@@ -43,3 +44,10 @@ def test_there_is_no_progress_bar_in_a_pipe(capsys: pytest.CaptureFixture[str]) 
     with progress("x") as bar:
         assert bar is None
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("asked", "processes"), [("3", 3), ("0", None), ("many", None), ("", None)])
+def test_processes_are_as_many_as_asked_for(asked: str, processes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else as many as the process may use."""
+    monkeypatch.setenv("PYTHON_CPU_COUNT", asked)
+    assert cores() == (processes or len(os.sched_getaffinity(0)))

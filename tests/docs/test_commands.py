@@ -13,10 +13,14 @@ from tests.docs.not_run import NOT_RUN
 from tests.docs.pages import PAGES, Block, Reader, blocks, commands
 
 TESTBED = {"testbed", "controller"}
+LONG = {"quick-start", "simulate-your-alb-logs", "traces"}  # several runs of the simulator each
 RUN = [page for page in PAGES if page.stem not in TESTBED and any(block.not_run is None for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in LONG else [], id=page.stem) for page in RUN],
+)
 def test_the_page_does_what_it_says(page: Path, reader: Reader) -> None:
     reader.follow(page)
 

@@ -139,14 +139,14 @@ def changes(draw: st.DrawFn, candidates: int, times_s: list[float], has_function
     return history
 
 
-@settings(RELAXED, max_examples=250)
+@settings(RELAXED, max_examples=120)
 @given(cases(windows=False))
 def test_work_conserving_batches_agree_with_the_reference(case: Case) -> None:
     """Same server, same start, same answer for every request: any fleet, load, function and history."""
     check(case)
 
 
-@settings(RELAXED, max_examples=250)
+@settings(RELAXED, max_examples=120)
 @given(cases(windows=True))
 def test_batch_windows_agree_with_the_reference(case: Case) -> None:
     """The same when batches wait for company, ties between almost full ones included."""
@@ -160,14 +160,14 @@ def test_two_choices_agree_with_the_reference(case: Case) -> None:
     check(case)
 
 
-@settings(RELAXED, max_examples=120)
+@settings(RELAXED, max_examples=60)
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
     """The same requests are counted, those that went on to functions among them."""
     check(case)
 
 
-@settings(RELAXED, max_examples=150)
+@settings(RELAXED, max_examples=80)
 @given(cases(windows=True, limits=True))
 def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
     """Each request is admitted against its own limit, and its batch keeps the earliest deadline among its members."""

@@ -36,7 +36,7 @@ def test_the_filter_is_that_of_statsmodels(order: tuple[int, int, int], gap: sli
     series[gap] = NAN
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = SARIMAX(series[:300], order=order).fit(disp=0, maxiter=30)
+        fit = SARIMAX(series[:300], order=order).fit(disp=0, maxiter=5, cov_type="none")
     expected = fit.append(series[300:], refit=False).get_forecast(30)
 
     kalman = Filter(Process(d, np.array(fit.params[:p]), np.array(fit.params[p : p + q])))
@@ -64,23 +64,23 @@ def test_a_process_is_found_again(coefficient: float) -> None:
     left = impulse.ahead(4) @ impulse.shock  # what an innovation leaves: coefficient ** h
     np.testing.assert_allclose(left, coefficient ** np.arange(4.0), atol=0.12)
     inside, first_errors = [], []
-    for origin in range(10 * DAY, 18 * DAY - 30, 4):
+    for origin in range(10 * DAY, 18 * DAY - 30, 6):
         truth = rates[origin : origin + 30]
         forecast = predictor.predict(30)
         inside.append((forecast.mean_rps[0] <= truth) & (truth <= forecast.mean_rps[-1]))
         first_errors.append(np.log(truth[0] / forecast.mean_at(0.5)[0]))
-        predictor.update(Load(origin * STEP_S, STEP_S, truth[:4], truth[:4]))
+        predictor.update(Load(origin * STEP_S, STEP_S, truth[:6], truth[:6]))
     assert 0.84 <= np.mean(inside) <= 0.96
     assert np.std(first_errors) == pytest.approx(0.05, rel=0.15)
 
 
 def test_doubt_grows_in_a_gap() -> None:
     """After hours without news the interval of the next step is wider than after the last observation."""
-    walk = 100.0 * np.exp(np.cumsum(np.random.default_rng(5).normal(0.0, 0.02, 3 * DAY)))
+    walk = 100.0 * np.exp(np.cumsum(np.random.default_rng(5).normal(0.0, 0.02, 2 * DAY)))
     predictor = fitted(walk)
     before = predictor.predict(1)
     missing = np.full(60, NAN)
-    predictor.update(Load(3 * DAY * STEP_S, STEP_S, missing, missing))
+    predictor.update(Load(2 * DAY * STEP_S, STEP_S, missing, missing))
     after = predictor.predict(1)
     widths = [float((forecast.mean_rps[-1] - forecast.mean_rps[0])[0]) for forecast in (before, after)]
     assert widths[1] > 4.0 * widths[0]
@@ -88,12 +88,13 @@ def test_doubt_grows_in_a_gap() -> None:
 
 def test_a_new_level_is_followed() -> None:
     """Three times the load from one step to the next, as never before: a day later it is the level."""
-    rates = np.full(5 * DAY, 100.0) * np.exp(np.random.default_rng(3).normal(0.0, 0.03, 5 * DAY))
+    rates = np.full(3 * DAY, 100.0) * np.exp(np.random.default_rng(3).normal(0.0, 0.03, 3 * DAY))
     predictor = fitted(rates)
-    predictor.update(Load(5 * DAY * STEP_S, STEP_S, 3.0 * rates[:DAY], 3.0 * rates[:DAY]))
+    predictor.update(Load(3 * DAY * STEP_S, STEP_S, 3.0 * rates[:DAY], 3.0 * rates[:DAY]))
     assert predictor.predict(12).mean_at(0.5) == pytest.approx(np.full(12, 300.0), rel=0.1)
 
 
+@pytest.mark.slow
 def test_it_beats_the_baseline_on_real_traffic() -> None:
     """On two days of a public stream its quantile loss is at least a tenth below seasonal-naive's."""
     rates = real_rates("twitter_stream_2021_d00_14_60s", 60.0)[: 7 * 1440]

@@ -32,6 +32,7 @@ def crps(predictor: Predictor, rates: FloatArray, begin: int, every: int = 20) -
     return float(np.nanmean(losses))
 
 
+@pytest.mark.slow
 def test_it_knows_the_minute_and_probability_of_a_burst() -> None:
     """At minutes 10 to 14 of every hour, at 30 to 39 of every other at random, wherever in the hour it is asked."""
     rng = np.random.default_rng(2)
@@ -54,6 +55,7 @@ def test_it_knows_the_minute_and_probability_of_a_burst() -> None:
         predictor.update(load(rates[origin : origin + 15], origin))
 
 
+@pytest.mark.slow
 def test_it_beats_the_baseline_on_real_traffic() -> None:
     """On two days of a public stream, after a short training on five, by a sixth."""
     path = DATA / "traces" / "twitter_stream_2021_d00_14_60s.csv.gz"

@@ -245,6 +245,7 @@ def test_a_killed_worker_under_load_costs_nobody_the_answer(folder: Path) -> Non
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
     """Whom no new worker can answer in time the function has, here a second server."""
     write_service(folder, slo_ms=400)

@@ -20,7 +20,7 @@ def simulated(*markets: str, bound: bool) -> SimulationResult:
         service="inception-v3",
         markets=markets,
         start_s=6 * HOUR,
-        duration_s=2 * HOUR,
+        duration_s=HOUR,
         predictor="seasonal-naive",
         with_bound=bound,
     )

@@ -19,7 +19,7 @@ from tests.forecasting.faulty import Faulty
 from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
-MINUTES = 90
+MINUTES = 45
 
 
 def run(
@@ -82,9 +82,9 @@ def test_a_predictor_that_always_fails_costs_money_but_no_run(fault: str, reason
 @pytest.mark.parametrize("fault", ["update", "predict", "crossing", "drifting"])
 def test_a_predictor_that_fails_half_way_has_made_the_plans_before(fault: str) -> None:
     """Both names are in the result, in numbers."""
-    result = run(Failing(fault, since=45), trace="synthetic:poisson?rate=50")
+    result = run(Failing(fault, since=20), trace="synthetic:poisson?rate=50")
     check_laws(result)
-    assert result.predictors["faulty"] >= 40
+    assert result.predictors["faulty"] >= 18
     assert result.predictors["last-value"] >= 10
 
 

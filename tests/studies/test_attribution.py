@@ -24,7 +24,7 @@ BASE = RunRequest(
     trace="synthetic:mmpp?rates=20,80&dwell_s=300",
     service="inception-v3",
     start_s=3600.0,
-    duration_s=3600.0,
+    duration_s=1800.0,
     predictor="seasonal-naive",
 )
 POLICIES = ("mark", "oracle", "mark-paper", "static-peak")
@@ -93,7 +93,7 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
         writer.writeheader()
         for row in reader:
             writer.writerow({key: "0" if value and key.startswith("boot_") else value for key, value in row.items()})
-    request = replace(BASE, catalog=str(path), duration_s=1800.0)
+    request = replace(BASE, catalog=str(path))
     _, attributed = compare_attributed(request, ("mark",))
     found = attributed["mark"]
     adds_up(found)
@@ -103,7 +103,7 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
 
 def test_what_the_bound_leaves_out_is_told_apart() -> None:
     """aws-2026 bills disks and addresses beside the balancer; and of what boots cost the bound knows the launches."""
-    request = replace(BASE, catalog="aws-2026", duration_s=1800.0)
+    request = replace(BASE, catalog="aws-2026")
     results, attributed = compare_attributed(request, ("oracle",))
     found = attributed["oracle"]
     adds_up(found)

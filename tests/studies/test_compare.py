@@ -12,7 +12,12 @@ from mark.simulation.request import RunRequest
 from mark.studies.compare import compare, run_all
 
 REQUEST = RunRequest(
-    trace="synthetic:poisson?rate=20", service="inception-v3", start_s=1800.0, duration_s=600.0, policy="mark-paper"
+    trace="synthetic:poisson?rate=20",
+    service="inception-v3",
+    start_s=1800.0,
+    duration_s=300.0,
+    policy="mark-paper",
+    predictor="seasonal-naive",  # workers start sooner without what `auto` imports
 )
 
 

@@ -85,7 +85,9 @@ def test_the_invoice_of_a_run_explains_itself(
     tmp_path: Path, policy: str, markets: tuple[str, ...], committed: str
 ) -> None:
     """A conservation law: nothing is lost or counted twice on the way from a bill to an invoice and back."""
-    request = replace(REQUEST, service=service(tmp_path, POLICY + committed), markets=markets, policy=policy)
+    own = service(tmp_path, POLICY + committed)
+    # One hour: invoices have whole ones.
+    request = replace(REQUEST, service=own, markets=markets, policy=policy, duration_s=HOUR)
     run = simulate(request)
     found = reconciled(tmp_path, request, invoice_of(run, load_catalog("aws-2019")), own=policy)
     for one in found.lines:
@@ -126,9 +128,9 @@ def test_a_constant_fleet_is_read_from_the_invoice(tmp_path: Path) -> None:
 
 
 def test_a_roll_out_does_not_make_a_fleet_inconstant(tmp_path: Path) -> None:
-    """Twice as many for one hour of a day and a half."""
-    request = replace(REQUEST, service=service(tmp_path), trace="synthetic:poisson?rate=2", duration_s=36 * HOUR)
-    items = [*steady(hours=36), replace(steady()[0], start_s=MAY + 20 * HOUR, end_s=MAY + 21 * HOUR)]
+    """Twice as many for one hour of twenty-four."""
+    request = replace(REQUEST, service=service(tmp_path), trace="synthetic:poisson?rate=0.1", duration_s=24 * HOUR)
+    items = [*steady(hours=24), replace(steady()[0], start_s=MAY + 20 * HOUR, end_s=MAY + 21 * HOUR)]
     found = reconciled(tmp_path, request, items)
     assert found.policy == "fixed:c5.xlarge=4"
     assert found.lines[0].difference_usd == pytest.approx(-4 * 0.17)

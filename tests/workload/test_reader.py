@@ -70,12 +70,12 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str | bytes, message
 
 
 def test_errors_after_the_first_block_still_name_the_line(tmp_path: Path) -> None:
-    rows = [f"{k},{k % 7}\n" for k in range(700_000)]
-    rows[650_000] = "650000,x\n"
-    with pytest.raises(BadInput, match="line 650002: count is not a number: x"):
+    rows = [f"{k:015},{k % 7:015}\n" for k in range(270_000)]  # a block of 8 MiB ends before the fault
+    rows[265_000] = "265000,x\n"
+    with pytest.raises(BadInput, match="line 265002: count is not a number: x"):
         open_trace(written(tmp_path, HEAD + "".join(rows)))
-    rows[650_000] = "649999,3\n"
-    with pytest.raises(BadInput, match="line 650002: t_seconds must increase"):
+    rows[265_000] = "264999,3\n"
+    with pytest.raises(BadInput, match="line 265002: t_seconds must increase"):
         open_trace(written(tmp_path, HEAD + "".join(rows)))
 
 

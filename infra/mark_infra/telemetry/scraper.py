@@ -13,7 +13,7 @@ import aiohttp
 
 from mark.control.ports import WINDOW_S
 from mark.domain.errors import CloudError
-from mark_infra.clock import WallClock
+from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts, read_bouncer, read_gateway
 from mark_infra.telemetry.telemetry import ScrapeTarget
 

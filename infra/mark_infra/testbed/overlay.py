@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
@@ -18,18 +18,26 @@ from moto.elbv2.models import FakeHealthStatus, FakeTargetGroup
 from moto.events.utils import EventTemplateParser
 
 from mark.ec2.lifecycle import State
-from mark_infra.testbed.instances import NotInState
-from mark_infra.testbed.launches import Launches
+from mark_infra.testbed.balancer import GatewaySupervisor
+from mark_infra.testbed.instances import InstanceLifecycle, NotInState
+from mark_infra.testbed.launches import InstanceLauncher, Launches
 from mark_infra.testbed.moto_app import ACCOUNT, Patches
 from mark_infra.testbed.prices import page_of, spot_history
-
-if TYPE_CHECKING:
-    from mark_infra.testbed.cloud import LocalCloud
 
 _PAGE = 1000
 
 
-def lay_over(cloud: LocalCloud, patches: Patches) -> None:
+class OverlaidCloud(InstanceLauncher, Protocol):
+    """The cloud, as moto's models see it."""
+
+    lifecycle: InstanceLifecycle
+    began_s: float
+    balancer: GatewaySupervisor | None
+
+    def now(self) -> float: ...
+
+
+def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
     """Make moto's EC2, target groups and events those of the cloud, until the patches are undone."""
     launches = Launches(
         cloud, InstanceBackend.run_instances, InstanceResponse.run_instances, Fleets.create_fleet

@@ -23,7 +23,6 @@ from mark.ec2.draws import Start
 from mark.ec2.events import InstanceEvent
 from mark.ec2.prices import cost
 from mark.ec2.spot_series import SpotSeries
-from mark.simulation.result import FleetResult
 
 # Far from empty a balance need not be settled every 5 s: it is linear in time and use (but for its cap, where this
 # overstates it by at most one such step's earnings). This bounds the age of what fleet() shows.
@@ -70,6 +69,18 @@ class _Record:
     credits_at_s: float = 0.0  # when the balance was last updated,
     busy_s: float = 0.0  # and the busy worker-seconds it has paid for
     view: Instance | None = None  # what fleet() shows; None: has changed
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """What became of the fleet in a run."""
+
+    launched: int
+    terminated: int
+    interrupted: int
+    peak_instances: int
+    instance_hours: dict[str, float]  # by offer name
+    boot_usd: float = 0.0  # paid for instances that were not ready yet
 
 
 class SimulatedCloud:

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
-from mark_infra import controlling
 from mark_infra.aws import gate, inventory, keeper, readiness
-from mark_infra.aws.control import ServiceSpec, SiteControl, site_parts
+from mark_infra.controller import process
+from mark_infra.controller.site_control import ServiceSpec, SiteControl, site_parts
 from mark_infra.store.codec import decode
 from mark_infra.testbed.provision import Wish, provision
 
@@ -140,7 +140,7 @@ class Running:
         }  # fmt: skip
         self.control = begun(world, options)
         self.control.start()
-        self._thread = threading.Thread(target=controlling._look, args=(self.control, self._ends), name="manager")
+        self._thread = threading.Thread(target=process._look, args=(self.control, self._ends), name="manager")
         self._thread.start()
 
     def view(self) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from mark_infra.aws.cloud import LONGEST_DRAIN_S
 from mark_infra.aws.inventory import OLDEST_S, DescribedInstance
 from mark_infra.aws.readiness import Bouncers
-from mark_infra.clock import WallClock
+from mark_infra.telemetry.clock import WallClock
 
 from mark.control.health import SILENT_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 import pytest
-from mark_infra.clock import WallClock
+from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapeTarget

@@ -69,6 +69,7 @@ def folder(tmp_path: Path) -> Any:
     psutil.wait_procs(processes_of(tmp_path), timeout=10)
 
 
+@pytest.mark.slow
 def test_a_day_of_the_testbed(folder: Path) -> None:
     done = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,7 @@ positive_data_acceptance.enabled = false
 """
 
 
+@pytest.mark.slow
 def test_no_case_meets_a_failure_or_an_undocumented_answer(addresses: Addresses, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)

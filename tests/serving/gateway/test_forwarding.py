@@ -337,6 +337,7 @@ async def load(url: str, count: int, then: dict[int, Callable[[], object]]) -> l
     return answers
 
 
+@pytest.mark.slow
 def test_of_two_bouncers_one_is_killed_and_one_drained_under_load_and_no_request_is_lost(folder: Path) -> None:
     write_service(folder)
     with served(folder) as (killed, first), served(folder) as (drained, second):

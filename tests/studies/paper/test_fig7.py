@@ -10,7 +10,7 @@ from mark.domain.errors import BadInput
 from mark.studies.paper.fig7 import run_fig7
 from tests.simulation.laws import check_laws
 
-SHORT = {"start_s": 86400.0, "duration_s": 900.0, "models": ("inception-v3",)}
+SHORT = {"start_s": 7200.0, "duration_s": 900.0, "models": ("inception-v3",)}
 
 
 def test_a_preemption_series_is_one_more_run(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_preemption_series_is_one_more_run(tmp_path: Path) -> None:
     told: list[float] = []
     found = run_fig7(spot_trace=str(series), progress=told.append, **SHORT)  # type: ignore[arg-type]
     (row,) = found.rows
-    assert (row.model, found.start_s, told) == ("inception-v3", 86400.0, [1.0])
+    assert (row.model, found.start_s, told) == ("inception-v3", 7200.0, [1.0])
     assert list(row.runs) == ["mark", "mark-spot", "mark-spot-series", "mark-paper", "sagemaker"]
     assert len({run.requests.total for run in row.runs.values()}) == 1
     for run in row.runs.values():

@@ -19,8 +19,8 @@ from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.observe import logs
-from mark_infra.aws.control import ServiceSpec, SiteControl, open_control
 from mark_infra.aws.site import Site
+from mark_infra.controller.site_control import ServiceSpec, SiteControl, open_control
 
 _LOG = logging.getLogger("mark.control")
 _CLOSE_S = 5.0  # for answers under way, when it ends

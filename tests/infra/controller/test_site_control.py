@@ -10,11 +10,11 @@ from threading import Event
 
 import numpy as np
 import pytest
-from mark_infra.aws.control import ServiceSpec, SiteControl, joined, open_control, site_parts
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.prices import Prices
 from mark_infra.aws.site import Site
+from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, site_parts
 
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService

@@ -6,7 +6,7 @@ import pytest
 
 from mark.config.service_file import template
 from mark.domain.errors import BadInput
-from mark.studies.check import check_file
+from mark.reporting.check import check_file
 
 
 @pytest.mark.parametrize(

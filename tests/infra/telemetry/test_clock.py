@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mark_infra.clock import WallClock
+from mark_infra.telemetry.clock import WallClock
 
 
 class Wall:

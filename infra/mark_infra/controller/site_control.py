@@ -40,9 +40,9 @@ from mark_infra.aws.prices import Refreshed
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
-from mark_infra.clock import WallClock
 from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.store.table import Table
+from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
