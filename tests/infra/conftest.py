@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ class MotoServer:
     """AWS as moto emulates it, at `url`. What other modules made is forgotten."""
 
     url: str
+    _clients: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -34,7 +35,10 @@ class MotoServer:
         import boto3
         from botocore.config import Config
 
-        return boto3.client(service, **self.options, config=Config(retries={"total_max_attempts": 1}))
+        if service not in self._clients:  # each takes as long as ten calls
+            config = Config(retries={"total_max_attempts": 1})
+            self._clients[service] = boto3.client(service, **self.options, config=config)
+        return self._clients[service]
 
     def backend(self, service: str) -> Any:
         """moto's own state of a service: for what a test does to the world."""

@@ -31,9 +31,10 @@ class OverlaidCloud(InstanceLauncher, Protocol):
     """The cloud, as moto's models see it."""
 
     lifecycle: InstanceLifecycle
-    began_s: float
     balancer: GatewaySupervisor | None
 
+    @property
+    def began_s(self) -> float: ...
     def now(self) -> float: ...
 
 

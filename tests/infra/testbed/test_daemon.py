@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from mark.cli.main import main
 from tests.infra.testbed.real_processes import processes_of, wait_for
 
 SERVICE = """
@@ -46,20 +49,30 @@ lambda:1024,function,,,,,,,,,false,0.0000167,0.2,1,4,4,600
 
 
 def mark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "mark.cli.main", "testbed", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=170, check=False,
     )  # fmt: skip
 
 
-def told(folder: Path, *arguments: str) -> Any:
-    done = mark(folder, *arguments, "--json", "-")
+def here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """In this process, which has imported everything, and in the test's folder."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(["testbed", *arguments])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def status() -> Any:
+    done = here("status", "--json", "-")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Any:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "quick.toml").write_text(SERVICE)
     (tmp_path / "profiles.csv").write_text(PROFILES)
     (tmp_path / "catalog.csv").write_text(CATALOG)
@@ -75,10 +88,12 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "AWS endpoint" in done.stdout
     assert (folder / ".mark-testbed" / "daemon.json").stat().st_mode & 0o077 == 0  # the token is the owner's
-    again = mark(folder, "up", "quick.toml")
+    again = here("up", "quick.toml")
     assert (again.returncode, "runs here already" in again.stderr) == (2, True)
 
-    data = told(folder, "load", "synthetic:poisson?rate=20", "--duration", "60", "--log", "log.csv")
+    done = mark(folder, "load", "synthetic:poisson?rate=20", "--duration", "60", "--log", "log.csv", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
     assert data["world"] == "testbed"
     requests = data["requests"]
     assert requests["total"] == sum(requests[who] for who in ("instances", "functions", "rejected")) > 60
@@ -86,16 +101,16 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     assert len((folder / "log.csv").read_text().splitlines()) == requests["total"] + 1
 
-    controller = wait_for(lambda: told(folder, "status")["controllers"][0], "a controller")
+    controller = wait_for(lambda: status()["controllers"][0], "a controller")
     os.kill(controller["pid"], signal.SIGKILL)
-    status = wait_for(lambda: restarted(folder, controller["pid"]), "another controller")
-    assert status["launched"] >= 1
-    assert status["problems"] == []
-    spot = [one for one in status["fleet"] if "/spot/" in one["offer"] and one["state"] == "running"]
-    said = mark(folder, "interrupt", "--share", "1")
+    shown = wait_for(lambda: restarted(controller["pid"]), "another controller")
+    assert shown["launched"] >= 1
+    assert shown["problems"] == []
+    spot = [one for one in shown["fleet"] if "/spot/" in one["offer"] and one["state"] == "running"]
+    said = here("interrupt", "--share", "1")
     assert said.returncode == 0, said.stderr
     assert all(one["id"] in said.stdout for one in spot)
-    page = urllib.request.urlopen(status["controllers"][0]["url"], timeout=10.0)
+    page = urllib.request.urlopen(shown["controllers"][0]["url"], timeout=10.0)
     with page:
         assert b"<html" in page.read()
 
@@ -106,13 +121,13 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert "would have cost $" in done.stdout
     assert not (folder / ".mark-testbed").exists()
     assert processes_of(folder) == []
-    assert mark(folder, "status").returncode == 2
+    assert here("status").returncode == 2
 
 
-def restarted(folder: Path, old: int) -> dict[str, Any] | None:
-    status: dict[str, Any] = told(folder, "status")
-    controller = status["controllers"][0]
-    return status if controller["starts"] == 2 and controller["pid"] not in (None, old) and controller["url"] else None
+def restarted(old: int) -> dict[str, Any] | None:
+    shown: dict[str, Any] = status()
+    controller = shown["controllers"][0]
+    return shown if controller["starts"] == 2 and controller["pid"] not in (None, old) and controller["url"] else None
 
 
 @pytest.mark.slow
@@ -122,7 +137,7 @@ def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
     assert len(psutil.Process(daemon).children(recursive=True)) >= 3
     os.kill(daemon, signal.SIGKILL)
     wait_for(lambda: not processes_of(folder), "the end of everything")
-    assert mark(folder, "status").returncode == 2
+    assert here("status").returncode == 2
     up = mark(folder, "up", "quick.toml")  # what is left of it is no obstacle
     assert up.returncode == 0, up.stderr
     assert mark(folder, "down").returncode == 0
@@ -140,7 +155,7 @@ def test_a_daemon_that_is_killed_takes_everything_along(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_2(folder: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = mark(folder, *arguments)
+    done = here(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
