@@ -42,7 +42,7 @@ class PredictorUnderTest:
         return deepcopy(self._on_wave)
 
     def fitted_on_level(self) -> Predictor:
-        """Fitted on `level()`: a copy, too."""
+        """Fitted on the level load: a copy, too."""
         return deepcopy(self._on_level)
 
     @cached_property
@@ -51,7 +51,7 @@ class PredictorUnderTest:
 
     @cached_property
     def _on_level(self) -> Predictor:
-        return self.fitted(level())
+        return self.fitted(_level())
 
 
 def diurnal(steps: int, step_s: float = STEP_S, level_rps: float = 100.0, first: int = 0) -> Load:
@@ -68,7 +68,7 @@ def part(load: Load, begin: int, end: int | None = None) -> Load:
     return Load(start_s, load.step_s, load.mean_rps[begin:end].copy(), load.peak_rps[begin:end].copy())
 
 
-def level() -> Load:
+def _level() -> Load:
     """Two days around 80 requests/s, with peaks of 10 more."""
     noise = np.random.default_rng(5).normal(0.0, 3.0, 2 * DAY)
     return Load(0.0, STEP_S, 80.0 + noise, 90.0 + noise)
@@ -202,7 +202,7 @@ class PredictorContract:
     @pytest.mark.parametrize("gap", [6, DAY], ids=["half-an-hour", "a-day"])
     def test_a_gap_is_no_zero(self, trial: PredictorUnderTest, gap: int) -> None:
         """After a gap, in the history or after it, the forecast is near the level, with doubt on both sides."""
-        flat = level()
+        flat = _level()
         missing = np.full(gap, NAN)
         after = trial.fitted_on_level()
         after.update(Load(flat.end_s, STEP_S, missing, missing))
