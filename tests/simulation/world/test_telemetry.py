@@ -19,7 +19,7 @@ def observed(
     gaps: tuple[tuple[float, float], ...] = (),
 ) -> SimulatedTelemetry:
     """One entry of `arrivals` per 5 s window."""
-    stage = SimpleNamespace(arrived=0)
+    stage = SimpleNamespace(arrived=0, accounts=SimpleNamespace(departed=0, in_time=0))
     telemetry = SimulatedTelemetry(
         cast(Any, stage),
         cast(Any, None),
@@ -66,3 +66,25 @@ def test_all_answers_are_counted_and_refused_is_late() -> None:
         cast(Any, stage), cast(Any, None), (), (), end_s=5.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
     )
     assert telemetry.answers() == RecentAnswers(100, 85)
+
+
+def test_the_last_requests_are_remembered_for_two_minutes() -> None:
+    """A bad start is no news for ever: at one request a second a thousand would take a quarter of an hour."""
+    accounts = SimpleNamespace(departed=0, in_time=0, recent=lambda: (1000, 900))
+    stage = SimpleNamespace(arrived=0, accounts=accounts)
+    telemetry = SimulatedTelemetry(
+        cast(Any, stage), cast(Any, None), (), (), end_s=300.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None
+    )
+
+    def window(requests: int, in_time: int) -> RecentAnswers:
+        accounts.departed, accounts.in_time = accounts.departed + requests, accounts.in_time + in_time
+        telemetry.close_window()
+        return telemetry.recent()
+
+    assert window(5, 0) == RecentAnswers(5, 0)
+    for _ in range(23):
+        last = window(5, 5)
+    assert last == RecentAnswers(120, 115)
+    assert window(5, 5) == RecentAnswers(120, 120)
+    assert window(880, 700) == RecentAnswers(995, 815)
+    assert window(10, 10) == RecentAnswers(1000, 900)  # the last thousand alone
