@@ -80,6 +80,14 @@ def moto_app() -> Any:
     return DomainDispatcherApplication(create_backend_app)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_images() -> Iterator[None]:
+    """Amazon's, a thousand, which moto would read after every reset."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+        yield
+
+
 @pytest.fixture(scope="module")
 def moto() -> Iterator[MotoServer]:
     with serving(moto_app()) as found:

@@ -195,7 +195,7 @@ class Gate:
 
 @cache
 def _loader(paths: str | None) -> Any:
-    """What the SDK knows of the services, read once: for each gate anew, that of EC2 alone takes a third of a second."""
+    """What the SDK knows of the services, read once: EC2's model alone takes a third of a second, for every gate."""
     return create_loader(paths)
 
 

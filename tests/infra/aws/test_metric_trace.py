@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.metric_trace import Metric, parse, read_metric
 from mark_infra.aws.site import Site
 
+from mark.cli.main import main
 from mark.domain.errors import BadInput
 from mark.domain.time import DAY_S
 from tests.infra.conftest import REGION, MotoServer
@@ -155,7 +154,9 @@ def test_what_cannot_be_read_is_said_in_a_line(answer: dict[str, Any] | str, sai
         read_metric("a/b?days=1", gate=gate, now_unix_s=NOW_UNIX_S)
 
 
-def test_a_command_line_reads_it(moto: MotoServer, tmp_path: Any) -> None:
+def test_a_command_line_reads_it(
+    moto: MotoServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through the environment, as a user has it; nothing in it is a fault of ours."""
     moto.reset()
     cloudwatch = moto.client("cloudwatch")
@@ -165,19 +166,17 @@ def test_a_command_line_reads_it(moto: MotoServer, tmp_path: Any) -> None:
         for k in range(2, 122)
     ]
     cloudwatch.put_metric_data(Namespace="shop", MetricData=data)
-    environment = os.environ | {
-        "AWS_ENDPOINT_URL": moto.url,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+    for name, value in {
+        "AWS_ENDPOINT_URL": moto.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": REGION,
-    }
-    command = [sys.executable, "-c", "import sys, mark.cli.main as m; sys.exit(m.main())", "trace", "info"]
-    command.append("cloudwatch:shop/Requests")
-    good = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert good.returncode == 0, good.stderr
-    assert "7,200" in good.stdout
-    del environment["AWS_DEFAULT_REGION"]
-    environment["AWS_CONFIG_FILE"] = str(tmp_path / "none")
-    bad = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1)
-    assert "needs a region" in bad.stderr
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    command = ["trace", "info", "cloudwatch:shop/Requests"]
+    assert main(command) == 0
+    assert "7,200" in capsys.readouterr().out
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "needs a region" in said

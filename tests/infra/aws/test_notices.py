@@ -143,9 +143,7 @@ def test_what_is_no_event_of_ours_is_refused_in_a_line(body: object) -> None:
 def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
     """Malformed ones are counted and deleted; what lies between them is taken."""
     bodies = [body for body in MALFORMED if body != ""]  # SQS takes no empty message
-    for body in bodies:
-        send(moto, site, body)
-    send(moto, site, GOOD)
+    send(moto, site, *bodies, GOOD)
     drained(notices)
     assert notices.counts == {"not-ours": len(bodies), "running": 1}
     assert left(moto, site) == 0

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +13,7 @@ from botocore.stub import ANY, Stubber
 from mark_infra.aws.prices import Price, Prices, product, repriced
 
 from mark.catalog.tables import load_catalog
+from mark.cli.main import main
 from mark.domain.offer import Catalog
 from tests.infra.conftest import REGION, MotoServer
 
@@ -226,18 +224,18 @@ def test_the_catalogue_is_written_with_the_prices_and_their_source(file: Path, t
         assert load_catalog(str(out)).offers == load_catalog(name).offers
 
 
-def test_a_cloud_without_sensible_prices_changes_nothing(moto: MotoServer, file: Path, tmp_path: Path) -> None:
+def test_a_cloud_without_sensible_prices_changes_nothing(
+    moto: MotoServer, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against moto, which has no price list and sells all spot at one price: a command line that says so and stops."""
-    environment = os.environ | {
-        "AWS_ENDPOINT_URL": moto.url,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-    }
+    for name, value in {
+        "AWS_ENDPOINT_URL": moto.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
     out = tmp_path / "new.csv"
-    command = [sys.executable, "-m", "mark.cli.main", "catalog", "refresh", str(file), "--out", str(out)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2, ended.stderr
-    assert "on-demand prices cannot be refreshed" in ended.stderr
-    assert f"{SPOT_A} for 1e-05 $/h cannot be true" in ended.stderr
-    assert "nothing is written" in ended.stderr.splitlines()[-1]
+    assert main(["catalog", "refresh", str(file), "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "on-demand prices cannot be refreshed" in said
+    assert f"{SPOT_A} for 1e-05 $/h cannot be true" in said
+    assert "nothing is written" in said.splitlines()[-1]
     assert not out.exists()

@@ -11,7 +11,7 @@ import pytest
 from mark.control import health
 from tests.infra.aws.faulty_world import OD, SERVICE, world
 from tests.infra.testbed.real_processes import get, processes_of, wait_for
-from tests.infra.testbed.test_daemon import folder, mark, told  # noqa: F401
+from tests.infra.testbed.test_daemon import folder, mark, status  # noqa: F401
 
 LONG_S = 150.0
 
@@ -46,10 +46,10 @@ def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noq
     assert up.returncode == 0, up.stderr
 
     def running() -> list[dict[str, str]]:
-        return [one for one in told(folder, "status")["fleet"] if one["state"] == "running"]
+        return [one for one in status()["fleet"] if one["state"] == "running"]
 
     (first,) = wait_for(running, "an instance", LONG_S)
-    page = wait_for(lambda: told(folder, "status")["controllers"][0]["url"], "the controller's page", LONG_S)
+    page = wait_for(lambda: status()["controllers"][0]["url"], "the controller's page", LONG_S)
     fleet = f"{page}/api/v1/services/quick/fleet"
     wait_for(lambda: get(fleet)[1]["instances"][0]["phase"] == "ready", "its boot, as the controller sees it", LONG_S)
     (bouncer, *_) = wait_for(lambda: processes_of(folder, "mark.cli.main", first["address"]), "its process")
@@ -61,4 +61,4 @@ def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noq
         LONG_S,
     )
     assert first["id"] in [one["id"] for one in running()], "it may still answer what it has"
-    assert told(folder, "status")["problems"] == []
+    assert status()["problems"] == []

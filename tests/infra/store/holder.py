@@ -12,10 +12,8 @@ import time
 from pathlib import Path
 
 from mark_infra.store.sqlite import SqliteTable
-from mark_infra.store.store import ServiceStore
 
 from mark.control.lease import FencedLease
-from mark.domain.command import Terminate
 
 
 def say(word: object) -> None:
@@ -41,6 +39,11 @@ def hold(path: Path, ttl_s: float) -> None:
 
 
 def put(path: Path) -> None:
+    # Here, because they take longer to import than all the rest.
+    from mark_infra.store.store import ServiceStore
+
+    from mark.domain.command import Terminate
+
     store = ServiceStore(SqliteTable(path), "inception")
     n = store.get("n") or 0
     while True:

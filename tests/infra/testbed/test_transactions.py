@@ -81,12 +81,12 @@ def test_refused_it_undoes_nothing_of_others(client: Any) -> None:
     client.transact_write_items(TransactItems=[put("count", 0)])
 
     def writes(k: int) -> None:
-        for n in range(25):
+        for n in range(10):
             client.transact_write_items(TransactItems=[put(f"{k}/{n}", n)])
 
     def counts(_: int) -> int:
         done = 0
-        for _ in range(25):
+        for _ in range(10):
             with suppress(ClientError):
                 client.transact_write_items(TransactItems=[counted(n_of(client, "count") or 0)])
                 done += 1
@@ -95,5 +95,5 @@ def test_refused_it_undoes_nothing_of_others(client: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         written, counting = pool.map(writes, range(4)), list(pool.map(counts, range(4)))
         list(written)
-    assert all(n_of(client, f"{k}/{n}") == n for k in range(4) for n in range(25))
+    assert all(n_of(client, f"{k}/{n}") == n for k in range(4) for n in range(10))
     assert n_of(client, "count") == sum(counting)
