@@ -43,6 +43,7 @@ def test_a_template_loads_and_carries_the_new_name(tmp_path: Path) -> None:
 def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     short = service(tmp_path, HEAD)
     assert (short.catalog, short.markets, short.instances) == ("aws-2026", (Market.ON_DEMAND,), ("*",))
+    assert short.min_instances == 1
     assert (short.max_instances, short.max_usd_per_hour, short.function) == (500, 1000.0, None)
     assert (short.batching, short.routing, short.as_is) == ("work-conserving", "least-completion", None)
 
@@ -54,13 +55,14 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         + 'batching = "paper"\nrouting = "power-of-two-choices"\n'
         + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
-        + 'max_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\n'
+        + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\n'
         + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
         + "scale_in_cooldown_s = 0\n",
     )
     assert (full.batching, full.routing) == ("paper", "power-of-two-choices")
     assert (full.request_kb, full.response_kb) == (100.0, 0.5)
     assert full.markets == (Market.SPOT, Market.ON_DEMAND)
+    assert full.min_instances == 2
     assert (full.max_instances, full.max_usd_per_hour, full.function) == (7, 2.5, "lambda:1769")
     # Files lie beside the service file, wherever mark is started.
     assert full.catalog == str(tmp_path / "prices.csv")
@@ -119,6 +121,11 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + '[fleet]\nmarkets = ["spot", "spot"]\n', "[fleet] markets: names a market twice"),
         (HEAD + "[fleet]\ninstances = [3]\n", "[fleet] instances: must be a list of texts"),
         (HEAD + "[fleet]\nmax_instances = 0\n", "[fleet] max_instances: must lie between 1 and 100000: 0"),
+        (HEAD + "[fleet]\nmin_instances = -1\n", "[fleet] min_instances: must lie between 0 and 100000: -1"),
+        (
+            HEAD + "[fleet]\nmin_instances = 501\n",
+            "[fleet] min_instances: must not be above max_instances: 501 (of 500)",
+        ),
         (HEAD + "[fleet]\nmax_instances = 1.5\n", "[fleet] max_instances: must be a whole number: 1.5"),
         (HEAD + "[fleet]\nmax_usd_per_hour = 0\n", "[fleet] max_usd_per_hour: must be above zero: 0"),
         (HEAD + '[service.versions]\n"1" = "a:B"\n', "[service.versions] 1: must be { model = ..., weight = ... }"),

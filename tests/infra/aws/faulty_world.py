@@ -181,7 +181,7 @@ class World:
         )  # fmt: skip
         nothing = Load(0.0, 60.0, np.empty(0), np.empty(0))
         self.charge = ServiceSpec(
-            resolved(*SOLD), self._policy, lambda: make_predictor("seasonal-naive", 0, 60.0), nothing
+            resolved(*SOLD, min_instances=1), self._policy, lambda: make_predictor("seasonal-naive", 0, 60.0), nothing
         )
 
     def _policy(self, within: ResolvedService) -> Policy:

@@ -32,7 +32,9 @@ def charge() -> ServiceSpec:
     def policy(within: ResolvedService) -> Policy:
         return make_policy("greedy", within, NOTHING)
 
-    return ServiceSpec(resolved(ON_DEMAND), policy, lambda: make_predictor("seasonal-naive", 0, 60.0), NOTHING)
+    return ServiceSpec(
+        resolved(ON_DEMAND, min_instances=1), policy, lambda: make_predictor("seasonal-naive", 0, 60.0), NOTHING
+    )
 
 
 @pytest.fixture

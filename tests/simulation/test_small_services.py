@@ -1,0 +1,93 @@
+"""Small services, beside the smallest fixed fleet that keeps their promise: no dearer, no less answered, no churn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mark.simulation.request import RunRequest
+from mark.simulation.result import SimulationResult
+from mark.simulation.run import simulate
+from tests.simulation.laws import check_laws
+
+PROFILE = """model,instance,batch,latency_ms,cold_ms,basis
+quick,c7i.large,1,0.6,,assumed
+quick,c7i.large,16,3.5,,assumed
+quick,c7i.xlarge,1,0.4,,assumed
+quick,c7i.xlarge,16,1.8,,assumed
+quick,g4dn.xlarge,1,0.5,,assumed
+quick,g4dn.xlarge,64,2,,assumed
+quick,lambda:1024,1,20,200,assumed
+"""
+SERVICE = """[service]
+name = "small"
+model = "quick"
+slo_ms = 100
+slo_attainment = 0.98
+profile = "profile.csv"
+[fleet]
+catalog = "aws-2026"
+instances = [{instances}]
+[overflow]
+function = "{function}"
+"""
+HOURS = 2 * 3600.0
+
+
+def run(
+    folder: Path, trace: str, policy: str, *, instances: str, function: str, cold: bool = False
+) -> SimulationResult:
+    (folder / "profile.csv").write_text(PROFILE)
+    service = folder / "small.toml"
+    service.write_text(SERVICE.format(instances=instances, function=function))
+    result = simulate(
+        RunRequest(
+            trace=trace,
+            service=str(service),
+            duration_s=HOURS,
+            policy=policy,
+            predictor="seasonal-naive",
+            cold_start=cold,
+            with_bound=False,
+        )
+    )
+    check_laws(result)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("instances", "function"),
+    [
+        pytest.param('"c7i.large"', "none", id="one"),
+        pytest.param('"c7i.large", "c7i.xlarge"', "lambda:1024", id="two-function"),
+        pytest.param('"c7i.large", "g4dn.xlarge"', "none", id="gpu"),
+    ],
+)
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "synthetic:poisson?rate=0.01",
+        "synthetic:poisson?rate=1.5",
+        "synthetic:poisson?rate=20",
+        "synthetic:diurnal?rate=1.5",
+        "synthetic:mmpp?rates=0.5,5&dwell_s=300",
+    ],
+)
+def test_a_small_service_is_run_as_the_best_fixed_fleet_would(
+    tmp_path: Path, trace: str, instances: str, function: str
+) -> None:
+    """One c7i.large does it all: at most 2 % dearer, nothing rejected, nothing launched."""
+    ours = run(tmp_path, trace, "mark", instances=instances, function=function)
+    fixed = run(tmp_path, trace, "fixed:c7i.large=1", instances=instances, function=function)
+    assert fixed.slo_result.attainment in (None, 1.0)
+    assert ours.bill.total <= 1.02 * fixed.bill.total
+    assert ours.requests.rejected == ours.requests.late == 0
+    assert (ours.fleet.launched, ours.fleet.terminated) == (0, 0)
+
+
+def test_a_start_from_nothing_is_forgiven(tmp_path: Path) -> None:
+    """What came while the first instance booted is rejected, and launches nothing for the rest of the day."""
+    ours = run(tmp_path, "synthetic:poisson?rate=1.5", "mark", instances='"c7i.large"', function="none", cold=True)
+    assert 0 < ours.requests.rejected < 1.5 * 120
+    assert ours.fleet.launched <= 2
