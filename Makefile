@@ -37,9 +37,6 @@ types: $(VENV)/.dev
 kernel: $(VENV)/.dev  ## compiled once, before several processes want it at the same time
 	@$(BIN)/python -m mark.cli.main simulate $(TRACE) --service $(SERVICE) --duration 600 --json - >/dev/null
 
-# Each worker keeps to itself: else a comparison within a test would spread over processes, and BLAS over threads.
-unit: export PYTHON_CPU_COUNT := 1
-unit: export OMP_NUM_THREADS := 1
 unit: $(VENV)/.dev
 	$(PYTEST) --dist worksteal -m 'not slow'
 

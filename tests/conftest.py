@@ -10,6 +10,11 @@ from hypothesis import settings
 # A job in the background is started with SIGINT ignored, and hands that on to every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests run side by side already. Else each comparison would start processes that import for two seconds to work for a
+# tenth of one, and BLAS a thread for every processor. What tests several processes asks for them.
+os.environ.setdefault("PYTHON_CPU_COUNT", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # CI looks at the same examples every time, so that a red run means a change; at a desk they are new ones every time.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
