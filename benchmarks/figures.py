@@ -5,10 +5,10 @@ Without arguments of this checkout; with two checkouts one column for each. Read
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import re
-import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -227,8 +227,10 @@ def _visit(start: str, graph: Graph, seen: set[str], finished: list[str]) -> Non
             stack.append((following, iter(sorted(graph.get(following, ())))))
 
 
-def main(arguments: list[str]) -> None:
-    roots = [Path(argument) for argument in arguments] or [Path(__file__).parent.parent]
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Figures of the source itself, as a Markdown table.")
+    parser.add_argument("checkout", nargs="*", type=Path, help="one column for each (default: this one)")
+    roots = parser.parse_args().checkout or [Path(__file__).parent.parent]
     checkouts = [Checkout(root) for root in roots]
     titles = ["now"] if len(roots) == 1 else ["before", "after", *map(str, roots[2:])]
     print(f"| figure | {' | '.join(titles)} |\n|---|{'---:|' * len(roots)}")
@@ -242,4 +244,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -22,7 +22,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from mark.domain.offer import FunctionOffer
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse
 from mark.kernel.stage import StageSimulation

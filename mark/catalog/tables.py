@@ -12,7 +12,8 @@ from pathlib import Path
 
 from mark.domain.cells import Row, is_file, read_rows
 from mark.domain.errors import BadInput
-from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 
 _DATA = Path(__file__).parent / "data"
 CATALOG_NAMES = ("aws-2019", "aws-2026")

@@ -13,8 +13,14 @@ if TYPE_CHECKING:
 
 
 def names(group: str) -> tuple[str, ...]:
-    """What is registered in the group, sorted; nothing is imported."""
-    return tuple(sorted(_entry_points(group, tuple(sys.path)).names))
+    """What is registered in the group, sorted; nothing is imported. Raises BadInput where that is nothing.
+
+    Every group holds something of ours: where nothing is found, the sources are newer than what is installed.
+    """
+    found = tuple(sorted(_entry_points(group, tuple(sys.path)).names))
+    if not found:
+        raise BadInput("nothing is registered: install again (pip install -e .)", "entry points", group)
+    return found
 
 
 def load(group: str, name: str, what: str) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from mark.billing.extras import extras_usd
 from mark.billing.meter import Meter
-from mark.billing.tariff import Tariff
+from mark.billing.moving_prices import Tariff
 from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mark.billing.tariff import LivePrices, Repriced
+from mark.billing.moving_prices import LivePrices, Repriced
 from mark.control.controller import Controller
 from mark.control.history import Minute, MinuteHistory, history_view
 from mark.control.ledger import Ledger

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from mark.domain.errors import BadInput
-from mark.domain.offer import Catalog, FunctionOffer, Market, Offer
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.slo import Slo
 

@@ -18,7 +18,8 @@ from mark.bounds import dual
 from mark.bounds.linear_program import BoundProgram, prove, solve_lp
 from mark.bounds.lower_bound import BoundProblem, build_problem, lower_bound, program_of
 from mark.domain.errors import BadInput
-from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo

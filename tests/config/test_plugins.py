@@ -26,7 +26,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_are_sorted_and_import_nothing(installed: None) -> None:
     assert plugins.names("mark.tests") == ("broken", "sound")
     assert "own_plugin" not in sys.modules
-    assert plugins.names("mark.no-such-group") == ()
+
+
+def test_a_group_without_entries_tells_to_install_again(installed: None) -> None:
+    """After a pull the installed metadata may be older than the sources."""
+    with pytest.raises(BadInput, match=r"mark.no-such-group: nothing is registered: install again"):
+        plugins.names("mark.no-such-group")
 
 
 def test_a_name_loads_or_says_why_not(installed: None) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
-from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo

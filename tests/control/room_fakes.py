@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from mark.billing.tariff import Repriced
+from mark.billing.moving_prices import Repriced
 from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager

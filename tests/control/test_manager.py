@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.billing.tariff import Repriced
+from mark.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import OverflowTotals, Ran, RecentAnswers

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Forecast, Load
-from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.slo import Slo
 

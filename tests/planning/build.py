@@ -8,8 +8,9 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.fleet import Fleet, Instance, Phase
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import LEVELS, Forecast, Load
-from mark.domain.offer import BurstCredits, Catalog, Delay, FunctionOffer, Market, Offer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.service import AsIsPolicy, FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo

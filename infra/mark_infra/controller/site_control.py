@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mark.billing.tariff import Repriced
+from mark.billing.moving_prices import Repriced
 from mark.control.controller import Controller
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms

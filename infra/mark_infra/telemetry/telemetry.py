@@ -17,8 +17,8 @@ import numpy as np
 
 from mark.control.ports import RECENT, RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
 from mark.domain.arrays import FloatArray
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
-from mark.domain.offer import FunctionOffer
 from mark.domain.time import STEP_S
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 

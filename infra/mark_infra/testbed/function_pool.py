@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from mark.domain.offer import FunctionOffer
+from mark.domain.function_offer import FunctionOffer
 
 E = TypeVar("E")
 

@@ -24,7 +24,8 @@ from urllib.parse import unquote, urlencode
 from uuid import UUID
 
 from mark.catalog.tables import load_catalog
-from mark.domain.offer import Delay, FunctionOffer
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import Delay
 from mark.domain.service import ServiceConfig
 from mark.profiling.table import load_profiles
 from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market, Offer
-from mark.ec2.capacity import SpotZone
 from mark.ec2.draws import Start
 from mark.ec2.prices import cost
+from mark.ec2.spot_interruption import SpotZone
 from mark.ec2.spot_series import SpotSeries
 
 _END_S = 1e15  # the steps below never start again

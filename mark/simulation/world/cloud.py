@@ -17,11 +17,11 @@ from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
-from mark.ec2.capacity import SpotZone
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
 from mark.ec2.draws import Start
 from mark.ec2.events import InstanceEvent
 from mark.ec2.prices import cost
+from mark.ec2.spot_interruption import SpotZone
 from mark.ec2.spot_series import SpotSeries
 
 # Far from empty a balance need not be settled every 5 s: it is linear in time and use (but for its cap, where this

@@ -15,8 +15,8 @@ from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import OverflowTotals, RecentAnswers
 from mark.domain.errors import StoreError
+from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
-from mark.domain.offer import FunctionOffer
 
 FUNCTION = FunctionOffer(1024, 1e-5, 0.2, 1.0, 1000, 500.0, 900.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mark_infra.testbed.function_pool import TOO_FAST, TOO_MANY, Account, EnvironmentPool
 
-from mark.domain.offer import FunctionOffer
+from mark.domain.function_offer import FunctionOffer
 
 
 def offer(**changes: float) -> FunctionOffer:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.ec2.capacity import SpotZone
+from mark.ec2.spot_interruption import SpotZone
 from mark.ec2.spot_series import SpotSeries
 
 

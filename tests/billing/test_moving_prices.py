@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mark.billing.tariff import Tariff
+from mark.billing.moving_prices import Tariff
 
 
 def test_every_second_costs_the_price_in_effect() -> None:
