@@ -227,10 +227,10 @@ def _visit(start: str, graph: Graph, seen: set[str], finished: list[str]) -> Non
             stack.append((following, iter(sorted(graph.get(following, ())))))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Figures of the source itself, as a Markdown table.")
     parser.add_argument("checkout", nargs="*", type=Path, help="one column for each (default: this one)")
-    roots = parser.parse_args().checkout or [Path(__file__).parent.parent]
+    roots = parser.parse_args(arguments).checkout or [Path(__file__).parent.parent]
     checkouts = [Checkout(root) for root in roots]
     titles = ["now"] if len(roots) == 1 else ["before", "after", *map(str, roots[2:])]
     print(f"| figure | {' | '.join(titles)} |\n|---|{'---:|' * len(roots)}")

@@ -21,7 +21,11 @@ from time import perf_counter
 
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
+from mark.models import oip, sagemaker
 from mark.models.call import Call, Reply
+from mark.models.load import load
+from mark.models.sample import sample_call
+from mark.models.tensors import BadCall
 from mark.models.versions import Versions
 from mark.profiling.measure import SIZES, Measured, Sampling, check_sizes, sizes_of
 from mark.serving.backend.metrics import Histogram
@@ -132,10 +136,6 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
 
 
 def _server(what: Profiling, tell: Progress) -> Measured:
-    from mark.models import oip, sagemaker
-    from mark.models.load import load
-    from mark.models.sample import sample_call
-    from mark.models.tensors import BadCall
 
     model = load(what.model, what.search)
     call = what.call if what.call is not None else sample_call(model)

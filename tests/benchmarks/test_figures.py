@@ -73,3 +73,12 @@ def test_two_checkouts_are_printed_side_by_side(checkout: Path, capsys: pytest.C
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| figure | before | after |"
     assert "| `mark.b`: files / lines | 2 / 8 | 2 / 8 |" in lines
+
+
+def test_no_import_cycle_is_in_the_source() -> None:
+    """Between modules or folders, late and type-only imports counted."""
+    figures = Checkout(Path(__file__).parents[2]).figures()
+    assert {figure: value for figure, value in figures.items() if "cycles" in figure} == {
+        "import cycles between modules (modules in them)": "0 (0)",
+        "import cycles between folders (folders in them)": "0 (0)",
+    }

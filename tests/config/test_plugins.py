@@ -30,7 +30,7 @@ def test_names_are_sorted_and_import_nothing(installed: None) -> None:
 
 def test_a_group_without_entries_tells_to_install_again(installed: None) -> None:
     """After a pull the installed metadata may be older than the sources."""
-    with pytest.raises(BadInput, match=r"mark.no-such-group: nothing is registered: install again"):
+    with pytest.raises(BadInput, match=r"entry points: nothing is registered: install again"):
         plugins.names("mark.no-such-group")
 
 

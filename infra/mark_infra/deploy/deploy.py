@@ -22,17 +22,27 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mark.config.service_file import SERVICE_NAMES
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
-from mark.reporting.monthly import ServiceCost, monthly
-
-if TYPE_CHECKING:
-    from mark.reporting.monthly import CostLine
-    from mark_infra.aws.gate import Gate
-    from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
+from mark.reporting.monthly import CostLine, ServiceCost, monthly
+from mark.simulation.inputs import open_service
+from mark.simulation.request import RunRequest
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site, dump_site, load_site
+from mark_infra.aws.teardown import caller, end_instances, leftovers
+from mark_infra.deploy.artifacts import (
+    archive,
+    constraints,
+    function_package,
+    libraries,
+    shipped_files,
+    terraform_modules,
+    wheel,
+)
+from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
 
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
@@ -96,7 +106,6 @@ class Planned:
 
     def apply(self, progress: Progress | None = None) -> Deployed:
         """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy."""
-        from mark_infra.aws.site import dump_site, load_site
 
         if self.changes:
             steps = sum(2 if change.action == "replace" else 1 for change in self.changes)
@@ -117,7 +126,6 @@ def shipment(service_file: str, search: Path | None = None) -> Shipment:
 
     Raises BadInput, or Infeasible where no type keeps the SLO.
     """
-    from mark_infra.deploy.artifacts import shipped_files
 
     deployment = _deployment(service_file)
     service = deployment.service
@@ -147,8 +155,6 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
 
     Raises BadInput for what is missing here (Terraform, credentials, a region), MarkError for what fails.
     """
-    from mark_infra.aws.teardown import caller
-    from mark_infra.deploy.artifacts import archive, constraints, function_package, libraries, wheel
 
     target = _checked(target)
     names = [one.service.name for one in shipments]
@@ -222,7 +228,6 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable. Raises BadInput where there is no
     state of this site, MarkError for what fails.
     """
-    from mark_infra.aws.teardown import caller, end_instances, leftovers
 
     target = _checked(target)
     root = target.folder / "terraform" / "examples" / "complete"
@@ -291,8 +296,6 @@ def _checked(target: DeployTarget) -> DeployTarget:
 
 def _terraform(target: DeployTarget) -> Terraform:
     """With its folder in order: modules as they are now, state where it is to be."""
-    from mark_infra.deploy.artifacts import terraform_modules
-    from mark_infra.deploy.terraform import Terraform
 
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
@@ -330,8 +333,6 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 def _gate(target: DeployTarget) -> Gate:
-    from mark_infra.aws.gate import Gate
-    from mark_infra.aws.site import Site
 
     return Gate(Site(target.name, target.region, f"dynamodb:{target.name}-state"))
 
@@ -344,8 +345,6 @@ def _known(account: Callable[[], str]) -> str:
 
 
 def _deployment(service_file: str) -> ResolvedService:
-    from mark.simulation.inputs import open_service
-    from mark.simulation.request import RunRequest
 
     return open_service(RunRequest(trace="", service=service_file))
 

@@ -18,6 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from moto.elbv2.models import elbv2_backends
+from moto.events.models import events_backends
+
 from mark.billing.extras import ADDRESS_USD_PER_HOUR, extras_usd
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
@@ -280,8 +283,6 @@ class LocalCloud:
         instance = self._shown[instance_id]
         at = datetime.fromtimestamp(at_unix_s, UTC).replace(tzinfo=None)  # moto's times are naive
         if state is State.SHUTTING_DOWN:
-            from moto.elbv2.models import elbv2_backends
-
             elbv2_backends[ACCOUNT][self.region].notify_terminate_instances([instance_id])
         elif state is State.TERMINATED:
             said = instance._reason, instance.state_reason
@@ -299,7 +300,6 @@ class LocalCloud:
             self.balancer.wake()
 
     def emit(self, detail_type: str, instance_id: str, zone: str, detail: dict[str, str], at_unix_s: int) -> None:
-        from moto.events.models import events_backends
 
         # The warning's own way to name an instance: by its zone, without an account.
         place = f"{zone}:" if detail_type == WARNING else f"{self.region}:{ACCOUNT}:"
@@ -350,7 +350,6 @@ class LocalCloud:
 
     def _targets(self) -> dict[str, dict[str, str | None]]:
         """By target group: the URL of each target; None where its instance does not run."""
-        from moto.elbv2.models import elbv2_backends
 
         with self._lock:
             groups = elbv2_backends[ACCOUNT][self.region].target_groups

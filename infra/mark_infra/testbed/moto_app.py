@@ -15,6 +15,7 @@ from http.client import responses
 from typing import Any
 from xml.sax.saxutils import escape
 
+from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from waitress import wasyncore  # type: ignore[import-untyped]
 from waitress.server import create_server  # type: ignore[import-untyped]
@@ -127,7 +128,6 @@ class Patches:
 
 def reset() -> None:
     """Forget all of moto's state, which belongs to the process."""
-    from moto.moto_api._internal.models import moto_api_backend
 
     moto_api_backend.reset()
 

@@ -12,12 +12,19 @@ from functools import wraps
 from threading import RLock
 from typing import Any
 
+from moto.dynamodb.comparisons import get_filter_expression
+from moto.dynamodb.exceptions import (
+    MultipleTransactionsException,
+    TooManyTransactionsException,
+    TransactionCanceledException,
+)
+from moto.dynamodb.models import DynamoDBBackend
+
 _lock = RLock()
 
 
 def mend_transactions() -> None:
     """Mend moto in this process, once and for all. Repeatable."""
-    from moto.dynamodb.models import DynamoDBBackend
 
     if getattr(DynamoDBBackend.transact_write_items, "mended", False):
         return
@@ -38,12 +45,6 @@ def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _transact(backend: Any, transact_items: list[dict[str, Any]]) -> None:
-    from moto.dynamodb.comparisons import get_filter_expression
-    from moto.dynamodb.exceptions import (
-        MultipleTransactionsException,
-        TooManyTransactionsException,
-        TransactionCanceledException,
-    )
 
     if len(transact_items) > 100:
         raise TooManyTransactionsException()
