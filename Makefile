@@ -18,8 +18,8 @@ demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.
 # the bytecode, whatever the environment says: else every worker would rewrite the assertions of every test file anew.
 export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
 unexport PYTHONDONTWRITEBYTECODE
-# Two workers a processor: half of the tests' time is waiting.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
+# One worker more than there are processors: a third of the tests' time is waiting.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
 test: lint  ## what CI runs first

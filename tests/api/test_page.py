@@ -236,6 +236,7 @@ def test_a_controller_that_does_not_answer_is_said_and_found_again(
     browser.complaints.clear()
 
 
+@pytest.mark.slow
 def test_a_day_of_two_hundred_services_and_two_thousand_instances_is_drawn_at_once(browser: Browser) -> None:
     """Below 50 ms for what is drawn every two seconds, layout and all; the fastest of some, for others use this machine
     too."""

@@ -36,7 +36,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
         yield made
 
 
-def failed(there: Endpoint, failure: Failure | None, timeout_s: float = 5.0, name: str = "overflow") -> FunctionsFailed:
+def failed(
+    there: Endpoint, failure: Failure | None, timeout_s: float = 30.0, name: str = "overflow"
+) -> FunctionsFailed:
     """What a call raises."""
 
     async def main() -> FunctionsFailed:
@@ -60,7 +62,7 @@ def test_every_error_of_the_service_is_translated(there: Endpoint) -> None:
         for number, shape in enumerate(INVOKE.error_shapes, 1):
             there.failure = Failure(shape.metadata["error"]["httpStatusCode"], shape.name)
             with pytest.raises(FunctionsFailed) as caught:
-                await functions.call(calls(b"one"), 5.0)
+                await functions.call(calls(b"one"), 30.0)
             expected = Throttled if shape.name in THROTTLED else Unsuitable if shape.name in UNSUITABLE else None
             assert type(caught.value) is (expected or FunctionsFailed), shape.name
             assert shape.name in str(caught.value) or expected is Throttled
@@ -123,11 +125,11 @@ def test_what_is_billed_is_counted_and_what_never_ran_is_not(there: Endpoint) ->
         functions = LambdaFunctions("overflow")
         there.functions["overflow"] = billed
         for _ in range(3):
-            await functions.call(calls(b"one"), 5.0)
+            await functions.call(calls(b"one"), 30.0)
         assert functions.spent == Spent(3, 0.75)
         there.failure = Failure(429, "TooManyRequestsException")
         with pytest.raises(Throttled):
-            await functions.call(calls(b"one"), 5.0)
+            await functions.call(calls(b"one"), 30.0)
         assert functions.spent.calls == 3
         there.failure = Failure(how="hang")
         with pytest.raises(FunctionsFailed, match="no answer in"):
@@ -157,7 +159,7 @@ def test_what_is_too_large_is_not_sent(there: Endpoint) -> None:
     async def main() -> None:
         functions = LambdaFunctions("overflow")
         with pytest.raises(Unsuitable, match="a function takes 6,291,456"):
-            await functions.call(calls(b"x" * MOST_BYTES), 5.0)
+            await functions.call(calls(b"x" * MOST_BYTES), 30.0)
         await functions.close()
 
     asyncio.run(main())

@@ -91,15 +91,23 @@ def test_what_only_looks_like_a_policy_is_unknown(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mark", "mark-paper"])
 def test_a_plan_is_quick_for_large_fleets(name: str) -> None:
-    """A simulated day is 1,440 plans: a dozen offers and 500 instances must not take long. Far above what it takes."""
+    """A simulated day is 1,440 plans: a dozen offers and 500 instances must not take long.
+
+    Less than a million additions of Python take at the same time: far above what it takes, on any machine.
+    """
     offers = [sold(f"type{i}", 0.1 * (i + 1) * (1.0 + 0.02 * i)) for i in range(12)]
     of = resolved(*offers, latencies_ms={f"type{i}": 100.0 / (i + 1) for i in range(12)})
     policy = make_policy(name, of, load(30.0))
     demand = forecast(4000.0 + 1500.0 * np.sin(np.arange(60) / 9.0), 0.3, peak=1.2)
     context = PlanningContext(0.0, of, fleet({"type0/on-demand": 200, "type3/on-demand": 80}), demand)
-    spent = []
+    spent, additions = [], []
     for _ in range(5):
         began = perf_counter()
         policy.planner.plan(context, policy.planner.begin())
-        spent.append(perf_counter() - began)
-    assert min(spent) < 0.06
+        planned = perf_counter()
+        total = 0
+        for number in range(1_000_000):
+            total += number
+        spent.append(planned - began)
+        additions.append(perf_counter() - planned)
+    assert min(spent) < min(additions)
