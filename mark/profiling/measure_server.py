@@ -136,7 +136,6 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
 
 
 def _server(what: Profiling, tell: Progress) -> Measured:
-
     model = load(what.model, what.search)
     call = what.call if what.call is not None else sample_call(model)
     if call is None:
