@@ -9,14 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, Reader
+from tests.docs.warm import warm
+
+
+@pytest.fixture(scope="session")
+def warm_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    with warm(tmp_path_factory.mktemp("warm")) as start:
+        yield start
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
+def reader(tmp_path: Path, warm_start: list[str]) -> Iterator[Reader]:
     """With a fresh checkout."""
     for folder in ("examples", "traces"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    somebody = Reader(tmp_path)
+    somebody = Reader(tmp_path, warm_start)
     try:
         yield somebody
     finally:

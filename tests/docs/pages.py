@@ -11,10 +11,11 @@ file. A server runs until its page ends, or until the next one takes its port.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
+import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -38,8 +39,10 @@ _SERVER = re.compile(r"(env .*)?mark (serve|gateway|controller) ")
 _COMMENT = re.compile(r"<!-- (given|not run): (.+) -->")
 _FILE = re.compile(r"# ([\w-]+\.(?:py|toml|csv|txt))")
 _ADDRESS = re.compile(r"((?:localhost|127\.0\.0\.1):|--(?:controller-)?port )(\d{4,5})\b")
+_PORT = re.compile(r"--port (\d{4,5})\b")
 _EXIT = re.compile(r"#.*\bexit (\d+)")
 _LIMIT_S = 120.0
+_SIMULATES = "simulate|compare|bound|plan|forecast|trace|catalog|init|check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +107,12 @@ def _kind(language: str | None, text: str) -> Literal["shell", "python", "file"]
 
 @dataclass
 class Reader:
-    """Somebody who does in `folder` what a page says, step by step."""
+    """Somebody who does in `folder` what a page says, step by step; `warm` starts what simulates (see warm.py)."""
 
     folder: Path
+    warm: list[str]
     _ports: dict[str, int] = field(default_factory=dict)
-    _servers: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
+    _servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def follow(self, page: Path) -> None:
         """Raises AssertionError for what does not end as the page says."""
@@ -119,11 +123,11 @@ class Reader:
                 self._do(block, f"{page.name}:{block.line}")
 
     def _do(self, block: Block, where: str) -> None:
-        text = _ADDRESS.sub(lambda found: f"{found[1]}{self._port(found[2])}", block.text)
         if block.kind == "shell":
-            for command in commands(text):
+            for command in commands(block.text):
                 self._run(command, where)
             return
+        text = self._with_ports(block.text)
         name = "block.py" if block.kind == "python" else text.split("\n", 1)[0].removeprefix("# ")
         (self.folder / name).write_text(text + "\n")
         if name.endswith(".py"):
@@ -134,7 +138,7 @@ class Reader:
             self._serve(command, where)
             return
         ended = subprocess.run(
-            ["bash", "-c", command],
+            ["bash", "-c", self._with_ports(command)],
             cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=_LIMIT_S, check=False,
         )  # fmt: skip
@@ -142,31 +146,31 @@ class Reader:
         assert ended.returncode == expected, f"{where}: {command}\n{ended.stdout}{ended.stderr}"
 
     def _serve(self, command: str, where: str) -> None:
+        """On a port of the kernel's, which the page's stands for from then on."""
         command, _, _ = command.partition("  #")
-        if "--port" not in command:
-            command += f" --port {self._port('8080')}"
-        port = int(_ADDRESS.search(command[command.index("--port") :])[2])  # type: ignore[index]
+        found = _PORT.search(command)
+        port = found[1] if found else "8080"
         self._end(port)
-        server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self._servers[port] = server
-        assert server.stderr is not None
+        reading, writing = os.pipe()
+        command = f"{self._with_ports(_PORT.sub('', command))} --port 0 --ready-fd {writing}"
+        log = self.folder / ".tools" / f"{port}.log"
+        environment = self._environment()
+        with log.open("w") as errors:
+            server = self._servers[port] = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=errors, pass_fds=(writing,),
+            )  # fmt: skip
+        os.close(writing)
         late = threading.Timer(_LIMIT_S, server.kill)
         late.start()
-        said = []
-        for line in server.stderr:
-            said.append(line)
-            if " is ready on " in line:
-                break
-        else:
-            raise AssertionError(f"{where}: {command}\n{''.join(said)}")
+        with open(reading) as ready:
+            said = ready.read()  # until it is ready, or has ended
         late.cancel()
-        threading.Thread(target=server.stderr.read, daemon=True).start()  # so that the pipe is never full
+        assert said, f"{where}: {command}\n{log.read_text()}"
+        self._ports[port] = json.loads(said)["port"]
 
-    def _end(self, port: int) -> None:
+    def _end(self, port: str) -> None:
         if (server := self._servers.pop(port, None)) is not None:
             server.terminate()
             try:
@@ -175,10 +179,6 @@ class Reader:
                 server.kill()
                 server.wait()
                 raise
-            finally:
-                assert server.stderr is not None
-                with contextlib.suppress(ValueError):  # its thread reads to the end
-                    server.stderr.close()
 
     def close(self) -> None:
         for port in list(self._servers):
@@ -195,8 +195,11 @@ class Reader:
         else:
             shutil.copy(path, target)
 
+    def _with_ports(self, text: str) -> str:
+        return _ADDRESS.sub(lambda found: f"{found[1]}{self._port(found[2])}", text)
+
     def _port(self, written: str) -> int:
-        """One of the kernel's for each that the page names: two pages may run at a time."""
+        """Its server's, else a free one: two pages may run at a time."""
         if written not in self._ports:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self._ports[written] = free.getsockname()[1]
@@ -206,8 +209,12 @@ class Reader:
         tools = self.folder / ".tools"
         if not tools.exists():
             tools.mkdir()
-            for name, module in (("mark", "-P -m mark.cli.main"), ("python", "")):
-                (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+            warm = shlex.join(self.warm)
+            for name, module, quick in (("mark", "-P -m mark.cli.main", _SIMULATES), ("python", "", "*.py")):
+                cold = f'"{sys.executable}" {module} "$@"'
+                (tools / name).write_text(
+                    f'#!/bin/sh\ncase "$1" in\n{quick}) exec {warm} {name} "$@" ;;\n*) exec {cold} ;;\nesac\n'
+                )
                 (tools / name).chmod(0o755)
         return {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "AWS_EC2_METADATA_DISABLED": "true"}
 
