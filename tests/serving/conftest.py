@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pytest
 
@@ -83,9 +84,13 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     (folder / "plain.toml").write_text(SERVICE)
     command = [sys.executable, "-m", "mark.cli.main", "serve", "plain.toml", "--port", "0", "--grpc-port", "0"]
     said: list[str] = []
-    process = subprocess.Popen([*command, *options], cwd=folder, stderr=subprocess.PIPE, text=True)
+    reading, writing = os.pipe()
+    command += ["--ready-fd", str(writing), *options]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, pass_fds=(writing,))
+    os.close(writing)
     try:
-        yield process, _addresses(process), said
+        with open(reading) as ready:
+            yield process, _addresses(process, ready), said
     finally:
         process.terminate()
         try:
@@ -97,13 +102,11 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     assert "Traceback" not in rest, rest
 
 
-def _addresses(process: subprocess.Popen[str]) -> Addresses:
-    said, grpc = [], ""
+def _addresses(process: subprocess.Popen[str], ready: TextIO) -> Addresses:
+    said = []
     assert process.stderr is not None
     for line in process.stderr:
         said.append(line)
-        if "gRPC listens on " in line:
-            grpc = json.loads(line)["message"].split()[-1]
-        if line.startswith("mark: ") and " is ready on " in line:
-            return Addresses(line.split("//")[-1].strip(), grpc)
+        if "gRPC listens on " in line and (where := ready.read()):
+            return Addresses(json.loads(where)["url"].split("//")[-1], json.loads(line)["message"].split()[-1])
     raise AssertionError("".join(said))

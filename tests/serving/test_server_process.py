@@ -20,6 +20,8 @@ import httpx
 import psutil
 import pytest
 
+from mark.cli.main import main
+
 MODEL = """
 import os, time
 import mark
@@ -99,22 +101,34 @@ def write_service(folder: Path, model: str = "Echo", slo_ms: int = 2000, more: s
     (folder / "echo.toml").write_text(SERVICE.format(model=model, slo_ms=slo_ms) + more)
 
 
-def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *options: str, service: str = "echo.toml", ready: int | None = None, **environment: str
+) -> subprocess.Popen[str]:
+    """The server; it says on the descriptor `ready` where it listens."""
+    saying = [] if ready is None else ["--ready-fd", str(ready)]
     return subprocess.Popen(
-        [sys.executable, "-m", "mark.cli.main", "serve", "echo.toml", "--port", "0", *options],
+        [sys.executable, "-m", "mark.cli.main", "serve", service, "--port", "0", *saying, *options],
         cwd=folder,
         env=os.environ | environment,
         stderr=subprocess.PIPE,
         text=True,
+        pass_fds=() if ready is None else (ready,),
     )
 
 
 @contextmanager
-def served(folder: Path, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    folder: Path, *options: str, service: str = "echo.toml", **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its address, once it is ready. Killed with its workers if the test leaves it."""
-    process = start(folder, *options, **environment)
+    reading, writing = os.pipe()
+    process = start(folder, *options, service=service, ready=writing, **environment)
+    os.close(writing)
     try:
-        yield process, address(process)
+        with open(reading) as ready:
+            said = ready.read()  # until it is ready, or has ended
+        assert said, process.communicate()[1]
+        yield process, json.loads(said)["url"]
     finally:
         if process.poll() is None:
             process.kill()
@@ -122,6 +136,7 @@ def served(folder: Path, *options: str, **environment: str) -> Iterator[tuple[su
 
 
 def address(process: subprocess.Popen[str]) -> str:
+    """Of a process that says it to people only."""
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -168,7 +183,7 @@ async def load(url: str, count: int, connections: int, tell: asyncio.Event, afte
 
 
 def under_load(url: str, count: int, then: list[object], after: int = 100) -> list[tuple[int, int, str]]:
-    async def main() -> list[tuple[int, int, str]]:
+    async def loading() -> list[tuple[int, int, str]]:
         tell = asyncio.Event()
         running = asyncio.ensure_future(load(url, count, 16, tell, after))
         await tell.wait()
@@ -176,7 +191,7 @@ def under_load(url: str, count: int, then: list[object], after: int = 100) -> li
             action()  # type: ignore[operator]
         return await running
 
-    return asyncio.run(main())
+    return asyncio.run(loading())
 
 
 def test_it_answers_by_both_protocols_and_says_who_it_is(folder: Path) -> None:
@@ -212,12 +227,12 @@ def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
     """Each request has one answer: the model's, or a refusal with a time to come back; and no worker stays behind."""
     with served(folder, "--workers", "2") as (process, url):
         workers = psutil.Process(process.pid).children()
-        answers = under_load(url, 800, [lambda: process.send_signal(signal.SIGTERM)])
+        answers = under_load(url, 400, [lambda: process.send_signal(signal.SIGTERM)])
         assert process.wait(20) == 0
         statuses = Counter(status for _, status, _ in answers)
         assert statuses[200] >= 100
         assert set(statuses) <= {200, 503, 0}, [answer for answer in answers if answer[1] == -1]
-        assert sorted(number for number, _, _ in answers) == list(range(800))
+        assert sorted(number for number, _, _ in answers) == list(range(400))
         assert psutil.wait_procs(workers, timeout=5)[1] == []
 
 
@@ -237,8 +252,8 @@ def test_a_killed_worker_under_load_costs_nobody_the_answer(folder: Path) -> Non
     """SIGKILL of one of two: what it had is served by the other, and a new one comes."""
     with served(folder, "--workers", "2") as (process, url):
         victim = psutil.Process(process.pid).children()[0]
-        answers = under_load(url, 600, [victim.kill])
-        assert Counter(status for _, status, _ in answers) == {200: 600}
+        answers = under_load(url, 300, [victim.kill])
+        assert Counter(status for _, status, _ in answers) == {200: 300}
         page = httpx.get(url + "/metrics", trust_env=False).text
         assert 'mark_worker_losses_total{model="echo",version="1"} 1.0' in page
         process.send_signal(signal.SIGTERM)
@@ -257,8 +272,8 @@ def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
         ),
     ):
         (victim,) = psutil.Process(process.pid).children()
-        answers = under_load(url, 600, [victim.kill])
-        assert Counter(status for _, status, _ in answers) == {200: 600}
+        answers = under_load(url, 300, [victim.kill])
+        assert Counter(status for _, status, _ in answers) == {200: 300}
         assert Counter(who for _, _, who in answers)["function"] > 0
         for one in (process, elsewhere):
             one.send_signal(signal.SIGTERM)
@@ -347,7 +362,7 @@ def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Pat
     with served(folder, "--workers", "2", "--hang-s", "4", "--max-batch", "1", SERVICE_S="0.01") as (_, url):
         latency_s: dict[int, float] = {}
 
-        async def main() -> None:
+        async def ask_all() -> None:
             async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as client:
 
                 async def ask(number: int) -> None:
@@ -358,7 +373,7 @@ def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Pat
 
                 await asyncio.gather(*map(ask, range(32)))
 
-        asyncio.run(main())
+        asyncio.run(ask_all())
         assert latency_s.pop(13) > 3.5
         assert max(latency_s.values()) < 3.5
 
@@ -415,11 +430,17 @@ def test_versions_share_the_requests_and_answer_by_name(folder: Path) -> None:
         (("--function", "http://a:1/v2/models/m", "--function-key", "nowhere"), "nowhere: cannot be read"),
     ],
 )
-def test_what_cannot_be_served_is_one_line_and_exit_2(folder: Path, options: tuple[str, ...], said: str) -> None:
-    process = start(folder, *options)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 2
-    (line,) = errors.splitlines()
+def test_what_cannot_be_served_is_one_line_and_exit_2(
+    folder: Path,
+    options: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which main sets
+    assert main(["serve", "echo.toml", "--port", "0", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mark: error: ")
     assert said in line
 
@@ -449,18 +470,12 @@ def test_sigterm_while_the_model_loads_ends_at_once(folder: Path) -> None:
 
 def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
     """Its profile stands in: the answer takes as long as on that instance."""
-    command = [sys.executable, "-m", "mark.cli.main", "serve", "inception-v3", "--instance", "p2.xlarge", "--port", "0"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    try:
-        url = address(process)
+    with served(tmp_path, "--instance", "p2.xlarge", service="inception-v3") as (process, url):
         got = httpx.post(url + "/invocations", json={"any": "thing"}, trust_env=False)
         assert got.json() == {"any": "thing"}
         assert got.elapsed.total_seconds() >= 0.04  # 43.1 ms
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("versions", [False, True])
