@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import uvloop
+
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
 from mark.models import oip, sagemaker
@@ -100,8 +102,6 @@ def profile(what: Profiling, progress: Progress | None = None) -> Measured:
     with _busy(what.background):
         if what.model.startswith(("http://", "https://")):
             return _server(what, tell)
-        import uvloop
-
         return uvloop.run(_workers(what, tell))
 
 

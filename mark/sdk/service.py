@@ -23,6 +23,7 @@ from mark.profiling.measure_server import of_service, profile
 from mark.profiling.table import load_profiles
 from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ServiceOptions, service_text
+from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
 
 # Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
@@ -186,7 +187,6 @@ class Service:
         `running` is the fleet that runs by instance; without it what is planned is a first fleet, ready at once.
         """
         from mark.reporting.explain import explain
-        from mark.simulation.inputs import trace_named_in
         from mark.studies.decision import plan_once
 
         request = self._request(trace, policy, options)
@@ -220,7 +220,10 @@ class Service:
         What `mark deploy --yes` does; `mark deploy --destroy --name NAME` ends it. Progress goes to stderr. Raises
         BadInput for what is missing here, MarkError for what fails.
         """
-        from mark_infra.deploy.deploy import DeployTarget, plan, shipment
+        try:
+            from mark_infra.deploy.deploy import DeployTarget, plan, shipment
+        except ModuleNotFoundError as error:
+            raise BadInput(f"needs the extra `aws` ({error})", "mark.Service.deploy") from None
 
         if target != "aws":
             raise BadInput("can be deployed to aws only", "target", target)

@@ -287,6 +287,7 @@ def _waves(at: np.ndarray[tuple[int], np.dtype[np.int64]], season: int, harmonic
 
 def _estimated(rest: FloatArray, orders: Sequence[tuple[int, int, int]]) -> Process | None:
     """The best of `orders`, differenced alike, by the corrected Akaike criterion; None where none can be estimated."""
+    # Here: 2 s of start-up, which a series that is too short for an estimate does not need.
     from statsmodels.tsa.statespace.sarimax import SARIMAX
     from threadpoolctl import threadpool_limits  # after the libraries whose threads it is to limit
 

@@ -48,6 +48,7 @@ class LambdaFunctions:
         async with self._opening:
             if self._client is not None:
                 return
+            # Here: a plain installation has no aioboto3, and its import takes 0.8 s.
             import aioboto3
             from aiobotocore.config import AioConfig
             from botocore.exceptions import NoRegionError  # type: ignore[import-untyped]
@@ -124,7 +125,7 @@ def billed_s_of_log(tail: str | None) -> float | None:
 
 def _may_run(error: Exception) -> bool:
     """Whether the invocation may have begun for all that: not where the service answered instead of the function."""
-    from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError  # here, as in `open`
 
     return not isinstance(getattr(error, "response", None), dict) and not isinstance(
         error, EndpointConnectionError | NoCredentialsError

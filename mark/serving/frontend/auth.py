@@ -69,14 +69,14 @@ class TokenSigner:
 
     def sign(self, name: str, scopes: Iterable[str], until_s: float) -> str:
         """A token that lets `name` do what `scopes` say, until `until_s` (wall clock)."""
-        import jwt
+        import jwt  # here: 0.2 s, only where tokens are signed
 
         claims = {"sub": name, "aud": self.audience, "exp": int(until_s), "scope": " ".join(sorted(scopes))}
         return jwt.encode(claims, self.secrets[0], algorithm="HS256")
 
     def verify(self, token: bytes) -> Grant | None:
         """What the token grants, None where it grants nothing."""
-        import jwt
+        import jwt  # as in `sign`
 
         for secret in self.secrets:
             try:

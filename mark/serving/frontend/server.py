@@ -26,6 +26,7 @@ from mark.serving.frontend.calls import oip_call, sagemaker_call
 from mark.serving.frontend.compression import Refused
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import HttpLimits
+from mark.serving.frontend.openapi import openapi
 
 if TYPE_CHECKING:
     from mark.serving.observe.tracing import Tracer
@@ -233,8 +234,6 @@ class Server:
     def _openapi(self, exchange: Exchange) -> None:
         metadata = self.served[0].metadata
         if self._described[0] != metadata:  # a worker has said more of its model since
-            from mark.serving.frontend.openapi import openapi
-
             page = openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))
             self._described = metadata, orjson.dumps(page)
         exchange.answer(200, self._described[1], JSON)

@@ -28,6 +28,7 @@ class Tracer:
     """Makes the spans of the model `name`. `begin`, then `served` where a worker answers, then `answered`."""
 
     def __init__(self, name: str, provider: TracerProvider) -> None:
+        # Here and below: the packages are no part of a plain installation.
         from opentelemetry.trace import SpanKind, Status, StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

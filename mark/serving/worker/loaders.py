@@ -1,4 +1,4 @@
-"""Loaders: what makes the function that answers a worker's calls. Models' libraries are imported only when one runs."""
+"""Loaders: what makes the function that answers a worker's calls. Loading a model imports its libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
+import orjson
+
+from mark.models import answering
 from mark.models.call import Call, Reply
+from mark.models.load import load as load_model
+from mark.models.metadata import metadata
+from mark.models.sample import sample_call
 from mark.serving.worker.worker_loop import Loaded, Stages
 
 # When the boot of the machine that this one stands in for is over, in Unix seconds; without it, at once.
@@ -20,12 +26,6 @@ SAMPLE = "sample"
 
 def load(reference: str, search: Path, name: str, version: str) -> Loaded:
     """The usual loader: the model answers under the service's name, says what it is, and what one warm-up took."""
-    import orjson
-
-    from mark.models import answering
-    from mark.models.load import load as load_model
-    from mark.models.metadata import metadata
-
     model = load_model(reference, search)
     model.name, model.version = name, version
     said = metadata(model)
@@ -51,20 +51,16 @@ def load_paced(reference: str, search: Path, name: str, version: str) -> Loaded:
 
 def load_measured(reference: str, search: Path, name: str, version: str) -> Loaded:
     """For workers to be measured: one step answers, also calls of `SAMPLE`; 404 where the model declares no input."""
-    from mark.models.answering import answer, refusal, warm_up
-    from mark.models.load import load as load_model
-    from mark.models.sample import sample_call
-
     model = load_model(reference, search)
     model.name, model.version = name, version
-    warm_up(model)
+    answering.warm_up(model)
 
     def answered(calls: Sequence[Call]) -> list[Reply]:
         if calls[0].protocol != SAMPLE:
-            return answer(model, calls)
+            return answering.answer(model, calls)
         call = sample_call(model)
         if call is None:
-            return [refusal(404, "declares neither inputs nor warmup")]
+            return [answering.refusal(404, "declares neither inputs nor warmup")]
         return [Reply(200, call.content_type, call.body, call.json_bytes)]
 
     return Loaded(answered)

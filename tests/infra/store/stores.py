@@ -12,9 +12,9 @@ from mark_infra.aws.site import Site
 from mark_infra.store.dynamodb import create_table
 from mark_infra.store.store import open_table
 from mark_infra.store.table import Table
-from mark_infra.testbed.transactions import mend_transactions
 
 from tests.infra.conftest import REGION, MotoServer
+from tests.infra.transactions import mend_transactions
 
 Open = Callable[[], Table]
 """Opens the same table once more, as another process would."""

@@ -16,11 +16,11 @@ from mark_infra.aws.site import Site
 from mark_infra.store.dynamodb import EXPIRES, MOST_BYTES, TRIES, DynamoTable, create_table
 from mark_infra.store.store import open_table
 from mark_infra.store.table import JOURNAL_DAYS, Fence, JournalLine
-from mark_infra.testbed.transactions import mend_transactions
 
 from mark.control.lease import FencedLease
 from mark.domain.errors import BadInput, CloudError, LostLease, StoreError, ThrottledError
 from tests.infra.conftest import REGION, MotoServer
+from tests.infra.transactions import mend_transactions
 
 LINE = JournalLine(0.0, "launch", "launch 2", "done", 0.17)
 

@@ -25,7 +25,6 @@ _lock = RLock()
 
 def mend_transactions() -> None:
     """Mend moto in this process, once and for all. Repeatable."""
-
     if getattr(DynamoDBBackend.transact_write_items, "mended", False):
         return
     for name in ("put_item", "update_item", "delete_item"):
@@ -45,7 +44,6 @@ def _one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _transact(backend: Any, transact_items: list[dict[str, Any]]) -> None:
-
     if len(transact_items) > 100:
         raise TooManyTransactionsException()
     errors: list[tuple[str | None, str | None, Any]] = []

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from mark_infra.store.dynamodb import create_table
-from mark_infra.testbed.transactions import mend_transactions
 
 from tests.infra.conftest import MotoServer
+from tests.infra.transactions import mend_transactions
 
 NAME = "mended"
 
