@@ -94,7 +94,7 @@ def bill(request: Request, manager: TheRoom, service: Known) -> Response:
 @one.get("/slo", response_model=schema.SloSchema, tags=["read"])
 def slo(request: Request, manager: TheRoom, service: Known) -> Response:
     """How the promise was kept."""
-    return _answer(request, schema.slo(manager.view(service).slo))
+    return _answer(request, schema.SloSchema.model_validate(manager.view(service).slo))
 
 
 @one.get("/forecast", response_model=schema.ForecastSchema | None, tags=["read"])
@@ -112,7 +112,7 @@ def history(
     points: Annotated[int, Query(ge=2, le=1440, description="The most steps.")] = 480,
 ) -> Response:
     """The past."""
-    return _answer(request, schema.history(manager.history(service, hours, points)))
+    return _answer(request, schema.HistorySchema.model_validate(manager.history(service, hours, points)))
 
 
 @one.get("/decisions", response_model=schema.Decisions, tags=["read"])

@@ -36,7 +36,7 @@ Mode = Literal["acting", "dry-run", "paused", "standing by"]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, json_schema_serialization_defaults_required=True)
 
 
 class Error(_Model):
@@ -220,7 +220,7 @@ def summary(view: views.ServiceView) -> Summary:
         capacity_rps=view.capacity_rps,
         usd_per_hour=view.usd_per_hour,
         instances=sum(i.phase in RUNNING for i in view.instances),
-        slo=slo(view.slo),
+        slo=SloSchema.model_validate(view.slo),
         troubles=list(view.conditions),
     )
 
@@ -242,16 +242,6 @@ def limits(own: views.Limits) -> LimitsSchema:
     return LimitsSchema.model_construct(max_instances=own.max_instances, max_usd_per_hour=own.max_usd_per_hour)
 
 
-def slo(own: views.SloView) -> SloSchema:
-    return SloSchema(
-        rt_max_ms=own.rt_max_ms,
-        target=own.target,
-        attainment=own.attainment,
-        recent=own.recent,
-        error_budget_left=own.error_budget_left,
-    )
-
-
 def bill(view: views.ServiceView) -> BillSchema:
     total = view.bill.total
     return BillSchema(
@@ -264,16 +254,7 @@ def bill(view: views.ServiceView) -> BillSchema:
 
 
 def forecast(view: views.ServiceView) -> ForecastSchema | None:
-    own = view.forecast
-    if own is None:
-        return None
-    return ForecastSchema(
-        origin_unix_s=own.origin_unix_s,
-        step_s=own.step_s,
-        predictor=own.predictor,
-        levels=list(own.levels),
-        rps=[list(level) for level in own.rps],
-    )
+    return None if view.forecast is None else ForecastSchema.model_validate(view.forecast)
 
 
 def plan(view: views.ServiceView) -> PlanSchema | None:
@@ -352,28 +333,5 @@ def _instance(one: Instance, view: views.ServiceView) -> InstanceNow:
 
 
 def decisions(own: Sequence[views.DecisionView], count: int) -> Decisions:
-    found = [
-        DecisionSchema(
-            id=d.id,
-            at_unix_s=d.at_unix_s,
-            verb=d.verb,
-            text=d.text,
-            outcome=d.outcome,
-            usd_per_hour=d.usd_per_hour,
-        )
-        for d in own
-    ]
+    found = [DecisionSchema.model_validate(decision) for decision in own]
     return Decisions(decisions=found, next_before=own[-1].id if len(own) == count else None)
-
-
-def history(own: views.HistoryView) -> HistorySchema:
-    return HistorySchema(
-        start_unix_s=own.start_unix_s,
-        step_s=own.step_s,
-        rps=list(own.rps),
-        capacity_rps=list(own.capacity_rps),
-        usd_per_hour=list(own.usd_per_hour),
-        attainment=list(own.attainment),
-        overflow_share=list(own.overflow_share),
-        instances={offer: list(counts) for offer, counts in own.instances.items()},
-    )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mark.cli.arguments import from_args
 from mark.cli.functions import add_functions
-from mark.cli.listener import add_access, add_address
-from mark.cli.numbers import above_zero, seconds, whole
+from mark.cli.listener import add_access, add_address, add_stopping
+from mark.cli.numbers import above_zero, whole
 from mark.launch.gateway import GatewayOptions, run_gateway
 
 
@@ -68,16 +68,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--slo-ms", type=above_zero, metavar="MS", help="what clients are promised: later answers are counted as late"
     )
     add_access(parser)
-    end = parser.add_argument_group("stopping, and what is told")
-    end.add_argument("--drain-s", type=above_zero, default=30.0, metavar="S", help="for what is owed (default: 30)")
-    end.add_argument(
-        "--linger-s",
-        type=seconds,
-        default=0.0,
-        metavar="S",
-        help="before that: not ready, still forwarding (default: 0)",
-    )
-    end.add_argument("--log-requests", action="store_true", help="one line of JSON for each answer, on stderr")
+    add_stopping(parser, "for what is owed", "forwarding")
     parser.set_defaults(run=run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mark.cli.numbers import port, whole
+from mark.cli.numbers import above_zero, port, seconds, whole
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
@@ -27,3 +27,13 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     access.add_argument(
         "--tls-terminated-by-balancer", action="store_true", help="a balancer in front speaks TLS with the clients"
     )
+
+
+def add_stopping(parser: argparse.ArgumentParser, drain: str, lingering: str) -> argparse._ArgumentGroup:
+    """How it ends and what it logs; returns the group, for more of it. `drain`: what that time is for."""
+    end = parser.add_argument_group("stopping, and what is told")
+    end.add_argument("--drain-s", type=above_zero, default=30.0, metavar="S", help=f"{drain} (default: 30)")
+    lingers = f"before that: not ready, still {lingering} (default: 0)"
+    end.add_argument("--linger-s", type=seconds, default=0.0, metavar="S", help=lingers)
+    end.add_argument("--log-requests", action="store_true", help="one line of JSON for each answer, on stderr")
+    return end

@@ -7,8 +7,8 @@ import math
 
 from mark.cli.arguments import from_args
 from mark.cli.functions import add_functions
-from mark.cli.listener import add_access, add_address
-from mark.cli.numbers import above_zero, count, port, seconds
+from mark.cli.listener import add_access, add_address, add_stopping
+from mark.cli.numbers import above_zero, count, port
 from mark.launch.server import ServerOptions, run_server
 
 
@@ -50,17 +50,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")
     add_access(parser)
-    end = parser.add_argument_group("stopping, and what is told")
-    end.add_argument("--drain-s", type=above_zero, default=30.0, metavar="S", help="to finish the queue (default: 30)")
-    end.add_argument(
-        "--linger-s",
-        type=seconds,
-        default=0.0,
-        metavar="S",
-        help="before that: not ready, still serving (default: 0)",
-    )
+    end = add_stopping(parser, "to finish the queue", "serving")
     end.add_argument("--watch-interruptions", action="store_true", help="ask EC2's metadata service for notices")
-    end.add_argument("--log-requests", action="store_true", help="one line of JSON for each answer, on stderr")
     end.add_argument("--trace-requests", action="store_true", help="OpenTelemetry spans, exported as OTEL_* says")
     parser.set_defaults(run=run)
 

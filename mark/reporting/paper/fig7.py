@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.reporting.htmlpage import drawn, faint, new_figure, section, styled
-from mark.reporting.layout import columns, page, sentences, small_print, text
-from mark.reporting.paper.shared import RT_MAX_LINE, TICKS_MS, asked, figure_page
+from mark.reporting.paper.shared import RT_MAX_LINE, TICKS_MS, Table, asked, figure_page, figure_table
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import listed, overflow_share, promises
 from mark.reporting.words import duration, latency, percent, usd
@@ -60,13 +59,7 @@ def fig7_json(found: Fig7) -> dict[str, Any]:
 
 
 def fig7_table(found: Fig7) -> RenderableType:
-    parts: list[RenderableType] = []
-    for row in found.rows:
-        table = columns(*_HEADS)
-        for cells in _cells(row):
-            table.add_row(*cells)
-        parts += [text(_of_model(row)), table]
-    return page(text(_headline(found), "bold"), *parts, *sentences(takeaways(found)), *small_print(ASSUMED))
+    return figure_table(_headline(found), _HEADS, _tables(found), takeaways(found), ASSUMED)
 
 
 def render_fig7(found: Fig7) -> str:
@@ -77,7 +70,7 @@ def render_fig7(found: Fig7) -> str:
         _headline(found),
         section("Latency", drawn(box_figure(found)), _LEAD),
         _HEADS,
-        [(_of_model(row), _cells(row)) for row in found.rows],
+        _tables(found),
         ASSUMED,
     )
 
@@ -143,9 +136,8 @@ def _headline(found: Fig7) -> str:
     )
 
 
-def _of_model(row: Fig7Row) -> str:
-    slo = next(iter(row.runs.values())).slo
-    return asked(row.model, slo)
+def _tables(found: Fig7) -> list[Table]:
+    return [(asked(row.model, next(iter(row.runs.values())).slo), _cells(row)) for row in found.rows]
 
 
 def _cells(row: Fig7Row) -> list[list[str]]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.reporting.htmlpage import drawn, new_figure, section, styled
-from mark.reporting.layout import columns, page, sentences, small_print, text
-from mark.reporting.paper.shared import RT_MAX_LINE, TICKS_MS, asked, figure_page
+from mark.reporting.paper.shared import RT_MAX_LINE, TICKS_MS, Table, asked, figure_page, figure_table
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import overflow_share, promises
 from mark.reporting.words import duration, latency, percent, usd
@@ -55,14 +54,7 @@ def fig8_json(found: Fig8) -> dict[str, Any]:
 
 
 def fig8_table(found: Fig8) -> RenderableType:
-    parts: list[RenderableType] = []
-    for row in found.rows:
-        table = columns(*_HEADS)
-        for cells in _cells(row):
-            table.add_row(*cells)
-        parts += [text(_of_model(row)), table]
-    notes = small_print([*_NOTES, *ASSUMED])
-    return page(text(_headline(found), "bold"), *parts, *sentences(takeaways(found)), *notes)
+    return figure_table(_headline(found), _HEADS, _tables(found), takeaways(found), [*_NOTES, *ASSUMED])
 
 
 def render_fig8(found: Fig8) -> str:
@@ -73,7 +65,7 @@ def render_fig8(found: Fig8) -> str:
         _headline(found),
         section("Slower than", drawn(ccdf_figure(found)), _LEAD),
         _HEADS,
-        [(_of_model(row), _cells(row)) for row in found.rows],
+        _tables(found),
         [*_NOTES, *ASSUMED],
     )
 
@@ -156,9 +148,8 @@ def _headline(found: Fig8) -> str:
     )
 
 
-def _of_model(row: Fig8Row) -> str:
-    slo = row.stream["mark"].slo
-    return asked(row.model, slo)
+def _tables(found: Fig8) -> list[Table]:
+    return [(asked(row.model, row.stream["mark"].slo), _cells(row)) for row in found.rows]
 
 
 def _cells(row: Fig8Row) -> list[list[str]]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from mark.control.ports import WINDOW_S
 from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
-from mark.reporting.layout import columns, page, sentences, small_print, text
+from mark.reporting.layout import page, sentences, small_print, text
+from mark.reporting.paper.shared import titled
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import overflow_share, promises
 from mark.reporting.words import duration, latency, percent, usd
@@ -71,10 +72,7 @@ def fig9_table(found: Fig9) -> RenderableType:
     for title, heads, panels in _groups(found):
         parts.append(text(title, "bold"))
         for panel in panels:
-            table = columns(*heads)
-            for cells in _cells(panel, heads):
-                table.add_row(*cells)
-            parts += [text(panel.title), table]
+            parts += titled(panel.title, heads, _cells(panel, heads))
     return page(*parts, *sentences(takeaways(found)), *small_print(_NOTES))
 
 

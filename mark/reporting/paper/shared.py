@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mark.domain.slo import Slo
 from mark.reporting.htmlpage import bullets, grid, html_page, section
+from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.words import milliseconds, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 TICKS_MS = [step * 10**power for power in range(7) for step in (1, 2, 5)]  # of logarithmic axes
 RT_MAX_LINE = {"color": "#dc2626", "width": 1.2, "dash": "dot"}
@@ -15,9 +20,25 @@ Table = tuple[str, Sequence[Sequence[str]]]
 """(title, cells)"""
 
 
+def titled(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[RenderableType]:
+    """A table for the terminal below its title."""
+    table = columns(*heads)
+    for cells in rows:
+        table.add_row(*cells)
+    return [text(title), table]
+
+
+def figure_table(
+    headline: str, heads: Sequence[str], tables: Sequence[Table], takeaways: Sequence[str], notes: Sequence[str]
+) -> RenderableType:
+    """A figure for the terminal."""
+    parts = [part for title, cells in tables for part in titled(title, heads, cells)]
+    return page(text(headline, "bold"), *parts, *sentences(takeaways), *small_print(notes))
+
+
 def figure_page(
     figure: str,
-    sentences: Sequence[str],
+    takeaways: Sequence[str],
     headline: str,
     plot: str,
     heads: Sequence[str],
@@ -28,7 +49,7 @@ def figure_page(
     return html_page(
         title=f"mark: {figure} of the MArk paper",
         kicker=f"mark · {figure} of the MArk paper",
-        sentences=sentences,
+        sentences=takeaways,
         facts=headline,
         sections=[
             plot,

@@ -61,10 +61,6 @@ class SimulatedTelemetry:
         accounts = self._stage.accounts
         self._departed.append(RecentAnswers(accounts.departed, accounts.in_time))
 
-    def in_gap(self) -> bool:
-        """Is the window that begins now missing?"""
-        return bool(self._missing[self._closed])
-
     def measure_utilization(self, over_s: float) -> None:
         """Once a minute: the busy share of ready instances since the last call, by offer."""
         busy: dict[str, float] = {}
