@@ -266,7 +266,7 @@ def plan(view: views.ServiceView) -> PlanSchema | None:
     for i in view.instances:
         if i.phase is Phase.STOPPED:
             stopped[i.offer] += 1
-        elif i.phase is not Phase.DRAINING and i.doomed_s is None:
+        elif i.phase is not Phase.DRAINING and i.interruption_at_s is None:
             live[i.offer] += 1
 
     def wanted(targets: Iterable[Target], have: Counter[str], prices: dict[str, float]) -> list[Wanted]:
@@ -325,7 +325,7 @@ def _instance(one: Instance, view: views.ServiceView) -> InstanceNow:
         phase=one.phase.value,
         age_s=max(0.0, view.at_s - one.launched_s),
         ready_in_s=max(0.0, one.ready_s - view.at_s) if booting and one.ready_s is not None else None,
-        gone_in_s=None if one.doomed_s is None else max(0.0, one.doomed_s - view.at_s),
+        gone_in_s=None if one.interruption_at_s is None else max(0.0, one.interruption_at_s - view.at_s),
         standby=one.standby,
         credits=one.credits,
         usd_per_hour=view.prices.get(one.offer) if one.phase in RUNNING else None,

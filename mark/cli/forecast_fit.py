@@ -81,7 +81,6 @@ def fit(args: argparse.Namespace) -> int:
 
 def _history(args: argparse.Namespace) -> Load:
     """[start - train, start) in whole steps that end there, as a simulation that begins at `start` has it."""
-
     end_s: float | None = args.train if args.start is None else args.start
     trace = open_trace(args.trace, gaps=args.gaps, duration_s=end_s, seed=args.seed, log_filter=args.log_filter)
     if end_s is None:
@@ -97,7 +96,6 @@ def _history(args: argparse.Namespace) -> Load:
 
 def _checkpoint(path: str, wanted: Saved) -> State | None:
     """The state of a training that was interrupted, if it is this one's; says what it found."""
-
     if not Path(path).exists():
         return None
     try:

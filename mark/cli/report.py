@@ -25,7 +25,6 @@ def report(
     attribution: Mapping[str, Attribution] | None = None,
 ) -> None:
     """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page."""
-
     requests = {}
     for name in results:
         policy, predictor = split_policy(name, args.predictor)
@@ -43,5 +42,4 @@ def report(
 
 def slo_code(args: argparse.Namespace, results: Mapping[str, SimulationResult]) -> int:
     """4 with --fail-below-slo when an SLO was missed, else 0."""
-
     return 4 if args.fail_below_slo and any(kept(result) is False for result in results.values()) else 0

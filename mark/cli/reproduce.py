@@ -15,11 +15,11 @@ from mark.cli.arguments import add_json, html_file
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
 from mark.profiling.table import load_profiles
-from mark.reporting.paper.fig7 import fig7_json, fig7_table, render_fig7
-from mark.reporting.paper.fig8 import fig8_json, fig8_table, render_fig8
-from mark.reporting.paper.fig9 import fig9_json, fig9_table, render_fig9
-from mark.reporting.paper.table2 import table2_json, table2_table
-from mark.reporting.paper.table5 import as_json, render
+from mark.reporting.paper.fig7_page import fig7_json, fig7_table, render_fig7
+from mark.reporting.paper.fig8_page import fig8_json, fig8_table, render_fig8
+from mark.reporting.paper.fig9_page import fig9_json, fig9_table, render_fig9
+from mark.reporting.paper.table2_page import table2_json, table2_table
+from mark.reporting.paper.table5_page import as_json, render
 from mark.studies.paper.fig7 import run_fig7
 from mark.studies.paper.fig8 import run_fig8
 from mark.studies.paper.fig9 import run_fig9

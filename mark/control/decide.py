@@ -347,7 +347,7 @@ class Decider:
             # A round may come late: what counts is when an answer was first seen.
             answered_since_s=math.inf if none_answers(s.fleet) else min(state.answered_since_s, s.now_s),
             leaving=any(
-                i.phase is Phase.READY and (i.standby or i.doomed_s is not None or i.silent_s is not None)
+                i.phase is Phase.READY and (i.standby or i.interruption_at_s is not None or i.silent_s is not None)
                 for i in fleet.instances
             ),
             # Whatever fails is tried again: an instance that was not ended is paid on.
@@ -439,7 +439,7 @@ def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool,
 def _ended_when_drained(fleet: Fleet) -> list[Command]:
     """Ends or stops of what is drained. Its price was given back when that began."""
     return [
-        (Stop if i.standby and i.doomed_s is None else Terminate)("its queue is empty", 0.0, i.offer, i.number)
+        (Stop if i.standby and i.interruption_at_s is None else Terminate)("its queue is empty", 0.0, i.offer, i.number)
         for i in fleet.instances
         if i.phase is Phase.DRAINING and i.idle
     ]

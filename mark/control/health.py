@@ -47,10 +47,10 @@ def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
     They serve on, if they do, and are replaced.
     """
     given_up = (*unhealthy(fleet, now_s), *overdue(fleet, now_s))
-    found = {i.number for i in given_up if i.doomed_s is None}
+    found = {i.number for i in given_up if i.interruption_at_s is None}
     if not found:
         return fleet
-    return Fleet(tuple(replace(i, doomed_s=math.inf) if i.number in found else i for i in fleet.instances))
+    return Fleet(tuple(replace(i, interruption_at_s=math.inf) if i.number in found else i for i in fleet.instances))
 
 
 def none_answers(fleet: Fleet) -> bool:

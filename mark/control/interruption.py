@@ -67,15 +67,15 @@ class InterruptionHandler:
         """
         ready = [i for i in fleet.instances if i.phase is Phase.READY]
         commands = [
-            self._drain(i, f"taken back in {i.doomed_s - now_s:.0f} s")
+            self._drain(i, f"taken back in {i.interruption_at_s - now_s:.0f} s")
             for i in ready
-            if i.doomed_s is not None and i.doomed_s - now_s < self._leave_s
+            if i.interruption_at_s is not None and i.interruption_at_s - now_s < self._leave_s
         ]
-        bridging = [i for i in ready if i.standby and i.doomed_s is None]
+        bridging = [i for i in ready if i.standby and i.interruption_at_s is None]
         if not bridging:
             return tuple(commands)
         needed_rps = max(arriving_rps, sum(n * self._capacity_rps[offer] for offer, n in planned.items()))
-        needed_rps -= sum(self._capacity_rps[i.offer] for i in ready if i.doomed_s is None and not i.standby)
+        needed_rps -= sum(self._capacity_rps[i.offer] for i in ready if i.interruption_at_s is None and not i.standby)
         for i in bridging:
             if i.credits is not None and i.credits < 1.0:
                 commands.append(self._drain(i, "its credits are spent"))

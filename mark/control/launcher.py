@@ -128,7 +128,7 @@ class Launcher:
         running = Counter(
             i.offer
             for i in mark_unhealthy(self._cloud.fleet(), now_s).instances
-            if i.phase is not Phase.STOPPED and i.doomed_s != math.inf
+            if i.phase is not Phase.STOPPED and i.interruption_at_s != math.inf
         )
         for intent in self._intents.values():
             running[intent.offer] += intent.count

@@ -126,7 +126,9 @@ def belief(state: ControllerState, offer: str, now_s: float) -> Belief:
 
 def counts_toward_target(instance: Instance) -> bool:
     """Does it serve or will it, is it not about to be interrupted or unhealthy, and is it no standby?"""
-    return instance.phase in (Phase.PENDING, Phase.READY) and instance.doomed_s is None and not instance.standby
+    return (
+        instance.phase in (Phase.PENDING, Phase.READY) and instance.interruption_at_s is None and not instance.standby
+    )
 
 
 def counted_as(stands_for: Mapping[int, str], fleet: Fleet, planned: Mapping[str, int]) -> dict[int, str]:

@@ -36,7 +36,7 @@ class Instance:
     phase: Phase
     launched_s: float
     ready_s: float | None = None  # when it became ready, or is expected to; None: unknown
-    doomed_s: float | None = None  # an interruption takes it at this time
+    interruption_at_s: float | None = None  # an interruption takes it at this time
     standby: bool = False  # kept to be stopped and resumed
     credits: float | None = None  # burstables: CPU credits left
     idle: bool = False  # nothing queued or running: a draining instance may go
@@ -52,7 +52,7 @@ class Fleet:
     def live(self) -> Counter[str]:
         """Offer -> instances that serve or will: pending or ready, and not doomed."""
         serving = (Phase.PENDING, Phase.READY)
-        return Counter(i.offer for i in self.instances if i.phase in serving and i.doomed_s is None)
+        return Counter(i.offer for i in self.instances if i.phase in serving and i.interruption_at_s is None)
 
     def ready(self) -> Counter[str]:
         """Offer -> instances that serve now."""

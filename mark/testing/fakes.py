@@ -111,7 +111,7 @@ class FakeCloud:
         """Announce that the instance is interrupted in two minutes."""
         gone_s = self.clock.t_s + 120.0
         self._notices.append(Notice(number, self.instances[number].offer, self.clock.t_s, gone_s))
-        self._change(number, doomed_s=gone_s)
+        self._change(number, interruption_at_s=gone_s)
 
     def _was_resumed(self, number: int) -> bool:
         return ("resume", number) in self.calls

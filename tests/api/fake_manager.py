@@ -205,7 +205,7 @@ class Day:
                 launched_s = MINUTES * 60.0 - 900.0 * (len(fleet) + 1) ** 1.3
                 fleet.append(Instance(n, offer, Phase.READY, launched_s, launched_s + 95.0))
         now_s = MINUTES * 60.0
-        fleet[-1] = replace(fleet[-1], doomed_s=now_s + 84.0)
+        fleet[-1] = replace(fleet[-1], interruption_at_s=now_s + 84.0)
         fleet.append(Instance(58, "c5.large/spot/us-east-1b", Phase.PENDING, now_s - 40.0, now_s + 52.0))
         fleet.append(Instance(59, "c5.large/spot/us-east-1b", Phase.DRAINING, now_s - 7_300.0, now_s - 7_200.0))
         fleet.append(

@@ -52,7 +52,9 @@ def test_the_plan_says_what_is_there_of_what_is_wanted_and_what_it_costs(
     wanted = by_offer["c5.large/spot/us-east-1b"]
     assert wanted["usd_per_hour"] == pytest.approx(wanted["count"] * OFFERS["c5.large/spot/us-east-1b"][0])
     # One is doomed and one drains: neither is there. The one that boots is.
-    live = [i for i in manager.view("inception").instances if i.offer == wanted["offer"] and i.doomed_s is None]
+    live = [
+        i for i in manager.view("inception").instances if i.offer == wanted["offer"] and i.interruption_at_s is None
+    ]
     assert wanted["have"] == sum(i.phase in (Phase.PENDING, Phase.READY) for i in live) == wanted["count"] - 1
     assert said["standbys"][0]["have"] == 1
 

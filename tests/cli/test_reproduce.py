@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from mark.cli.main import main
-from tests.reporting.paper import test_fig7, test_fig8, test_fig9
+from tests.reporting.paper import test_fig7_page, test_fig8_page, test_fig9_page
 
-FOUND: dict[str, Callable[[], Any]] = {"fig7": test_fig7.found, "fig8": test_fig8.found, "fig9": test_fig9.found}
+FOUND: dict[str, Callable[[], Any]] = {
+    "fig7": test_fig7_page.found,
+    "fig8": test_fig8_page.found,
+    "fig9": test_fig9_page.found,
+}
 
 
 class Experiment:

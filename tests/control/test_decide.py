@@ -130,7 +130,7 @@ def test_notices_stay_in_the_state_until_they_are_answered() -> None:
     """An unfinished round leaves them, and counts them once."""
     one, notice = decider({A: 1}), Notice(1, A, 60.0, 180.0)
     state = begin_round(replace(ControllerState(), plan=Plan(0.0, (Target(A, 1, "wanted"),))), FAST, (notice,))
-    seen = snapshot(ready(1, A, doomed_s=180.0))
+    seen = snapshot(ready(1, A, interruption_at_s=180.0))
     commands, after = one.decide(seen, state)
     assert commands
     losses = after.beliefs[A].losses

@@ -40,7 +40,7 @@ def test_who_is_silent_for_long_is_a_suspect_and_counts_no_more() -> None:
     now_s = 10.0 + SILENT_S
     assert numbers(unhealthy(seen, now_s)) == [2]
     assert mark_unhealthy(seen, now_s).live() == {OD: 2}
-    assert mark_unhealthy(seen, now_s).instances[1].doomed_s == math.inf
+    assert mark_unhealthy(seen, now_s).instances[1].interruption_at_s == math.inf
 
 
 def test_no_more_than_a_tenth_are_suspects_and_who_fell_silent_first_before_others() -> None:
@@ -67,7 +67,7 @@ def test_who_boots_or_leaves_is_no_suspect() -> None:
     seen = fleet(10.0, None)
     others = tuple(replace(seen.instances[0], number=9, phase=phase) for phase in (Phase.PENDING, Phase.DRAINING))
     assert unhealthy(Fleet(others), 100.0) == ()
-    doomed = Fleet((replace(seen.instances[0], doomed_s=150.0), seen.instances[1]))
+    doomed = Fleet((replace(seen.instances[0], interruption_at_s=150.0), seen.instances[1]))
     assert mark_unhealthy(doomed, 100.0) is doomed
 
 
@@ -80,7 +80,7 @@ def test_who_boots_for_far_too_long_is_overdue() -> None:
     assert overdue(seen, 100.0 + BOOT_S - 1.0) == ()
     assert numbers(overdue(seen, 100.0 + BOOT_S)) == [1]
     assert numbers(overdue(seen, 100.0 + BOOTS * 400.0)) == [1, 2]
-    assert mark_unhealthy(seen, 100.0 + BOOT_S).instances[0].doomed_s == math.inf
+    assert mark_unhealthy(seen, 100.0 + BOOT_S).instances[0].interruption_at_s == math.inf
 
 
 @pytest.mark.parametrize("limit", [2, 5])

@@ -19,7 +19,7 @@ LAST_S = LEAVE_S + 0.6 + ROUND_S  # before the loss, RT_max being 0.6 s
 
 
 def doomed(number: int, phase: Phase = Phase.READY) -> Instance:
-    return Instance(number, SPOT_A.name, phase, 0.0, doomed_s=120.0)
+    return Instance(number, SPOT_A.name, phase, 0.0, interruption_at_s=120.0)
 
 
 def ready(number: int, of: str = SPOT_A.name, **more: object) -> Instance:

@@ -16,7 +16,7 @@ from mark.domain.errors import BadInput, CloudError, StoreError
 from mark.domain.fleet import Instance, Phase
 from mark.planning.port import Policy
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
-from tests.control.room_fakes import ORIGIN, FakePrices, InlinePool, Process, World
+from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World
 
 OD = ON_DEMAND.name
 

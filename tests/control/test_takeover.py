@@ -29,7 +29,7 @@ from tests.control.control_fakes import (
     ScriptedPlanner,
     resolved,
 )
-from tests.control.room_fakes import ORIGIN, FakeChanges, InlinePool, within
+from tests.control.manager_fakes import ORIGIN, FakeChanges, InlinePool, within
 from tests.control.test_cloud_contract import IdlePlane
 
 OD, A = ON_DEMAND.name, SPOT_A.name

@@ -13,8 +13,8 @@ from tests.docs.warm import warm
 
 
 @pytest.fixture(scope="session")
-def warm_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    with warm(tmp_path_factory.mktemp("warm")) as start:
+def warm_start() -> Iterator[list[str]]:
+    with warm() as start:
         yield start
 
 

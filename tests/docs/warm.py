@@ -15,6 +15,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
@@ -35,8 +36,14 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 @contextlib.contextmanager
-def warm(folder: Path) -> Iterator[list[str]]:
+def warm() -> Iterator[list[str]]:
     """The start of a command: `mark ARGUMENTS` or `python FILE.py ARGUMENTS` go behind it."""
+    # Not in pytest's folder: the address of a socket has at most 104 characters on some systems.
+    with tempfile.TemporaryDirectory(prefix="mark-") as folder:
+        yield from _serve(Path(folder))
+
+
+def _serve(folder: Path) -> Iterator[list[str]]:
     address, ask = folder / "warm", folder / "ask.py"
     ask.write_text(_ASK)
     command = [sys.executable, "-P", __file__, str(address)]

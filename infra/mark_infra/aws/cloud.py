@@ -247,7 +247,7 @@ class Ec2Cloud:
             phase=phase,
             launched_s=launched_s,
             ready_s=ready_s,
-            doomed_s=None if gone_unix_s is None else at_s(gone_unix_s),
+            interruption_at_s=None if gone_unix_s is None else at_s(gone_unix_s),
             standby=machine.standby,
             idle=phase is Phase.DRAINING and self._is_idle(machine),
             silent_s=silent_s,

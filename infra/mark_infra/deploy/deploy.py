@@ -106,7 +106,6 @@ class Planned:
 
     def apply(self, progress: Progress | None = None) -> Deployed:
         """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy."""
-
         if self.changes:
             steps = sum(2 if change.action == "replace" else 1 for change in self.changes)
             self.terraform.apply(steps, progress)
@@ -126,7 +125,6 @@ def shipment(service_file: str, search: Path | None = None) -> Shipment:
 
     Raises BadInput, or Infeasible where no type keeps the SLO.
     """
-
     deployment = _deployment(service_file)
     service = deployment.service
     source = Path(service.source).resolve()
@@ -155,7 +153,6 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
 
     Raises BadInput for what is missing here (Terraform, credentials, a region), MarkError for what fails.
     """
-
     target = _checked(target)
     names = [one.service.name for one in shipments]
     if not names:
@@ -228,7 +225,6 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable. Raises BadInput where there is no
     state of this site, MarkError for what fails.
     """
-
     target = _checked(target)
     root = target.folder / "terraform" / "examples" / "complete"
     if not (root / "terraform.tfvars.json").is_file():
@@ -296,7 +292,6 @@ def _checked(target: DeployTarget) -> DeployTarget:
 
 def _terraform(target: DeployTarget) -> Terraform:
     """With its folder in order: modules as they are now, state where it is to be."""
-
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
     there = target.folder / "terraform"
@@ -333,7 +328,6 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 def _gate(target: DeployTarget) -> Gate:
-
     return Gate(Site(target.name, target.region, f"dynamodb:{target.name}-state"))
 
 
@@ -345,7 +339,6 @@ def _known(account: Callable[[], str]) -> str:
 
 
 def _deployment(service_file: str) -> ResolvedService:
-
     return open_service(RunRequest(trace="", service=service_file))
 
 

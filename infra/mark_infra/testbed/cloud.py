@@ -300,7 +300,6 @@ class LocalCloud:
             self.balancer.wake()
 
     def emit(self, detail_type: str, instance_id: str, zone: str, detail: dict[str, str], at_unix_s: int) -> None:
-
         # The warning's own way to name an instance: by its zone, without an account.
         place = f"{zone}:" if detail_type == WARNING else f"{self.region}:{ACCOUNT}:"
         event = {
@@ -350,7 +349,6 @@ class LocalCloud:
 
     def _targets(self) -> dict[str, dict[str, str | None]]:
         """By target group: the URL of each target; None where its instance does not run."""
-
         with self._lock:
             groups = elbv2_backends[ACCOUNT][self.region].target_groups
             return {arn: {t["Id"]: self._url(t) for t in group.targets.values()} for arn, group in groups.items()}

@@ -128,7 +128,6 @@ class Patches:
 
 def reset() -> None:
     """Forget all of moto's state, which belongs to the process."""
-
     moto_api_backend.reset()
 
 

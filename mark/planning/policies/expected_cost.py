@@ -159,7 +159,7 @@ class ExpectedCostPolicy:
             boot_steps=self._boot_steps[pool],
             running=np.concatenate([running - committed, committed[free]]),
             most=np.concatenate([most, self._committed[free]]),
-            overflow_usd=without(overflow, late_rps / saved.spacing_rps),
+            overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
             spacing_rps=saved.spacing_rps,
             max_instances=service.max_instances,
             max_usd_per_step=service.max_usd_per_hour * STEP_S / 3600.0,
@@ -172,7 +172,7 @@ class ExpectedCostPolicy:
         pools = self._pools
         usable_rps = {pools.offers[i].name: self._usable_rps[k] for k, m in enumerate(pools.members) for i in m}
         for i in context.fleet.instances:
-            if i.phase is Phase.PENDING and i.doomed_s is None and not i.standby and i.offer in usable_rps:
+            if i.phase is Phase.PENDING and i.interruption_at_s is None and not i.standby and i.offer in usable_rps:
                 left_s = math.inf if i.ready_s is None else i.ready_s - context.now_s
                 late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
         return late_rps
@@ -208,7 +208,7 @@ class ExpectedCostPolicy:
         """`counts` with spares for what was interrupted, as far as limits allow; and how many of them are spares."""
         there = [i for i in context.fleet.instances if i.phase is not Phase.STOPPED]
         ready = self._pools.count(
-            Counter(i.offer for i in there if i.phase is Phase.READY and i.doomed_s is None and not i.standby)
+            Counter(i.offer for i in there if i.phase is Phase.READY and i.interruption_at_s is None and not i.standby)
         )
         need = self._missing(counts, running, ready, context, load_rps)
         if not need.any():
@@ -316,7 +316,7 @@ class ExpectedCostPolicy:
         return tuple(targets)
 
 
-def without(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
+def overflow_while_booting(overflow_usd: FloatArray, levels: FloatArray) -> FloatArray:
     """Overflow (T, K + 1) of a capacity of which `levels` (T,) do not serve yet.
 
     A plan that gives up what boots is priced as if less than nothing served: convex, and no boot is cancelled for it.

@@ -447,7 +447,7 @@ class SimulatedCloud:
             phase=record.phase,
             launched_s=record.launched_s,
             ready_s=expected_s,
-            doomed_s=record.interruption_at_s,
+            interruption_at_s=record.interruption_at_s,
             standby=record.standby,
             credits=None if record.account is None else record.account.balance,
             idle=record.idle,

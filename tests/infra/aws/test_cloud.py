@@ -214,7 +214,7 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
     bench.notices.told = [("i-other", at_s, gone_s), (bench.id_of(second), at_s, gone_s)]
     assert bench.cloud.notices() == (Notice(second, SPOT, 10.0, 130.0),)
     assert bench.cloud.notices() == ()
-    assert {i.number: i.doomed_s for i in bench.cloud.fleet().instances} == {first: None, second: 130.0}
+    assert {i.number: i.interruption_at_s for i in bench.cloud.fleet().instances} == {first: None, second: 130.0}
     assert bench.cloud.fleet().live() == {SPOT: 1}
     bench.notices.told.append((bench.id_of(first), at_s, gone_s))
     assert [n.number for n in bench.cloud.notices()] == [first]

@@ -422,7 +422,7 @@ def test_interrupted_instances_are_replaced_with_spares() -> None:
     """On demand boots by chance: a few more are launched, marked as spare, and not long after no more."""
     lost = replace(OUT, lost_s=0.0)
     beliefs: dict[str, Any] = {"a": lost, "b": lost, "c": lost}
-    doomed = Fleet(tuple(Instance(n, A.name, Phase.READY, -600.0, -400.0, doomed_s=120.0) for n in range(9)))
+    doomed = Fleet(tuple(Instance(n, A.name, Phase.READY, -600.0, -400.0, interruption_at_s=120.0) for n in range(9)))
     (target,) = planned(doomed, **beliefs).targets
     assert target.offer == ON_DEMAND.name
     assert target.spare >= 2
@@ -434,7 +434,7 @@ def test_interrupted_instances_are_replaced_with_spares() -> None:
 def test_bridged_capacity_needs_no_spares() -> None:
     """Standbys that make up for all that is lost serve sooner than any boot."""
     lost = replace(OUT, lost_s=0.0)
-    doomed = [Instance(n, A.name, Phase.READY, -600.0, -400.0, doomed_s=120.0) for n in range(9)]
+    doomed = [Instance(n, A.name, Phase.READY, -600.0, -400.0, interruption_at_s=120.0) for n in range(9)]
     bridging = [Instance(n, T2.name, Phase.PENDING, 0.0, standby=True) for n in range(20, 30)]
     plan = planned(Fleet((*doomed, *bridging)), 90.0, *FOUR, T2, a=lost, b=lost, c=lost)
     assert plan.counts

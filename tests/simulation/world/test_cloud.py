@@ -280,7 +280,7 @@ def test_a_fall_of_the_share_interrupts_that_fraction_longest_running_first() ->
     assert c.has_notices()
     assert [(n.number, n.at_s, n.gone_s) for n in c.notices()] == [(1, 600.0, 720.0), (2, 600.0, 720.0)]
     assert c.notices() == ()
-    assert [i.doomed_s for i in c.fleet().instances[:2]] == [720.0, 720.0]
+    assert [i.interruption_at_s for i in c.fleet().instances[:2]] == [720.0, 720.0]
     c.advance(720.0)
     assert [i.number for i in c.fleet().instances] == [3, 4, 5, 6, 7]
     assert ("remove", 1, 720.0) in plane.calls

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mark.reporting.paper.table5 import as_json, render
+from mark.reporting.paper.table5_page import as_json, render
 from mark.studies.paper.replay import MEAN_RPS
 from mark.studies.paper.table5 import run_table5
 from tests.simulation.laws import check_laws

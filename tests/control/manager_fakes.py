@@ -1,4 +1,4 @@
-"""A control room among fakes: looks are run at once, or when the test says so."""
+"""A manager among fakes: its work is run at once, or when the test says so."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from mark.catalog.tables import load_catalog
 from mark.profiling.table import load_profiles
-from mark.reporting.paper.table2 import table2_json, table2_table
+from mark.reporting.paper.table2_page import table2_json, table2_table
 from mark.studies.paper.table2 import table2_rows
 from tests.reporting.test_table import plain
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from mark.reporting.paper.fig8 import MOST_POINTS, ccdf, ccdf_figure, fig8_json, fig8_table, render_fig8, takeaways
+from mark.reporting.paper.fig8_page import MOST_POINTS, ccdf, ccdf_figure, fig8_json, fig8_table, render_fig8, takeaways
 from mark.studies.paper.fig8 import Fig8, Fig8Row
 from tests.reporting.results import result
 from tests.reporting.test_forecast import printed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mark.reporting.paper.fig7 import (
+from mark.reporting.paper.fig7_page import (
     box_figure,
     fig7_json,
     fig7_table,

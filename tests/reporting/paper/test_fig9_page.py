@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.reporting.paper.fig9 import fig9_json, fig9_table, panels_figure, render_fig9, takeaways
+from mark.reporting.paper.fig9_page import fig9_json, fig9_table, panels_figure, render_fig9, takeaways
 from mark.simulation.result import Decision, Requests
 from mark.studies.paper.fig9 import Fig9, Panel, WindowSeries
 from tests.reporting.results import result, timeline
