@@ -13,8 +13,7 @@ from mark_infra.deploy.terraform import ResourceChange, Terraform
 from mark.domain.errors import BadInput, MarkError
 
 # Says what `answers.json` says for its first argument, and writes down how it was called.
-STAND_IN = """#!{python}
-import json, os, sys
+STAND_IN = """import json, os, sys
 answers = json.load(open("answers.json"))
 with open("calls", "a") as calls:
     print(json.dumps([sys.argv[1:], os.environ.get("TF_VAR_keys")]), file=calls)
@@ -44,8 +43,10 @@ class StandIn:
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     (tmp_path / "bin").mkdir()
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
     file = tmp_path / "bin" / "terraform"
-    file.write_text(STAND_IN.format(python=sys.executable))
+    # Not the interpreter behind "#!": its path may hold a space.
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/stand_in.py" "$@"\n')
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return StandIn(tmp_path)
