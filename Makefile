@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3
-POLICIES ?= mark,mark-paper,reactive,target-tracking,static-peak,oracle
+POLICIES ?= mark,mark-paper,reactive,static-peak,best-fixed,target-tracking,oracle
 REPORT ?= out/report.html
 
 .PHONY: demo test lint types kernel unit schema coverage test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean

@@ -11,7 +11,7 @@ from mark.cli.report import report, slo_code
 from mark.reporting.table import compare_table
 from mark.studies.attribution import compare_attributed
 
-_DEFAULT = "mark,mark-paper,reactive,static-peak,target-tracking,oracle"
+_DEFAULT = "mark,mark-paper,reactive,static-peak,best-fixed,target-tracking,oracle"
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from mark.domain.bill import Bill
+from mark.domain.time import HOUR_S
+from mark.planning.policies.names import BEST_FIXED, FIXED
 from mark.reporting.words import dollars, duration, number, per_month, percent, usd
 from mark.simulation.result import SimulationResult
+
+TARGET_TRACKING = "target-tracking"
+_TIE = 0.01  # a saving below a hundredth pays for no moving part
 
 MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
 
@@ -58,12 +63,14 @@ def forecasters(result: SimulationResult) -> str:
 
 
 def reference(results: Mapping[str, SimulationResult]) -> str | None:
-    """What savings are counted against: what a user runs today where it is among the policies, else the dearest."""
+    """What savings are counted against: what a user runs today, else the best fixed fleet, else the dearest policy."""
     if len(results) < 2:
         return None
     for name in results:
-        if name == "as-is" or name.startswith("fixed:"):
+        if name == "as-is" or name.startswith(FIXED):
             return name
+    if BEST_FIXED in results:
+        return BEST_FIXED
     return max(results, key=lambda name: results[name].bill.total)
 
 
@@ -76,6 +83,15 @@ def best(results: Mapping[str, SimulationResult]) -> str | None:
     """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale."""
     able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]
     return min(able, key=lambda name: results[name].bill.total) if able else None
+
+
+def _shown(name: str, result: SimulationResult) -> str:
+    """The name, and what a fixed fleet consists of."""
+    if name != BEST_FIXED:
+        return name
+    hours = result.trace.duration_s / HOUR_S
+    fleet = [f"{n / hours:.0f} {offer.split('/')[0]}" for offer, n in result.fleet.instance_hours.items()]
+    return f"{name} ({', '.join(fleet)} all the time)" if fleet else name
 
 
 def is_oracle(name: str) -> bool:
@@ -111,8 +127,8 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
         )
     result = results[winner]
     return (
-        f"{winner} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests within "
-        f"{number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
+        f"{_shown(winner, result)} keeps the promise: {percent(result.slo_result.attainment, 2)} of the requests "
+        f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
         f"{usd(result.bill.total)}, which is {usd(usd_per_million(result))} per million requests."
     )
 
@@ -128,16 +144,28 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
         return []
     pace = f"At this pace (extrapolated from {duration(length_s)}"
     pace += ", a short look)" if length_s < 86400.0 else ")"
+    if winner == BEST_FIXED or winner.startswith(FIXED):
+        return [f"{pace} that is {dollars(month)} a month. On this traffic a fixed fleet is cheapest: run that."]
     if other_name is None or other_name == winner:
         return [f"{pace} that is {dollars(month)} a month."]
     other = results[other_name]
     other_month, less = per_month(other.bill.total, length_s) or 0.0, saving(result, other)
+    other_shown = _shown(other_name, other)
+    if other_name == BEST_FIXED and less is not None and less < _TIE:
+        return [
+            f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}: "
+            "on this traffic a fixed fleet does as well, so run that."
+        ]
     if less is None or less <= 0.0:
         why = ", which misses the promise" if kept(other) is False else ""
-        return [f"{pace} that is {dollars(month)} a month; {other_name} costs {dollars(other_month)}{why}."]
+        return [f"{pace} that is {dollars(month)} a month; {other_shown} costs {dollars(other_month)}{why}."]
+    managed = results.get(TARGET_TRACKING)
+    beside = ""
+    if managed is not None and other_name == BEST_FIXED:
+        beside = f"; with {TARGET_TRACKING} on SageMaker it would be {dollars(per_month(managed.bill.total, length_s))}"
     return [
-        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_name}: "
-        f"{dollars(other_month - month)} a month less ({percent(less, 0)})."
+        f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}: "
+        f"{dollars(other_month - month)} a month less ({percent(less, 0)}){beside}."
     ]
 
 

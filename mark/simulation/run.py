@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS, extras_usd
+from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.bounds.lower_bound import Bound, bin_width_s, lower_bound
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S
 from mark.domain.bill import Bill
-from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
-from mark.domain.offer import Market
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
@@ -34,11 +31,14 @@ from mark.forecasting.supervised import MOST_TIMES, Supervised
 from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
 from mark.planning.policies.alternatives import Weighed, weigh
+from mark.planning.policies.names import BEST_FIXED
 from mark.planning.policies.registry import make_policy, wants_perfect_forecast
 from mark.planning.port import PlanningContext, Policy
+from mark.simulation.best_fixed import best_fixed
 from mark.simulation.bounding import bound_problem, with_extras
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.minutes import Minutes
+from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
 from mark.simulation.request import RunRequest
 from mark.simulation.result import (
     Decision,
@@ -50,7 +50,6 @@ from mark.simulation.result import (
     TraceInfo,
 )
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
-from mark.simulation.world.cloud import SimulatedCloud
 from mark.simulation.world.telemetry import SimulatedTelemetry
 
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
@@ -75,28 +74,6 @@ class _WarmPool:
         return self._stage.warm(self._clock.now_s(), environments)
 
 
-class _Arrivals:
-    """Feeds chunks of arrivals to the kernel."""
-
-    def __init__(self, chunks: Iterator[tuple[NDArray[np.float64], float]], end_s: float) -> None:
-        self._chunks, self._end_s = chunks, end_s
-        self._times: NDArray[np.float64] = np.zeros(0)
-        self._next, self._covered_s = 0, 0.0
-
-    def advance(self, stage: StageSimulation, until_s: float) -> None:
-        while True:
-            self._next = stage.advance(self._times, self._next, until_s)
-            if self._covered_s >= min(until_s, self._end_s):
-                return
-            # The chunk is used up: whatever it held lies before covered_s, which lies before until_s.
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                self._covered_s = self._end_s
-                continue
-            self._times, self._covered_s = chunk
-            self._next = 0
-
-
 class Simulation:
     """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request."""
 
@@ -104,45 +81,12 @@ class Simulation:
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
-        self._policy: Policy = (
-            make_policy(policy, inputs.resolved, inputs.evaluated) if isinstance(policy, str) else policy
-        )
+        self._policy: Policy = _policy_named(policy, inputs) if isinstance(policy, str) else policy
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         resolved = self._policy.resolved
-        rt_max_s = resolved.slo.rt_max_s
-        self._fine_s = bin_width_s(resolved.slo)
-        self._stage = StageSimulation(
-            resolved.candidates,
-            rt_max_s=rt_max_s,
-            end_s=self._end_s,
-            function=resolved.function if self._policy.bouncers else None,
-            bouncers=self._policy.bouncers,
-            routing=resolved.service.routing,
-            fine_s=self._fine_s,
-            seed=request.seed,
-            horizons_s=[
-                min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
-                for offer in resolved.offers
-            ],
-            keep=keep,
-        )
-        self._cloud = SimulatedCloud(
-            resolved.offers,
-            self._stage,
-            seed=request.seed,
-            end_s=self._end_s,
-            spot=inputs.spot,
-            spot_first_hour_free=request.spot_first_hour_free,
-            bills_disks=resolved.catalog.bills_extras,
-            workers=[c.workers for c in resolved.candidates],
-            on_demand_usd_per_hour={
-                o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND
-            },
-            zones=resolved.catalog.spot_zones,
-            committed=resolved.committed,
-            committed_usd_per_hour=resolved.committed_usd_per_hour,
-        )
+        self._stage = stage_of(inputs, self._policy, keep=keep)
+        self._cloud = cloud_of(inputs, self._policy, self._stage)
         self._clock, self._store = VirtualClock(), MemoryStore()
         self._telemetry = SimulatedTelemetry(
             self._stage,
@@ -170,11 +114,7 @@ class Simulation:
             self._telemetry,
             seed=request.seed,
         )
-        self._advance = self._kernel_watch.timed(
-            _Arrivals(
-                inputs.trace.chunks(inputs.start_s, inputs.end_s, request.scale, request.seed), self._end_s
-            ).advance
-        )
+        self._advance = self._kernel_watch.timed(Arrivals(inputs).advance)
         self._minutes = Minutes(resolved)
 
     def _supervised(self, predictor: str | Predictor) -> Supervised | None:
@@ -270,7 +210,7 @@ class Simulation:
         requests = Requests(stage.by_instances, accounts.by_functions, accounts.rejected, accounts.late)
         if requests.total != stage.arrived:
             raise AssertionError(f"{stage.arrived} requests arrived, {requests.total} were accounted for")
-        bill = self._bill()
+        bill = bill_of(inputs, self._policy, stage, self._cloud)
         slo_result = self._slo_result(requests)
         bound, regret, reason = None, None, "not asked for"
         bound_note = ""
@@ -326,15 +266,6 @@ class Simulation:
             assumed_share=self._assumed_share(bill),
         )
 
-    def _bill(self) -> Bill:
-        bill = self._cloud.bill(self._end_s)
-        other = bill.other
-        if self._policy.resolved.catalog.bills_extras:
-            hours = sum(self._cloud.fleet_result(self._end_s).instance_hours.values())
-            service = self._inputs.service
-            other += extras_usd(self._end_s, hours, self._stage.arrived, service.request_kb, service.response_kb)
-        return replace(bill, functions=self._stage.function_usd(), other=other)
-
     def _slo_result(self, requests: Requests) -> SloResult:
         total, good, _ = self._stage.accounts.minutes()
         with_requests = total > 0
@@ -358,7 +289,7 @@ class Simulation:
             candidates=own.candidates + tuple(used.candidates[i] for i in more),
         )
         problem = bound_problem(
-            replace(self._inputs, resolved=allowed), self._stage.accounts.fine_counts(), self._fine_s
+            replace(self._inputs, resolved=allowed), self._stage.accounts.fine_counts(), bin_width_s(own.slo)
         )
         return with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
 
@@ -396,6 +327,11 @@ def simulate(request: RunRequest) -> SimulationResult:
 def simulate_inputs(inputs: Inputs, policy: str, predictor: str) -> SimulationResult:
     """Run one policy over inputs that are open already. Raises BadInput, Infeasible."""
     return Simulation(inputs, policy, predictor).run()
+
+
+def _policy_named(name: str, inputs: Inputs) -> Policy:
+    """By its name; the one that is found by simulation is looked for. Raises BadInput, Infeasible."""
+    return best_fixed(inputs) if name == BEST_FIXED else make_policy(name, inputs.resolved, inputs.evaluated)
 
 
 def _ms(seconds: float | None) -> float | None:

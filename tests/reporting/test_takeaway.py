@@ -1,5 +1,7 @@
 """The sentences that people remember must be true."""
 
+import pytest
+
 from mark.domain.bill import Bill
 from mark.reporting.takeaway import best, forecasters, kept, listed, notes, promises, reference, saving, takeaway
 from mark.simulation.result import Requests, TraceInfo
@@ -23,7 +25,30 @@ def test_savings_count_against_what_runs_today_else_against_the_dearest() -> Non
     assert reference({"mark": mark, "static-peak": dear}) == "static-peak"
     assert reference({"mark": mark, "static-peak": dear, "as-is": result(usd=20.0)}) == "as-is"
     assert reference({"mark": mark, "fixed:c5.large=3": result(usd=20.0), "static-peak": dear}) == "fixed:c5.large=3"
+    assert reference({"mark": mark, "best-fixed": result(usd=20.0), "static-peak": dear}) == "best-fixed"
+    assert reference({"as-is": dear, "best-fixed": result(usd=20.0)}) == "as-is"
     assert reference({"mark": mark}) is None
+
+
+def test_savings_against_the_best_fixed_fleet_name_it_and_sagemaker_beside_it() -> None:
+    results = {
+        "mark": result(usd=9.5),
+        "best-fixed": result("best-fixed", usd=39.5),
+        "target-tracking": result("target-tracking", usd=99.5),
+    }
+    text = " ".join(takeaway(results))
+    assert "instead of $1,217 with best-fixed (4 c5.large all the time): $912 a month less (75 %)" in text
+    assert "with target-tracking on SageMaker it would be $3,042" in text
+
+
+@pytest.mark.parametrize(
+    ("usd", "verdict"), [(9.5, "a fixed fleet does as well, so run that"), (9.4, "fixed fleet is cheapest")]
+)
+def test_where_a_fixed_fleet_does_as_well_it_is_recommended(usd: float, verdict: str) -> None:
+    text = " ".join(takeaway({"mark": result(usd=9.5), "best-fixed": result("best-fixed", usd=usd)}))
+    assert verdict in text
+    assert "4 c5.large all the time" in text
+    assert "less (" not in text
 
 
 def test_a_policy_that_costs_more_than_today_says_so() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from mark.domain.errors import BadInput
+from mark.domain.load import Load
 from mark.domain.offer import Market, Offer
 from mark.domain.plan import Target
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
-from mark.planning.policies.static import Static
+from mark.planning.policies.static import Static, cheapest_fleet
 from mark.planning.policies.target_tracking import NO_LIMIT_USD_PER_HOUR
 from mark.planning.port import Policy
 from mark.planning.resolve import profile_of
@@ -27,7 +31,33 @@ def fixed(name: str, resolved: ResolvedService) -> Policy:
         if found in counts:
             raise BadInput("the same instances twice", f"policy {name}", instance)
         counts[found] = count
-    return Policy(*_planner(name, counts, resolved), bouncers=False)
+    return fixed_fleet(name, counts, resolved, "fixed by the user")
+
+
+def fixed_fleet(
+    name: str, counts: Mapping[str, int], resolved: ResolvedService, reason: str, notes: tuple[str, ...] = ()
+) -> Policy:
+    """A policy that holds `counts` (by offer, or by instance type), whatever limits and markets the service names.
+
+    Raises BadInput for what the catalogue or the profiles do not have.
+    """
+    pairs = [offer_named(offer, resolved) for offer in counts]
+    targets = tuple(
+        Target(offer, count, f"{reason}, {count * sold.usd_per_hour:.2f} $/h")
+        for (offer, count), (sold, _) in zip(counts.items(), pairs, strict=True)
+    )
+    capacity_rps = sum(n * able.capacity_rps for n, (_, able) in zip(counts.values(), pairs, strict=True))
+    return Policy(Static(name, targets, capacity_rps, notes), without_functions(resolved, pairs), bouncers=False)
+
+
+def fixed_for_peak(name: str, resolved: ResolvedService, evaluated: Load, notes: tuple[str, ...] = ()) -> Policy:
+    """The fixed fleet of one type with the smallest bill that has the capacity of the highest minute.
+
+    What `best-fixed` is before anything was simulated. Raises Infeasible where there is no instance to buy.
+    """
+    peak_rps = float(np.nan_to_num(evaluated.mean_rps).max(initial=0.0))
+    offer, count = cheapest_fleet(resolved, peak_rps)
+    return fixed_fleet(name, {offer.name: count}, resolved, f"for the highest minute, {peak_rps:.1f} requests/s", notes)
 
 
 def counted(fleet: str, where: str) -> dict[str, int]:
@@ -43,16 +73,6 @@ def counted(fleet: str, where: str) -> dict[str, int]:
             raise BadInput("the same instances twice", where, instance)
         counts[instance] = int(count)
     return counts
-
-
-def _planner(name: str, counts: dict[str, int], resolved: ResolvedService) -> tuple[Static, ResolvedService]:
-    pairs = [offer_named(offer, resolved) for offer in counts]
-    targets = tuple(
-        Target(offer, count, f"fixed by the user, {count * sold.usd_per_hour:.2f} $/h")
-        for (offer, count), (sold, _) in zip(counts.items(), pairs, strict=True)
-    )
-    capacity_rps = sum(n * able.capacity_rps for n, (_, able) in zip(counts.values(), pairs, strict=True))
-    return Static(name, targets, capacity_rps), without_functions(resolved, pairs)
 
 
 def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidate]:

@@ -14,7 +14,7 @@ from mark.domain.load import Load
 from mark.domain.service import ResolvedService
 from mark.planning.policies.as_is import as_is
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
-from mark.planning.policies.fixed import fixed
+from mark.planning.policies.fixed import fixed, fixed_for_peak
 from mark.planning.policies.mark_paper import MarkPaperPolicy
 from mark.planning.policies.names import FIXED
 from mark.planning.policies.reactive import reactive
@@ -83,12 +83,14 @@ REACTIVE = PolicyEntry(
 STATIC_PEAK = PolicyEntry(_static, forecasts=False, place=8)
 # The least one can rent: enough for the mean, functions take the rest.
 STATIC_MEAN = PolicyEntry(_static, forecasts=False, place=9)
+# The cheapest fleet that never changes: what ours has to beat. Simulations look for it (simulation/best_fixed.py).
+BEST_FIXED_FLEET = PolicyEntry(fixed_for_peak, forecasts=False, place=10)
 # Ours with perfect forecasts: what better forecasts could still save.
-ORACLE_ENTRY = PolicyEntry(_expected_cost("auto"), forecasts=True, place=10)
+ORACLE_ENTRY = PolicyEntry(_expected_cost("auto"), forecasts=True, place=11)
 # Any fleet written down.
-FIXED_FLEET = PolicyEntry(lambda name, resolved, _: fixed(name, resolved), forecasts=False, place=11)
+FIXED_FLEET = PolicyEntry(lambda name, resolved, _: fixed(name, resolved), forecasts=False, place=12)
 # What the user runs today, to be checked against the invoice.
-AS_IS = PolicyEntry(lambda _, resolved, evaluated: as_is(resolved, evaluated), forecasts=False, place=12)
+AS_IS = PolicyEntry(lambda _, resolved, evaluated: as_is(resolved, evaluated), forecasts=False, place=13)
 
 
 def policy_names(*, live: bool = False) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`static-peak` and `static-mean`: the cheapest type, enough of it for the highest minute or for the mean, all day."""
+"""`static-peak` and `static-mean`: one type, enough of it for the highest minute or for the mean, all day."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from mark.domain.errors import Infeasible
 from mark.domain.load import Load
-from mark.domain.offer import Market
+from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.planning.port import PlanningContext
@@ -39,14 +39,27 @@ def cheapest(resolved: ResolvedService) -> int:
 
     Raises Infeasible when the resolved service offers no instance at all.
     """
+    usd_per_rps = [o.usd_per_hour / c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)]
+    return min(_in_first_market(resolved), key=lambda i: (usd_per_rps[i], resolved.offers[i].name))
+
+
+def cheapest_fleet(resolved: ResolvedService, rate_rps: float) -> tuple[Offer, int]:
+    """The offer of which as many as carry `rate_rps`, at least one, cost least, and how many that are.
+
+    Markets as in `cheapest`. Raises Infeasible when the resolved service offers no instance at all.
+    """
+    # 1e-9: a rate of exactly n instances must not become n + 1 by rounding.
+    needed = [max(1, math.ceil(rate_rps / candidate.capacity_rps - 1e-9)) for candidate in resolved.candidates]
+    usd_per_hour = [count * offer.usd_per_hour for count, offer in zip(needed, resolved.offers, strict=True)]
+    i = min(_in_first_market(resolved), key=lambda i: (usd_per_hour[i], resolved.offers[i].name))
+    return resolved.offers[i], needed[i]
+
+
+def _in_first_market(resolved: ResolvedService) -> list[int]:
+    """The offers on demand, or else on spot, or else the burstable ones."""
     for market in (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE):
-        ranked = [
-            (offer.usd_per_hour / candidate.capacity_rps, offer.name, i)
-            for i, (offer, candidate) in enumerate(zip(resolved.offers, resolved.candidates, strict=True))
-            if offer.market is market
-        ]
-        if ranked:
-            return min(ranked)[2]
+        if found := [i for i, offer in enumerate(resolved.offers) if offer.market is market]:
+            return found
     raise Infeasible(f"{resolved.service.name}: there is no instance to buy")
 
 
@@ -57,16 +70,14 @@ def static(name: str, resolved: ResolvedService, evaluated: Load) -> Static:
     rate_rps = float(rates.max() if peak else rates.mean()) if len(rates) else 0.0
     if rate_rps == 0.0:
         return Static(name, (), 0.0, ("no load is expected, nothing is bought",))
-    i = cheapest(resolved)
-    offer, capacity_rps = resolved.offers[i], resolved.candidates[i].capacity_rps
-    # 1e-9: a rate of exactly n instances must not become n + 1 by rounding.
-    needed = max(1, math.ceil(rate_rps / capacity_rps - 1e-9))
+    offer, needed = cheapest_fleet(resolved, rate_rps)
+    capacity_rps = next(c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True) if o is offer)
     limit = resolved.service.max_instances
     limit = min(limit, math.floor(min(1e9, resolved.service.max_usd_per_hour / offer.usd_per_hour) + 1e-9))
     count = min(needed, limit)
     reason = (
         f"the {'highest minute' if peak else 'mean'} of the evaluated part is {rate_rps:.1f} requests/s, "
-        f"{capacity_rps:.1f} each at {offer.usd_per_hour / capacity_rps / 3.6:.4f} $ per thousand"
+        f"{capacity_rps:.1f} each, and {needed} of them cost {needed * offer.usd_per_hour:.3f} $/h"
     )
     notes = (f"{needed} instances are needed, the service's limits allow {count}",) if count < needed else ()
     return Static(name, (Target(offer.name, count, reason),), count * capacity_rps, notes)

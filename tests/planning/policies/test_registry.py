@@ -58,6 +58,7 @@ def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
         ("target-tracking-best", False),
         ("as-is", False),
         ("fixed:small=2", False),
+        ("best-fixed", False),
     ],
 )
 def test_who_has_bouncers_and_functions(name: str, bouncers: bool) -> None:

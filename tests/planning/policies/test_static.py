@@ -8,7 +8,7 @@ from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
 from mark.planning.policies.static import static
 from mark.planning.port import PlanningContext
-from tests.planning.build import load, usual
+from tests.planning.build import load, resolved, sold, usual
 
 NAN = float("nan")
 
@@ -21,6 +21,18 @@ def test_enough_of_the_cheapest_type_for_peak_or_mean(name: str, count: int) -> 
         plan, _ = planner.plan(PlanningContext(0.0, usual(), Fleet(()), first=first), planner.begin())
         assert plan.counts == {"large/on-demand": count}
         assert plan.capacity_rps == 100.0 * count
+
+
+def test_the_type_whose_fleet_costs_least_is_taken() -> None:
+    """A large one has the cheaper request/s (0.015 $/h against 0.02), but for 8 requests/s one small one is enough."""
+    of = resolved(sold("large", 1.5), sold("small", 0.2), latencies_ms={"large": 10.0, "small": 100.0})
+    for rate_rps, counts in (
+        (8.0, {"small/on-demand": 1}),
+        (70.0, {"small/on-demand": 7}),
+        (80.0, {"large/on-demand": 1}),
+    ):
+        plan, _ = static("static-peak", of, load(rate_rps)).plan(PlanningContext(0.0, of, Fleet(())), None)
+        assert plan.counts == counts
 
 
 def test_exactly_full_instances_are_enough() -> None:

@@ -1,0 +1,198 @@
+"""`best-fixed`: the fixed fleet with the smallest bill that keeps the promise on the evaluated part.
+
+It is what one would rent who knew the traffic beforehand and wanted neither an autoscaler nor functions, so it is what
+an autoscaler has to beat. Found by simulation: fleets of one type, each with the fewest instances that keep the
+promise, then mixtures of two types that cost less than the best of these.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from itertools import count as count_from
+
+import numpy as np
+
+from mark.domain.offer import Market, Offer
+from mark.domain.profile import Candidate
+from mark.domain.time import HOUR_S
+from mark.planning.policies.fixed import fixed_fleet, fixed_for_peak, offer_named
+from mark.planning.policies.names import BEST_FIXED
+from mark.planning.port import Policy
+from mark.simulation.inputs import Inputs
+from mark.simulation.parts import Arrivals, bill_of, cloud_of, stage_of
+
+MOST_MIXTURES = 6  # simulated, from the cheapest on; those that do not keep the promise end early
+_SLACK = 0.95  # drawn service times and arrivals may be that much kinder than their means
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    offer: Offer
+    able: Candidate
+    fewest: int  # a smaller number cannot answer enough requests in time
+    guess: int  # what a queue of fluid would need
+
+
+def best_fixed(inputs: Inputs) -> Policy:
+    """The policy with that fleet, without bouncers and functions.
+
+    Any type that the service may buy, on demand where that is sold so, else burstable, in any number; not spot, which
+    is taken back. Instances are ready at second 0. Where no such fleet keeps the promise (service times may scatter
+    beyond RT_max whatever the number), the one for the highest minute, and its plan says so. Raises Infeasible when
+    the resolved service offers no instance at all.
+    """
+    search = _Search(inputs)
+    found = search.of_one_type()
+    if found is None:
+        note = f"no fixed fleet keeps the promise ({search.runs} were simulated): this one is for the highest minute"
+        return fixed_for_peak(BEST_FIXED, inputs.resolved, inputs.evaluated, notes=(note,))
+    counts = search.of_two_types(*found)
+    return _policy(counts, inputs, f"the smallest bill of the {search.runs} fixed fleets that were simulated")
+
+
+def _policy(counts: Mapping[str, int], inputs: Inputs, reason: str = "") -> Policy:
+    return fixed_fleet(BEST_FIXED, counts, inputs.resolved, reason)
+
+
+class _Search:
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs, self._slo = inputs, inputs.resolved.slo
+        load = inputs.evaluated
+        self._step_s = load.step_s
+        self._counts = np.nan_to_num(load.mean_rps) * load.step_s
+        self._expected = float(self._counts.sum())
+        self.runs = 0
+        self._too_few: dict[str, int] = {}  # of each type alone: the most that are known not to do
+        named = (
+            offer_named(instance, inputs.resolved) for instance in sorted({o.instance for o in inputs.resolved.offers})
+        )
+        self._types = {
+            offer.name: self._type(offer, able)
+            for offer, able in named
+            if offer.market in (Market.ON_DEMAND, Market.BURSTABLE)
+        }
+
+    def of_one_type(self) -> tuple[dict[str, int], float] | None:
+        """The best fleet of a single type, and its bill."""
+        best, best_usd = None, math.inf
+        for floor_usd, name in sorted((self._floor_usd({name: t.fewest}), name) for name, t in self._types.items()):
+            if floor_usd >= best_usd:  # nor can one that follows be cheaper
+                self._too_few[name] = self._types[name].fewest - 1
+                continue
+            one = self._types[name]
+            most = max(64, 16 * one.guess)  # where so many more miss it, what they lack is not capacity
+            limit = bisect_left(range(1, most + 1), best_usd, key=lambda n: self._floor_usd({name: n}))
+            if (found := self._fewest_that_keep(name, one, limit)) is not None and found[1] < best_usd:
+                best, best_usd = {name: found[0]}, found[1]
+        return None if best is None else (best, best_usd)
+
+    def of_two_types(self, best: dict[str, int], best_usd: float) -> dict[str, int]:
+        """`best`, or a cheaper mixture.
+
+        A mixture is taken to need more capacity than what was too little of at least one of its types.
+        """
+        mixtures = []
+        for one, other in combinations(self._types, 2):
+            one_rps, other_rps = self._types[one].able.capacity_rps, self._types[other].able.capacity_rps
+            needed_rps = min(self._too_few[one] * one_rps, self._too_few[other] * other_rps)
+            for i in count_from(1):
+                j = max(1, math.floor((needed_rps - i * one_rps) / other_rps * (1.0 + 1e-9)) + 1)
+                if (usd := self._floor_usd({one: i, other: j})) < best_usd:
+                    mixtures.append((usd, {one: i, other: j}))
+                if self._floor_usd({one: i, other: 1}) >= best_usd or i * one_rps > needed_rps:
+                    break
+        mixtures.sort(key=lambda mixture: mixture[0])
+        for _, fleet in mixtures[:MOST_MIXTURES]:
+            if (bill_usd := self._bill_usd(fleet)) is not None and bill_usd < best_usd:
+                return fleet
+        return best
+
+    def _type(self, offer: Offer, able: Candidate) -> _Type:
+        fastest_rps = max(able.capacity_rps, able.ceiling_rps) / _SLACK
+        fewest = self._least(lambda n: self._answered(n * fastest_rps))
+        return _Type(offer, able, fewest, self._least(lambda n: self._in_time(n * able.capacity_rps)))
+
+    def _least(self, share: Callable[[int], float]) -> int:
+        """The least number of instances whose share is what the promise asks; shares grow with the number."""
+        return 1 + bisect_left(range(1, 10_000), True, key=lambda n: share(n) >= self._slo.attainment)
+
+    def _answered(self, capacity_rps: float) -> float:
+        """At most this share of the requests can be answered within RT_max: what there is time for, step by step."""
+        most = capacity_rps * (self._step_s + self._slo.rt_max_s)
+        return float(np.minimum(self._counts, most).sum()) / self._expected if self._expected else 1.0
+
+    def _in_time(self, capacity_rps: float) -> float:
+        """The share in time if requests were a fluid: those of steps that begin with less than RT_max of a queue."""
+        waiting = late = 0.0
+        per_step, most = capacity_rps * self._step_s, capacity_rps * self._slo.rt_max_s
+        for count in self._counts.tolist():
+            if waiting > most:
+                late += count
+            waiting = max(0.0, waiting + count - per_step)
+        return 1.0 - late / self._expected if self._expected else 1.0
+
+    def _fewest_that_keep(self, name: str, one: _Type, limit: int) -> tuple[int, float] | None:
+        """The least number up to `limit` that keeps the promise, and its bill; None where there is none."""
+        self._too_few[name] = one.fewest - 1
+        if one.fewest > limit:
+            return None
+        bills_usd: dict[int, float | None] = {}
+
+        def keeps(count: int) -> bool:
+            if count not in bills_usd:
+                bills_usd[count] = self._bill_usd({name: count})
+                if bills_usd[count] is None:
+                    self._too_few[name] = max(count, self._too_few[name])
+            return bills_usd[count] is not None
+
+        low, high, step = one.fewest, min(max(one.guess, one.fewest), limit), 1
+        if keeps(high):  # look below for one that does not
+            while low < high and keeps(below := max(low, high - step)):
+                high, step = below, 2 * step
+            low = max(low, high - step + 1)
+        else:  # and above for one that does
+            while not keeps(high):
+                if high == limit:
+                    return None
+                low, high, step = high + 1, min(limit, high + step), 2 * step
+        fewest = low + bisect_left(range(low, high), True, key=keeps)
+        usd = bills_usd[fewest]
+        assert usd is not None
+        return fewest, usd
+
+    def _floor_usd(self, counts: Mapping[str, int]) -> float:
+        """The least that a fleet costs: surplus credits, and what a catalogue bills as extras, come on top."""
+        committed = self._inputs.resolved.committed
+        paid = {name: max(0, count - committed.get(name, 0)) for name, count in counts.items()}
+        usd_per_hour = sum(count * self._types[name].offer.usd_per_hour for name, count in paid.items())
+        return usd_per_hour * self._inputs.duration_s / HOUR_S
+
+    def _bill_usd(self, counts: Mapping[str, int]) -> float | None:
+        """The bill, None where the promise is not kept; such a run ends as soon as too many requests are late."""
+        self.runs += 1
+        inputs, policy = self._inputs, _policy(counts, self._inputs)
+        stage = stage_of(inputs, policy)
+        cloud, arrivals = cloud_of(inputs, policy, stage), Arrivals(inputs)
+        for name, count in counts.items():
+            cloud.start_ready(name, count)
+        # Of all requests that there may be, Poisson's scatter allowed for.
+        most_late = (1.0 - self._slo.attainment) * (self._expected + 5.0 * math.sqrt(self._expected) + 10.0)
+        now_s = 0.0
+        while now_s < inputs.duration_s:
+            if stage.accounts.late > most_late:
+                return None
+            now_s = min(now_s + self._step_s, inputs.duration_s)
+            while (event_s := cloud.next_event_s()) < now_s:
+                arrivals.advance(stage, event_s)
+                cloud.advance(event_s)
+            arrivals.advance(stage, now_s)
+            cloud.advance(now_s)
+        arrivals.advance(stage, math.inf)
+        stage.finish()
+        if stage.accounts.late > (1.0 - self._slo.attainment) * stage.arrived:
+            return None
+        return bill_of(inputs, policy, stage, cloud).total

@@ -1,0 +1,99 @@
+"""What of a simulated run lies below the controller: arrivals, instances that serve them, the cloud and its bill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.billing.extras import extras_usd
+from mark.bounds.lower_bound import bin_width_s
+from mark.domain.bill import Bill
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
+from mark.domain.offer import Market
+from mark.kernel.stage import StageSimulation
+from mark.planning.port import Policy
+from mark.simulation.inputs import Inputs
+from mark.simulation.world.cloud import SimulatedCloud
+
+
+class Arrivals:
+    """Feeds the evaluated part to the kernel, chunk by chunk; for one run."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        request = inputs.request
+        self._chunks: Iterator[tuple[NDArray[np.float64], float]] = inputs.trace.chunks(
+            inputs.start_s, inputs.end_s, request.scale, request.seed
+        )
+        self._end_s = inputs.duration_s
+        self._times: NDArray[np.float64] = np.zeros(0)
+        self._next, self._covered_s = 0, 0.0
+
+    def advance(self, stage: StageSimulation, until_s: float) -> None:
+        """Simulate what arrives before `until_s`, which never decreases."""
+        while True:
+            self._next = stage.advance(self._times, self._next, until_s)
+            if self._covered_s >= min(until_s, self._end_s):
+                return
+            # The chunk is used up: whatever it held lies before covered_s, which lies before until_s.
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._covered_s = self._end_s
+                continue
+            self._times, self._covered_s = chunk
+            self._next = 0
+
+
+def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False) -> StageSimulation:
+    """An empty data plane for what the policy may buy. With `keep` every departure is kept."""
+    resolved = policy.resolved
+    rt_max_s = resolved.slo.rt_max_s
+    return StageSimulation(
+        resolved.candidates,
+        rt_max_s=rt_max_s,
+        end_s=inputs.duration_s,
+        function=resolved.function if policy.bouncers else None,
+        bouncers=policy.bouncers,
+        routing=resolved.service.routing,
+        fine_s=bin_width_s(resolved.slo),
+        seed=inputs.request.seed,
+        horizons_s=[
+            min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
+            for offer in resolved.offers
+        ],
+        keep=keep,
+    )
+
+
+def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation) -> SimulatedCloud:
+    """A cloud without instances, whose instances serve in `stage`."""
+    resolved = policy.resolved
+    return SimulatedCloud(
+        resolved.offers,
+        stage,
+        seed=inputs.request.seed,
+        end_s=inputs.duration_s,
+        spot=inputs.spot,
+        spot_first_hour_free=inputs.request.spot_first_hour_free,
+        bills_disks=resolved.catalog.bills_extras,
+        workers=[c.workers for c in resolved.candidates],
+        on_demand_usd_per_hour={
+            o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND
+        },
+        zones=resolved.catalog.spot_zones,
+        committed=resolved.committed,
+        committed_usd_per_hour=resolved.committed_usd_per_hour,
+    )
+
+
+def bill_of(inputs: Inputs, policy: Policy, stage: StageSimulation, cloud: SimulatedCloud) -> Bill:
+    """The whole bill at the end of the part: instances, functions and, where the catalogue bills them, extras."""
+    end_s = inputs.duration_s
+    bill = cloud.bill(end_s)
+    other = bill.other
+    if policy.resolved.catalog.bills_extras:
+        hours = sum(cloud.fleet_result(end_s).instance_hours.values())
+        other += extras_usd(end_s, hours, stage.arrived, inputs.service.request_kb, inputs.service.response_kb)
+    return replace(bill, functions=stage.function_usd(), other=other)
