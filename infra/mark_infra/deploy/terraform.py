@@ -49,8 +49,9 @@ class Terraform:
             **{f"TF_VAR_{name}": value for name, value in secrets.items()},
             "TF_IN_AUTOMATION": "1",
         }
-        if self._environment.get("TF_CLI_CONFIG_FILE") and not Path(self._environment["TF_CLI_CONFIG_FILE"]).is_file():
-            del self._environment["TF_CLI_CONFIG_FILE"]  # a warning with every command, in the midst of its JSON
+        if not os.access(self._environment.get("TF_CLI_CONFIG_FILE", ""), os.R_OK):
+            # Missing, or somebody else's: a warning with every command, in the midst of its JSON.
+            self._environment.pop("TF_CLI_CONFIG_FILE", None)
         version = str(json.loads(self._run("version", "-json"))["terraform_version"])
         if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _LEAST:
             raise BadInput(f"must be {_LEAST[0]}.{_LEAST[1]} or newer", "terraform", version)

@@ -16,7 +16,7 @@ from mark.domain.errors import BadInput, MarkError
 STAND_IN = """import json, os, sys
 answers = json.load(open("answers.json"))
 with open("calls", "a") as calls:
-    print(json.dumps([sys.argv[1:], os.environ.get("TF_VAR_keys")]), file=calls)
+    print(json.dumps([sys.argv[1:], os.environ.get("TF_VAR_keys"), os.environ.get("TF_CLI_CONFIG_FILE")]), file=calls)
 code, out, err = answers.get(sys.argv[1], [0, "", ""])
 sys.stdout.write(out)
 sys.stderr.write(err)
@@ -94,9 +94,18 @@ def test_a_failure_is_its_first_error_in_one_line(program: StandIn) -> None:
 def test_secrets_stand_on_no_command_line(program: StandIn) -> None:
     program.says(show=[0, "{}", ""])
     Terraform(program.folder, {"keys": "s3cret"}).plan(destroy=True)
-    assert all(keys == "s3cret" for _, keys in program.calls)
-    assert "s3cret" not in json.dumps([arguments for arguments, _ in program.calls])
+    assert all(keys == "s3cret" for _, keys, _ in program.calls)
+    assert "s3cret" not in json.dumps([arguments for arguments, *_ in program.calls])
     assert ["plan", "-json", "-input=false", "-out=site.tfplan", "-destroy"] in [call[0] for call in program.calls]
+
+
+def test_a_configuration_that_cannot_be_read_is_not_passed_on(
+    program: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, passed in (("missing.tfrc", None), ("calls", "calls")):
+        monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(program.folder / name))
+        Terraform(program.folder, {})
+        assert program.calls[-1][2] == (passed and str(program.folder / passed))
 
 
 def test_outputs_by_name(program: StandIn) -> None:
