@@ -113,7 +113,7 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def until(self, condition: str, within_s: float = 15.0) -> None:
+    def until(self, condition: str, within_s: float = 60.0) -> None:
         """Until a JavaScript expression holds."""
         until_s = time.monotonic() + within_s
         while not self.value(f"Boolean({condition})"):

@@ -69,7 +69,7 @@ def serving(app: Any) -> Iterator[MotoServer]:
     server.task_dispatcher.shutdown()  # first: who still answers needs the sockets
     # In their own thread, and with them the connections that clients keep, for which it would wait.
     server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
-    thread.join(10.0)
+    thread.join(60.0)
     found.reset()
 
 

@@ -42,7 +42,7 @@ class Front:
         self.url = f"http://127.0.0.1:{await self.http.start('127.0.0.1', 0)}"
         self.forwarder.start()
         await self.forwarder.probing.probed.wait()
-        self.client = httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=10.0)
+        self.client = httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=60.0)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -73,7 +73,7 @@ class Front:
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(main, 20))
+        runner.run(asyncio.wait_for(main, 60))
 
 
 def always(answer: bytes) -> Callable[[Asked], bytes]:

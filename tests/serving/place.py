@@ -98,7 +98,7 @@ class Place:
     async def __aenter__(self) -> Place:
         self.port = await self.listener.start("127.0.0.1", 0, None)
         url = f"http://127.0.0.1:{await self.http.start('127.0.0.1', 0)}"
-        self.client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=10.0)
+        self.client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=60.0)
         self.replica.worker_ready(0)
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)

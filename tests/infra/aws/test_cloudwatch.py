@@ -55,7 +55,7 @@ def values(data: list[Any]) -> dict[tuple[str, ...], float]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until_s, look = time.monotonic() + 20.0, threading.Event()
+    until_s, look = time.monotonic() + 60.0, threading.Event()
     while not condition():
         assert time.monotonic() < until_s, "not in time"
         look.wait(0.01)

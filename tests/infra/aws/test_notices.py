@@ -91,7 +91,7 @@ def drained(notices: NoticeListener) -> None:
         pass
 
 
-def wait_for(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     until_s = time.monotonic() + within_s
     look = threading.Event()
     while not condition():

@@ -37,7 +37,7 @@ def listening(address: str, port: int = 0) -> Iterator[tuple[Bouncer, int]]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             bouncer.asked.append((self.path, self.headers.get("authorization")))
-            bouncer.silent.wait(10.0)
+            bouncer.silent.wait(60.0)
             ready = self.path == "/v2/health/ready"
             body = b"" if ready else bouncer.metrics.encode()
             self.send_response(200 if bouncer.ready or not ready else 503)

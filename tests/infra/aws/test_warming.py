@@ -52,7 +52,7 @@ class Environments:
             self._all.notify_all()
             assert self._all.wait_for(lambda: self.busy >= self._wanted, 10.0)
             self._wanted = 0
-        self.held.wait(10.0)
+        self.held.wait(60.0)
         with self._lock:
             self.busy -= 1
         return json.dumps({"cold": cold, "load_s": 1.0, "billed_ms": 1200 if cold else 201}).encode()
@@ -83,7 +83,7 @@ def warming(there: Endpoint, clock: At) -> Iterator[LambdaWarming]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until_s, look = time.monotonic() + 10.0, threading.Event()
+    until_s, look = time.monotonic() + 60.0, threading.Event()
     while not condition():
         assert time.monotonic() < until_s, "not in time"
         look.wait(0.005)

@@ -96,7 +96,7 @@ class Seen:
 
     def wait(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.windows) >= count, 20.0)
+            assert self._changed.wait_for(lambda: len(self.windows) >= count, 60.0)
 
 
 def fast_clock() -> WallClock:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:

@@ -70,7 +70,7 @@ def test_a_wrong_token_is_refused(testbed: FakeTestbed, server: ControlServer, t
     with pytest.raises(MarkError, match="needs the testbed's token"):
         remote(server, tmp_path, "guess").ask("/down", {})
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
-        urllib.request.urlopen(f"{server.url}/status", timeout=5.0)
+        urllib.request.urlopen(f"{server.url}/status", timeout=60.0)
     caught.value.close()
     assert not testbed.ends.is_set()
 
@@ -88,7 +88,7 @@ def test_a_bad_question_is_bad_input(server: ControlServer, tmp_path: Path, body
 def test_a_length_that_is_none_is_refused(server: ControlServer, length: str) -> None:
     """And to nobody without the token."""
     for token, status in (("s3cret", 400), ("guess", 401)):
-        there = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=5.0)
+        there = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60.0)
         there.putrequest("POST", "/down")
         there.putheader("authorization", f"Bearer {token}")
         there.putheader("content-length", length)

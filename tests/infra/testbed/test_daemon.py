@@ -79,7 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     yield tmp_path
     for process in processes_of(tmp_path):
         process.kill()
-    psutil.wait_procs(processes_of(tmp_path), timeout=10)
+    psutil.wait_procs(processes_of(tmp_path), timeout=60)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     said = here("interrupt", "--share", "1")
     assert said.returncode == 0, said.stderr
     assert all(one["id"] in said.stdout for one in spot)
-    page = urllib.request.urlopen(shown["controllers"][0]["url"], timeout=10.0)
+    page = urllib.request.urlopen(shown["controllers"][0]["url"], timeout=60.0)
     with page:
         assert b"<html" in page.read()
 

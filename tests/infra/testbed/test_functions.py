@@ -118,9 +118,11 @@ def test_what_a_caller_counts_is_what_is_billed_to_the_millisecond(there: LocalL
 
     async def main() -> LambdaFunctions:
         functions = LambdaFunctions("short", region="us-east-1")
-        for _ in range(5):
-            await functions.warm(0.0, 10.0)
-        await functions.close()
+        try:
+            for _ in range(5):
+                await functions.warm(0.0, 60.0)
+        finally:
+            await functions.close()
         return functions
 
     with pytest.MonkeyPatch.context() as patch:

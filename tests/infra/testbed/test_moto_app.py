@@ -89,7 +89,7 @@ def test_what_is_no_aws_request_is_answered(aws: Aws) -> None:
         ("PUT", "/../x?y", b"{}"),
         ("BREW", "/", b""),
     ):
-        connection = http.client.HTTPConnection(host, int(port), timeout=10.0)
+        connection = http.client.HTTPConnection(host, int(port), timeout=60.0)
         connection.request(
             method, path, body, {"authorization": "Credential=a/b", "x-amz-target": "AWSPriceListService.GetProducts"}
         )
@@ -106,7 +106,7 @@ def test_a_server_that_is_awake_when_it_is_told_to_end_ends(monkeypatch: pytest.
 
     def late() -> None:
         wake()
-        server._thread.join(10.0)
+        server._thread.join(60.0)
         wake()
 
     monkeypatch.setattr(trigger, "_physical_pull", late)

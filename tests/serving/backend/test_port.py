@@ -95,7 +95,7 @@ class Sum(Behind):
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(main(), 30))
+        runner.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_cache_before_a_replica_answers_both_protocols() -> None:

@@ -328,7 +328,7 @@ def test_async_infer_by_grpc(grpc_client: Client) -> None:
         grpc_client.client.async_infer(
             "plain", inputs, lambda result, error: done.put((result, error)), request_id=str(n)
         )
-    answers = [done.get(timeout=10) for _ in range(8)]
+    answers = [done.get(timeout=60) for _ in range(8)]
     assert all(error is None for _, error in answers)
     assert {result.get_response().id for result, _ in answers} == set("01234567")
 
@@ -349,7 +349,7 @@ def test_extensions_that_are_not_here_are_unimplemented(grpc_client: Client, cal
 def test_streaming_is_unimplemented(grpc_client: Client) -> None:
     done: queue.Queue[tuple[Any, Any]] = queue.Queue()
     grpc_client.client.start_stream(lambda result, error: done.put((result, error)))
-    _, error = done.get(timeout=10)
+    _, error = done.get(timeout=60)
     grpc_client.client.stop_stream()
     assert error.status() == "StatusCode.UNIMPLEMENTED"
 

@@ -29,7 +29,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def go(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(main, 20))
+            runner.run(asyncio.wait_for(main, 60))
 
     return go
 

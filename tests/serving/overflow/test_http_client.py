@@ -270,7 +270,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
 
     def go(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(main, 20))
+            runner.run(asyncio.wait_for(main, 60))
 
     return go
 

@@ -22,7 +22,7 @@ from mark.models.call import Call, Reply
 from mark.serving.worker.shared_memory import BATCH, DONE, MESSAGE_BYTES, SLOTS, Arena
 from mark.serving.worker.worker_loop import LONG_S, Loaded, Stages, serve
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 THREADS = pytest.mark.parametrize("ahead_after", [0, 10**9], ids=["ahead", "alone"])
 
 
