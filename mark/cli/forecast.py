@@ -10,6 +10,7 @@ from mark.cli.forecast_fit import add_fit
 from mark.cli.numbers import seconds
 from mark.cli.options import add_run_options, request_from
 from mark.cli.output import cores, deliver, progress, write_file
+from mark.cli.reading import reading
 from mark.cli.report import slo_code
 from mark.domain.errors import BadInput
 from mark.forecasting.backtest import backtest, split
@@ -50,11 +51,10 @@ def run_backtest(args: argparse.Namespace) -> int:
     until_start_s = next((s for s in (args.start, args.train, args.duration) if s is not None), 0.0)
     trace = open_trace(
         args.trace,
-        gaps=args.gaps,
         start_s=until_start_s,
         duration_s=args.duration,
         seed=args.seed,
-        log_filter=args.log_filter,
+        **reading(args),
     )
     replayed = split(
         trace,

@@ -7,9 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mark.cli.arguments import GAPS, Commands, field_value, writable
+from mark.cli.arguments import Commands, writable
 from mark.cli.numbers import seconds, seed
 from mark.cli.output import progress
+from mark.cli.reading import add_reading, reading
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.forecasting.port import Savable, State, Trainable
@@ -34,8 +35,7 @@ def add_fit(actions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--out", required=True, type=_out_file, metavar="FILE", help="where it is saved")
     parser.add_argument("--start", type=seconds, metavar="S", help="seconds from the first row, where the history ends")
     parser.add_argument("--train", type=seconds, metavar="S", help="seconds of history (default: all)")
-    parser.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
-    parser.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
+    add_reading(parser)
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     parser.set_defaults(run=fit)
 
@@ -82,7 +82,7 @@ def fit(args: argparse.Namespace) -> int:
 def _history(args: argparse.Namespace) -> Load:
     """[start - train, start) in whole steps that end there, as a simulation that begins at `start` has it."""
     end_s: float | None = args.train if args.start is None else args.start
-    trace = open_trace(args.trace, gaps=args.gaps, duration_s=end_s, seed=args.seed, log_filter=args.log_filter)
+    trace = open_trace(args.trace, duration_s=end_s, seed=args.seed, **reading(args))
     if end_s is None:
         end_s = trace.duration_s
     if end_s > trace.duration_s:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from mark.cli.arguments import GAPS, add_json, field_value, html_file
+from mark.cli.arguments import add_json, html_file
 from mark.cli.numbers import above_zero, seconds, seed
+from mark.cli.reading import add_reading, reading
 from mark.planning.policies.names import FIXED
 from mark.planning.policies.registry import policy_names
 from mark.simulation.request import RunRequest
@@ -28,8 +29,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool =
     part.add_argument("--start", type=seconds, default=0.0, metavar="S", help="seconds from the first row")
     part.add_argument("--duration", type=above_zero, metavar="S", help="seconds to evaluate (default: to the end)")
     part.add_argument("--train", type=seconds, metavar="S", help="seconds of history before it (default: all)")
-    part.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
-    part.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
+    add_reading(part)
     part.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     cloud = parser.add_argument_group("which cloud")
     cloud.add_argument(
@@ -59,12 +59,11 @@ def request_from(args: argparse.Namespace, progress: Callable[[float], None] | N
         start_s=args.start,
         duration_s=args.duration,
         train_s=args.train,
-        gaps=args.gaps,
         seed=args.seed,
         spot_traces=tuple(args.spot_trace),
         cold_start=args.cold_start,
         spot_first_hour_free=args.spot_first_hour_free,
-        log_filter=args.log_filter,
+        **reading(args),
         progress=progress,
     )
 

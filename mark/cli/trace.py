@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from mark.cli.arguments import GAPS, add_json, field_value
+from mark.cli.arguments import add_json
 from mark.cli.output import deliver
+from mark.cli.reading import add_reading, reading
 from mark.reporting.table import trace_table
 from mark.workload.info import trace_info
 from mark.workload.reader import open_trace
@@ -15,13 +16,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     info = actions.add_parser("info", help="length, rates, gaps and burstiness of a trace", allow_abbrev=False)
     info.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
-    info.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
-    info.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
+    add_reading(info)
     add_json(info)
     info.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    info = trace_info(open_trace(args.trace, gaps=args.gaps, log_filter=args.log_filter))
+    info = trace_info(open_trace(args.trace, **reading(args)))
     deliver({"schema": 1, **info}, args.json, lambda: trace_table(info))
     return 0

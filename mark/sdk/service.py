@@ -25,6 +25,7 @@ from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ServiceOptions, service_text
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
+from mark.workload.tables import TableColumns
 
 # Imports within methods: simulator and planner bring numba, half a second that a notebook which only serves or profiles
 # need not wait for; deploying brings AWS's libraries, which a plain installation lacks.
@@ -53,6 +54,7 @@ class RunOptions(TypedDict, total=False):
     cold_start: bool
     spot_first_hour_free: bool
     log_filter: tuple[str, str]
+    columns: TableColumns
     with_bound: bool
 
 

@@ -16,6 +16,7 @@ from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.workload.reader import open_trace
+from mark.workload.tables import TableColumns
 from mark.workload.trace import Trace, drawn_load
 
 
@@ -90,6 +91,7 @@ class TraceQuery:
     duration_s: float | None
     seed: int
     log_filter: tuple[str, str] | None
+    columns: TableColumns
 
     def open(self) -> Trace:
         return open_trace(
@@ -99,12 +101,19 @@ class TraceQuery:
             duration_s=self.duration_s,
             seed=self.seed,
             log_filter=self.log_filter,
+            columns=self.columns,
         )
 
 
 def trace_query(request: RunRequest) -> TraceQuery:
     return TraceQuery(
-        request.trace, request.gaps, request.start_s, request.duration_s, request.seed, request.log_filter
+        request.trace,
+        request.gaps,
+        request.start_s,
+        request.duration_s,
+        request.seed,
+        request.log_filter,
+        request.columns,
     )
 
 

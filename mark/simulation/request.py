@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mark.workload.tables import RECOGNISED, TableColumns
+
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
@@ -38,6 +40,7 @@ class RunRequest:
     cold_start: bool = False
     spot_first_hour_free: bool = False
     log_filter: tuple[str, str] | None = None
+    columns: TableColumns = RECOGNISED  # of a trace that is a table
     sensitivity: Sensitivity = Sensitivity()
     with_bound: bool = True
     explain: bool = False  # keep what every decision was weighed against

@@ -12,7 +12,9 @@ from mark.workload.accesslog import log_format, read_logs
 from mark.workload.arrivals import read_arrivals
 from mark.workload.blocks import blocks, is_folder, shown
 from mark.workload.counts import COLUMNS, GAPS, read_counts
+from mark.workload.exports import is_parquet
 from mark.workload.synthetic import PREFIX, read_synthetic
+from mark.workload.tables import RECOGNISED, TableColumns, read_table
 from mark.workload.trace import Trace, check_times
 
 GROUP = "mark.trace_sources"  # entry points: a scheme and what reads it, as `read(spec without scheme, gaps)`
@@ -26,13 +28,14 @@ def open_trace(
     duration_s: float | None = None,
     seed: int = 0,
     log_filter: tuple[str, str] | None = None,
+    columns: TableColumns = RECOGNISED,
 ) -> Trace:
     """A trace by name: a file, a folder of access logs, `synthetic:NAME?...` or `cloudwatch:NAMESPACE/METRIC?...`.
 
     What a file is, is told by its content. `gaps` (see GAPS) concerns counts only. Start, duration and seed make a
     generator's trace, which runs for start + duration (a day unless said); a file is returned whole. `log_filter`
-    (see `read_logs`) concerns access logs only, and is refused elsewhere. Raises BadInput, one line naming file, line
-    and value, for everything that cannot be used.
+    (see `read_logs`) concerns access logs only, and is refused elsewhere; `columns` concern tables (see `read_table`),
+    and make a table of any file. Raises BadInput, one line naming file, line and value, for what cannot be used.
     """
     check_times(start_s, duration_s)
     if gaps not in GAPS:
@@ -50,26 +53,34 @@ def open_trace(
     path = Path(spec)
     if is_folder(path):
         return read_logs(path, log_filter)
+    if columns.said or is_parquet(path):
+        return _table(path, columns, gaps, log_filter)
     block = next((block for _, block in blocks(path, 1 << 16)), None)
     if block is None or not block.strip():
         raise BadInput("the file is empty", spec)
     header = shown(block.split(b"\n", 1)[0]).strip()
-    columns = tuple(column.strip() for column in header.split(","))
-    if log_filter is not None and columns[0] == "t_seconds":
+    named = tuple(column.strip() for column in header.split(","))
+    if log_filter is not None and named[0] == "t_seconds":
         raise _no_log(spec)
-    if columns == COLUMNS:
+    if named == COLUMNS:
         return read_counts(path, gaps)
-    if columns[0] == "t_seconds" and "count" not in columns:
+    if named[0] == "t_seconds" and "count" not in named:
         return read_arrivals(path, header)
-    if columns[0] == "t_seconds":
+    if named[0] == "t_seconds":
         raise BadInput(f"a file of counts has exactly the columns {','.join(COLUMNS)}", f"{spec} line 1", header)
-    if log_format(block) is None:
-        raise BadInput(
-            "neither a trace (header t_seconds,count or t_seconds) nor an access log in a known format",
-            f"{spec} line 1",
-            header,
-        )
-    return read_logs(path, log_filter)
+    if log_format(block) is not None:
+        return read_logs(path, log_filter)
+    return _table(path, columns, gaps, log_filter)
+
+
+def _table(path: Path, columns: TableColumns, gaps: str, log_filter: tuple[str, str] | None) -> Trace:
+    if log_filter is not None:
+        raise _no_log(str(path))
+    table = read_table(path, columns, gaps)
+    if table is None:
+        what = "neither a trace, an access log nor a table with a column of times that is known (see docs/traces.md)"
+        raise BadInput(what, str(path))
+    return table
 
 
 def _source(spec: str) -> Callable[[str, str], Trace] | None:

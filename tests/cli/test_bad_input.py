@@ -65,7 +65,7 @@ def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
         (b"t_seconds,count\n0,5\n60,5\n300000000,5\n", "more than 366 days"),
         (b"t_seconds,count\n0,5\n60,5\n1e12,5\n", "more than ten years"),
         (b"t_seconds,count,size\n0,1,2\n", "exactly the columns"),
-        (b"t_seconds;count\n0;1\n", "neither a trace"),
+        (b"when;count\n0;1\n", "no column holds times that are known, name it by --time-column"),
         (b"t_seconds\n5\n3\n", "line 3: t_seconds must not go back"),
         (bytes(range(256)), "binary"),
         ("t_seconds,count\n0,5\n".encode("utf-16"), "binary"),

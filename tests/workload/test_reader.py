@@ -48,7 +48,10 @@ HEAD = "t_seconds,count\n"
         ("t_seconds,size\n5,1\n-1,2\n", r"line 3: t_seconds must not be negative: -1$"),
         ("t_seconds,size\n5,1\n,2\n", r"line 3: t_seconds is not a number: $"),
         ("t_seconds\n0\n1e12\n", "spans more than ten years"),
-        ("time,requests\n0,1\n", "neither a trace .* nor an access log in a known format: time,requests$"),
+        (
+            "time,requests\n0,1\n",
+            r"no column holds times that are known, name it by `time_column` \(text with commas\)$",
+        ),
         ("0,1\n60,2\n", "neither a trace"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "binary data"),
         (HEAD.encode() + b"0,1\n60,\x00\n", "line 3: binary data"),

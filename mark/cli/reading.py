@@ -1,0 +1,23 @@
+"""Options that say how a trace's file is to be read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from mark.cli.arguments import GAPS, field_value
+from mark.workload.tables import UNITS, TableColumns
+
+
+def add_reading(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
+    parser.add_argument("--log-filter", type=field_value, metavar="FIELD=VALUE", help="only these access-log rows")
+    parser.add_argument("--time-column", metavar="NAME", help="of a table (default: recognised)")
+    parser.add_argument("--count-column", metavar="NAME|none", help="of a table; none: each row is a request")
+    parser.add_argument("--count-unit", choices=UNITS, help="what that column holds (default: recognised)")
+
+
+def reading(args: argparse.Namespace) -> dict[str, Any]:
+    """As `open_trace` takes it."""
+    columns = TableColumns(args.time_column, args.count_column, args.count_unit)
+    return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns}
