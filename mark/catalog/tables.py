@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mark.domain.cells import Row, is_file, read_rows
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 
@@ -47,11 +47,14 @@ def load_catalog(name_or_path: str) -> Catalog:
     functions: list[FunctionOffer] = []
     any_function: FunctionOffer | None = None
     seen: set[str] = set()
+    days: list[str] = []
     for row in read_rows(path, _REQUIRED, _OPTIONAL):
         if _market(row) is not Market.FUNCTION:
             offer = _offer(row)
             offers.append(offer)
             name = offer.name
+            if offer.market is Market.ON_DEMAND and row.has("source_date"):
+                days.append(row.text("source_date"))
         else:
             function = _function(row)
             if row.text("instance") == "lambda":
@@ -64,7 +67,15 @@ def load_catalog(name_or_path: str) -> Catalog:
         seen.add(name)
     if not seen:
         raise BadInput("the catalogue has no row", str(path))
-    return Catalog(name_or_path, tuple(offers), tuple(functions), name_or_path in _BILLS_EXTRAS, any_function)
+    return Catalog(
+        name_or_path,
+        tuple(offers),
+        tuple(functions),
+        name_or_path in _BILLS_EXTRAS,
+        any_function,
+        region=next((offer.zone.rstrip("abcdefgh") for offer in offers if offer.zone), ""),
+        priced_on=max(days, default=""),
+    )
 
 
 def catalog_path(name_or_path: str) -> Path:
@@ -73,7 +84,8 @@ def catalog_path(name_or_path: str) -> Path:
         return _DATA / f"{name_or_path}.csv"
     path = Path(name_or_path)
     if not is_file(path):
-        raise BadInput(f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}", name_or_path)
+        what = f"no such file, and the shipped catalogues are {', '.join(CATALOG_NAMES)}"
+        raise BadInput(what + did_you_mean(name_or_path, CATALOG_NAMES), name_or_path)
     return path
 
 

@@ -1,4 +1,4 @@
-"""mark catalog show, refresh: what can be bought, at which price."""
+"""mark catalog list, show, refresh: what can be bought, at which price."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from mark.catalog.tables import load_catalog
+from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.cli.arguments import add_json
 from mark.cli.output import deliver, write_file
 from mark.domain.errors import BadInput
-from mark.reporting.table import catalog_table
+from mark.reporting.table import catalog_table, catalogs_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     add_json(show)
     show.set_defaults(run=run)
+    listed = actions.add_parser("list", help="the catalogues that ship with mark", allow_abbrev=False)
+    add_json(listed)
+    listed.set_defaults(run=run_list)
     refresh = actions.add_parser(
         "refresh",
         help="the same catalogue with today's prices",
@@ -44,6 +47,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     refresh.add_argument("--region", default="us-east-1", metavar="R", help="whose prices (default: us-east-1)")
     refresh.set_defaults(run=run_refresh)
+
+
+def run_list(args: argparse.Namespace) -> int:
+    catalogs = [load_catalog(name) for name in CATALOG_NAMES]
+    data = [{"name": c.name, "region": c.region, "priced_on": c.priced_on, "offers": len(c.offers)} for c in catalogs]
+    deliver({"schema": 1, "catalogs": data}, args.json, lambda: catalogs_table(catalogs))
+    return 0
 
 
 def run_refresh(args: argparse.Namespace) -> int:

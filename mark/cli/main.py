@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from mark.cli.fields import with_flags
-from mark.domain.errors import BadInput, Infeasible
+from mark.domain.errors import BadInput, Infeasible, did_you_mean
 from mark.domain.version import VERSION
 
 
@@ -29,6 +30,9 @@ class _Command(NamedTuple):
     help: str
     extra: str = ""  # of the package, without which the module cannot be imported
 
+
+_UNKNOWN = "unrecognized arguments: "
+_CHOICE = re.compile(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)")
 
 # In the order of a first visit.
 _COMMANDS = {
@@ -96,7 +100,7 @@ def guarded(action: Callable[[], int]) -> int:
         return _failed(f"a fault of ours, sorry: {what[:300]} (MARK_TRACEBACK=1 shows where)", 1)
 
 
-def parser(given: str | None = None) -> argparse.ArgumentParser:
+def parser(given: str | None = None) -> _Parser:
     """The command line, with the arguments of the command that is given.
 
     Raises BadInput where the command needs an extra that is not installed.
@@ -126,13 +130,34 @@ def parser(given: str | None = None) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
+    words: Sequence[str] = ()  # of the command line
+
     def error(self, message: str) -> NoReturn:
-        """One line, where argparse prints the usage as well."""
-        self.exit(2, f"mark: error: {' '.join(message.split())} (see {self.prog} --help)\n")
+        """One line, where argparse prints the usage as well; with the option or choice that was meant, perhaps."""
+        asked = self
+        if message.startswith(_UNKNOWN):
+            *_, asked = given = list(self.given())
+            known = [option for parser in given for option in parser._option_string_actions]
+            words = message.removeprefix(_UNKNOWN).split()
+            message = _UNKNOWN + ", ".join(word + did_you_mean(word.split("=")[0], known) for word in words)
+        elif found := _CHOICE.search(message):
+            message += did_you_mean(found[1], found[2].replace("'", "").split(", "))
+        self.exit(2, f"mark: error: {' '.join(message.split())} (see {asked.prog} --help)\n")
+
+    def given(self) -> Iterator[_Parser]:
+        """This parser and, of the commands below it, those on the command line."""
+        yield self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, parser in action.choices.items():
+                    if name in self.words:
+                        parser.words = self.words
+                        yield from parser.given()
 
 
 def _run(argv: Sequence[str]) -> int:
     top = parser(argv[0] if argv else None)
+    top.words = argv
     try:
         args = top.parse_args(argv)
     except SystemExit as ending:  # --help, --version and usage errors have said what they had to say

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable
 
 MOST_SEED = 2**63 - 1
@@ -20,6 +21,21 @@ def number(text: str) -> float:
     return value
 
 
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|min|m|h|d|w)")
+_UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, or 90s, 30m, 1h30m, 7d, 2w."""
+    parts = _SPAN.findall(text)
+    if parts and "".join(map("".join, parts)) == text:
+        return sum(float(value) * _UNIT_S[unit] for value, unit in parts)
+    try:
+        return number(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(str(error).replace("a number", "seconds, or 30m, 1h30m, 7d")) from None
+
+
 def above_zero(text: str) -> float:
     value = number(text)
     if value <= 0.0:
@@ -28,10 +44,18 @@ def above_zero(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Zero is fine."""
-    value = number(text)
+    """Zero is fine. See `_seconds` for how they may be written."""
+    value = _seconds(text)
     if value < 0.0:
         raise argparse.ArgumentTypeError(f"must be zero or more, not {text!r}")
+    return value
+
+
+def span(text: str) -> float:
+    """Seconds above zero."""
+    value = _seconds(text)
+    if value <= 0.0:
+        raise argparse.ArgumentTypeError(f"must be above zero, not {text!r}")
     return value
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from mark.cli.arguments import add_json, html_file
-from mark.cli.numbers import above_zero, seconds, seed
+from mark.cli.numbers import above_zero, seconds, seed, span
 from mark.cli.reading import add_reading, reading
 from mark.planning.policies.names import FIXED
 from mark.planning.policies.registry import policy_names
@@ -26,9 +26,11 @@ def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool =
     what.add_argument("--markets", type=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}")
     part = parser.add_argument_group("which traffic")
     part.add_argument("--scale", type=above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
-    part.add_argument("--start", type=seconds, default=0.0, metavar="S", help="seconds from the first row")
-    part.add_argument("--duration", type=above_zero, metavar="S", help="seconds to evaluate (default: to the end)")
-    part.add_argument("--train", type=seconds, metavar="S", help="seconds of history before it (default: all)")
+    part.add_argument(
+        "--start", type=seconds, default=0.0, metavar="S", help="from the first row: 90 (seconds), 2h, 7d"
+    )
+    part.add_argument("--duration", type=span, metavar="S", help="how much to evaluate (default: to the end)")
+    part.add_argument("--train", type=seconds, metavar="S", help="how much history before it (default: all)")
     add_reading(part)
     part.add_argument("--seed", type=seed, default=0, metavar="N", help="of everything drawn (default: 0)")
     cloud = parser.add_argument_group("which cloud")

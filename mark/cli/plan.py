@@ -26,7 +26,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "Plan once: what the policy believes, what it would buy, and what the alternatives would cost. "
         "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment."
     )
-    parser.add_argument("--trace", required=True, metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    trace = parser.add_mutually_exclusive_group(required=True)
+    trace.add_argument("trace", nargs="?", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    trace.add_argument("--trace", dest="trace_option", metavar="TRACE", help="the same, as an option")
     parser.add_argument("--at", type=seconds, metavar="S", help="seconds from the first row (default: the last minute)")
     parser.add_argument(
         "--running", metavar="A=N,B=N", help="the fleet that runs, INSTANCE=COUNT (default: none, a first fleet)"
@@ -49,6 +51,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    args.trace = args.trace or args.trace_option
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     if args.advise_commitment:
         return _advise(args)

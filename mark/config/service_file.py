@@ -16,7 +16,7 @@ from typing import Any
 
 from mark.catalog.tables import CATALOG_NAMES
 from mark.domain.cells import is_file, read_text
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.offer import Market
 from mark.domain.service import AsIsPolicy, Commitment, ServiceConfig, Version
 from mark.domain.slo import Slo
@@ -53,19 +53,22 @@ def load_service(name_or_path: str) -> ServiceConfig:
     else:
         path = Path(name_or_path)
         if not is_file(path):
-            raise BadInput(f"no such file, and the shipped services are {', '.join(SERVICE_NAMES)}", name_or_path)
+            what = f"no such file, and the shipped services are {', '.join(SERVICE_NAMES)}"
+            raise BadInput(what + did_you_mean(name_or_path, SERVICE_NAMES), name_or_path)
     try:
         tables = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError, and integers of 5,000 digits
         raise BadInput(f"is no TOML: {error}", str(path)) from None
     for section, table in tables.items():
         if section not in _KEYS:
-            raise BadInput("unknown section", f"{path} [{section}]")
+            raise BadInput("unknown section" + did_you_mean(section, _KEYS), f"{path} [{section}]")
         if not isinstance(table, dict):
             raise BadInput("must be a section", f"{path} {section}", table)
         for key in table:
             if key not in _KEYS[section]:
-                raise BadInput("unknown key", f"{path} [{section}] {key}", table[key])
+                raise BadInput(
+                    "unknown key" + did_you_mean(key, _KEYS[section]), f"{path} [{section}] {key}", table[key]
+                )
     return _service(path, tables)
 
 

@@ -15,6 +15,15 @@ MarkError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(value: object, known: Iterable[str]) -> str:
+    """`, did you mean NAME?` where a known name is spelled almost so, else nothing."""
+    close = get_close_matches(str(value), list(known), n=1, cutoff=0.7)
+    return f", did you mean {close[0]}?" if close else ""
+
 
 class MarkError(Exception):
     """Base of every error that mark raises on purpose."""
@@ -23,10 +32,12 @@ class MarkError(Exception):
 class BadInput(MarkError):
     """Something the user gave cannot be used; the message is one line.
 
-    `what` says what is wrong, `where` the file, option or key, `value` the offending value.
+    `what` says what is wrong, `where` the file, option or key, `value` the offending value. Of the names in `known` the
+    one that is spelled almost as the value is proposed.
     """
 
-    def __init__(self, what: str, where: str, value: object = None) -> None:
+    def __init__(self, what: str, where: str, value: object = None, *, known: Iterable[str] = ()) -> None:
+        what += did_you_mean(value, known)
         self.what, self.where, self.value = what, where, value
         shown = "" if value is None else f": {_short(value)}"
         super().__init__(f"{where}: {what}{shown}")

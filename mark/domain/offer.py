@@ -129,6 +129,8 @@ class Catalog:
     functions: tuple[FunctionOffer, ...]
     bills_extras: bool = False  # balancer, disks, addresses, data moved: on for aws-2026
     any_function: FunctionOffer | None = None  # sold in every memory size up to its own: the catalogue's plain `lambda`
+    region: str = ""
+    priced_on: str = ""  # the day of the newest price on demand, as 2026-07-20
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -136,6 +138,11 @@ class Catalog:
             if offer.name in seen:
                 raise BadInput("the same instance, market and zone twice", self.name, offer.name)
             seen.add(offer.name)
+
+    @property
+    def priced(self) -> str:
+        """Whose prices these are, of which region and day, as far as the catalogue says."""
+        return ", ".join(filter(None, (self.name, self.region, self.priced_on)))
 
     @property
     def spot_zones(self) -> tuple[str, ...]:

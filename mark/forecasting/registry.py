@@ -39,7 +39,7 @@ def _registered(name: str, seed: int) -> Predictor:
         return Artefact(seed)
     if name not in plugins.names(GROUP):
         what = f"unknown (known: {', '.join(predictor_names())}, or a file that `mark forecast fit` wrote)"
-        raise BadInput(what, "predictor", name)
+        raise BadInput(what, "predictor", name, known=predictor_names())
     try:
         predictor: Predictor = plugins.load(GROUP, name, "predictor")(seed=seed)
     except BadInput as error:

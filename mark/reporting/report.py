@@ -83,7 +83,7 @@ def render_report(
             *(f"<p>{_html(sentence)}</p>" for sentence in sentences[1:]),
             f"<p class=facts>{_html(trace.name)}: {count(trace.requests)} requests in {duration(trace.duration_s)}",
             f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
-            f" · seed {first.seed}</p>",
+            f"{f' · prices of {_html(first.prices)}' if first.prices else ''} · seed {first.seed}</p>",
             "</header>",
             f"<section class=cards>{''.join(_card(name, results) for name in results)}</section>",
             _section("Policies side by side", _outcomes(results)),

@@ -137,6 +137,13 @@ def trace_table(info: Mapping[str, Any]) -> RenderableType:
     return page(table)
 
 
+def catalogs_table(catalogs: Sequence[Catalog]) -> RenderableType:
+    table = columns("catalogue", "region", "prices of", "offers")
+    for catalog in catalogs:
+        table.add_row(text(catalog.name), text(catalog.region), text(catalog.priced_on), str(len(catalog.offers)))
+    return page(table)
+
+
 def catalog_table(catalog: Catalog) -> RenderableType:
     """What can be bought, by price within an instance's market."""
     table = columns("offer", "$/h", "vCPU", "GiB", "GPUs", "boot s", "interr./month", "")
@@ -161,9 +168,10 @@ def catalog_table(catalog: Catalog) -> RenderableType:
             f"{function.billing_step_ms:g}",
             f"{function.concurrency:,}",
         )
+    priced = "".join(f", {said}" for said in (catalog.region, catalog.priced_on) if said)
     extras = "bills" if catalog.bills_extras else "leaves out"
     return page(
-        text(f"{catalog.name}: {len(catalog.offers)} offers, prices in US dollars", "bold"),
+        text(f"{catalog.name}: {len(catalog.offers)} offers, prices in US dollars{priced}", "bold"),
         table,
         *([functions] if sold else []),
         *small_print(
@@ -181,7 +189,8 @@ def _headline(result: SimulationResult) -> Text:
     trace = result.trace
     mean = f", {rate(trace.requests / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
     return text(
-        f"{result.service} on {trace.name}: {count(trace.requests)} requests in {duration(trace.duration_s)}{mean}",
+        f"{result.service} on {trace.name}: {count(trace.requests)} requests in {duration(trace.duration_s)}{mean}"
+        f"{f'; prices of {result.prices}' if result.prices else ''}",
         "bold",
     )
 

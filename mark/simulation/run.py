@@ -264,6 +264,7 @@ class Simulation:
             bound_note=bound_note,
             notes=self._notes(resolved, first if plan is None else plan),
             assumed_share=self._assumed_share(bill),
+            prices=inputs.resolved.catalog.priced,
         )
 
     def _slo_result(self, requests: Requests) -> SloResult:

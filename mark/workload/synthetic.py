@@ -73,7 +73,7 @@ def read_synthetic(spec: str, length_s: float, seed: int) -> Trace:
     """The trace of a generator over `length_s` seconds. Raises BadInput for an unknown name, key or value."""
     name, _, query = spec.removeprefix(PREFIX).partition("?")
     if name not in KEYS:
-        raise BadInput(f"no such generator (there are {', '.join(sorted(KEYS))})", spec, name)
+        raise BadInput(f"no such generator (there are {', '.join(sorted(KEYS))})", spec, name, known=KEYS)
     if length_s > LONGEST_S:
         raise BadInput("longer than ten years", "duration_s", f"{length_s:g} s")
     values, rates = _parse(spec, name, query)
@@ -106,7 +106,7 @@ def _parse(spec: str, name: str, query: str) -> tuple[dict[str, float], tuple[fl
             values[key] = _number(spec, key, text, keys[key].low, keys[key].high)
         else:
             known = sorted(keys) + ["rates"] * (name == "mmpp")
-            raise BadInput(f"unknown key of {name} (there are {', '.join(known)})", spec, key)
+            raise BadInput(f"unknown key of {name} (there are {', '.join(known)})", spec, key, known=known)
     return values, rates
 
 

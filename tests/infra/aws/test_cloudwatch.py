@@ -127,7 +127,7 @@ def test_the_thread_sends_goes_on_after_failures_and_sends_the_rest_at_its_end(m
         metrics.start()
         began_s = time.monotonic()
         metrics.put(VIEW)
-        assert time.monotonic() - began_s < 0.5
+        assert time.monotonic() - began_s < 2.0
         wait_for(lambda: metrics.counts["failed"] == 1)
         wait_for(lambda: metrics.counts["sent"] == 9)
         metrics.close()

@@ -141,7 +141,7 @@ def test_after_sigkill_another_one_leads_within_a_term(tmp_path: Path) -> None:
         took_s = time.monotonic() - killed_s
     assert fence == 2
     # It renewed up to a third of a term, and a pause, before it died.
-    assert ttl_s / 3.0 <= took_s < ttl_s + 1.0
+    assert ttl_s / 3.0 <= took_s < ttl_s + 5.0
     table.close()
 
 
