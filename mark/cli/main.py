@@ -38,6 +38,7 @@ _CHOICE = re.compile(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)")
 _COMMANDS = {
     "simulate": _Command("mark.cli.simulate", "bill and latency of one policy on a trace"),
     "compare": _Command("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
+    "diff": _Command("mark.cli.diff", "what a change of a service costs a month"),
     "reconcile": _Command("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
     "bound": _Command("mark.cli.bound", "the least that any policy could pay"),
     "plan": _Command("mark.cli.plan", "one decision, explained in dollars"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Literal
 
 from mark.cli.arguments import add_json, html_file
 from mark.cli.numbers import above_zero, seconds, seed, span
@@ -15,10 +16,14 @@ from mark.simulation.request import RunRequest
 MARKETS = ("on-demand", "spot", "burstable")
 
 
-def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool = True) -> None:
-    """Everything but the trace, which `plan` takes as an option."""
+def add_run_options(
+    parser: argparse.ArgumentParser, *, service: Literal["required", "optional", "elsewhere"] = "required"
+) -> None:
+    """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one."""
     what = parser.add_argument_group("what is served, and how")
-    what.add_argument("--service", required=service_required, metavar="NAME|FILE", help="shipped service or .toml file")
+    if service != "elsewhere":
+        required = service == "required"
+        what.add_argument("--service", required=required, metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
     what.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
@@ -41,9 +46,10 @@ def add_run_options(parser: argparse.ArgumentParser, *, service_required: bool =
     cloud.add_argument("--cold-start", action="store_true", help="begin with no instance")
     result = parser.add_argument_group("what comes out")
     add_json(result)
-    result.add_argument(
-        "--report", type=html_file, metavar="FILE.html", help="interactive report, with a sensitivity table"
-    )
+    if service != "elsewhere":
+        result.add_argument(
+            "--report", type=html_file, metavar="FILE.html", help="interactive report, with a sensitivity table"
+        )
     result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
 
 

@@ -1,0 +1,42 @@
+"""mark diff: what a change of a service costs a month."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mark.cli.arguments import writable
+from mark.cli.options import add_run_options, request_from
+from mark.cli.output import cores, deliver, progress, write_file
+from mark.cli.report import slo_code
+from mark.reporting.service_diff import service_diff_json, service_diff_markdown, service_diff_table
+from mark.studies.service_diff import service_diff
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Simulate a service as it was and as it is to be on the same requests, and say what the change costs a month: "
+        "of its SLO, catalogue, markets, instances, model, or whatever else its file says."
+    )
+    parser.add_argument("service", metavar="OLD", help="shipped service or .toml file, as it is")
+    parser.add_argument("after", metavar="NEW", help="the same, as it is to be")
+    parser.add_argument("--trace", required=True, metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    add_run_options(parser, service="elsewhere")
+    parser.add_argument("--markdown", type=_markdown, metavar="FILE", help="for a pull request; - is stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    with progress("simulating") as bar:
+        found = service_diff(request_from(args, bar), args.after, workers=cores())
+    if args.markdown == "-":
+        sys.stdout.write(service_diff_markdown(found))
+    else:
+        deliver(service_diff_json(found), args.json, lambda: service_diff_table(found))
+        if args.markdown:
+            write_file(args.markdown, service_diff_markdown(found), "--markdown")
+    return slo_code(args, {"after": found.after})
+
+
+def _markdown(text: str) -> str:
+    return text if text == "-" else writable(text, "--markdown")
