@@ -22,8 +22,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", type=Path, metavar="FILE", help="where to run them (default: $MARK_SITE)")
     parser.add_argument("--dry-run", action="store_true", help="decide and explain, buy and end nothing")
     how = parser.add_argument_group("deciding")
-    how.add_argument("--policy", choices=policy_names(live=True), default="mark", help="who plans (default: mark)")
-    how.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
+    how.add_argument(
+        "--policy", choices=policy_names(live=True), default="mark", help="the policy that plans (default: mark)"
+    )
+    how.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
     how.add_argument("--history", metavar="TRACE", help="load to learn from at first, as if it ended when this began")
     how.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     how.add_argument(

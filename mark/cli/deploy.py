@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if args.destroy and args.services:
         raise BadInput("ends the whole site: name no service", "--destroy", ", ".join(args.services))
     if args.budget is not None and args.alarm_email is None:
-        raise BadInput("needs somebody to tell: --alarm-email", "--budget")
+        raise BadInput("needs an address for alarms: --alarm-email", "--budget")
     target = DeployTarget(
         name=args.name,
         region=args.region,
@@ -104,7 +104,7 @@ def _agreed(args: argparse.Namespace, what: str) -> bool:
     if args.yes:
         return True
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadInput(f"nobody can be asked whether to {what}", "--yes")
+        raise BadInput(f"there is no terminal to ask whether to {what}", "--yes")
     agreed = input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
     if not agreed:
         print("nothing was changed")

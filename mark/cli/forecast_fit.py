@@ -31,7 +31,7 @@ def add_fit(actions: Commands[argparse.ArgumentParser]) -> None:
         "fit", help="train a predictor and save it to a file", description=_FIT, allow_abbrev=False
     )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
-    parser.add_argument("--predictor", required=True, metavar="NAME", help="who is to learn: lstm, lstm-quantile, ...")
+    parser.add_argument("--predictor", required=True, metavar="NAME", help="what is to learn: lstm, lstm-quantile, ...")
     parser.add_argument("--out", required=True, type=_out_file, metavar="FILE", help="where it is saved")
     parser.add_argument("--start", type=seconds, metavar="S", help="seconds from the first row, where the history ends")
     parser.add_argument("--train", type=seconds, metavar="S", help="seconds of history (default: all)")

@@ -41,7 +41,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     what.add_argument("--workers", type=count, metavar="N", help="processes, all busy at a time (default: 1)")
     what.add_argument("--threads", type=count, metavar="N", help="threads of numerical libraries in each")
-    what.add_argument("--background", type=count, metavar="N", help="so many busy processes meanwhile (default: 0)")
+    what.add_argument("--background", type=count, metavar="N", help="number of busy processes beside it (default: 0)")
     well = parser.add_argument_group("how well")
     well.add_argument(
         "--precision", type=_precision, metavar="X", help="half the 95 %% interval of the mean over it (default: 0.02)"

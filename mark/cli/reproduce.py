@@ -32,8 +32,8 @@ Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
 
 _WHAT = """\
 table2: the price of a million requests on instances and functions. table5: the bill of the four models against a
-SageMaker endpoint with target tracking. fig7: their latencies on the same traffic. fig8: who keeps the promise on it,
-and on bursts that nobody can predict. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken
+SageMaker endpoint with target tracking. fig7: their latencies on the same traffic. fig8: which keep the promise on it,
+and on bursts beyond prediction. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken
 away at once, by windows of 5 s.
 """
 

@@ -32,8 +32,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--controllers", type=whole(1, 9), default=1, metavar="N", help="one leads, others stand by (default: 1)"
     )
     up.add_argument("--controller-port", type=port, default=0, metavar="P", help="of the live page (default: any)")
-    up.add_argument("--policy", default="mark", metavar="NAME", help="who plans (default: mark)")
-    up.add_argument("--predictor", default="auto", metavar="NAME", help="who forecasts (default: auto)")
+    up.add_argument("--policy", default="mark", metavar="NAME", help="the policy that plans (default: mark)")
+    up.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
     up.add_argument("--history", metavar="TRACE", help="load for the predictor to learn from at first")
     up.add_argument(
         "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"

@@ -63,7 +63,7 @@ def _verdict(diff: ServiceDiff) -> str:
 
 
 def _promise(diff: ServiceDiff) -> list[str]:
-    """Who keeps its promise, where not both do: a change that breaks it saves nothing."""
+    """Whether the promise is kept, where it is not both times: a change that breaks it saves nothing."""
     said = {True: "keeps its promise", False: "misses its promise", None: "has no request to keep a promise for"}
     before, after = kept(diff.before), kept(diff.after)
     if before is after is True:

@@ -119,7 +119,7 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
         name = max(able, key=lambda n: results[n].slo_result.attainment or 0.0)
         result = results[name]
         if kept(result):
-            return f"{name} keeps the promise for {usd(result.bill.total)}, but nobody has perfect forecasts."
+            return f"{name} keeps the promise for {usd(result.bill.total)}, but no real forecast is perfect."
         return (
             f"No policy here keeps the promise of {percent(result.slo.attainment)} within "
             f"{number(result.slo.rt_max_s * 1e3, 0)} ms; closest is {name} with "

@@ -1,8 +1,8 @@
 """`best-fixed`: the fixed fleet with the smallest bill that keeps the promise on the evaluated part.
 
-It is what one would rent who knew the traffic beforehand and wanted neither an autoscaler nor functions, so it is what
-an autoscaler has to beat. Found by simulation: fleets of one type, each with the fewest instances that keep the
-promise, then mixtures of two types that cost less than the best of these.
+It is what one would rent with the traffic known beforehand, without an autoscaler or functions: what an autoscaler has
+to beat. Found by simulation: fleets of one type, each with the fewest instances that keep the promise, then mixtures of
+two types that cost less than the best of these.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Search:
                 self._too_few[name] = self._types[name].fewest - 1
                 continue
             one = self._types[name]
-            most = max(64, 16 * one.guess)  # where so many more miss it, what they lack is not capacity
+            most = max(64, 16 * one.guess)  # where that many miss it too, what they lack is not capacity
             limit = bisect_left(range(1, most + 1), best_usd, key=lambda n: self._floor_usd({name: n}))
             if (found := self._fewest_that_keep(name, one, limit)) is not None and found[1] < best_usd:
                 best, best_usd = {name: found[0]}, found[1]

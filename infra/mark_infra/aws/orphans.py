@@ -58,10 +58,10 @@ class Reconciler:
         now_s = self._monotonic()
         found = orphans(self._inventory.snapshot(), self._site.services.keys(), self._offers)
         if new := [m.id for m in found if m.id not in self._since_s]:
-            _log.warning("nobody answers for %s: to be ended in %.0f s", ", ".join(new), GRACE_S)
+            _log.warning("no controller answers for %s: to be ended in %.0f s", ", ".join(new), GRACE_S)
         self._since_s = {m.id: self._since_s.get(m.id, now_s) for m in found}
         due = [m.id for m in found if now_s - self._since_s[m.id] >= GRACE_S]
         if due:
-            _log.warning("ends %s: nobody answers for them", ", ".join(due))
+            _log.warning("ends %s: no controller answers for them", ", ".join(due))
             end(self._gate, self._inventory, due)
         return due

@@ -50,7 +50,7 @@ class Terraform:
             "TF_IN_AUTOMATION": "1",
         }
         if not os.access(self._environment.get("TF_CLI_CONFIG_FILE", ""), os.R_OK):
-            # Missing, or somebody else's: a warning with every command, in the midst of its JSON.
+            # Missing, or another user's: a warning with every command, in the midst of its JSON.
             self._environment.pop("TF_CLI_CONFIG_FILE", None)
         version = str(json.loads(self._run("version", "-json"))["terraform_version"])
         if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _LEAST:

@@ -77,7 +77,7 @@ class Scraper:
             try:
                 await self._ask(round(edge_s / WINDOW_S) - 1, targets, gateway, sink, timeout_s)
             except CloudError as error:
-                _LOG.warning("nobody can be asked: %s", error)
+                _LOG.warning("no target can be asked: %s", error)
                 sink(round(edge_s / WINDOW_S) - 1, (), {}, None)
             except Exception:  # without this task a service is blind
                 _LOG.exception("asking for metrics failed")

@@ -24,7 +24,7 @@ _ALL = np.ones(1)
 _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
 _EQUAL = np.full(10, 0.1)
 # Where a minute that is too small is lost, its tail decides: 19 rates for a twentieth each, and for the last one rates
-# so many standard deviations of a normal above the middle as real load was above forecasts of three minutes ahead. The
+# as many standard deviations of a normal above the middle as real load was above forecasts of three minutes ahead. The
 # weights were set by hand; on which traces and forecasts is not recorded, and no command refits them.
 _TAIL = [NormalDist().cdf(deviations) for deviations in (1.9, 2.5, 3.2, 4.0, 6.0)]
 _WITH_TAIL = np.concatenate([np.arange(1, 39, 2) / 40.0, _TAIL])

@@ -113,7 +113,9 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         of = ("model", "version")
         by_answer = CounterMetricFamily(
-            "mark_requests", "Requests by who answered and with which status.", labels=(*of, "answered_by", "code")
+            "mark_requests",
+            "Requests by what answered them and with which status.",
+            labels=(*of, "answered_by", "code"),
         )
         overflow = CounterMetricFamily(
             "mark_overflow", "Requests sent to functions, by reason.", labels=(*of, "reason")
