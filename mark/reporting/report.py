@@ -26,7 +26,7 @@ from mark.reporting.takeaway import (
     notes,
     overflow_share,
     reference,
-    saving,
+    saves,
     takeaway,
     usd_per_million,
 )
@@ -142,10 +142,9 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
     rows = []
     for name, result in results.items():
         latency = result.latency_ms
-        share = None if against is None else saving(result, results[against])
         cells = [
             f"<strong>{usd(result.bill.total)}</strong>",
-            *(["reference" if name == against else percent(share, 0)] if against else []),
+            *(["reference" if name == against else saves(result, results[against])] if against else []),
             *(usd(getattr(result.bill, market)) for market in used),
             usd(usd_per_million(result)),
             f"{percent(result.slo_result.attainment, 2)} {_badge(result)}",

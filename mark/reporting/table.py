@@ -20,7 +20,7 @@ from mark.reporting.takeaway import (
     notes,
     overflow_share,
     reference,
-    saving,
+    saves,
     takeaway,
     usd_per_million,
 )
@@ -199,11 +199,10 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> Table:
     against, winner = reference(results), best(results)
     table = columns("policy", "bill", "saves", "SLO %", "p50", "p98", "p99 ms", "by\nfunct.", "regret")
     for name, result in results.items():
-        share = None if against is None or name == against else saving(result, results[against])
         table.add_row(
             text(name, "bold green" if name == winner else "bold" if name == "mark" else ""),
             usd(result.bill.total),
-            "ref." if name == against else percent(share, 0),
+            "-" if against is None else "ref." if name == against else saves(result, results[against]),
             _slo(result.slo_result.attainment, kept(result)),
             latency(result.latency_ms.p50),
             latency(result.latency_ms.p98),

@@ -79,6 +79,12 @@ def saving(result: SimulationResult, against: SimulationResult) -> float | None:
     return 1.0 - result.bill.total / against.bill.total if against.bill.total > 0.0 else None
 
 
+def saves(result: SimulationResult, against: SimulationResult) -> str:
+    """The saving as people read it: a share, and where it costs more than twice as much, how many times."""
+    share = saving(result, against)
+    return percent(share, 0) if share is None or share > -1.0 else f"{1.0 - share:.1f} times"
+
+
 def best(results: Mapping[str, SimulationResult]) -> str | None:
     """The cheapest policy that kept the SLO and that one can really run: an oracle's forecasts are not for sale."""
     able = [name for name, result in results.items() if kept(result) and not is_oracle(name)]

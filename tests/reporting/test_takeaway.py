@@ -3,7 +3,7 @@
 import pytest
 
 from mark.domain.bill import Bill
-from mark.reporting.takeaway import best, forecasters, kept, listed, notes, promises, reference, saving, takeaway
+from mark.reporting.takeaway import best, forecasters, kept, listed, notes, promises, reference, saves, saving, takeaway
 from mark.simulation.result import Requests, TraceInfo
 from tests.reporting.results import result
 
@@ -28,6 +28,11 @@ def test_savings_count_against_what_runs_today_else_against_the_dearest() -> Non
     assert reference({"mark": mark, "best-fixed": result(usd=20.0), "static-peak": dear}) == "best-fixed"
     assert reference({"as-is": dear, "best-fixed": result(usd=20.0)}) == "as-is"
     assert reference({"mark": mark}) is None
+
+
+def test_what_costs_more_than_twice_as_much_is_told_in_times() -> None:
+    reference = result(usd=9.5)
+    assert [saves(result(usd=usd), reference) for usd in (4.5, 14.5, 29.5)] == ["50 %", "-50 %", "3.0 times"]
 
 
 def test_savings_against_the_best_fixed_fleet_name_it_and_sagemaker_beside_it() -> None:
