@@ -5,7 +5,7 @@
 SERIES has a rate a line from step 0 on, gaps filled; ORIGINS a step a line; OUT gets `peer,origin,target,quantile,rate`
 with steps as places. statsforecast 2.1.1 needs a pandas below 3, which is why it has an environment of its own.
 
-What is given to whom, and why. Each gets the most that it can use in seconds a fit. On minutes it is estimated anew
+What each peer is given, and why. It gets the most that it can use in seconds a fit. On minutes it is estimated anew
 once a day, on half hours once a week; in between what it estimated is applied to the newest history (`forward`).
 
 - AutoARIMA: on minutes the last 3 days, without a season, since one of a day has 1,440 states and on 7 days the search

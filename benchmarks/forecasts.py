@@ -5,7 +5,7 @@
 
 All predictors forecast the same hour from the same origins, one every 185 minutes in the second half of each trace (so
 that each minute of the hour has its turn), with the same past to look at; peers look at its last days
-(forecast_peers.py says what was given to whom, and why). Printed are the CRPS, its ratio to seasonal-naive's, and the
+(forecast_peers.py says what each was given, and why). Printed are the CRPS, its ratio to seasonal-naive's, and the
 coverage of the 90 % interval; asserted is that each made all forecasts. Needs the traces in MARK_DATA or
 ../shared/data. Without --peer-python only our own are compared.
 """

@@ -28,7 +28,7 @@ from tests.simulation.laws import check_laws
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def test_the_service_with_its_own_autoscaler_runs_as_it_is_and_under_mark() -> None:
+def test_the_own_autoscaler_example_runs_as_is_and_under_mark() -> None:
     """Profile, service and policy of the example hold together; ours is cheaper than the example's autoscaler."""
     results = compare(
         RunRequest(
@@ -98,7 +98,7 @@ def test_an_own_policy_is_found_and_used_once_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["words", "image"])
-def test_the_services_of_the_testbed_are_real_and_quicker_than_they_claim(name: str) -> None:
+def test_the_testbeds_services_are_real_and_faster_than_claimed(name: str) -> None:
     """So a dozen of them fit on one computer, each at the pace of its profile; and the catalogue sells all types."""
     service = load_service(str(EXAMPLES / "testbed" / f"{name}.toml"))
     if name == "image":

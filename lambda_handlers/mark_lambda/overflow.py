@@ -30,7 +30,7 @@ LONGEST_HOLD_MS = 1000.0
 
 
 class OverflowHandler:
-    """One environment of the function: a model, and whether anybody has called yet."""
+    """One environment of the function: a model, and whether it has been called yet."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ one = APIRouter(prefix="/services/{service}", responses=_UNKNOWN)
 
 @routes.get("/me", response_model=schema.GrantSchema, tags=["read"])
 def me(request: Request) -> Response:
-    """Who am I, and what may I do?"""
+    """The name and the scopes of the key or token that was sent."""
     grant = _grant(request)
     return _answer(request, schema.GrantSchema(name=grant.name, scopes=sorted(grant.scopes), version=VERSION))
 

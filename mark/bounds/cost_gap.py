@@ -94,7 +94,7 @@ class _Steps:
         pairs = (flat + np.append(flat[1:], 0.0)).reshape(steps, width) / (2.0 * problem.bin_s)
         counts = flat.reshape(steps, width)
         mean = counts.mean(axis=1) / problem.bin_s
-        # As far as queues overflow: more than anybody buys.
+        # As far as queues overflow: more than any policy buys.
         top = np.maximum(pairs.max(axis=1), np.maximum(1.25 * mean, mean + 4.0 / _patience_s(problem)))
         pairs_of = zip(problem.resolved.offers, problem.resolved.candidates, strict=True)
         committed = [(problem.resolved.committed.get(o.name, 0), c) for o, c in pairs_of]

@@ -31,10 +31,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
     where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
     where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
-    door = parser.add_argument_group("who comes in, who is told")
+    door = parser.add_argument_group("access and alarms")
     door.add_argument("--certificate", metavar="ARN", help="certificate of the load balancer (ACM)")
     door.add_argument("--clients", action="append", metavar="CIDR", help="network of clients (default: all, with TLS)")
-    door.add_argument("--alarm-email", metavar="ADDRESS", help="who is told of alarms")
+    door.add_argument("--alarm-email", metavar="ADDRESS", help="where alarms are sent")
     door.add_argument("--budget", type=above_zero, metavar="USD", help="tell of an account's month beyond this")
     parser.set_defaults(run=run)
 

@@ -9,7 +9,7 @@ from mark.cli.numbers import above_zero, port, seconds, whole
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    """Where to listen, and whom to tell."""
+    """Where to listen, and where to say that it is ready."""
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=8080, metavar="P", help="0: any free one (default: 8080)")
     parser.add_argument("--ready-fd", type=whole(1, 65535), metavar="N", help="when ready, write its URL as JSON there")
@@ -18,7 +18,7 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 
 def add_access(parser: argparse.ArgumentParser) -> None:
     """Keys, tokens and TLS."""
-    access = parser.add_argument_group("who may come in (off only on loopback)")
+    access = parser.add_argument_group("access control (off only on loopback)")
     access.add_argument("--keys", type=Path, metavar="FILE", help="API keys, one a line: KEY or NAME:KEY[:SCOPES]")
     access.add_argument("--token-secrets", type=Path, metavar="FILE", help="secrets of signed tokens, newest first")
     access.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.slo_ms is not None:
         slo = Slo(args.slo_ms / 1e3, 0.98 if slo is None else slo.attainment)
     if args.out is not None and Path(args.out).exists():
-        load_profiles(args.out)  # before anybody waits: what is no profile is not written over
+        load_profiles(args.out)  # before the measurement: what is no profile is not written over
     asked = ("batches", "instance", "workers", "threads", "background", "precision", "seconds", "seed")
     said = {name: value for name in asked if (value := getattr(args, name)) is not None}
     if args.input is not None:

@@ -1,4 +1,4 @@
-"""How many items a call holds, before anybody decodes it: what a bouncer counts in a batch. No numpy here."""
+"""How many items a call holds, without decoding it: what a bouncer counts in a batch. No numpy here."""
 
 from __future__ import annotations
 

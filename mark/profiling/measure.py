@@ -168,7 +168,7 @@ class Measured:
         return next(size for size in self.sizes if self.throughput_rps(size) >= KNEE_SHARE * best_rps)
 
     def warnings(self) -> list[str]:
-        """What should be known before anybody relies on the numbers."""
+        """What should be known before relying on the numbers."""
         found = [f"no batch of {batch}: {reason}" for batch, reason in sorted(self.failed.items())]
         noisy = [size for size in self.sizes if size.half_s > self.precision * size.mean_s]
         if noisy:

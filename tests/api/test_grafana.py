@@ -73,7 +73,7 @@ def test_every_legend_names_a_label_that_is_left() -> None:
 
 
 def test_every_value_of_the_controller_is_asked_for_somewhere() -> None:
-    """What nobody looks at need not be counted; the SLO since the start and the mode are in the page's words."""
+    """A value that no panel shows need not exist; the SLO since the start and the mode are in the page's words."""
     asked = set(re.findall(r"\bmark_controller_[a-z0-9_]+", " ".join(expressions())))
     there = {name for name in pages() if name.startswith("mark_controller_")}
     assert there - asked == {"mark_controller_mode", "mark_controller_slo_attainment"}

@@ -1,4 +1,4 @@
-"""Who may come in: no route without a key, and what a browser is told."""
+"""Access control: no route without a key, and what a browser is told."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status(url: str, method: str, path: str, key: str | None) -> int:
         return one.request(method, path, json=PUT if method == "PUT" else None).status_code
 
 
-def test_no_route_answers_without_a_key_but_health_and_the_files_of_the_page(url: str) -> None:
+def test_only_health_and_the_pages_files_need_no_key(url: str) -> None:
     assert len(operations()) > 15
     for method, path in operations():
         expected = 200 if path in OPEN else 401
@@ -83,7 +83,7 @@ def test_refusals_say_how_to_come_in(url: str) -> None:
     assert (said.status_code, list(said.json())) == (403, ["error"])
 
 
-def test_signed_tokens_and_the_other_header_do_too_and_two_keys_do_not(url: str) -> None:
+def test_tokens_and_x_api_key_work_two_keys_do_not(url: str) -> None:
     now_s = time.time()
     assert status(url, "GET", "/api/v1/me", SIGNER.sign("ann", [READ], now_s + 60)) == 200
     assert status(url, "GET", "/api/v1/me", SIGNER.sign("ann", [READ], now_s - 60)) == 401
@@ -138,7 +138,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline(url: str) 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.0.0.1", "", "127.0.0.1.evil.example", "[::1"])
 def test_an_open_door_answers_only_to_names_of_this_machine(manager: FakeManager, host: str) -> None:
-    """A name of somebody else that is made to point here is somebody else's page in a browser here."""
+    """DNS rebinding: a foreign name that points here would make a foreign page same-origin."""
     with served(manager, None) as url, client(url, None) as one:
         assert one.get("/api/v1/services", headers={"host": host}).status_code == 403
         for own in ("localhost:80", "[::1]:80", "127.0.0.1"):
@@ -149,7 +149,7 @@ def test_an_open_door_answers_only_to_names_of_this_machine(manager: FakeManager
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://[", "http://localhost"]
 )
-def test_an_open_door_takes_nothing_from_a_page_of_somebody_else(manager: FakeManager, origin: str) -> None:
+def test_without_auth_cross_origin_writes_are_still_refused(manager: FakeManager, origin: str) -> None:
     with served(manager, None) as url, client(url, None) as one:
         said = one.post("/api/v1/services/inception/pause", headers={"origin": origin})
         assert (said.status_code, manager.view("inception").mode) == (403, "acting")

@@ -50,6 +50,6 @@ def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
         assert f"mark_controller_{name}" not in found
 
 
-def test_a_phase_that_has_no_instance_is_zero_rather_than_gone(manager: FakeManager) -> None:
+def test_a_phase_without_instances_is_reported_as_zero(manager: FakeManager) -> None:
     """So that a line in a plot falls instead of ending."""
     assert samples(manager)["mark_controller_instances", "inception", "c5.large/on-demand", "draining"] == 0.0

@@ -100,7 +100,7 @@ def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_ur
     assert [style for style, _ in drawn["fleet"]] == [f"steps c{place}" for place in range(4)]
     assert all(length > 10 for paths in drawn.values() for _, length in paths)
     assert "NaN" not in browser.value("document.querySelector('main#one').innerHTML")
-    # Nine minutes of the day nobody saw: a gap in the line, not a line across it.
+    # Nine minutes of the day are missing: a gap in the line, not a line across it.
     browser.value("document.querySelector('[data-hours=\"24\"]').click()")
     browser.until("document.querySelector('.line.rps').getAttribute('d').split('M').length === 3")
     # The tooltip says what the history says.
@@ -112,7 +112,7 @@ def test_the_charts_draw_what_was_and_what_is_believed(browser: Browser, open_ur
     assert browser.value("document.querySelectorAll('.cross[visibility=visible]').length") == 5
 
 
-def test_what_changes_in_the_room_is_shown_within_a_few_seconds(
+def test_the_page_shows_changes_of_the_manager_within_seconds(
     browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
     browser.open(f"{open_url}/#/inception")
@@ -126,9 +126,7 @@ def test_what_changes_in_the_room_is_shown_within_a_few_seconds(
     browser.until("document.querySelector('#mode').innerText === 'standing by'")
 
 
-def test_a_service_of_which_nothing_is_known_yet_is_shown_too(
-    browser: Browser, open_url: str, manager: FakeManager
-) -> None:
+def test_a_service_without_data_yet_is_shown_too(browser: Browser, open_url: str, manager: FakeManager) -> None:
     view = manager.views["inception"]
     slo = replace(view.slo, attainment=None, recent=None, error_budget_left=None)
     manager.views["inception"] = replace(
@@ -164,11 +162,11 @@ def test_what_comes_from_outside_stays_text(browser: Browser, open_url: str, man
         manager.days["inception"].decisions.pop()
 
 
-def test_a_key_is_asked_for_and_kept_in_the_tab_only(browser: Browser, url: str, manager: FakeManager) -> None:
+def test_the_page_asks_for_a_key_kept_per_tab(browser: Browser, url: str, manager: FakeManager) -> None:
     browser.open(url)
     browser.until("!document.querySelector('#door').hidden")
     assert browser.value("document.querySelector('#one').hidden && document.querySelector('#all').hidden")
-    # 'inception' is not in the page before somebody has shown a key.
+    # 'inception' is not in the page before a key is given.
     assert "inception" not in browser.value("document.documentElement.innerHTML")
     _enter(browser, "wrong-" * 4)
     browser.until("document.querySelector('#door .error').innerText === 'This key is not known here.'")
@@ -190,14 +188,14 @@ def test_a_key_is_asked_for_and_kept_in_the_tab_only(browser: Browser, url: str,
     browser.complaints.clear()
 
 
-def test_who_may_changes_limits_and_pauses(browser: Browser, url: str, manager: FakeManager) -> None:
+def test_a_key_with_write_scope_changes_limits_and_pauses(browser: Browser, url: str, manager: FakeManager) -> None:
     browser.open(f"{url}/#/inception")
     browser.until("!document.querySelector('#door').hidden")
     _enter(browser, CHANGER)
     browser.until(DRAWN)
     browser.complaints.clear()
     _fill(browser, "max_instances", "7")
-    # What somebody writes is not written over by what is asked for meanwhile.
+    # Input being typed is not overwritten by a refresh.
     shown = browser.text("#live")
     browser.until(f"document.querySelector('#live').innerText !== {json.dumps(shown)}")
     assert browser.value("document.querySelector('[name=max_instances]').value") == "7"
@@ -219,7 +217,7 @@ def test_who_may_changes_limits_and_pauses(browser: Browser, url: str, manager: 
     browser.value("sessionStorage.clear()")
 
 
-def test_a_controller_that_does_not_answer_is_said_and_found_again(
+def test_the_page_reports_a_failing_controller_and_recovers(
     browser: Browser, open_url: str, manager: FakeManager
 ) -> None:
     browser.open(f"{open_url}/#/inception")
@@ -237,7 +235,7 @@ def test_a_controller_that_does_not_answer_is_said_and_found_again(
 
 
 @pytest.mark.slow
-def test_a_day_of_two_hundred_services_and_two_thousand_instances_is_drawn_at_once(browser: Browser) -> None:
+def test_200_services_and_2000_instances_are_drawn_at_once(browser: Browser) -> None:
     """Below 50 ms for what is drawn every two seconds, layout and all; the fastest of some, for others use this machine
     too."""
     manager = FakeManager(200, instances=10)
@@ -279,7 +277,7 @@ def test_dark_and_light_are_readable(browser: Browser, open_url: str) -> None:
 
 
 def _ask_again(browser: Browser) -> None:
-    """At once, as when somebody comes back to the tab."""
+    """At once, as when the tab becomes visible again."""
     browser.value("document.dispatchEvent(new Event('visibilitychange'))")
 
 

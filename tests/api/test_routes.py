@@ -40,7 +40,7 @@ def test_the_bill_adds_up_and_is_given_per_million_requests(changer: httpx.Clien
     assert said["usd_per_million_requests_now"] == pytest.approx(view.usd_per_hour / view.rps / 3600 * 1e6, rel=1e-5)
 
 
-def test_the_plan_says_what_is_there_of_what_is_wanted_and_what_it_costs(
+def test_the_plan_lists_wanted_and_present_instances_with_their_cost(
     changer: httpx.Client, manager: FakeManager
 ) -> None:
     plan = manager.view("inception").plan
@@ -85,7 +85,7 @@ def test_decisions_come_in_pages_from_the_newest_to_the_first(changer: httpx.Cli
     assert [d["text"] for d in found] == [d.text for d in everything]
 
 
-def test_a_history_has_as_many_steps_as_asked_for_and_says_where_nothing_was_seen(changer: httpx.Client) -> None:
+def test_a_history_has_the_requested_steps_with_gaps_as_null(changer: httpx.Client) -> None:
     said = changer.get(f"{ONE}/history", params={"hours": 24, "points": 240}).json()
     series = [said[name] for name in ("rps", "capacity_rps", "usd_per_hour", "attainment", "overflow_share")]
     assert {len(values) for values in (*series, *said["instances"].values())} == {240}
@@ -120,7 +120,7 @@ def test_before_the_first_plan_there_is_none(changer: httpx.Client, manager: Fak
     assert changer.get(ONE).json()["plan"] is None
 
 
-def test_pausing_resuming_and_limits_reach_the_room_and_are_logged_with_who_did_it(
+def test_pause_resume_and_limits_reach_the_manager_and_are_logged(
     changer: httpx.Client, manager: FakeManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mark.api")
@@ -208,7 +208,7 @@ def test_errors_are_one_line_of_json_with_the_right_status(
     assert ("allow" in said.headers) == (status == 405)
 
 
-def test_who_stands_by_shows_everything_and_changes_nothing(changer: httpx.Client, manager: FakeManager) -> None:
+def test_a_standby_controller_shows_everything_and_changes_nothing(changer: httpx.Client, manager: FakeManager) -> None:
     manager.leading = False
     assert changer.get("/api/v1/services").json()["leads"] is False
     assert changer.get(ONE).json()["mode"] == "standing by"
@@ -217,9 +217,7 @@ def test_who_stands_by_shows_everything_and_changes_nothing(changer: httpx.Clien
     assert manager.views["inception"].mode == "acting"
 
 
-def test_a_failure_of_the_room_is_told_without_its_inside_and_the_door_goes_on(
-    changer: httpx.Client, manager: FakeManager
-) -> None:
+def test_a_manager_failure_is_a_500_that_leaks_no_details(changer: httpx.Client, manager: FakeManager) -> None:
     manager.broken = True
     said = changer.get(ONE)
     assert (said.status_code, list(said.json())) == (500, ["error"])
@@ -229,7 +227,7 @@ def test_a_failure_of_the_room_is_told_without_its_inside_and_the_door_goes_on(
     assert changer.get(ONE).status_code == 200
 
 
-def test_health_says_whether_the_loop_runs_and_who_leads(manager: FakeManager) -> None:
+def test_health_reports_whether_the_loop_runs_and_leadership(manager: FakeManager) -> None:
     alive = True
     with served(manager, None, lambda: alive) as url, client(url, None) as one:
         assert (one.get("/healthz").status_code, one.get("/healthz").json()) == (200, {"live": True})

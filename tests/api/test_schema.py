@@ -41,7 +41,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(manager: FakeManager,
     assert "Tested: 17" in found.stdout, found.stdout[-2000:]
 
 
-def test_every_field_of_the_description_says_its_unit_or_what_it_is(manager: FakeManager) -> None:
+def test_every_schema_field_has_a_unit_or_a_description(manager: FakeManager) -> None:
     """Numbers carry their unit in the name, or a description."""
     from mark.api.app import app
 

@@ -25,7 +25,7 @@ def kind() -> Candidate:
     return made
 
 
-def test_streams_have_the_rate_and_the_burstiness_they_are_named_for() -> None:
+def test_each_stream_has_the_rate_and_burstiness_it_names() -> None:
     for stream, cv in (("poisson", 1.0), ("bursty", fidelity.CV)):
         times = fidelity.arrivals(stream, 500.0, 400.0, seed=1)
         gaps = np.diff(times)
@@ -41,7 +41,7 @@ def test_lone_requests_take_their_service_and_the_overhead(kind: Candidate) -> N
 
 
 def test_what_is_too_much_is_refused(kind: Candidate) -> None:
-    """Twice the capacity: half of it, and whoever is admitted is in time."""
+    """Twice the capacity: half of it, and admitted requests are in time."""
     seen = fidelity.simulated(kind, np.arange(20_000) / (2.0 * kind.capacity_rps))
     assert seen["refused"] == pytest.approx(0.5, abs=0.02)
     assert seen["p99"] <= fidelity.RT_MAX_MS
@@ -74,7 +74,7 @@ def test_batches_are_told_apart_by_their_answers() -> None:
     np.testing.assert_allclose(taken_s, [7e-3, 7e-3], atol=1e-9)
 
 
-def test_the_profile_of_batches_that_are_not_full_is_that_of_their_worker() -> None:
+def test_partial_batches_are_profiled_with_their_workers_times() -> None:
     parts = [answered(load.poisson(rate_rps, 20.0, seed=1), 0.011) for rate_rps in (400.0, 700.0, 900.0)]
     for batch in fidelity.SIZES[:-1]:
         assert fidelity.part_ms(parts, batch) == pytest.approx(6.0 + 0.5 * batch, rel=0.01)
@@ -89,7 +89,7 @@ def row(p50: float, refused: float = 0.0) -> fidelity.Row:
     return {"p50": p50, "p95": 2.0 * p50, "p99": 3.0 * p50, "refused": refused, "lag_p99": 0.1}
 
 
-def test_a_table_shows_the_median_round_and_says_what_is_apart() -> None:
+def test_a_table_shows_the_median_round_and_flags_deviations() -> None:
     rounds = [(row(10.0), row(10.0)), (row(50.0), row(10.0)), (row(21.0), row(20.0))]
     cell = fidelity.compared(rounds)
     assert (cell["measured_p50"], cell["simulated_p50"]) == (21.0, 20.0)

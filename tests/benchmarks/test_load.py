@@ -49,7 +49,7 @@ def server(answer: Answer, hold: int = 0) -> Iterator[tuple[str, list[bytes]]]:
         writer.close()
 
     async def finish() -> None:
-        """The client has hung up, so whoever isn't held ends by itself."""
+        """The client has hung up, so connections that are not held end by themselves."""
         listening.close()
         release()
         await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
@@ -71,7 +71,7 @@ def target(url: str) -> load.Target:
     return load.Target(url, b"ping", {"x-who": "test"}, expected=b"pong")
 
 
-def test_an_open_loop_sends_each_request_when_due_and_not_before() -> None:
+def test_an_open_loop_sends_no_request_before_it_is_due() -> None:
     due = np.array([0.0, 0.01, 0.01, 0.02, 0.03])
     with server(lambda _: [OK]) as (url, got):
         answers = load.open_loop(target(url), due, connections=2)
@@ -93,7 +93,7 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
     assert answers["answered_s"].min() > due[-1]
 
 
-def test_without_a_free_connection_requests_wait_and_are_charged_for_it() -> None:
+def test_waiting_for_a_free_connection_counts_as_lag() -> None:
     due = np.zeros(6)
     with server(lambda _: [OK]) as (url, got):
         answers = load.open_loop(target(url), due, connections=1)
@@ -120,7 +120,7 @@ def test_wrong_bodies_and_refusals_are_counted_as_such() -> None:
     assert (found.requests, found.refused, found.wrong) == (4, 1, 1)
 
 
-def test_a_request_whose_connection_breaks_is_lost_and_the_next_one_opens_another() -> None:
+def test_a_broken_connection_loses_one_request_and_is_replaced() -> None:
     with server(lambda number: [OK[:30], None] if number == 1 else [OK]) as (url, got):
         answers = load.open_loop(target(url), np.arange(3) * 0.002, connections=1)
     assert len(got) == 3
@@ -136,7 +136,7 @@ def test_what_is_never_answered_is_among_the_answers() -> None:
     assert np.isnan(answers["sent_s"]).tolist() == [False, False, True]  # two connections, both busy
 
 
-def test_a_closed_loop_keeps_so_many_on_their_way() -> None:
+def test_a_closed_loop_keeps_each_connection_busy() -> None:
     with server(lambda _: [OK], hold=4) as (url, got):
         answers = load.closed_loop(target(url), 0.1, connections=4)
     assert len(got) >= 8

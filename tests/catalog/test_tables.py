@@ -59,7 +59,7 @@ def facts(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_row_of_every_market_is_read_with_all_it_says(tmp_path: Path) -> None:
+def test_a_row_of_each_market_is_read_with_every_column(tmp_path: Path) -> None:
     read = catalog(
         tmp_path,
         *(good(market) for market in GOOD),
@@ -83,7 +83,7 @@ def test_a_row_of_every_market_is_read_with_all_it_says(tmp_path: Path) -> None:
     assert not read.bills_extras
 
 
-def test_a_plain_lambda_row_sells_every_memory_size_up_to_its_own(tmp_path: Path) -> None:
+def test_a_plain_lambda_row_offers_sizes_up_to_its_own(tmp_path: Path) -> None:
     read = catalog(tmp_path, good("function", instance="lambda", memory_gib="10"), good("function", burst="7"))
     assert read.function("lambda:1769").memory_mb == 1769
     assert read.function("lambda:10240").memory_mb == 10240
@@ -123,7 +123,7 @@ def test_a_plain_lambda_row_sells_every_memory_size_up_to_its_own(tmp_path: Path
         (good("function", bills_init="1"), "2 bills_init: must be true or false: 1"),
     ],
 )
-def test_a_row_that_contradicts_itself_is_named_by_line_column_and_value(
+def test_an_inconsistent_row_is_reported_by_line_column_and_value(
     tmp_path: Path, row: dict[str, str], message: str
 ) -> None:
     with pytest.raises(BadInput) as caught:
@@ -132,7 +132,7 @@ def test_a_row_that_contradicts_itself_is_named_by_line_column_and_value(
     assert "prices.csv:2" in str(caught.value)
 
 
-def test_the_same_offer_or_function_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_duplicate_offer_or_function_is_refused_with_its_line(tmp_path: Path) -> None:
     for market in GOOD:
         with pytest.raises(BadInput, match=r"prices\.csv:3: the same instance"):
             catalog(tmp_path, good(market), good(market))
@@ -145,7 +145,7 @@ def test_an_empty_catalogue_and_an_unknown_name_are_refused(tmp_path: Path) -> N
         load_catalog("aws-2020")
 
 
-def test_the_shipped_catalogues_have_every_market_and_a_source_for_every_row() -> None:
+def test_shipped_catalogues_have_all_markets_and_a_source_per_row() -> None:
     for name in CATALOG_NAMES:
         read = load_catalog(name)
         assert {o.market for o in read.offers} == set(Market) - {Market.FUNCTION}
@@ -156,7 +156,7 @@ def test_the_shipped_catalogues_have_every_market_and_a_source_for_every_row() -
             assert all(row["source"] and row["source_date"] for row in csv.DictReader(file))
 
 
-def test_the_paper_s_day_has_its_prices_boots_and_function_rules() -> None:
+def test_aws_2019_has_the_papers_prices_boots_and_function_rules() -> None:
     day = load_catalog("aws-2019")
     assert not day.bills_extras
     assert offer(day, "c5.large/on-demand").usd_per_hour == 0.085
@@ -176,7 +176,7 @@ def test_the_paper_s_day_has_its_prices_boots_and_function_rules() -> None:
         day.function("lambda:10240")
 
 
-def test_today_has_the_current_families_and_never_buys_p2_and_p3() -> None:
+def test_aws_2026_has_current_families_and_retires_p2_and_p3() -> None:
     today = load_catalog("aws-2026")
     assert today.bills_extras
     families = {o.instance.removeprefix("ml.").split(".")[0] for o in today.offers if not o.retired}
@@ -203,7 +203,7 @@ def test_interruption_rates_are_those_of_the_advisor_s_buckets() -> None:
 
 
 @pytest.mark.parametrize(("name", "date"), [("aws-2019", "2019-12-10"), ("aws-2026", "2026-07-20")])
-def test_shipped_list_prices_agree_with_the_price_list_of_their_date(name: str, date: str) -> None:
+def test_shipped_prices_agree_with_the_price_list_of_their_date(name: str, date: str) -> None:
     listed = {
         row["instance"]: float(row["usd_per_hour"]) for row in facts("prices.csv") if row["snapshot_date"] == date
     }

@@ -72,7 +72,7 @@ def sound(argv: list[str], capsys: Captured) -> dict[str, Any]:
         (gzip.compress(COUNTS.encode() + b"0,1\n60,2\n" * 99, mtime=0)[:-9], "truncated"),
     ],
 )
-def test_a_trace_that_cannot_be_used_is_named_with_its_line(
+def test_an_unusable_trace_is_reported_with_its_line(
     content: bytes, said: str, tmp_path: Path, capsys: Captured
 ) -> None:
     path = tmp_path / "t.csv"
@@ -82,7 +82,7 @@ def test_a_trace_that_cannot_be_used_is_named_with_its_line(
 
 @pytest.mark.parametrize("option", ["TRACE", "--service", "--catalog", "--profile", "--spot-trace"])
 @pytest.mark.parametrize("name", ["", "no-such-file", "x" * 5000, "FOLDER", "PIPE"])
-def test_names_of_no_file_are_bad_input_and_never_wait_for_a_pipe(
+def test_paths_that_are_no_regular_file_are_refused_at_once(
     option: str, name: str, tmp_path: Path, capsys: Captured
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -224,7 +224,7 @@ def test_absurd_options_are_bad_input(options: tuple[str, ...], said: str, capsy
     refused(["simulate", *SHORT, *SERVE, *options], said, capsys)
 
 
-def test_an_slo_that_nothing_meets_is_exit_3_and_names_the_closest(tmp_path: Path, capsys: Captured) -> None:
+def test_an_unreachable_slo_exits_3_and_names_the_closest(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[service]\nname = "x"\nmodel = "inception-v3"\nslo_ms = 1\nslo_attainment = 0.98\n')
     refused(["simulate", *SHORT, "--service", str(path)], "closest is", capsys, code=3)

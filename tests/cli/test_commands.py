@@ -75,7 +75,7 @@ def test_compare_keys_its_results_by_the_names_given(capsys: pytest.CaptureFixtu
         )
 
 
-def test_compare_splits_whose_dollars_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_attributes_dollars_of_the_requested_policy(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["compare", TRACE, *RUN, "--predictor", "seasonal-naive", "--policies", "mark-paper,static-mean"]
     assert main([*asked, "--attribute", "none", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["attribution"] == {}

@@ -57,7 +57,7 @@ def test_what_cannot_run_ends_with_one_line(
     assert said in captured.err
 
 
-def test_live_prices_that_cannot_be_had_are_said_and_are_the_catalogues(
+def test_unavailable_live_prices_fall_back_to_the_catalogue(
     site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller begins all the same."""
@@ -85,7 +85,7 @@ def process(site: Path, *options: str, pass_fds: tuple[int, ...] = ()) -> subpro
 
 
 @pytest.mark.slow
-def test_it_serves_its_page_while_the_cloud_is_silent_and_ends_well_on_sigterm(site: Path) -> None:
+def test_it_serves_its_page_without_a_cloud_until_sigterm(site: Path) -> None:
     """Ready says where; the trouble is shown; the exit code is 0."""
     read, write = os.pipe()
     with process(site, "--ready-fd", str(write), pass_fds=(write,)) as running, open(read) as ready:

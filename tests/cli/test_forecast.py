@@ -21,7 +21,7 @@ BACKTEST = ("forecast", "backtest")
 SHORT = (*BACKTEST, TRACE, "--train", "7200", "--duration", "3600", "--predictor", "artefact,seasonal-naive")
 
 
-def test_json_to_stdout_is_the_stable_object_and_all_that_is_printed(capsys: Captured) -> None:
+def test_json_to_stdout_is_the_stable_object_and_nothing_else(capsys: Captured) -> None:
     assert main([*SHORT, "--json", "-"]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -91,9 +91,7 @@ def test_bad_input_is_one_line_and_exit_2(options: tuple[str, ...], said: str, c
     assert captured.out == ""
 
 
-def test_a_predictor_that_raises_is_one_line_and_its_author_can_see_where(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_raising_predictor_is_reported_in_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Artefact, observed: Load) -> None:
         raise np.exceptions.AxisError("boom")
 

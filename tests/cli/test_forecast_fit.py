@@ -199,7 +199,7 @@ def test_what_cannot_be_done_is_one_line(
 
 
 def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Another version, another step, a state that is none, a name nobody has, a file that isn't there."""
+    """Another version, another step, a state that is none, an unknown name, a missing file."""
     path = str(tmp_path / "model.npz")
     for saved, message in [
         (Saved("counting", 1, 60.0, "", state={}), "was saved by version 1 of counting, here is version 2"),

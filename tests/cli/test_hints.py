@@ -71,7 +71,7 @@ def test_no_time_is_no_duration() -> None:
         span("0h")
 
 
-def test_the_trace_of_a_plan_stands_where_other_commands_have_it(capsys: pytest.CaptureFixture) -> None:
+def test_plan_takes_its_trace_where_other_commands_do(capsys: pytest.CaptureFixture) -> None:
     asked = ("synthetic:poisson?rate=5", *SERVE, "--at", "10m", "--predictor", "seasonal-naive", "--json", "-")
     assert main(("plan", *asked)) == 0
     first = capsys.readouterr().out

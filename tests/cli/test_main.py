@@ -158,7 +158,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("3", "3")])
-def test_libraries_are_told_to_use_one_thread_unless_the_user_said_otherwise(
+def test_libraries_use_one_thread_unless_the_user_says_otherwise(
     before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs are spread over processes."""

@@ -50,7 +50,7 @@ def test_every_option_reaches_the_request() -> None:
         ("fixed:c5.large=2,fixed:c5.large=3", ("fixed:c5.large=2", "fixed:c5.large=3")),
     ],
 )
-def test_policies_are_split_at_commas_but_a_fixed_fleet_stays_whole(text: str, names: tuple[str, ...]) -> None:
+def test_policies_split_at_commas_except_within_a_fixed_fleet(text: str, names: tuple[str, ...]) -> None:
     assert policy_list(text) == names
 
 

@@ -83,9 +83,9 @@ def test_json_alone_on_stdout(
     assert captured.err == ""
 
 
-def test_interrupted_it_ends_at_once_and_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_interrupted_it_ends_at_once_and_leaves_no_process(tmp_path: Path) -> None:
     """Neither the worker in the midst of a batch nor the busy process, and no traceback of theirs."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever ran us in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in processes that a shell runs in the background
     (tmp_path / "told.py").write_text(
         "import mark\n@mark.model(warmup=['x'])\n"
         "def told(batch):\n    print('batch of', len(batch))\n    return batch\n"

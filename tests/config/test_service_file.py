@@ -155,7 +155,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + "[policy]\n", "[policy] kind: missing"),
     ],
 )
-def test_a_wrong_service_is_named_by_file_section_key_and_value(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_service_is_reported_by_file_section_and_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         service(tmp_path, text)
     assert str(caught.value).startswith(str(tmp_path / "service.toml"))

@@ -32,7 +32,7 @@ from tests.forecasting.faulty import Faulty
 OD, A, B, T2 = ON_DEMAND.name, SPOT_A.name, SPOT_B.name, BURSTABLE.name
 
 
-def test_a_tick_launches_what_the_plan_wants_and_says_why_in_money() -> None:
+def test_a_tick_launches_the_plan_and_journals_price_and_reason() -> None:
     """The journal line of a launch names count, offer, price change and the plan's reason."""
     bench = Bench()
     bench.tick({OD: 2})
@@ -52,7 +52,7 @@ def test_a_plan_that_holds_commands_nothing() -> None:
 
 
 def test_shrinking_ends_pending_first_and_then_drains_the_youngest() -> None:
-    """What serves nobody yet is terminated; what serves is drained, youngest first, and ended when idle."""
+    """A pending instance is terminated; ready ones are drained, youngest first, and terminated when idle."""
     bench = Bench()
     bench.tick({OD: 2})
     bench.cloud.boot()
@@ -126,7 +126,7 @@ def test_launches_stop_at_the_services_limits(limits: dict, launched: int, why: 
     assert bench.controller.failures["LimitError"] == 1
 
 
-def test_draining_instances_count_towards_the_limit_and_stopped_ones_do_not() -> None:
+def test_draining_instances_count_towards_the_limit_stopped_do_not() -> None:
     """The limit is on everything that is billed."""
     bench = Bench(where=resolved(ON_DEMAND, SPOT_A, BURSTABLE, max_instances=2))
     bench.planner.standbys = {T2: 1}
@@ -159,7 +159,7 @@ def test_a_sagemaker_endpoint_is_not_bound_by_max_instances() -> None:
     assert len(bench.cloud.instances) == 5
 
 
-def test_what_the_market_lacks_is_bought_elsewhere_and_stays_in_its_place() -> None:
+def test_missing_capacity_is_bought_elsewhere_and_kept_by_the_plan() -> None:
     """Out of a zone: the next zone, then on-demand; recorded, counted, and not undone by the next tick."""
     bench = Bench()
     bench.cloud.left = {A: 1, B: 1}
@@ -178,7 +178,7 @@ def test_what_the_market_lacks_is_bought_elsewhere_and_stays_in_its_place() -> N
     assert bench.phases()[1] == f"{A} ready"  # a stand-in goes first
 
 
-def test_a_refused_launch_is_recorded_and_tried_again_at_the_next_tick() -> None:
+def test_a_refused_launch_is_journaled_and_retried_at_the_tick() -> None:
     """An account limit ends the attempt, not the controller."""
     bench = Bench()
     bench.cloud.fail = {OD: LimitError("vCPU limit")}
@@ -211,7 +211,7 @@ def test_a_restarted_controller_repeats_its_tick_without_a_second_launch() -> No
     assert len(set(bench.cloud.calls)) == 1
 
 
-def test_a_restarted_controller_finds_plan_memory_and_stand_ins_in_the_store() -> None:
+def test_plan_and_stand_ins_survive_a_restart_of_the_controller() -> None:
     """What it must remember survives it."""
     bench = Bench()
     bench.cloud.left = {A: 0, B: 0}
@@ -242,7 +242,7 @@ def test_the_slo_monitor_acts_only_beside_policies_that_want_it() -> None:
 
 
 @pytest.mark.parametrize("late_s", [0.0, -0.9, 3.2])
-def test_what_the_slo_monitor_bought_survives_the_next_plans_but_not_for_ever(late_s: float) -> None:
+def test_the_slo_monitors_instances_survive_until_its_pause_ends(late_s: float) -> None:
     """The plan that failed may not undo the rescue at once; when the monitor's pause is over, it may.
 
     A cloud has a clock of its own, of whole seconds, and takes its time to launch.
@@ -285,7 +285,7 @@ def test_what_the_slo_monitor_bought_is_shown_to_the_planner() -> None:
     assert len(bench.cloud.instances) == 1
 
 
-def test_an_interruption_is_bridged_replaced_drained_and_the_bridge_taken_down() -> None:
+def test_an_interrupted_instance_is_bridged_replaced_and_drained() -> None:
     """Notice: resume a standby, launch, warm functions; the doomed one serves on, and leaves shortly before its end."""
     bench = Bench()
     bench.planner.standbys, bench.telemetry.rps = {T2: 1}, 5.0
@@ -329,14 +329,14 @@ def test_a_bridge_stays_while_the_replacement_is_missing() -> None:
     assert bench.phases() == {2: f"{T2} ready"}
     bench.tick({})
     bench.fast()
-    assert bench.phases() == {2: f"{T2} ready"}  # somebody must serve what arrives
+    assert bench.phases() == {2: f"{T2} ready"}  # an instance must serve what arrives
     bench.telemetry.rps = 0.0
     bench.fast()
     bench.fast()
     assert bench.phases() == {2: f"{T2} stopped"}
 
 
-def test_an_interruption_that_the_plan_does_not_miss_is_not_replaced() -> None:
+def test_an_interrupted_surplus_instance_is_not_replaced() -> None:
     """The doomed instance was one too many already."""
     bench = Bench()
     bench.tick({A: 2})
@@ -369,7 +369,7 @@ def test_planned_warm_environments_are_held_warm_every_tick() -> None:
     assert bench.functions.warmed == [3, 3]
 
 
-def test_the_predictor_learns_before_it_predicts_and_the_forecast_begins_now() -> None:
+def test_the_predictor_updates_first_and_its_forecast_begins_now() -> None:
     """Update with the new steps, then 60 steps of a minute from now on."""
     predictor = RampPredictor(origin_s=60.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
@@ -413,7 +413,7 @@ def test_where_a_forecast_does_not_reach_its_last_step_stays() -> None:
     assert set(bench.planner.contexts[1].forecast.mean_rps[0]) == {59.0}
 
 
-def test_a_forecast_of_another_time_is_a_failure_of_the_predictor() -> None:
+def test_a_forecast_with_a_wrong_origin_is_a_predictor_failure() -> None:
     """Wrong origin: last value, counted; never a forecast of another hour."""
     predictor = RampPredictor(origin_s=86400.0)
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
@@ -421,8 +421,8 @@ def test_a_forecast_of_another_time_is_a_failure_of_the_predictor() -> None:
     assert bench.planner.contexts[0].forecast.predictor == "last-value"
 
 
-def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> None:
-    """A user's predictor cannot take the service down, and nobody is left in the dark."""
+def test_a_raising_predictor_falls_back_to_the_last_value() -> None:
+    """A user's predictor cannot take the service down, and the fallback is reported."""
     predictor = RampPredictor()
     predictor.error = ZeroDivisionError("no data")
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
@@ -436,7 +436,7 @@ def test_a_predictor_that_raises_is_replaced_by_the_last_value_and_counted() -> 
     assert bench.controller.causes == {"last-value instead of ramp: its predict raised": "ZeroDivisionError: no data"}
 
 
-def test_every_plan_names_who_forecast_for_it_and_every_stand_in_is_counted() -> None:
+def test_every_plan_names_its_predictor_and_fallbacks_are_counted() -> None:
     """Good, failing and resting minutes of one predictor: the counts add up, and survive in the store."""
     predictor = Faulty()
     bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=predictor)
@@ -455,7 +455,7 @@ def test_every_plan_names_who_forecast_for_it_and_every_stand_in_is_counted() ->
     assert len(bench.cloud.instances) == 1
 
 
-def test_a_late_predictor_does_not_hold_up_the_loop_for_ever() -> None:
+def test_a_slow_predictor_rests_after_three_late_answers() -> None:
     """A shell that has a clock hands it in: after three late answers the predictor rests."""
     predictor = Faulty()
     predictor.fault = "slow"
@@ -479,7 +479,7 @@ def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
             st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 6)),
             st.integers(0, 2),  # standbys
             st.booleans(),  # boot
-            st.integers(0, 8),  # whom to interrupt
+            st.integers(0, 8),  # which instance to interrupt
             st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
         ),
         max_size=8,
@@ -558,7 +558,7 @@ def test_what_the_plan_can_serve_is_no_news() -> None:
     assert len(bench.planner.contexts) == 1
 
 
-def test_what_the_new_plan_needs_less_of_waits_for_the_tick() -> None:
+def test_scaling_in_after_a_surge_waits_for_the_tick() -> None:
     """Two A and one OD run; seen is a surge for which the planner wants one A and three OD."""
     bench = Bench(ScriptedPlanner(needs_forecast=True, replans=True), predictor=RampPredictor())
     bench.tick({A: 2, OD: 1}, at_s=0.0)
@@ -572,7 +572,7 @@ def test_what_the_new_plan_needs_less_of_waits_for_the_tick() -> None:
     assert bench.cloud.fleet().live() == {A: 1, OD: 3}
 
 
-def test_while_a_surge_goes_on_the_tick_believes_what_arrives_now() -> None:
+def test_during_a_surge_the_tick_plans_for_the_current_rate() -> None:
     """The forecast is made of whole minutes; 20 s of another rate than it says count, as long as the surge is fresh."""
     bench = surprised([50.0, 50.0])
     bench.telemetry.windows += [52.0] * 4
@@ -615,7 +615,7 @@ def reading(*offers: str, count: int = 2) -> Bench:
     return Bench(MarketReader(*offers, count=count), predictor=RampPredictor())
 
 
-def test_a_planner_that_can_be_asked_again_says_itself_what_to_buy_instead() -> None:
+def test_a_refused_launch_is_replanned_without_that_offer() -> None:
     """Refused in one zone: planned again at once without it, and nothing is ended for the plan that was refused."""
     bench = reading(A, B, OD)
     bench.cloud.left = {A: 0, B: 1}
@@ -629,7 +629,7 @@ def test_a_planner_that_can_be_asked_again_says_itself_what_to_buy_instead() -> 
     assert bench.controller.last_plan.notes == ("planned again: the market refused",)
 
 
-def test_what_was_refused_is_tried_again_when_its_time_has_come_and_then_believed() -> None:
+def test_a_refused_offer_is_retried_after_its_back_off() -> None:
     """Refused at one minute, skipped, bought at the next; a sale clears the refusals."""
     bench = reading(A, OD)
     bench.cloud.left = {A: 0}
@@ -642,7 +642,7 @@ def test_what_was_refused_is_tried_again_when_its_time_has_come_and_then_believe
     assert bench.store.get("state").beliefs[A].refusals == 0
 
 
-def test_a_planner_is_asked_at_the_notice_and_knows_what_happened() -> None:
+def test_an_interruption_notice_replans_with_the_loss_recorded() -> None:
     """Three of four taken: the belief has the share and the time, and the next best is bought at once."""
     bench = reading(A, OD, count=4)
     bench.tick()
@@ -669,7 +669,7 @@ def test_beliefs_grow_with_the_hours_held_and_survive_the_controller() -> None:
     assert bench.planner.contexts[-1].beliefs[A].held_h > held_h
 
 
-def test_spares_are_ended_as_soon_as_what_is_wanted_is_ready() -> None:
+def test_spares_end_as_soon_as_the_target_is_ready() -> None:
     """Two of three are wanted: when two have booted the third goes, without waiting for the tick."""
     bench = Bench()
     bench.tick({OD: 3})
@@ -684,7 +684,7 @@ def test_spares_are_ended_as_soon_as_what_is_wanted_is_ready() -> None:
     assert bench.controller.last_plan.counts == bench.store.get("state").plan.counts == {OD: 2}
 
 
-def test_a_stand_in_counts_for_its_own_offer_where_the_plan_asks_for_that() -> None:
+def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
     """One on-demand instance stands in for spot; a plan that wants it as what it is launches nothing more."""
     bench = Bench()
     bench.cloud.left = {A: 0, B: 0}
@@ -705,12 +705,12 @@ def test_a_stand_in_counts_for_its_own_offer_where_the_plan_asks_for_that() -> N
             st.integers(0, 5),  # wanted
             st.dictionaries(st.sampled_from([OD, A, B]), st.integers(0, 3)),  # what the market has
             st.booleans(),  # boot
-            st.integers(0, 8),  # whom to interrupt
+            st.integers(0, 8),  # which instance to interrupt
         ),
         max_size=8,
     )
 )
-def test_whatever_the_market_does_a_replanning_controller_comes_to_an_end(script: list) -> None:
+def test_replanning_asks_each_offer_at_most_once_a_tick(script: list) -> None:
     """A tick asks each offer once at most, and then exactly what is planned is there: nothing is kept twice."""
     bench = reading(A, B, OD)
     for wanted, left, boot, victim in script:
@@ -728,7 +728,7 @@ def test_whatever_the_market_does_a_replanning_controller_comes_to_an_end(script
         assert bench.cloud.fleet().live() == bench.controller.last_plan.counts
 
 
-def test_the_planner_is_told_how_the_slo_was_kept_in_its_window_also_after_a_restart() -> None:
+def test_slo_counts_for_the_planner_survive_a_restart() -> None:
     """Counts of telemetry since the controller began, refused and late together; they survive the controller."""
     bench = Bench()
     bench.telemetry.total = RecentAnswers(500, 100)  # before its time
@@ -760,7 +760,7 @@ def test_an_instance_that_could_not_be_ended_is_ended_later() -> None:
     assert bench.cloud.instances == {}
 
 
-def test_a_notice_that_the_store_kept_from_being_dealt_with_is_dealt_with_later() -> None:
+def test_a_notice_that_met_a_store_error_is_handled_later() -> None:
     bench = Bench()
     bench.tick({SPOT_A.name: 2})
     bench.cloud.boot()

@@ -95,7 +95,7 @@ def test_planning_again_ends_after_each_offer_was_refused() -> None:
     assert state.replanning is None
 
 
-def test_a_refused_launch_puts_the_offer_off_and_a_sale_brings_it_back() -> None:
+def test_a_refusal_defers_an_offer_until_a_launch_succeeds() -> None:
     launch = Launch("needed", 0.0, A, 2)
     state = learn(ControllerState(), refused(launch), 60.0)
     assert state.beliefs[A].refusals == 1

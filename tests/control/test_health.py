@@ -34,7 +34,7 @@ def numbers(instances: tuple[Instance, ...]) -> list[int]:
     return [i.number for i in instances]
 
 
-def test_who_is_silent_for_long_is_a_suspect_and_counts_no_more() -> None:
+def test_a_long_silent_instance_is_unhealthy_and_no_longer_counts() -> None:
     seen = fleet(None, 10.0, None)
     assert mark_unhealthy(seen, 10.0 + SILENT_S - 1.0) is seen
     now_s = 10.0 + SILENT_S
@@ -43,13 +43,13 @@ def test_who_is_silent_for_long_is_a_suspect_and_counts_no_more() -> None:
     assert mark_unhealthy(seen, now_s).instances[1].interruption_at_s == math.inf
 
 
-def test_no_more_than_a_tenth_are_suspects_and_who_fell_silent_first_before_others() -> None:
+def test_at_most_a_tenth_are_unhealthy_longest_silent_first() -> None:
     many = fleet(*[30.0, 20.0, 10.0], *[None] * 17)
     assert numbers(unhealthy(many, 100.0)) == [3, 2]
     assert numbers(unhealthy(fleet(30.0, 20.0, None), 100.0)) == [2]
 
 
-def test_where_nobody_answers_one_is_replaced_and_nobody_leaves() -> None:
+def test_if_all_are_silent_one_is_replaced_and_none_leaves() -> None:
     """Our network, most likely. When a replacement answers, it was theirs."""
     seen = fleet(10.0, 10.0)
     assert len(mark_unhealthy(seen, 100.0).live()) == 1
@@ -63,7 +63,7 @@ def test_where_nobody_answers_one_is_replaced_and_nobody_leaves() -> None:
     assert numbers(to_give_up(seen, 100.0 + SILENT_S, (), 100.0)) == [1]
 
 
-def test_who_boots_or_leaves_is_no_suspect() -> None:
+def test_a_booting_or_leaving_instance_is_not_unhealthy() -> None:
     seen = fleet(10.0, None)
     others = tuple(replace(seen.instances[0], number=9, phase=phase) for phase in (Phase.PENDING, Phase.DRAINING))
     assert unhealthy(Fleet(others), 100.0) == ()
@@ -71,8 +71,8 @@ def test_who_boots_or_leaves_is_no_suspect() -> None:
     assert mark_unhealthy(doomed, 100.0) is doomed
 
 
-def test_who_boots_for_far_too_long_is_overdue() -> None:
-    """Ten minutes, or four times what is usual; whoever is ready or stopped is not, nor who may take any time."""
+def test_an_instance_that_boots_far_too_long_is_overdue() -> None:
+    """Ten minutes, or four times the usual boot; never one that is ready or stopped, or has no usual boot."""
     boots = Instance(1, OD, Phase.PENDING, 100.0, ready_s=200.0)
     slow = Instance(2, OD, Phase.PENDING, 100.0, ready_s=500.0)
     others = [replace(boots, number=3, phase=phase) for phase in (Phase.READY, Phase.DRAINING, Phase.STOPPED)]
@@ -84,7 +84,7 @@ def test_who_boots_for_far_too_long_is_overdue() -> None:
 
 
 @pytest.mark.parametrize("limit", [2, 5])
-def test_who_never_gets_ready_is_replaced_and_ended(limit: int) -> None:
+def test_an_instance_that_never_gets_ready_is_replaced_and_ended(limit: int) -> None:
     """Also at the limit, and one after the other while nothing boots."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: 2})
@@ -148,7 +148,7 @@ def test_the_only_one_serves_on_until_its_replacement_answers() -> None:
     assert bench.phases() == {1: f"{OD} draining", 2: f"{OD} ready"}
 
 
-def test_the_first_answer_after_an_outage_ends_nobody_else() -> None:
+def test_the_first_answer_after_an_outage_ends_no_instance() -> None:
     """Their silence is as old as the outage, and they have not been asked again yet."""
     bench = Bench()
     bench.tick({OD: 2})
@@ -167,7 +167,7 @@ def test_the_first_answer_after_an_outage_ends_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_who_dies_at_the_limit_is_replaced(limit: int) -> None:
+def test_an_instance_that_dies_at_the_limit_is_replaced(limit: int) -> None:
     """One more than the limit, until the old one has gone; never two more."""
     bench = Bench(where=resolved(max_instances=limit))
     bench.tick({OD: limit})
@@ -183,7 +183,7 @@ def test_who_dies_at_the_limit_is_replaced(limit: int) -> None:
     assert bench.phases() == dict.fromkeys(range(limit + 1, 2 * limit + 1), f"{OD} ready")
 
 
-def test_who_answers_again_is_kept_and_its_replacement_ended() -> None:
+def test_an_instance_that_answers_again_is_kept_its_replacement_ended() -> None:
     bench = Bench()
     bench.tick({OD: 1})
     bench.cloud.boot()

@@ -36,7 +36,7 @@ def test_a_pause_of_days_leaves_nothing_old() -> None:
     assert set(MinuteHistory(store).rows()) == {10_000}
 
 
-def test_steps_are_means_and_shares_and_unknown_where_nothing_was_seen() -> None:
+def test_history_steps_are_means_and_shares_unknown_without_data() -> None:
     """Four minutes in two steps; the first minute is missing."""
     rows = {1: minute(3.0), 2: minute(None, requests=0, in_time=0, by_functions=0), 3: minute(5.0, in_time=30)}
     view = history_view(rows, 4 / 60, 2, start_unix_s=1000.0, minute_s=60.0)

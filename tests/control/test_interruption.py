@@ -75,7 +75,7 @@ def test_the_replacement_of_a_stand_in_is_what_was_planned() -> None:
 
 
 @pytest.mark.parametrize(("now_s", "leaves"), [(0.0, False), (119.9 - LAST_S, False), (120.1 - LAST_S, True)])
-def test_a_doomed_instance_serves_until_it_just_finishes_what_it_has(now_s: float, leaves: bool) -> None:
+def test_a_doomed_instance_drains_just_before_its_end(now_s: float, leaves: bool) -> None:
     """Its two minutes are paid; it leaves a look, RT_max and five seconds before it is taken."""
     assert said(HANDLER.leave(Fleet((doomed(1), ready(2))), now_s, {}, 0.0)) == (
         ["drain #1 c5.large/spot/a"] if leaves else []
@@ -92,7 +92,7 @@ def test_a_doomed_instance_serves_until_it_just_finishes_what_it_has(now_s: floa
         (2, 0, 0.0, 0),
     ],
 )
-def test_standbys_bridge_while_more_is_planned_or_arrives_than_is_ready(
+def test_standbys_bridge_until_ready_capacity_covers_plan_and_arrivals(
     serving: int, planned: int, arriving_rps: float, stay: int
 ) -> None:
     """10 requests/s each; the doomed and the standbys themselves do not count as ready."""

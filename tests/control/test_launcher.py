@@ -48,7 +48,7 @@ def again(shop: Shop, at_s: float) -> None:
     shop.repeat(at_s)
 
 
-def test_the_intent_is_in_the_store_while_the_cloud_is_asked() -> None:
+def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
     """And nowhere afterwards."""
     shop = Shop()
     launch = shop.cloud.launch
@@ -64,7 +64,7 @@ def test_the_intent_is_in_the_store_while_the_cloud_is_asked() -> None:
     assert [intent.made for intent in shop.store.get("intents")] == [True]
 
 
-def test_who_takes_over_repeats_what_was_just_launched_and_no_more() -> None:
+def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     """The cloud may not show it yet, and would be asked for it again; repeated, it shows."""
     shop = Shop()
     assert shop.buy(OD, 2)
@@ -100,7 +100,7 @@ def test_launches_of_long_ago_are_not_kept() -> None:
 
 
 def test_nothing_is_launched_that_could_not_be_written_down() -> None:
-    """The store is the fence: who lost the lease, or the store, buys nothing."""
+    """The store is the fence: a controller that lost the lease, or the store, launches nothing."""
     shop = Shop()
 
     def full(key: str, value: object) -> None:
@@ -123,7 +123,7 @@ def test_a_clear_refusal_is_not_repeated(error: CloudError) -> None:
 
 
 @pytest.mark.parametrize("error", [CloudError("timed out"), ThrottledError("twice"), StoreError("no number")])
-def test_an_unclear_answer_is_asked_for_again_until_it_is_clear(error: CloudError) -> None:
+def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudError) -> None:
     """With the same token, also by the next process; meanwhile it counts as there, against the limits too."""
     shop = Shop()
     shop.cloud.fail = {OD: error}
@@ -162,7 +162,7 @@ def test_what_stays_unclear_is_given_up() -> None:
 
 
 def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
-    """Who it counts for is part of the intent."""
+    """The offer that it stands in for is part of the intent."""
     shop = Shop()
     shop.cloud.fail = {A: CapacityError("out"), "c5.large/spot/b": CapacityError("out"), OD: CloudError("timed out")}
     list(shop.buyer.launch(0.0, Launch("needed", 0.0, A, 1), substitute=True))

@@ -1,4 +1,4 @@
-"""The lease in memory: who leads when, and how often the terms are asked."""
+"""The lease in memory: which holder leads when, and how often the terms are asked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_one_leads_until_it_is_gone_for_a_term(terms: CountingTerms) -> None:
 
 
 def test_a_third_of_a_term_goes_by_between_two_questions(terms: CountingTerms) -> None:
-    """Who is asked for every second must be cheap, for who leads and for who waits."""
+    """A call made every second must be cheap, for the leader and for standbys."""
     one, other = lease(terms), lease(terms)
     for now_s in range(60):
         one.hold(100.0 + now_s)
@@ -55,7 +55,7 @@ def test_a_third_of_a_term_goes_by_between_two_questions(terms: CountingTerms) -
 
 
 def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
-    """Whoever leads next has another number, also the same one; who has no term has nothing to release."""
+    """The next term has another number, also for the same holder; without a term there is nothing to release."""
     one, other = lease(terms), lease(terms)
     assert one.hold(0.0) == 1
     other.release()
@@ -68,7 +68,7 @@ def test_released_another_one_leads_at_once(terms: CountingTerms) -> None:
 
 
 def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) -> None:
-    """A second before, in case clocks differ: then somebody else might. It asks on, and goes on as soon as it can."""
+    """A second before, in case clocks differ: then another one might lead. It asks on, and leads again when it can."""
     one = lease(terms)
     assert one.hold(100.0) == 1
     terms.failing = True
@@ -78,8 +78,8 @@ def test_a_failing_store_ends_the_lead_when_the_term_ends(terms: CountingTerms) 
     assert one.hold(120.0) == 1
 
 
-def test_it_survives_a_store_that_fails_at_the_beginning_and_at_the_end(terms: CountingTerms) -> None:
-    """Nobody leads, and releasing raises nothing."""
+def test_a_failing_store_raises_neither_in_hold_nor_in_release(terms: CountingTerms) -> None:
+    """There is no leader, and releasing raises nothing."""
     one = lease(terms)
     terms.failing = True
     assert one.hold(0.0) is None
@@ -97,7 +97,7 @@ def test_time_spent_asking_counts(terms: CountingTerms) -> None:
     assert one.hold(107.5) is None  # it is 114.5 when the answer comes
 
 
-def test_who_asks_hears_whether_the_term_lasts_also_while_the_store_hangs(terms: CountingTerms) -> None:
+def test_lasts_is_answered_also_while_the_store_hangs(terms: CountingTerms) -> None:
     """By a clock of its own, and from when it was asked for."""
     one = lease(terms)
     assert not one.lasts()
@@ -145,7 +145,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_never_two_lead(steps: list[tuple[float, list[int], str]]) -> None:
-    """Whoever looks when, sleeps, lets go, or is not answered: one at most leads, and numbers rise with its changes."""
+    """However holders poll, sleep, release or lose answers: at most one leads, and a new term has a higher number."""
     terms = CountingTerms()
     holders = [lease(terms) for _ in range(3)]
     now_s, last = 1000.0, (0, -1)

@@ -106,7 +106,7 @@ def test_what_stops_is_not_billed_and_what_resumes_is_again() -> None:
     assert bench.usd(600.0) == pytest.approx(190 * USD)
 
 
-def test_what_ran_before_the_first_look_is_billed_from_then_on() -> None:
+def test_an_instance_already_running_is_billed_from_first_sight() -> None:
     """Since the controller first saw the service; what is stopped then is not."""
     ledger = Ledger(resolved(), MemoryStore())
     ledger.observe(1000.0, fleet(Phase.READY, Phase.STOPPED), ())
@@ -128,7 +128,7 @@ def test_a_restart_bills_on_to_the_cent() -> None:
     assert bench.usd(420.0) == pytest.approx((400 + 280 + 200) * USD)
 
 
-def test_disks_of_stopped_standbys_are_in_the_bill_where_the_catalogue_bills_them() -> None:
+def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
     """Under `other`, as long as the instance is there."""
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
@@ -154,7 +154,7 @@ def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
     assert ledger.bill(3600.0, 0.0, 1000).other == pytest.approx(expected)
 
 
-def test_what_was_told_before_a_restart_may_be_told_again_after_it() -> None:
+def test_events_redelivered_after_a_restart_are_billed_once() -> None:
     """The queue gives it once more; its start and end were billed."""
     bench = Bench()
     life = [Ran(1, OD, True, 20.0), Ran(1, OD, False, 190.0)]
@@ -180,7 +180,7 @@ def test_markets_and_functions_have_their_own_lines() -> None:
     assert bill.total == pytest.approx(bill.spot + 0.5)
 
 
-def test_an_offer_that_is_not_sold_any_more_is_no_error() -> None:
+def test_an_offer_missing_from_the_catalogue_is_no_error() -> None:
     """Another catalogue since the last start."""
     bench = Bench()
     bench.ledger.observe(25.0, fleet(Phase.READY), [Ran(1, OD, True, 20.0)])
@@ -195,7 +195,7 @@ def repriced(usd_per_hour: float) -> ResolvedService:
     return replace(was, offers=offers)
 
 
-def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() -> None:
+def test_a_price_change_is_billed_from_its_time_across_restarts() -> None:
     """The change is learned 60 s late; what runs is billed as if it had been known."""
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 100.0)])
@@ -209,7 +209,7 @@ def test_a_price_that_moved_is_billed_from_when_it_did_also_after_a_restart() ->
     assert bench.usd(2000.0) == pytest.approx(expected)
 
 
-def test_of_prices_no_more_is_kept_than_what_may_still_be_billed() -> None:
+def test_old_prices_are_dropped_when_no_bill_needs_them() -> None:
     """A day back, or as far as what runs; the bill is the same after a restart."""
     bench = Bench()
     day_s, hours = 86400.0, 100
@@ -245,7 +245,7 @@ def test_a_restart_at_another_price_changes_nothing_of_the_past() -> None:
     assert again.bill(day_s + 160.0, 0.0, 0).total == pytest.approx(60 * USD + 100 * 0.002)
 
 
-def test_state_without_the_tariffs_of_offers_whose_price_stayed_is_billed_by_todays() -> None:
+def test_state_without_tariffs_is_billed_at_todays_price() -> None:
     """As it was once kept: the seconds that ran, at the only price that is known."""
     bench = Bench()
     bench.ledger.observe(86400.0, fleet(Phase.READY), [Ran(1, OD, True, 86400.0)])
@@ -255,7 +255,7 @@ def test_state_without_the_tariffs_of_offers_whose_price_stayed_is_billed_by_tod
     assert Ledger(repriced(7.2), bench.store).bill(86500.0, 0.0, 0).total == pytest.approx(100 * 0.002)
 
 
-def test_an_instance_that_began_after_an_unknown_change_costs_the_new_price_only() -> None:
+def test_an_instance_launched_after_a_price_change_costs_the_new() -> None:
     bench = Bench()
     bench.ledger.observe(15.0, fleet(Phase.PENDING), [Ran(1, OD, True, 450.0)])
     bench.ledger.reprice(repriced(7.2), {OD: 400.0}, 460.0)

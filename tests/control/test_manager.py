@@ -1,4 +1,4 @@
-"""The control room: who is looked after when, who acts, and what is shown."""
+"""The controller's manager: which service has its turn when, which manager acts, and what is shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launches(world: World) -> int:
     return len({call for call in world.cloud.calls if call[0] == "launch"})
 
 
-def test_a_first_start_plans_the_first_fleet_and_launches_it_once() -> None:
+def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
     """Nothing runs and nothing is remembered: the first plan is made at once, and followed."""
     world = World()
     world.planner.wanted = {OD: 3}
@@ -38,7 +38,7 @@ def test_a_first_start_plans_the_first_fleet_and_launches_it_once() -> None:
     assert launches(world) == 1
 
 
-def test_nothing_planned_still_keeps_somebody_who_sees_requests_come() -> None:
+def test_an_empty_plan_still_keeps_one_instance() -> None:
     """A fleet of none would be blind."""
     world = World()
     process = Process(world)
@@ -85,7 +85,7 @@ def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
 
 
 @pytest.mark.parametrize("lost", [CloudError("no answer in time"), None])
-def test_a_launch_cut_short_is_repeated_under_its_token_and_made_once(lost: CloudError | None) -> None:
+def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | None) -> None:
     """Killed (or left without an answer) between launch and what follows it: the same token, the same instances."""
     world = World()
     world.planner.wanted = {OD: 2}
@@ -119,7 +119,7 @@ def test_a_launch_cut_short_is_repeated_under_its_token_and_made_once(lost: Clou
     assert world.store.journal[-1][2] == "done"
 
 
-def test_while_an_outcome_is_unknown_nothing_is_bought_for_the_same_need() -> None:
+def test_an_unknown_outcome_blocks_a_second_launch() -> None:
     """Every answer is lost for a while: the launch is asked for again, never beside itself."""
     world = World()
     world.planner.wanted = {OD: 2}
@@ -134,7 +134,7 @@ def test_while_an_outcome_is_unknown_nothing_is_bought_for_the_same_need() -> No
     assert len(world.cloud.instances) == 2
 
 
-def test_of_two_rooms_one_acts_and_the_other_takes_over_without_a_second_launch() -> None:
+def test_a_standby_manager_takes_over_without_a_second_launch() -> None:
     """The second waits for the lease's end, then goes on from store and cloud."""
     world = World()
     world.planner.wanted = {OD: 2}
@@ -194,7 +194,7 @@ def test_one_service_in_trouble_does_not_hold_up_the_others() -> None:
     assert process.manager.view("bad").conditions == ()
 
 
-def test_who_is_still_busy_is_skipped_and_named() -> None:
+def test_a_service_still_busy_is_skipped_and_named() -> None:
     """The room never waits for a look."""
     world = World()
     process = Process(world)
@@ -208,7 +208,7 @@ def test_who_is_still_busy_is_skipped_and_named() -> None:
 
 
 def test_services_learn_in_turns_one_a_window() -> None:
-    """However many there are: nobody's learning meets another's, and every turn is used at the next look."""
+    """However many there are: no two fits overlap, and every turn is used at the next look."""
     terms = MemoryTerms()
     worlds = [World(name, terms) for name in ("one", "two", "three")]
     process = Process(*worlds)
@@ -243,8 +243,8 @@ def test_a_pause_stops_buying_and_ending_and_survives_a_restart() -> None:
     assert len(world.cloud.instances) == 5
 
 
-def test_a_pause_that_the_store_did_not_take_is_kept_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile it holds; and whoever lost the lease before it was kept does not bring it back."""
+def test_a_pause_that_failed_to_store_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile it holds; a manager that lost the lease before it was stored does not bring it back."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -287,7 +287,7 @@ def test_while_it_is_paused_load_is_taken_in() -> None:
     assert len(world.cloud.instances) == 1
 
 
-def test_nobody_acts_whose_term_is_over_while_its_store_hangs() -> None:
+def test_leadership_ends_with_the_term_while_the_store_hangs() -> None:
     """The room's own thread waits in `hold` then; others ask whether it leads."""
     world, passed_s = World(), [0.0]
     lease = FencedLease(world.terms, "controller", monotonic_s=lambda: passed_s[0])
@@ -302,7 +302,7 @@ def test_nobody_acts_whose_term_is_over_while_its_store_hangs() -> None:
 
 
 def test_while_it_ends_the_lease_is_held() -> None:
-    """A look under way still acts; nothing new is begun, and who waits leads when it is over."""
+    """A look under way still acts; nothing new is begun, and the standby leads when it is over."""
     world = World()
     process = Process(world)
     process.run(2)
@@ -348,7 +348,7 @@ def test_limits_change_while_it_runs_and_survive_a_restart() -> None:
             process.manager.set_limits("inception", bad)
 
 
-def test_the_view_says_what_runs_what_it_costs_and_how_the_promise_is_kept() -> None:
+def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     """A snapshot: the same object between looks."""
     world = World()
     world.planner.wanted = {OD: 2, SPOT_A.name: 1}
@@ -488,7 +488,7 @@ def test_a_restart_without_live_prices_bills_the_deployments_again() -> None:
     assert view.bill.on_demand == pytest.approx(expected)
 
 
-def test_new_prices_that_nobody_can_plan_with_yet_are_a_trouble_and_tried_again() -> None:
+def test_new_prices_that_fail_to_plan_are_reported_and_retried() -> None:
     """The look goes on with the old policy; the bill has the new prices at once."""
     world, process = one_that_runs(prices := FakePrices())
     assert world.controller is not None

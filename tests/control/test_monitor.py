@@ -58,7 +58,7 @@ def test_what_helps_is_done_again_until_it_is_enough() -> None:
     assert launches == {0: 1, 300: 2, 600: 3, 905: 3}  # what was enough before is there at once
 
 
-def test_what_does_not_help_ends_and_is_tried_ever_more_seldom() -> None:
+def test_a_rescue_that_does_not_help_backs_off() -> None:
     """A model that became slow is no matter of instances: at most one an hour in the end."""
     launches = _run(MONITOR, lambda now_s, extra: 0.5)
     assert set(launches.values()) == {1}
@@ -67,7 +67,7 @@ def test_what_does_not_help_ends_and_is_tried_ever_more_seldom() -> None:
     assert gaps[-1] >= 3600
 
 
-def test_a_rescue_that_was_needed_is_kept_longer_the_next_time() -> None:
+def test_a_rescue_that_helped_is_kept_longer_next_time() -> None:
     """The plan takes it away and the misses come back: else a launch and an end every five minutes."""
     launches = _run(MONITOR, lambda now_s, extra: 0.1 if extra == 0 else 0.0)
     assert len(launches) <= 7

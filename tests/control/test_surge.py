@@ -27,19 +27,19 @@ def test_a_surge_is_seen_within_ten_seconds_and_measured(times: float) -> None:
         assert seen == pytest.approx(100.0 * times, rel=0.15)
 
 
-def test_a_small_rise_needs_a_longer_window_and_less_is_no_surprise() -> None:
+def test_a_small_rise_needs_a_longer_window_to_surprise() -> None:
     assert surprise_rps(np.full(2, 110.0), 100.0) is None
     assert surprise_rps(np.full(8, 110.0), 100.0) == 110.0
     assert surprise_rps(np.full(8, 10.0), 100.0) is None
 
 
-def test_where_nothing_was_planned_for_a_few_requests_are_no_surprise() -> None:
+def test_a_few_requests_at_zero_forecast_are_no_surprise() -> None:
     """Five deviations of next to nothing are five requests."""
     assert surprise_rps(np.array([0.0, 1.0]), 0.0) is None
     assert surprise_rps(np.array([0.0, 1.2]), 0.0) == pytest.approx(0.6)
 
 
-def test_nothing_is_said_of_windows_that_are_missing_or_not_there_yet() -> None:
+def test_missing_windows_are_never_a_surprise() -> None:
     assert surprise_rps(np.empty(0), 1.0) is None
     assert surprise_rps(np.array([500.0]), 1.0) is None
     assert surprise_rps(np.array([500.0, np.nan]), 1.0) is None

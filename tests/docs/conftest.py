@@ -1,4 +1,4 @@
-"""Somebody who reads the documentation."""
+"""A reader of the documentation."""
 
 from __future__ import annotations
 

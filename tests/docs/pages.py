@@ -107,7 +107,7 @@ def _kind(language: str | None, text: str) -> Literal["shell", "python", "file"]
 
 @dataclass
 class Reader:
-    """Somebody who does in `folder` what a page says, step by step; `warm` starts what simulates (see warm.py)."""
+    """Does in `folder` what a page says, step by step; `warm` starts what simulates (see warm.py)."""
 
     folder: Path
     warm: list[str]

@@ -29,7 +29,7 @@ def test_an_offer_without_credits_has_no_account() -> None:
 
 
 @pytest.mark.parametrize("offer", [T2, T3])
-def test_an_idle_instance_earns_by_the_hour_up_to_its_cap(offer: Offer) -> None:
+def test_an_idle_instance_earns_credits_up_to_its_cap(offer: Offer) -> None:
     """24 credits an hour, 576 at most."""
     account = CreditAccount(offer)
     assert account.settle(2.0 * HOUR_S, 0.0) == 0.0

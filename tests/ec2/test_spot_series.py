@@ -149,7 +149,7 @@ def test_every_real_series_is_read() -> None:
         assert series.shares[0] > 0.0
 
 
-def test_series_as_steps_belong_to_zones_in_turn_and_repeat_until_the_end() -> None:
+def test_series_are_assigned_to_zones_round_robin_and_repeat() -> None:
     """Fewer series than zones start again; a kind without series leaves its zones alone."""
     series = SpotSeries("a", "price", (0.0, 10.0), (0.5, 0.25), 20.0)
     steps = [(0.0, 0.5), (10.0, 0.25), (20.0, 0.5)]

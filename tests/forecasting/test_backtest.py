@@ -372,7 +372,7 @@ def test_other_levels_are_brought_to_ours() -> None:
     assert scored(found, "three").coverage_50 == pytest.approx(0.5, abs=0.08)
 
 
-def test_who_made_the_forecasts_is_counted() -> None:
+def test_forecasts_are_counted_by_their_predictor() -> None:
     """A fallback bears another name."""
 
     class Tired(Fake):
@@ -403,7 +403,7 @@ def test_the_json_is_the_stable_object() -> None:
 
 
 def test_the_file_alone_gives_the_same_crps(tmp_path: Path) -> None:
-    """Anybody can score it again: rows joined with the trace by target_s, a loop over levels, and the same numbers."""
+    """It can be scored again: rows joined with the trace by target_s, a loop over levels, and the same numbers."""
     rates = np.random.default_rng(1).gamma(5.0, 10.0, 1600)
     rates[1560:1570] = NAN
     path = str(tmp_path / "f.csv.gz")

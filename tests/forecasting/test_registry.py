@@ -35,7 +35,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         make_predictor("oracle-of-delphi", 0)
 
 
-def test_torch_is_imported_by_those_who_use_it_only() -> None:
+def test_torch_is_imported_only_when_used() -> None:
     """The base install has none: neither listing predictors nor making another one needs it."""
     code = """
 import sys

@@ -66,7 +66,7 @@ def serving(app: Any) -> Iterator[MotoServer]:
     found = MotoServer(f"http://127.0.0.1:{server.effective_port}")
     found.reset()
     yield found
-    server.task_dispatcher.shutdown()  # first: who still answers needs the sockets
+    server.task_dispatcher.shutdown()  # first: answers under way need the sockets
     # In their own thread, and with them the connections that clients keep, for which it would wait.
     server.trigger.pull_trigger(lambda: close_all(sockets, ignore_all=True))
     thread.join(60.0)

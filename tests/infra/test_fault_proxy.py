@@ -58,7 +58,7 @@ def test_errors_silence_and_lost_answers(moto: MotoServer) -> None:
         assert {(request.service, request.action) for request in proxy.requests[:4]} == {("sqs", "CreateQueue")}
 
 
-def test_a_plan_is_a_function_of_its_seed_and_spares_other_actions(moto: MotoServer) -> None:
+def test_a_fault_plan_follows_its_seed_and_spares_other_actions(moto: MotoServer) -> None:
     def run(seed: int) -> list[Fault | None]:
         quick = (Fault.THROTTLED, Fault.UNAVAILABLE)
         with fault_proxy(moto.url, seed=seed, share=0.3, faults=quick, actions="ListTables") as proxy:
@@ -77,7 +77,7 @@ def test_a_plan_is_a_function_of_its_seed_and_spares_other_actions(moto: MotoSer
     assert 8 <= sum(fault is not None for fault in first) <= 28
 
 
-def test_its_end_ends_whoever_waits(moto: MotoServer) -> None:
+def test_closing_the_proxy_releases_waiting_clients(moto: MotoServer) -> None:
     began_s = time.monotonic()
     with fault_proxy(moto.url, share=0.0) as proxy:
         proxy.script.append(Fault.SILENT)

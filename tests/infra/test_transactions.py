@@ -1,4 +1,4 @@
-"""moto's DynamoDB, mended: a transaction is one step for everybody."""
+"""moto's DynamoDB, mended: a transaction is one step for every client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def n_of(client: Any, sk: str) -> int | None:
 
 
 def counted(before: int) -> dict[str, Any]:
-    """Count one more, if nobody else has."""
+    """Count one more, if no other client has."""
     return {
         "Update": {
             "TableName": NAME,

@@ -152,7 +152,7 @@ class Replica:
         return start + self.service_s(size) + self.kind.overhead_s
 
     def reserve_s(self) -> float:
-        """Time that the bouncer keeps for those who may still join the batch that a request would open."""
+        """Time that the bouncer keeps for requests that may still join the batch that a request would open."""
         if self.open is not None:
             return 0.0
         largest = self.kind.policy.n_batch

@@ -156,7 +156,7 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
             assert busy == concurrency or tokens < 1.0 + 1e-9
 
 
-def test_what_is_warm_at_the_start_serves_without_cold_starts_and_costs_nothing() -> None:
+def test_environments_warm_at_the_start_cost_nothing() -> None:
     """Three calls at once on two warm environments: the third starts cold, as one does after keep-alive."""
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     stage = StageSimulation([], rt_max_s=1.0, end_s=1e5, function=use, bouncers=True, keep=True)

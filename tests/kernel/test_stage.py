@@ -216,7 +216,7 @@ def test_draining_loses_nothing() -> None:
         assert stage.idle_at(number) == pytest.approx(last - overhead_s, abs=1e-9)
 
 
-def test_a_drained_replica_gets_nothing_and_a_resumed_one_works_again() -> None:
+def test_a_drained_replica_gets_nothing_until_it_is_resumed() -> None:
     """Draining is for routing; `add` brings the same number back."""
     arrivals = np.arange(0.5, 30.0, 0.5)
     stage = stage_of([0, 1], arrivals)

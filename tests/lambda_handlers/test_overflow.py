@@ -134,7 +134,7 @@ def test_the_start_of_a_process_is_known() -> None:
     subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
 
 
-def test_a_model_is_warmed_up_before_anybody_waits_for_it(folder: Path) -> None:
+def test_a_model_is_warmed_up_before_its_first_request(folder: Path) -> None:
     assert loaded(variables(folder))._model.warmed == 1  # type: ignore[attr-defined]
 
 

@@ -38,7 +38,7 @@ def test_one_predict_for_all_calls_and_each_gets_its_own() -> None:
     ids=["few", "many", "empty", "None", "number", "dict", "text", "iterator"],
 )
 def test_a_wrong_number_of_results_is_a_500_for_all(results: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody may get somebody else's result; the log has the cause."""
+    """No call may get another call's result; the log has the cause."""
     model = mark.model(lambda batch: results)
     replies = answer(model, [sagemaker(b"1"), sagemaker(b"2")])
     assert [reply.status for reply in replies] == [500, 500]
@@ -59,7 +59,7 @@ def test_a_predict_that_raises_is_a_500_without_its_secrets(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("odd", [object(), {1}, 1 + 2j, [[1], [2, 3]], [1, "a"], {}, None])
-def test_a_result_that_cannot_be_encoded_is_a_500_for_its_call(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_fails_to_encode_is_a_500(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The others of the batch have theirs."""
 
     @mark.model
@@ -87,7 +87,7 @@ def test_bytes_that_are_not_text_need_the_binary_form() -> None:
     )
 
 
-def test_a_predict_that_empties_its_batch_is_counted_by_what_it_got() -> None:
+def test_a_predict_that_empties_its_batch_is_answered() -> None:
     """The list is the model's to do with as it likes."""
 
     @mark.model
@@ -98,7 +98,7 @@ def test_a_predict_that_empties_its_batch_is_counted_by_what_it_got() -> None:
 
 
 def test_an_unknown_protocol_is_a_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Not of the client, who cannot choose it; and no reason to leave the batch unanswered."""
+    """Not of the client, which cannot choose it; and no reason to leave the batch unanswered."""
     replies = answer(Echo(), [Call("rest", "", b"{}"), sagemaker(b"1")])
     assert [reply.status for reply in replies] == [500, 200]
     assert "could not be decoded" in caplog.text
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_warm_up_says_so() -> None:
 
 
 def test_results_are_held_whatever_becomes_of_the_models_memory() -> None:
-    """Arrays, bytes and containers are copied; what nobody knows how to copy is said."""
+    """Arrays, bytes and containers are copied; what cannot be copied is reported."""
     buffer, raw, rows = np.arange(3.0), bytearray(b"ab"), [1, "x", None, True]
     opened = Opened(1)
     opened.results = [buffer, {"a": buffer[:1], "b": (memoryview(raw), raw)}, rows, np.float32(2.0)]

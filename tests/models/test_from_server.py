@@ -130,7 +130,7 @@ def test_a_server_that_does_not_describe_itself(tmp_path: Path) -> None:
 
 
 def test_a_kept_connection_that_was_closed_is_opened_again(tmp_path: Path) -> None:
-    """Servers close idle ones without a word, and nobody need notice; twice in a row is a failure."""
+    """Servers close idle ones without a word, and clients need not notice; twice in a row is a failure."""
     with running(oip_route(adder, [])) as upstream:
         model = load(f"{upstream.url}/v2/models/adder", tmp_path)
         upstream.hang_ups = 1
@@ -194,7 +194,7 @@ def test_a_sagemaker_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v2/models/m", "/v1/models/m", "/invocations"])
-def test_a_server_that_is_not_there_or_not_ready_is_bad_input(tmp_path: Path, path: str) -> None:
+def test_a_missing_or_unready_server_is_bad_input(tmp_path: Path, path: str) -> None:
     """One line that has its address and its own words."""
     with running(lambda *_: _json({"error": "not\nready"}, 503)) as upstream:
         with pytest.raises(BadInput, match=r"answered 503: .*not.*ready") as caught:
@@ -217,7 +217,7 @@ def test_a_server_that_is_not_there_or_not_ready_is_bad_input(tmp_path: Path, pa
         b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}]}',
     ],
 )
-def test_an_answer_that_cannot_be_read_is_a_failure_of_the_server(tmp_path: Path, body: bytes) -> None:
+def test_an_unreadable_answer_is_a_server_failure(tmp_path: Path, body: bytes) -> None:
     """Not an exception of ours, and not the client's fault."""
     with running(oip_route(adder, [], described=False)) as upstream:
         model = load(f"{upstream.url}/v2/models/m", tmp_path)

@@ -84,9 +84,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from([None, 1]), st.booleans())
-def test_whatever_the_items_of_json_are_they_are_counted_as_parsed(
-    items: list[object], indent: int | None, escaped: bool
-) -> None:
+def test_json_items_are_counted_as_they_are_parsed(items: list[object], indent: int | None, escaped: bool) -> None:
     body = json.dumps({"instances": items}, indent=indent, ensure_ascii=escaped).encode()
     assert items_in(sagemaker(body)) == len(items)
     assert one(Echo(), sagemaker(body)).status == 200

@@ -121,7 +121,7 @@ def test_reply_names_model_version_and_id() -> None:
     assert (said["model_name"], said["model_version"], said["id"]) == ("m", "3", 'a"b')
 
 
-def test_not_a_number_is_null_in_json_and_itself_in_binary() -> None:
+def test_nan_is_null_in_json_and_stays_nan_in_binary() -> None:
     """JSON has no such numbers."""
     call = oip(tensor(parameters={"binary_data_size": 8}), tail=np.array([np.nan, np.inf], dtype=np.float32).tobytes())
     assert outputs(one(Echo(), call))[0]["data"] == [None, None]

@@ -55,7 +55,7 @@ def test_results_of_other_types_are_a_500(result: Any) -> None:
     assert reply.status == 500
 
 
-def test_calls_that_ask_and_calls_that_do_not_share_a_batch() -> None:
+def test_calls_with_and_without_raw_results_share_a_batch() -> None:
     calls = [Call("sagemaker", "application/json", b"[1]", accept=accept) for accept in ("", RESULTS)]
     encoded, decoded = answer(MODEL, calls)
     assert (encoded.content_type, encoded.body) == ("application/json", b"[1]")

@@ -237,7 +237,7 @@ def test_a_bad_request_is_a_400_of_one_line(call: Call) -> None:
     ],
 )
 def test_what_does_not_fit_the_declared_input_is_a_400(body: bytes, content_type: str) -> None:
-    """Before predict sees it, so that it spoils nobody else's batch."""
+    """Before predict sees it, so that it does not spoil the batch of other calls."""
     model = Echo([_X])
     reply = one(model, sagemaker(body, content_type))
     assert reply.status == 400, bytes(reply.body)

@@ -23,7 +23,7 @@ def test_shares_are_kept_and_retries_stay() -> None:
 
 
 def test_a_growing_version_keeps_its_requests() -> None:
-    """From 5 % to 20 % nobody goes back to the old version."""
+    """From 5 % to 20 % no request goes back to the old version."""
     before, after = (Versions({"old": ("a:A", 1 - new), "new": ("a:B", new)}) for new in (0.05, 0.2))
     ids = [str(i) for i in range(2_000)]
     assert all(after.choose(each) == "new" for each in ids if before.choose(each) == "new")

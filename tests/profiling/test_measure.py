@@ -168,7 +168,7 @@ def test_the_knee_is_the_smallest_batch_near_the_best_throughput() -> None:
         ((size(1, 10.0, p99_ms=9.0),), "p99 of a batch of 1 is that of no lognormal"),
     ],
 )
-def test_what_nobody_should_rely_on_is_said(sizes: tuple[Size, ...], said: str) -> None:
+def test_an_unreliable_measurement_warns(sizes: tuple[Size, ...], said: str) -> None:
     (warning,) = measured(*sizes).warnings()
     assert warning.startswith(said)
 

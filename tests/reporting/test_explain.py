@@ -57,7 +57,7 @@ def test_the_json_has_belief_choice_alternatives_and_saving() -> None:
     assert data["saved_usd_per_hour"] == pytest.approx(prices[0] - data["chosen"]["usd_per_hour"])
 
 
-def test_who_solved_it_is_named() -> None:
+def test_the_solver_is_named() -> None:
     shown = explained({P2: 2})
     assert (shown.as_json()["solver"], "solved by" in words(shown)) == ("", False)
     solved = replace(shown, plan=replace(shown.plan, solver="dp, proven"))

@@ -68,7 +68,7 @@ def printed(page: Any) -> str:
     return captured.get()
 
 
-def test_the_table_says_who_is_best_and_fits_80_columns() -> None:
+def test_the_table_names_the_best_predictor_within_80_columns() -> None:
     both = found(auto=score(8.0), seasonal_naive=score(10.0, made_by={"auto": 20, "last-value": 4}))
     shown = printed(backtest_table(both, DOLLARS))
     assert "day.csv.gz: 24 forecasts of 1 h ahead, after 2 h of history" in shown
@@ -94,7 +94,7 @@ def test_a_short_history_is_told_beside_mase() -> None:
     )
 
 
-def test_where_nothing_was_scored_nobody_is_best() -> None:
+def test_without_scores_no_predictor_is_best() -> None:
     nothing = found(auto=score(math.nan, mase=math.nan, coverage_50=math.nan, coverage_90=math.nan))
     shown = printed(backtest_table(nothing, None))
     assert "lowest" not in shown

@@ -134,7 +134,7 @@ def test_many_decisions_are_capped_and_their_number_is_told() -> None:
     assert data["policies"][0]["decided"] == MOST_DECISIONS + 5
 
 
-def test_who_forecast_stands_in_every_card() -> None:
+def test_every_card_names_its_predictors() -> None:
     """Plans of a stand-in are seen without reading the notes."""
     page = render_report(
         {"mark": result(predictors={"auto": 1430, "last-value": 10}), "reactive": result(predictor="")}

@@ -30,7 +30,7 @@ def test_compare_shows_every_figure_of_every_policy() -> None:
     assert "93.00 MISSED" in other
 
 
-def test_the_bill_by_market_leaves_out_markets_where_nobody_spent() -> None:
+def test_the_bill_by_market_leaves_out_unused_markets() -> None:
     text = plain(compare_table({"a": result("a"), "b": result("b", bill=Bill(spot=3.0))}))
     assert "spot" in text
     assert "SageMaker" not in text
@@ -47,7 +47,7 @@ def test_tables_fit_80_columns_without_cut_figures(usd: float) -> None:
     assert "…" not in text
 
 
-def test_simulate_says_what_it_costs_a_month_and_who_answered() -> None:
+def test_simulate_shows_monthly_cost_and_share_by_answerer() -> None:
     text = plain(simulate_table(result(usd=9.5, requests=Requests(900, 99, 1))))
     assert "$304 a month" in text
     assert "instances 90.0 %, functions 9.9 %" in text

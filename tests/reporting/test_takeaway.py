@@ -30,12 +30,12 @@ def test_savings_count_against_what_runs_today_else_against_the_dearest() -> Non
     assert reference({"mark": mark}) is None
 
 
-def test_what_costs_more_than_twice_as_much_is_told_in_times() -> None:
+def test_costs_above_twice_the_reference_are_told_in_times() -> None:
     reference = result(usd=9.5)
     assert [saves(result(usd=usd), reference) for usd in (4.5, 14.5, 29.5)] == ["50 %", "-50 %", "3.0 times"]
 
 
-def test_savings_against_the_best_fixed_fleet_name_it_and_sagemaker_beside_it() -> None:
+def test_savings_name_the_best_fixed_fleet_and_sagemaker() -> None:
     results = {
         "mark": result(usd=9.5),
         "best-fixed": result("best-fixed", usd=39.5),

@@ -1,4 +1,4 @@
-"""Admission: who answers a request."""
+"""Admission: what answers a request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ latencies = st.one_of(st.just(NEVER_S), st.floats(0.0, 100.0))
         (0.5, 0.1, INSTANCE),  # in time on an instance, however fast the function
         (0.6, NEVER_S, INSTANCE),  # exactly RT_max is in time
         (0.7, 0.6, FUNCTION),
-        (0.7, 0.65, FUNCTION),  # neither in time: whoever is first
+        (0.7, 0.65, FUNCTION),  # neither in time: the faster one
         (0.7, 0.9, INSTANCE),
         (0.7, 0.7, INSTANCE),  # equally late: the instance is paid anyway
         (NEVER_S, 9.0, FUNCTION),
-        (0.7, NEVER_S, REJECT),  # a bouncer makes nobody wait for a miss when no function can be had
+        (0.7, NEVER_S, REJECT),  # without a function no request waits for a sure miss
         (NEVER_S, NEVER_S, REJECT),
     ],
 )
@@ -33,7 +33,7 @@ def test_the_table_of_destinations(instance_s: float, function_s: float, where: 
 
 
 @given(latencies, latencies, st.floats(0.001, 100.0))
-def test_nobody_is_late_who_could_be_in_time(instance_s: float, function_s: float, rt_max_s: float) -> None:
+def test_a_request_that_can_be_in_time_is(instance_s: float, function_s: float, rt_max_s: float) -> None:
     """Whenever one of the two answers in time, the request goes to one that does."""
     where = destination(instance_s, function_s, rt_max_s)
     chosen = {INSTANCE: instance_s, FUNCTION: function_s, REJECT: NEVER_S}[where]
@@ -43,7 +43,7 @@ def test_nobody_is_late_who_could_be_in_time(instance_s: float, function_s: floa
         assert chosen < NEVER_S
 
 
-def test_rounding_makes_nobody_late() -> None:
+def test_rounding_makes_no_request_late() -> None:
     """Times near a month's 2.6e6 s carry rounding errors; a latency of RT_max is in time all the same."""
     now = 2.6e6 + 1.0 / 3.0
     latency = (now + 0.6) - now
@@ -58,13 +58,11 @@ def test_rounding_makes_nobody_late() -> None:
     [
         (0.4, 0.6),
         (0.6, 0.6),  # as fast as promised
-        (NEVER_S, 0.6),  # who is not let in is refused, and burdens nobody
-        (0.9, NEVER_S),  # who is not let in waits behind
+        (NEVER_S, 0.6),  # a request that may not join is refused, and delays no other
+        (0.9, NEVER_S),  # a request that may not join waits behind
     ],
 )
-def test_a_batch_stays_small_for_a_promise_only_where_others_need_not_wait_for_it(
-    function_s: float, promised: float
-) -> None:
+def test_batches_keep_their_promise_unless_functions_are_slow(function_s: float, promised: float) -> None:
     assert promised_s(0.6, function_s) == promised
 
 

@@ -240,7 +240,7 @@ def test_nothing_stays_behind_of_a_service() -> None:
     assert not file.parent.exists()
 
 
-def test_importing_mark_is_light_and_a_service_of_a_file_too() -> None:
+def test_importing_mark_loads_neither_numpy_nor_numba() -> None:
     code = (
         "import sys, mark; assert not {'numpy', 'mark.sdk'} & set(sys.modules); mark.Service('inception-v3');"
         "sys.exit('numba' in sys.modules)"

@@ -69,7 +69,7 @@ class Addresses(NamedTuple):
 
 @pytest.fixture(scope="module")  # no longer: other files look for processes that were left behind
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """A service "plain": version 1 doubles, others answer whoever names them."""
+    """A service "plain": version 1 doubles, others answer requests that name them."""
     with serving(tmp_path_factory.mktemp("plain")) as (_, addresses, _):
         yield addresses
 

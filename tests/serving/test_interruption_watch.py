@@ -115,7 +115,7 @@ def test_a_stale_token_is_renewed(imds: Imds) -> None:
 @pytest.mark.parametrize(
     "said", ["", "<html>", "[]", "null", "{}", '{"time": 7}', '{"time": "tomorrow"}', '{"time": null}', "\udc80"]
 )
-def test_an_announcement_nobody_understands_is_no_end(imds: Imds, said: str) -> None:
+def test_an_unknown_announcement_is_no_end(imds: Imds, said: str) -> None:
     imds.armed = said.encode(errors="surrogateescape").decode("latin-1")
     with pytest.raises(OSError, match="announces something unknown"):
         MetadataService(imds.url).gone_at_unix_s()
@@ -135,7 +135,7 @@ def test_a_service_that_is_none_is_an_oserror(imds: Imds, raw: bytes) -> None:
         MetadataService(imds.url).gone_at_unix_s()
 
 
-def test_nobody_is_there(imds: Imds) -> None:
+def test_a_missing_or_failing_metadata_service_is_an_os_error(imds: Imds) -> None:
     with pytest.raises(OSError, match="refused"):
         MetadataService("http://127.0.0.1:1").gone_at_unix_s()
     imds.armed, imds.status = TERMINATES, 503

@@ -152,7 +152,7 @@ def body(number: int) -> bytes:
 
 
 async def load(url: str, count: int, connections: int, tell: asyncio.Event, after: int) -> list[tuple[int, int, str]]:
-    """`count` requests over so many connections: number in the answer, status, who made it. -1: no answer at all.
+    """`count` requests over `connections`: number in the answer, status, what made it. -1: no answer at all.
 
     `tell` is set once `after` of them are answered.
     """
@@ -194,7 +194,7 @@ def under_load(url: str, count: int, then: list[object], after: int = 100) -> li
     return asyncio.run(loading())
 
 
-def test_it_answers_by_both_protocols_and_says_who_it_is(folder: Path) -> None:
+def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> None:
     with served(folder) as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
         assert client.get("/v2/health/live").json() == {"live": True}
         assert client.get("/v2/health/ready").status_code == client.get("/ping").status_code == 200
@@ -236,7 +236,7 @@ def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
         assert psutil.wait_procs(workers, timeout=60)[1] == []
 
 
-def test_before_it_drains_it_serves_on_for_as_long_as_was_said(folder: Path) -> None:
+def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
     """So that a load balancer, which is told at once, can look elsewhere."""
     with served(folder, "--linger-s", "1.5") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
         process.send_signal(signal.SIGTERM)
@@ -248,7 +248,7 @@ def test_before_it_drains_it_serves_on_for_as_long_as_was_said(folder: Path) -> 
         assert process.wait(20) == 0
 
 
-def test_a_killed_worker_under_load_costs_nobody_the_answer(folder: Path) -> None:
+def test_a_killed_worker_under_load_loses_no_request(folder: Path) -> None:
     """SIGKILL of one of two: what it had is served by the other, and a new one comes."""
     with served(folder, "--workers", "2") as (process, url):
         victim = psutil.Process(process.pid).children()[0]
@@ -262,7 +262,7 @@ def test_a_killed_worker_under_load_costs_nobody_the_answer(folder: Path) -> Non
 
 @pytest.mark.slow
 def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
-    """Whom no new worker can answer in time the function has, here a second server."""
+    """Requests that no worker can answer in time go to the function, here a second server."""
     write_service(folder, slo_ms=400)
     with (
         served(folder) as (elsewhere, function),
@@ -280,7 +280,7 @@ def test_the_only_worker_killed_and_functions_answer(folder: Path) -> None:
             assert one.wait(20) == 0
 
 
-def test_a_worker_that_hangs_is_replaced_after_the_time_that_was_said(folder: Path) -> None:
+def test_a_hanging_worker_is_replaced_after_hang_s(folder: Path) -> None:
     with served(folder, "--hang-s", "0.4") as (process, url), httpx.Client(base_url=url, trust_env=False) as client:
         (worker,) = psutil.Process(process.pid).children()
         worker.suspend()
@@ -300,7 +300,7 @@ def test_a_request_that_ends_workers_costs_only_itself_the_answer(folder: Path) 
 
 
 @pytest.mark.slow
-def test_what_a_model_prints_where_nobody_reads_costs_nobody_else_anything(folder: Path) -> None:
+def test_a_worker_blocked_on_a_full_stderr_is_replaced(folder: Path) -> None:
     """Standard error is a full pipe, which the worker fills: it hangs and is replaced, and the bouncer lives on."""
     write_service(folder, "Loud", slo_ms=500)
     with (
@@ -314,7 +314,7 @@ def test_what_a_model_prints_where_nobody_reads_costs_nobody_else_anything(folde
         assert process.wait(20) == 0
 
 
-def test_a_model_that_closes_what_is_not_its_own_costs_only_its_own_requests(folder: Path) -> None:
+def test_a_model_that_closes_descriptors_costs_only_its_requests(folder: Path) -> None:
     """All descriptors, the channel to the bouncer among them; and the working directory is another."""
     write_service(folder, "Wild")
     with served(folder) as (process, url), httpx.Client(base_url=url, trust_env=False, timeout=30.0) as client:
@@ -329,7 +329,7 @@ def test_a_model_that_closes_what_is_not_its_own_costs_only_its_own_requests(fol
 
 
 @pytest.mark.slow
-def test_a_worker_that_grows_is_replaced_under_load_without_a_miss(folder: Path) -> None:
+def test_a_growing_worker_is_replaced_under_load_without_a_miss(folder: Path) -> None:
     """8 MiB a batch, and 100 MiB are allowed: all requests are answered by the instance, memory stays bounded."""
     write_service(folder, "Growing", slo_ms=5000)
     options = ("--worker-memory-mib", "100", "--max-batch", "1")
@@ -345,7 +345,7 @@ def test_a_worker_that_grows_is_replaced_under_load_without_a_miss(folder: Path)
         assert process.wait(20) == 0
 
 
-def test_descriptors_are_enough_for_all_who_may_come(folder: Path) -> None:
+def test_the_descriptor_limit_is_raised_for_all_clients(folder: Path) -> None:
     """1024 is what processes get by default, and one gateway at its limit is more."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
@@ -356,8 +356,8 @@ def test_descriptors_are_enough_for_all_who_may_come(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Path) -> None:
-    """Also who was handed to it ahead."""
+def test_no_request_waits_behind_a_hanging_worker(folder: Path) -> None:
+    """Also one that was handed to it ahead."""
     write_service(folder, model="Stuck", slo_ms=2000)
     with served(folder, "--workers", "2", "--hang-s", "4", "--max-batch", "1", SERVICE_S="0.01") as (_, url):
         latency_s: dict[int, float] = {}
@@ -379,7 +379,7 @@ def test_nobody_waits_behind_a_worker_that_hangs_while_another_works(folder: Pat
         assert max(latency_s.values()) < hung_s
 
 
-def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Path) -> None:
+def test_overload_is_refused_quickly_and_admitted_requests_are_in_time(folder: Path) -> None:
     """One request in 200 ms, and a promise of 500 ms: the rest hears of it at once."""
     write_service(folder, slo_ms=500)
     with served(folder, "--max-batch", "1", SERVICE_S="0.2") as (process, url):
@@ -394,7 +394,7 @@ def test_overload_is_refused_quickly_and_what_is_admitted_is_in_time(folder: Pat
         assert process.wait(20) == 0
 
 
-def test_a_slow_first_batch_does_not_shut_the_door_for_good(folder: Path) -> None:
+def test_a_slow_first_batch_does_not_refuse_requests_for_ever(folder: Path) -> None:
     """A model that prepares itself when it is first asked: slower than RT_max once, and fast from then on."""
     (folder / "lazy.py").write_text(
         "import time\nimport mark\n\n@mark.model\nclass Lazy:\n    ready = False\n\n    def predict(self, batch):\n"
@@ -446,7 +446,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_2(
     assert said in line
 
 
-def test_a_model_that_does_not_load_is_one_line_and_exit_2(folder: Path) -> None:
+def test_a_model_that_fails_to_load_exits_2(folder: Path) -> None:
     """Beside the traceback of the model itself, which its author wants to see."""
     write_service(folder, model="Broken")
     process = start(folder)
@@ -456,7 +456,7 @@ def test_a_model_that_does_not_load_is_one_line_and_exit_2(folder: Path) -> None
 
 
 def test_sigterm_while_the_model_loads_ends_at_once(folder: Path) -> None:
-    """Nobody waits for an answer yet, so nobody waits for the model."""
+    """No client waits for an answer yet, so the stop does not wait for the model."""
     write_service(folder, model="Endless")
     process = start(folder)
     try:
@@ -480,7 +480,7 @@ def test_a_shipped_service_is_tried_without_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("versions", [False, True])
-def test_at_the_pace_of_an_instance_it_is_ready_and_answers_when_that_would_be(folder: Path, versions: bool) -> None:
+def test_a_paced_server_is_ready_and_answers_on_schedule(folder: Path, versions: bool) -> None:
     """The real model's answers; of versions, too."""
     more = '[service.versions]\n"1" = { model = "model:Echo", weight = 1.0 }\n' if versions else ""
     write_service(folder, more=more)

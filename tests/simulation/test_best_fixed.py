@@ -111,7 +111,7 @@ def test_functions_and_spot_are_no_fixed_fleet(tmp_path: Path) -> None:
     assert not policy.bouncers
 
 
-def test_where_no_number_of_instances_keeps_the_promise_it_says_so(tmp_path: Path) -> None:
+def test_a_promise_no_fixed_fleet_can_keep_is_reported(tmp_path: Path) -> None:
     """Service times that scatter beyond RT_max: more instances do not help, and the search ends."""
     result = simulate(request(tmp_path, "synthetic:poisson?rate=2", instances='"c7i.large"', p99="600"))
     assert not kept(result)

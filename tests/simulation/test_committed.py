@@ -32,9 +32,7 @@ def committing(folder: Path, lines: str, **changes: str) -> SimulationResult:
 
 
 @pytest.mark.parametrize("policy", ["static-peak", "fixed:c5.large=12", "reactive"])
-def test_a_fixed_behaviour_costs_less_by_what_is_covered_and_more_by_what_is_promised(
-    tmp_path: Path, policy: str
-) -> None:
+def test_commitments_change_the_bill_but_not_a_fixed_fleet(tmp_path: Path, policy: str) -> None:
     """Policies that look at no price run the same fleet; the bill and its bound know the commitment."""
     plain = simulate(replace(BASE, policy=policy))
     result = committing(tmp_path, '"c5.large" = { count = 4, usd_per_hour = 0.05 }', policy=policy)

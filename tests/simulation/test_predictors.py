@@ -80,7 +80,7 @@ def test_a_predictor_that_always_fails_costs_money_but_no_run(fault: str, reason
 
 
 @pytest.mark.parametrize("fault", ["update", "predict", "crossing", "drifting"])
-def test_a_predictor_that_fails_half_way_has_made_the_plans_before(fault: str) -> None:
+def test_plans_before_a_predictors_failure_are_credited_to_it(fault: str) -> None:
     """Both names are in the result, in numbers."""
     result = run(Failing(fault, since=20), trace="synthetic:poisson?rate=50")
     check_laws(result)
@@ -96,7 +96,7 @@ def test_a_run_with_failures_can_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("policy", ["mark-paper", "oracle", "static-mean"])
-def test_who_forecast_is_in_every_result(policy: str) -> None:
+def test_every_result_names_its_predictor(policy: str) -> None:
     """The asked-for predictor, perfect foresight, or none."""
     result = run(Faulty(), policy)
     names = {"mark-paper": "faulty", "oracle": "perfect", "static-mean": ""}

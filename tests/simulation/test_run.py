@@ -205,7 +205,7 @@ def test_functions_of_the_first_plan_are_warm_at_the_start(tmp_path: Path) -> No
     assert (warm.requests.late, cold.requests.late) == (0, 1)
 
 
-def test_who_counts_instead_of_seeing_queues_serves_a_little_worse() -> None:
+def test_fewest_in_flight_routing_is_slower_than_least_completion() -> None:
     """The service file's routing reaches the kernel."""
     inputs = open_inputs(request(trace="synthetic:poisson?rate=60", start_s=0.0, duration_s=600.0, with_bound=False))
 

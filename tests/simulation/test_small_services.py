@@ -74,7 +74,7 @@ def run(
         "synthetic:mmpp?rates=0.5,5&dwell_s=300",
     ],
 )
-def test_a_small_service_is_run_as_the_best_fixed_fleet_would(
+def test_a_small_service_costs_as_the_best_fixed_fleet(
     tmp_path: Path, trace: str, instances: str, function: str
 ) -> None:
     """One c7i.large does it all: at most 2 % dearer, nothing rejected, nothing launched."""

@@ -52,7 +52,7 @@ def stormy(service: str, share: float) -> SimulationResult:
 
 @pytest.mark.parametrize("service", list(INPUTS))
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.8, 1.0])
-def test_a_storm_stays_within_the_slo_and_spot_is_returned_to(service: str, share: float) -> None:
+def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float) -> None:
     """Whether functions make up for what is lost, or nothing does; afterwards no stand-in runs beside spot."""
     result = stormy(service, share)
     check_laws(result)
@@ -76,7 +76,7 @@ def test_a_storm_stays_within_the_slo_and_spot_is_returned_to(service: str, shar
         assert np.all(ready[Market.ON_DEMAND][taken + 4 : int(BACK_S / 60.0)] > 0)
 
 
-def test_a_market_that_is_never_there_costs_what_on_demand_costs() -> None:
+def test_without_any_spot_the_cost_is_that_of_on_demand() -> None:
     """Asked again every minute or two, refused every time, it changes next to nothing."""
     inputs = INPUTS["inception-v3"]
     nothing = SpotSeries("nothing", "availability", (0.0, 1.0), (1.0, 0.0), 1e6)

@@ -11,7 +11,7 @@ from tests.terraform.conftest import MODULES
 
 SOURCE = Path(mark_infra.__file__).parent
 CALL = re.compile(r"\.(?:call|pages)\(\s*(?!getattr)[\w.()\"\[\]]+\.(\w+)\s*[,)]|\b_call\(\s*\"(\w+)\"")
-# By whoever deploys, with rights of their own.
+# Run at deployment, with rights of its own.
 NOT_THE_CONTROLLERS = {"teardown.py"}
 # Only where a service has several target groups, and Terraform makes one.
 SEVERAL_GROUPS = {"DescribeTargetGroups", "DescribeListeners", "DescribeRules", "ModifyListener", "ModifyRule"}

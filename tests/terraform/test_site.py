@@ -1,6 +1,6 @@
 """A whole site on the testbed's cloud: planned, applied, unchanged by a second plan, controlled, destroyed.
 
-Three to four minutes, mostly of waiting: the provider gives a load balancer a minute to appear, whoever answers. So it
+Three to four minutes, mostly of waiting: the provider gives a load balancer a minute to appear, real or not. So it
 is run by `make test-slow`, and not by `make test`.
 """
 
@@ -132,12 +132,12 @@ def test_a_site_comes_and_goes(
             wait_for(partial(seen_rps, page, name), f"what arrives at {name}, as its bouncers count it", PATIENCE_S)
             assert instance["offer"] in ("c5.large/on-demand", *(f"c5.large/spot/{zone}" for zone in "abc"))
         moto.client("sqs").send_message(QueueUrl=site.queue_url, MessageBody="{}")  # what came before may be done with
-        wait_for(lambda: is_read(moto, site), "somebody who reads the queue", PATIENCE_S)
+        wait_for(lambda: is_read(moto, site), "a reader of the queue", PATIENCE_S)
         lease = item(moto, "lease#mark/controller", "lease")
         assert lease["holder"]["S"]
         assert float(lease["until_s"]["N"]) > time.time()
         assert {"S": "service#echo"} in [key["pk"] for key in keys_of(moto)]
-    assert item(moto, "lease#mark/controller", "lease")["holder"]["S"] == "", "who ends lets another one lead"
+    assert item(moto, "lease#mark/controller", "lease")["holder"]["S"] == "", "the controller releases its lease"
 
     assert destroy(target, said.append) == []
     states = [

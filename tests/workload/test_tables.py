@@ -189,7 +189,7 @@ def test_requests_are_read_without_an_option(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_may_be_read_in_two_ways_is_refused_with_what_to_add(tmp_path: Path, case: str) -> None:
+def test_an_ambiguous_table_is_refused_with_what_to_add(tmp_path: Path, case: str) -> None:
     text, what = REFUSED[case]
     with pytest.raises(BadInput, match=what) as refused:
         read(tmp_path, text)
@@ -230,7 +230,7 @@ def test_units_make_the_same_requests(tmp_path: Path) -> None:
         (TableColumns(count="hits"), "count_column: no such column in .*: there are requests: 'hits'"),
     ],
 )
-def test_a_column_that_is_not_there_is_named_with_those_that_are(
+def test_a_missing_column_is_named_with_the_existing_ones(
     tmp_path: Path, columns: TableColumns, what: str | None
 ) -> None:
     text = counts(lambda at, n: f"{clock(at)},{n}", "time,requests")

@@ -26,7 +26,7 @@ def orphans(
 ) -> list[DescribedInstance]:
     """Instances whose service is not among `services`, or whose offer is not among its `offers`, where those are known.
 
-    A controller that runs some services of a site leaves the others' instances alone, and everybody leaves alone what
+    A controller that runs some services of a site leaves the others' instances alone, and all of them leave alone what
     no controller launched.
     """
     return [

@@ -4,7 +4,7 @@ state folder (default .mark-deploy/SITE)
   terraform/            the modules as applied; terraform.tfvars.json in examples/complete
   terraform.tfstate     what there is (or in a bucket)
   artifacts/            what instances and functions boot from
-  keys                  who may ask; the only copy besides AWS's
+  keys                  API keys of the service; the only copy besides AWS's
   site.toml             for `mark controller --site`
 """
 

@@ -32,7 +32,7 @@ class ServiceStore:
     """What a service keeps. Used by any thread; every method raises CloudError when the table cannot be reached.
 
     With a lease it belongs to the term in which it is made, and writes state, journal and load as long as no other one
-    has begun: LostLease from then on, also when the same holder leads again. Everybody may read, and number instances.
+    has begun: LostLease from then on, also when the same holder leads again. All may read, and number instances.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What was observed of a service, from the metrics of its bouncers: the port `Telemetry` for real instances.
 
 `mark_infra.telemetry.scraper` asks every bouncer once a window and hands in what they counted; here
-counters become windows, windows become load. Nothing here waits for anybody.
+counters become windows, windows become load. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ScrapedTelemetry:
                 elif target.ready_s >= self._began_s:  # it is new, or a standby that was resumed
                     passed, grown = max(1, window - math.floor(target.ready_s / WINDOW_S)), now
                 else:
-                    continue  # it served before anybody looked
+                    continue  # it served before the first scrape
                 counted += 1
                 rate += grown.requests / passed
                 requests, misses = requests + grown.requests, misses + grown.misses

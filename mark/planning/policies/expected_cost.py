@@ -187,7 +187,7 @@ class ExpectedCostPolicy:
         """One instance, where nothing else answers in time and requests are to come: the cheapest, one that runs first.
 
         A budget of misses is for what was not foreseen. To the program a load far below one instance is not worth it,
-        and everybody would be late, or refused where there is no function.
+        and every request would be late, or refused where there is no function.
         """
         counts = np.zeros_like(running)
         if float(forecast.mean_at(0.5).max()) * STEP_S < 1.0:

@@ -1,4 +1,4 @@
-"""Whole controllers at the testbed's cloud, each behind a proxy of its own that fails; nobody really waits.
+"""Whole controllers at the testbed's cloud, each behind a proxy of its own that fails; no thread really waits.
 
 What a thread would wait in production, for an answer that does not come or between two tries, is counted (`Waits`): so
 a run takes the time of its ticks, and how long a look is held up does not depend on the computer.
@@ -199,7 +199,7 @@ class World:
                 running.close()
 
     def rounds(self) -> int:
-        """Of all its keepers, while they led: who has finished is seen once a round."""
+        """Of all its keepers, while they led: a finished drain is seen once a round."""
         return sum(one._rounds for one in self._keepers)
 
     # -- the truth -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Target groups: who is registered, in which group, with which weights."""
+"""Target groups: which instances are registered, in which group, with which weights."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_types_of_similar_capacity_share_a_group() -> None:
 
 @given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=5))
 def test_weights_are_what_elb_takes(capacities_rps: list[float]) -> None:
-    """Whole, 0 to 999, in order; nobody who serves gets nothing."""
+    """Whole, 0 to 999, in order; no instance that serves gets 0."""
     found = weights(capacities_rps)
     assert all(0 <= weight <= 999 for weight in found)
     assert max(found) > 0
@@ -68,7 +68,7 @@ def test_weights_are_what_elb_takes(capacities_rps: list[float]) -> None:
         assert [found[i] for i in order] == sorted(found)
 
 
-def test_who_runs_is_registered_and_who_is_drained_is_not(place: Place) -> None:
+def test_running_instances_are_registered_and_drained_ones_are_not(place: Place) -> None:
     bench = Bench(place, groups=place.groups[:1])
     first, second = bench.cloud.launch(OD, 2, "t")
     bench.cloud.upkeep()
@@ -97,8 +97,8 @@ def test_a_standby_is_registered_when_it_is_resumed(place: Place) -> None:
     assert registered(place)[0] == {bench.id_of(number)}
 
 
-def test_a_controller_that_begins_anew_finds_who_is_registered(place: Place) -> None:
-    """And takes out who was drained before; until then nobody is idle."""
+def test_a_restarted_controller_finds_the_registered_instances(place: Place) -> None:
+    """And deregisters one drained before; until then it is not idle."""
     bench = Bench(place, groups=place.groups[:1])
     first, second = bench.cloud.launch(OD, 2, "t")
     bench.boot()

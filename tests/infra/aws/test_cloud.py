@@ -106,7 +106,7 @@ def test_an_instance_boots_until_its_bouncer_is_ready(bench: Bench) -> None:
     assert bench.phases() == {first: Phase.PENDING, second: Phase.READY}
 
 
-def test_what_is_ready_stays_ready_whoever_looks(bench: Bench) -> None:
+def test_a_ready_instance_stays_ready_for_a_restarted_controller(bench: Bench) -> None:
     """A controller that begins anew does not take a serving instance for one that boots, though no bouncer answers."""
     (number,) = bench.cloud.launch(OD, 1, "t")
     bench.boot()
@@ -174,7 +174,7 @@ def test_a_busy_instance_is_not_idle(bench: Bench) -> None:
     assert bench.cloud.fleet().instances[0].idle
 
 
-def test_who_never_finishes_is_given_up(bench: Bench) -> None:
+def test_an_instance_that_never_finishes_draining_is_given_up(bench: Bench) -> None:
     """Or it would be paid for ever."""
     (number,) = bench.cloud.launch(OD, 1, "t")
     bench.boot()
@@ -224,7 +224,7 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])
-def test_a_silence_is_shown_and_lasts_as_long_whatever_control_time_does(bench: Bench, scale: float) -> None:
+def test_a_silence_is_shown_at_any_time_scale(bench: Bench, scale: float) -> None:
     bench.begin_again(time_scale=scale)
     (number,) = bench.cloud.launch(OD, 1, f"silent/{scale}")
     since_s = bench.time.monotonic() + 5.0
@@ -237,7 +237,7 @@ def test_a_silence_is_shown_and_lasts_as_long_whatever_control_time_does(bench: 
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
-def test_a_wall_clock_that_is_set_makes_nobody_silent_for_long(bench: Bench, step_s: float) -> None:
+def test_a_wall_clock_step_does_not_lengthen_a_silence(bench: Bench, step_s: float) -> None:
     """Between the beginning of the process and a first ask that failed."""
     wall, ticks = Time.ORIGIN_S + 100.0, 50.0
     bench.cloud._clock = clock = WallClock(Time.ORIGIN_S, unix_s=lambda: wall, monotonic=lambda: ticks)
@@ -259,7 +259,7 @@ def test_what_aws_ended_is_gone(bench: Bench) -> None:
     bench.cloud.terminate(number)
 
 
-def test_an_offer_that_may_not_be_bought_any_more_is_not_shown(bench: Bench) -> None:
+def test_an_instance_of_a_withdrawn_offer_is_not_shown(bench: Bench) -> None:
     bench.cloud.launch(OD, 1, "t")
     bench.begin_again()
     bench.cloud.offers = {T2: BURSTABLE}

@@ -114,7 +114,7 @@ def test_a_controller_that_dies_before_the_answer_finds_its_launch(place: Place)
         check(bench)
 
 
-def test_a_launch_that_ec2_does_not_show_yet_is_the_same_for_the_next_controller(place: Place) -> None:
+def test_a_launch_ec2_does_not_show_yet_is_not_repeated(place: Place) -> None:
     """Nothing of it, or a part: repeated under its token it shows, and is made once."""
     place.market.left = {}
     for hidden in (2, 1):

@@ -118,8 +118,8 @@ def test_what_fails_waits_and_what_is_too_much_is_dropped(moto: MotoServer, monk
     assert metrics.counts == {"dropped": 7, "failed": 1, "sent": 20}
 
 
-def test_the_thread_sends_goes_on_after_failures_and_sends_the_rest_at_its_end(moto: MotoServer) -> None:
-    """Whoever puts never waits."""
+def test_the_thread_survives_failures_and_flushes_at_its_end(moto: MotoServer) -> None:
+    """`put` never blocks."""
     with fault_proxy(moto.url, share=0.0) as proxy:
         proxy.script.extend([Fault.LOST, Fault.INTERNAL, Fault.UNAVAILABLE])
         gate = Gate(SITE, options=moto.options | {"endpoint_url": proxy.url})

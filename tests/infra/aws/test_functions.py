@@ -110,12 +110,12 @@ def test_an_unknown_function_is_named(there: Endpoint) -> None:
     assert "ResourceNotFoundException" in str(error)
 
 
-def test_nobody_listens(there: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_connection_counts_as_failed(there: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:1")
     assert "EndpointConnectionError" in str(failed(there, None))
 
 
-def test_what_is_billed_is_counted_and_what_never_ran_is_not(there: Endpoint) -> None:
+def test_billed_calls_are_counted_and_refused_ones_are_not(there: Endpoint) -> None:
     """Answers say it; a hang-up costs the time that it took, a refusal by the service nothing."""
 
     def billed(payload: bytes) -> bytes:

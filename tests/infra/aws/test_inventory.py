@@ -84,7 +84,7 @@ def states(inventory: Inventory) -> dict[str, str]:
 
 
 def test_tags_are_read() -> None:
-    """Also what somebody else wrote into them."""
+    """Also values that mark did not write."""
     tags: dict[str, Any] = {"standby": "true", "launch": "t", "ready": "12.5", "draining": "13", "resumed": "11"}
     machine = machine_of(described("i-1", **tags))
     assert machine == replace(
@@ -130,7 +130,7 @@ def test_the_same_snapshot_until_something_changes(inventory: Inventory, ec2: Ec
 
 
 def test_the_last_good_answer_is_kept_for_a_minute(inventory: Inventory, ec2: Ec2, time: Time) -> None:
-    """Then nobody may act on it any more, and EC2 is not asked on anybody's way."""
+    """Then it is too old to act on; reading it never calls EC2."""
     ec2.instances = [described("i-1")]
     inventory.refresh()
     ec2.error = ThrottledError("RequestLimitExceeded")
@@ -210,7 +210,7 @@ def test_a_change_holds_until_ec2_shows_it(inventory: Inventory, ec2: Ec2, time:
     time.t_s += PERIOD_S
     inventory.refresh()
     assert states(inventory) == {"i-1": "stopped"}
-    # Somebody else started it: after a while EC2 is right.
+    # It was started from outside: after a while EC2 is right.
     ec2.instances = [described("i-1")]
     time.t_s += SETTLE_S
     inventory.refresh()
@@ -218,7 +218,7 @@ def test_a_change_holds_until_ec2_shows_it(inventory: Inventory, ec2: Ec2, time:
 
 
 def test_changes_by_two_threads_add_up() -> None:
-    """Whoever marks an instance ready does not undo that it was drained meanwhile."""
+    """Marking an instance ready does not undo that it was drained meanwhile."""
     drained = InventoryChange(1.0, tags={"draining_unix_s": 1.0})
     ready = InventoryChange(2.0, tags={"ready_unix_s": 2.0})
     expected = replace(SEEN, draining_unix_s=1.0, ready_unix_s=2.0)

@@ -34,7 +34,7 @@ def keeper(bench: Bench, *, leads: bool = True, offers: dict[str, list[str]] | N
     return Keeper(bench.inventory, AskedBouncers(bench.site), [bench.cloud], reconciler, lambda: leads)
 
 
-def test_who_is_an_orphan() -> None:
+def test_instances_of_unknown_services_or_offers_are_orphans() -> None:
     """Another service's instances are not, as long as the site names it, whatever they are."""
     mine, sold, other, gone = (
         DescribedInstance(f"i-{n}", service, offer, "t", "running", 0.0)
@@ -62,7 +62,7 @@ def test_orphans_end_after_a_grace(bench: Bench) -> None:
     assert reconciler.sweep() == []
 
 
-def test_an_offer_that_is_no_longer_bought_is_replaced_in_peace(bench: Bench) -> None:
+def test_an_instance_of_a_withdrawn_offer_ends_after_its_grace(bench: Bench) -> None:
     (number,) = bench.cloud.launch(OD, 1, "t")
     kept = keeper(bench, offers={"inception": ["c5.xlarge/on-demand"]})
     kept.step()
@@ -73,7 +73,7 @@ def test_an_offer_that_is_no_longer_bought_is_replaced_in_peace(bench: Bench) ->
     assert number == 1
 
 
-def test_who_does_not_lead_only_looks(bench: Bench) -> None:
+def test_a_follower_only_looks(bench: Bench) -> None:
     bench.cloud.launch(OD, 1, "t")
     follower = keeper(bench, leads=False, offers={"inception": ["none"]})
     bench.time.t_s += 2.0

@@ -1,4 +1,4 @@
-"""Prices that move while a controller runs: what is asked when, and what stays when nobody answers."""
+"""Prices that move while a controller runs: what is asked when, and what stays without an answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bench:
         return usd(self.keeper.latest.catalog)
 
 
-def test_spot_is_asked_for_every_time_and_on_demand_once_a_day(tmp_path: Path) -> None:
+def test_spot_is_fetched_every_step_and_on_demand_daily(tmp_path: Path) -> None:
     """Stubs answer in order: one list too many would be an error."""
     bench = Bench(tmp_path)
     moved = spot("us-east-1a", "0.05", NOW_UNIX_S + 100.0)
@@ -53,7 +53,7 @@ def test_spot_is_asked_for_every_time_and_on_demand_once_a_day(tmp_path: Path) -
     assert bench.keeper.trouble() == ""
 
 
-def test_when_nobody_answers_the_old_prices_stay_and_their_age_is_said(tmp_path: Path) -> None:
+def test_without_answers_old_prices_stay_and_their_age_is_reported(tmp_path: Path) -> None:
     """Not at the first failure: three times without an answer are a trouble, and the next answer ends it."""
     bench = Bench(tmp_path)
     bench.aws.on_demand(GOOD_LIST).spot(GOOD_SPOT)
@@ -70,7 +70,7 @@ def test_when_nobody_answers_the_old_prices_stay_and_their_age_is_said(tmp_path:
     assert bench.keeper.trouble() == ""
 
 
-def test_a_list_that_is_refused_is_asked_for_again_at_every_step(tmp_path: Path) -> None:
+def test_a_refused_price_list_is_requested_again_every_step(tmp_path: Path) -> None:
     """And said at once where it was never had; that spot prices are answered does not hide it."""
     bench = Bench(tmp_path)
     for _ in range(2):

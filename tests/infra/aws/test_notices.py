@@ -1,4 +1,4 @@
-"""Events from EventBridge's queue: nothing lost, nothing twice, and what is no event harms nobody."""
+"""Events from EventBridge's queue: nothing lost, nothing twice, and other messages do no harm."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def send(moto: MotoServer, site: Site, *bodies: object) -> None:
 
 
 def left(moto: MotoServer, site: Site) -> int:
-    """Messages that are still in the queue, also those that somebody has and did not delete."""
+    """Messages that are still in the queue, also those received and not yet deleted."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = moto.client("sqs").get_queue_attributes(QueueUrl=site.queue_url, AttributeNames=names)["Attributes"]
     return sum(int(found[name]) for name in names)
@@ -134,7 +134,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("body", MALFORMED, ids=range(len(MALFORMED)))
-def test_what_is_no_event_of_ours_is_refused_in_a_line(body: object) -> None:
+def test_a_foreign_event_is_refused_in_one_line(body: object) -> None:
     with pytest.raises(NotOurs) as caught:
         parse(body if isinstance(body, str) else json.dumps(body), REGION)
     assert len(str(caught.value)) < 300
@@ -149,8 +149,8 @@ def test_no_message_harms_and_none_comes_back(moto: MotoServer, site: Site, noti
     assert left(moto, site) == 0
 
 
-def test_a_warning_is_told_to_everybody_with_its_end(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
-    """The queue belongs to all services: who asks takes nothing away from the others."""
+def test_a_warning_reaches_every_service_with_its_end(moto: MotoServer, site: Site, notices: NoticeListener) -> None:
+    """The queue belongs to all services: reading changes takes nothing away from the others."""
     send(
         moto,
         site,
@@ -250,7 +250,7 @@ def test_a_deletion_that_fails_is_made_later(moto: MotoServer, site: Site) -> No
     assert len(notices.changes()) == 1
 
 
-def test_who_does_not_lead_takes_nothing_from_who_does(moto: MotoServer, site: Site) -> None:
+def test_a_follower_takes_no_messages_from_the_leader(moto: MotoServer, site: Site) -> None:
     leads = threading.Event()
     notices = NoticeListener(Gate(site, options=moto.options), site, leads=leads.is_set)
     notices.start()
@@ -265,7 +265,7 @@ def test_who_does_not_lead_takes_nothing_from_who_does(moto: MotoServer, site: S
         notices.close()
 
 
-def test_throttling_silence_and_a_lost_answer_cost_time_and_no_event(moto: MotoServer, site: Site) -> None:
+def test_throttling_timeouts_and_lost_answers_lose_no_event(moto: MotoServer, site: Site) -> None:
     """The message whose answer was lost is one that SQS holds back for a while."""
     send(moto, site, GOOD)
     with fault_proxy(moto.url, share=0.0) as proxy:

@@ -136,12 +136,12 @@ def test_what_fails_falls_back_to_the_catalogue_and_is_said(file: Path) -> None:
     assert refreshed.notes == (refreshed.failed_on_demand, refreshed.failed_spot)
 
 
-def test_a_failure_keeps_what_was_good_before_and_in_other_runs(file: Path, tmp_path: Path) -> None:
+def test_a_failed_refresh_keeps_the_last_good_prices(file: Path, tmp_path: Path) -> None:
     """The last good value, with its age; half of an answer is better than none."""
     catalog, cache = load_catalog(str(file)), tmp_path / "there" / "prices.json"
     Aws(catalog, cache).on_demand(GOOD_LIST).spot(GOOD_SPOT).prices.refresh()
     later = Aws(catalog, cache, lambda: NOW_UNIX_S + 7200.0)
-    assert usd(later.prices.last().catalog)[ON_DEMAND] == 0.086, "known before anybody asks"
+    assert usd(later.prices.last().catalog)[ON_DEMAND] == 0.086, "known before the first refresh"
     refreshed = (
         later.on_demand([listed("c5.large", "0.087")], "InternalErrorException").spot("Throttling").prices.refresh()
     )

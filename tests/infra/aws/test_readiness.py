@@ -83,7 +83,7 @@ def machine(
     )  # fmt: skip
 
 
-def test_who_boots_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bouncer, int]) -> None:
+def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bouncer, int]) -> None:
     first, second, port = two
     second.ready = False
     bouncers = asking(port, Time())
@@ -94,10 +94,10 @@ def test_who_boots_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bouncer, int
     second.ready = True
     bouncers.poll([machine(2, ready_s=1.0), machine(3)])
     assert bouncers.ready(machine(3))
-    assert len(first.asked) == 1, "who is ready is not asked again"
+    assert len(first.asked) == 1, "a ready instance is not asked again"
 
 
-def test_a_drained_bouncer_is_idle_when_it_has_finished_and_waited_a_little(two: tuple[Bouncer, Bouncer, int]) -> None:
+def test_a_drained_bouncer_is_idle_after_finishing_and_a_grace(two: tuple[Bouncer, Bouncer, int]) -> None:
     """The balancer may send it something a little later."""
     first, _, port = two
     time = Time()
@@ -119,7 +119,7 @@ def test_a_drained_bouncer_is_idle_when_it_has_finished_and_waited_a_little(two:
 
 
 def test_a_drained_bouncer_that_is_gone_is_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """The machine refuses: nobody listens there any more."""
+    """The machine refuses: the port is closed."""
     time = Time()
     bouncers = asking(two[2], time)
     drained = machine(9, ready_s=1.0, drained_s=time.t_s)
@@ -128,7 +128,7 @@ def test_a_drained_bouncer_that_is_gone_is_idle(two: tuple[Bouncer, Bouncer, int
     assert bouncers.idle(drained)
 
 
-def test_who_cannot_be_reached_is_not_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
+def test_an_unreachable_bouncer_is_not_idle(two: tuple[Bouncer, Bouncer, int]) -> None:
     """What it has queued may still be answered; only we do not hear it."""
     first, _, port = two
     first.silent.clear()
@@ -142,7 +142,7 @@ def test_who_cannot_be_reached_is_not_idle(two: tuple[Bouncer, Bouncer, int]) ->
 
 @pytest.mark.parametrize("page", ["", "mark_queued_requests many", "<html>"])
 def test_a_page_that_does_not_say_is_no_proof(two: tuple[Bouncer, Bouncer, int], page: str) -> None:
-    """And keeps nobody else from being heard."""
+    """And does not keep the others from being heard."""
     first, _, port = two
     first.metrics = page
     time = Time()
@@ -153,7 +153,7 @@ def test_a_page_that_does_not_say_is_no_proof(two: tuple[Bouncer, Bouncer, int],
     assert [bouncers.idle(one) for one in drained] == [False, True]
 
 
-def test_a_silent_bouncer_holds_nobody_up(two: tuple[Bouncer, Bouncer, int]) -> None:
+def test_a_silent_bouncer_does_not_delay_the_others(two: tuple[Bouncer, Bouncer, int]) -> None:
     first, _, port = two
     first.silent.clear()
     bouncers = asking(port, Time())
@@ -162,8 +162,8 @@ def test_a_silent_bouncer_holds_nobody_up(two: tuple[Bouncer, Bouncer, int]) -> 
     assert bouncers.ready(machine(3))
 
 
-def test_who_gives_no_metrics_and_no_sign_of_life_is_silent_until_it_answers(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """Whoever answers anything at all is not; and a scrape that it answered ends it, too."""
+def test_a_bouncer_without_metrics_or_health_is_silent_until_answering(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """Any answer at all prevents it; and an answered scrape ends it, too."""
     first, _, port = two
     time = Time()
     bouncers = asking(port, time)
@@ -184,11 +184,11 @@ def test_who_gives_no_metrics_and_no_sign_of_life_is_silent_until_it_answers(two
     assert poll() == [None, None]
     bouncers.scraped(["i-9"], [])
     bouncers.poll([live])
-    assert poll() == [None, None], "who stopped running is forgotten"
+    assert poll() == [None, None], "an instance that no longer runs is forgotten"
 
 
-def test_a_scrape_that_was_answered_ends_a_silence_though_nobody_polls(two: tuple[Bouncer, Bouncer, int]) -> None:
-    """Who polls may hang; and a next silence is a new one."""
+def test_an_answered_scrape_ends_a_silence_without_a_poll(two: tuple[Bouncer, Bouncer, int]) -> None:
+    """The polling thread may hang; and a next silence is a new one."""
     time = Time()
     bouncers = asking(two[2], time)
     gone = machine(9, ready_s=1.0)
@@ -204,7 +204,7 @@ def test_a_scrape_that_was_answered_ends_a_silence_though_nobody_polls(two: tupl
     assert bouncers.silent_since_s(gone) == time.monotonic()
 
 
-def test_many_that_hang_keep_nobody_else_from_being_heard(
+def test_many_hanging_bouncers_do_not_block_the_others(
     two: tuple[Bouncer, Bouncer, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are asked at a time, all of them before."""
@@ -238,7 +238,7 @@ def test_a_key_that_may_read_metrics_is_shown(two: tuple[Bouncer, Bouncer, int],
         asking(port, Time(), keys)
 
 
-def test_nobody_to_ask() -> None:
+def test_a_bouncer_that_was_never_polled_is_not_ready() -> None:
     bouncers = asking(9, Time())
     bouncers.poll([])
     assert not bouncers.ready(machine(2))

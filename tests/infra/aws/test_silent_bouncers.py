@@ -18,7 +18,7 @@ LONG_S = 150.0
 
 @pytest.mark.slow
 def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over HTTP, in its own words; the others are left alone, and so is who boots."""
+    """Over HTTP, in its own words; the others are left alone, booting ones too."""
     monkeypatch.setattr(health, "SILENT_S", 2.0)
     with world(30.0, monkeypatch) as made:
         made.script.want({OD.name: 2})
@@ -40,7 +40,7 @@ def test_a_dead_bouncer_is_replaced_by_a_whole_controller(monkeypatch: pytest.Mo
 def test_a_hung_process_is_replaced_on_the_testbed(folder: Path) -> None:  # noqa: F811
     """Its port is open, and nothing comes out of it. A minute and more: silence is not compressed.
 
-    It leaves the balancer; as nobody knows what it still has queued, it is ended minutes later.
+    It leaves the balancer; what it still has queued is unknown, so it is ended minutes later.
     """
     up = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
     assert up.returncode == 0, up.stderr

@@ -89,5 +89,5 @@ def test_what_is_left_is_listed(gate: Gate, moto: MotoServer) -> None:
     assert leftovers(gate, "other") == []
 
 
-def test_who_asks(gate: Gate) -> None:
+def test_caller_returns_the_account_number(gate: Gate) -> None:
     assert caller(gate) == ACCOUNT

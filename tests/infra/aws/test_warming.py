@@ -1,4 +1,4 @@
-"""Warming a function: as many environments as asked for, without anybody waiting, and what became of it is known."""
+"""Warming a function: as many environments as asked for, without blocking, and what became of it is known."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Environments:
     def __init__(self, most: int = 1000) -> None:
         self.most = most
         self.busy = self.count = self.invocations = 0
-        self.held = threading.Event()  # set: nobody waits
+        self.held = threading.Event()  # set: no invocation waits
         self.held.set()
         self._lock = threading.Lock()
         self._wanted = 0
         self._all = threading.Condition(self._lock)
 
     def together(self, count: int) -> None:
-        """The next invocations end when so many of them run at once: the hold, without a clock."""
+        """The next invocations end when `count` of them run at once: the hold, without a clock."""
         self._wanted = count
 
     def __call__(self, payload: bytes) -> bytes:
@@ -90,7 +90,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def ended(warming: LambdaWarming, pings: int) -> None:
-    """Wait until so many pings have ended."""
+    """Wait until that number of pings have ended."""
     wait_for(lambda: warming.counts.total() == pings)
 
 
@@ -123,7 +123,7 @@ def test_more_are_reached_together_with_those_that_are_there(
     assert warming.counts == {"started": 6, "warm": 4}
 
 
-def test_they_are_pinged_again_before_they_end_and_started_again_after(
+def test_environments_are_pinged_before_expiry_and_restarted_after(
     warming: LambdaWarming, environments: Environments, clock: At
 ) -> None:
     environments.together(2)
@@ -137,7 +137,9 @@ def test_they_are_pinged_again_before_they_end_and_started_again_after(
     assert warming.warm(2) == 2
 
 
-def test_nobody_waits_and_rounds_do_not_pile_up(warming: LambdaWarming, environments: Environments, clock: At) -> None:
+def test_warming_never_blocks_and_rounds_do_not_pile_up(
+    warming: LambdaWarming, environments: Environments, clock: At
+) -> None:
     """A function that takes long to start is asked once."""
     environments.held.clear()
     began_s = time.monotonic()

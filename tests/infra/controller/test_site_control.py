@@ -1,4 +1,4 @@
-"""A whole controller over moto: what it launches, what it leaves alone, and who takes over."""
+"""A whole controller over moto: what it launches, what it leaves alone, and how another takes over."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def launches(control: SiteControl) -> int:
     return sum(decision.verb == "launch" for decision in control.manager.decisions("inception", None, 10))
 
 
-def test_the_first_fleet_is_launched_once_and_the_next_controller_finds_it(
-    place: Place, site: Site, begin: Begin
-) -> None:
+def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, begin: Begin) -> None:
     """The second stands by until the first one's term is over; then it goes on, and launches nothing."""
     first, second = begin(), begin()
     step(first)
@@ -109,7 +107,7 @@ def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, sit
     assert len(place.instances(site)) == 1
 
 
-def test_what_learning_takes_is_not_taken_from_the_time_for_calls(place: Place, site: Site) -> None:
+def test_fitting_a_predictor_does_not_use_up_call_time(place: Place, site: Site) -> None:
     """Else a long history would never be learned: every start would be cut off behind it, and begin again."""
     until_s: list[float] = []
 
@@ -161,7 +159,7 @@ def test_prices_that_hang_do_not_keep_the_lease(place: Place, site: Site, begin:
     assert led == [True]
 
 
-def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cloud_is_a_condition_not_an_exit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again, at the next look."""
     monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)  # of which nothing is to be learned here
     control = SiteControl(site, [charge()], parts=site_parts(site, options={**DEAD, "region_name": "us-east-1"}))
@@ -174,9 +172,7 @@ def test_a_cloud_that_does_not_answer_is_a_trouble_and_no_end(site: Site, monkey
         control.close()
 
 
-def test_a_store_that_does_not_answer_is_asked_until_somebody_gives_up(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_store_is_retried_until_interrupted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear line each time."""
     monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)
     for name, value in {

@@ -15,8 +15,8 @@ import pytest
 from tests.infra.aws.faulty_world import OD, SPOT_A, SPOT_B, TICK_S, Running, Wanted, World, world
 from tests.infra.fault_proxy import Fault
 
-# For so many ticks, and so many of the keeper's rounds, a drained instance may be paid while calls fail: five minutes
-# where nobody can ask it whether it has finished, and as often as its end is refused. Not seconds: how many of those a
+# The most ticks, and rounds of the keeper, for which a drained instance may be paid while calls fail: five minutes
+# where it cannot be asked whether it has finished, and as often as its end is refused. Not seconds: how many of those a
 # round takes depends on the computer. That none is paid for ever is asserted when the faults are over.
 LEAK_TICKS, LEAK_ROUNDS = 16, 120
 PATIENCE_S = 180.0

@@ -22,7 +22,7 @@ def say(word: object) -> None:
 
 
 def contend(path: Path, holder: str) -> None:
-    """At each time on stdin: who leads then, by this one's own claim."""
+    """At each time on stdin: the leader then, by this one's own claim."""
     table = SqliteTable(path)
     say("ready")
     for line in sys.stdin:

@@ -117,7 +117,7 @@ def test_names_are_unique() -> None:
 
 
 def test_what_comes_back_is_new_and_may_be_changed() -> None:
-    """Nobody shares it with the store."""
+    """It is not shared with the store."""
     array = decode(encode(np.zeros(3)))
     array[0] = 1.0
     assert decode(encode(np.zeros(3)))[0] == 0.0

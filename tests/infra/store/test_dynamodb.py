@@ -119,7 +119,7 @@ def test_more_than_a_transaction_holds_goes_into_several(table: DynamoTable, gat
 
 
 def test_two_that_record_at_once_keep_all(table: DynamoTable, name: str, moto: MotoServer) -> None:
-    """Whoever comes second takes the next number."""
+    """The second writer takes the next number."""
     other = DynamoTable(FaultyGate(moto.options), name)
     for n in range(3):
         table.record("inception", replace(LINE, outcome=f"{n}"), None, 0.0)
@@ -189,7 +189,7 @@ def test_a_claim_that_meets_a_transaction_is_made_again(table: DynamoTable, gate
     assert table.claim("site", "a", 5.0, 15.0).until_s == 15.0
 
 
-def test_a_claim_that_is_overtaken_tells_who_leads(
+def test_an_overtaken_claim_returns_the_current_leader(
     table: DynamoTable, gate: FaultyGate, name: str, moto: MotoServer
 ) -> None:
     """Between reading the term and taking the next one another one took it."""

@@ -1,4 +1,4 @@
-"""Terms over memory, SQLite and DynamoDB: whoever races, one leads; whoever dies, another one follows."""
+"""Terms over memory, SQLite and DynamoDB: of racing holders one leads; when it dies, another one follows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_term_is_its_holders_until_it_ends(again: Callable[[], LeaseStore]) ->
 
 
 def test_only_the_holder_resigns(again: Callable[[], LeaseStore]) -> None:
-    """Then anybody may lead, with another number."""
+    """Then any holder may lead, with another number."""
     terms = again()
     terms.resign("site", "a")
     terms.claim("site", "a", 100.0, 110.0)
@@ -65,7 +65,7 @@ def test_of_threads_that_race_one_leads(again: Callable[[], LeaseStore]) -> None
         seen = []
         for n in range(rounds):
             start.wait(SOON_S)
-            # Another name each time: nobody prolongs what it had.
+            # Another name each time: no holder prolongs its term.
             seen.append(opened[k].claim("site", f"{k}/{n}", 10.0 * n, 10.0 * n + 10.0))
         return seen
 

@@ -95,7 +95,7 @@ def test_a_file_of_another_version_is_bad_input(table: SqliteTable, path: Path) 
         SqliteTable(path)
 
 
-def test_a_file_that_is_damaged_while_it_is_used_is_a_store_error(path: Path) -> None:
+def test_a_file_damaged_while_open_is_a_store_error(path: Path) -> None:
     """Nothing else, and nothing wrong is read."""
     table = SqliteTable(path)
     for n in range(400):
@@ -147,7 +147,7 @@ def test_a_full_disk_is_a_store_error_and_passes(path: Path) -> None:
     assert after == "after"
 
 
-def test_a_lock_that_is_not_let_go_is_a_store_error(
+def test_a_lock_that_is_never_released_is_a_store_error(
     table: SqliteTable, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After WAIT_S; reading goes on meanwhile, and writing afterwards."""
@@ -167,7 +167,7 @@ def test_a_lock_that_is_not_let_go_is_a_store_error(
 
 
 def test_what_is_closed_is_a_store_error(path: Path) -> None:
-    """Whoever still asks, while the controller ends."""
+    """A late call, while the controller ends."""
     table = SqliteTable(path)
     table.close()
     with pytest.raises(StoreError):

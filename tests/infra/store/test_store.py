@@ -115,7 +115,7 @@ def test_what_another_version_wrote_is_not_read(table: Table, caplog: pytest.Log
     assert "plan is not read" in caplog.text
 
 
-def test_all_is_there_for_who_opens_it_again(again: Open) -> None:
+def test_a_reopened_store_has_everything(again: Open) -> None:
     """Another process, after the first one ended."""
     first = ServiceStore(again(), "inception")
     first.put("plan", (1, 2))
@@ -190,7 +190,7 @@ def test_no_number_is_given_twice(table: Table) -> None:
 
 
 def test_numbers_given_at_the_same_time_differ(again: Open) -> None:
-    """Each id has one number, whoever asks; together they are 1, 2, 3, ..."""
+    """Each id has one number, for every caller; together they are 1, 2, 3, ..."""
     stores = [ServiceStore(again(), "inception") for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         ids = [[f"i-{k}-{n}" for n in range(5)] + [f"i-all-{n}" for n in range(5)] for k in range(4)]
@@ -202,7 +202,7 @@ def test_numbers_given_at_the_same_time_differ(again: Open) -> None:
 # -- fencing -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_lost_the_lease_can_write_nothing(again: Open) -> None:
+def test_a_holder_that_lost_the_lease_can_write_nothing(again: Open) -> None:
     """The old holder wakes up late and has not noticed: nothing of it is kept, whether it was there or not."""
     tables = [again(), again()]
     leases = [FencedLease(table, "site", ttl_s=10.0) for table in tables]
@@ -225,8 +225,8 @@ def test_who_lost_the_lease_can_write_nothing(again: Open) -> None:
     assert old.get("plan") == 3
 
 
-def test_who_never_led_can_write_nothing(table: Table) -> None:
-    """Neither before anybody did, nor while another one does."""
+def test_a_process_that_never_led_can_write_nothing(table: Table) -> None:
+    """Neither before the first term, nor while another one leads."""
     lease, other = FencedLease(table, "site"), FencedLease(table, "site")
     store = ServiceStore(table, "inception", lease)
     for _ in range(2):

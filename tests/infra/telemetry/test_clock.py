@@ -19,7 +19,7 @@ class Wall:
         return WallClock(1_700_000_000.0, scale, unix_s=lambda: self.unix, monotonic=lambda: self.ticks)
 
 
-def test_it_counts_from_the_origin_and_a_restarted_one_goes_on() -> None:
+def test_a_restarted_clock_goes_on_from_the_same_origin() -> None:
     """Also after the process that counted first has ended."""
     wall = Wall()
     clock = wall.clock()
@@ -39,9 +39,7 @@ def test_it_never_goes_back_when_the_wall_clock_is_set() -> None:
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
 @pytest.mark.parametrize("scale", [1.0, 10.0])
-def test_what_was_noted_lies_as_far_back_as_it_does_whatever_the_wall_clock_was_set_to(
-    step_s: float, scale: float
-) -> None:
+def test_a_wall_clock_step_does_not_move_noted_times(step_s: float, scale: float) -> None:
     wall = Wall()
     clock = wall.clock(scale)
     noted_s = wall.ticks
@@ -57,7 +55,7 @@ def test_an_origin_in_the_future_is_now() -> None:
     assert wall.clock().now_s() == 0.0
 
 
-def test_control_seconds_may_be_shorter_and_unix_times_go_both_ways() -> None:
+def test_control_seconds_scale_and_unix_times_convert_both_ways() -> None:
     """Ten a second."""
     wall = Wall()
     clock = wall.clock(10.0)

@@ -77,7 +77,7 @@ def scraper() -> Iterator[Scraper]:
 
 
 class Seen:
-    """What a sink was handed; `wait` until there are so many windows."""
+    """What a sink was handed; `wait` until there are that many windows."""
 
     def __init__(self) -> None:
         self.windows: list[tuple[int, int, Mapping[str, BouncerCounters], GatewayCounts | None]] = []
@@ -104,10 +104,10 @@ def fast_clock() -> WallClock:
     return WallClock(0.0, 50.0, unix_s=lambda: 0.0)
 
 
-def test_all_are_asked_at_the_end_of_each_window_over_kept_connections(
+def test_each_window_scrapes_all_targets_over_kept_connections(
     serve: Callable[[bytes], PageServer], scraper: Scraper
 ) -> None:
-    """Who does not answer, or with something else, is left out."""
+    """A target without an answer, or with another page, is left out."""
     good, strange, gateway = serve(BOUNCER), serve(b"<html>"), serve(GATEWAY)
     gone = serve(b"")
     gone.end()
@@ -137,8 +137,8 @@ def test_a_wrong_key_gets_no_answer(serve: Callable[[bytes], PageServer]) -> Non
     assert [(asked, answered) for _, asked, answered, _ in seen.windows[:2]] == [(1, {}), (1, {})]
 
 
-def test_when_nobody_knows_whom_to_ask_windows_pass_all_the_same(scraper: Scraper) -> None:
-    """The cloud does not say which instances there are, or somebody's code fails: it goes on."""
+def test_windows_pass_also_when_the_targets_are_unknown(scraper: Scraper) -> None:
+    """The cloud does not say which instances there are, or the callback fails: it goes on."""
     seen, raised = Seen(), iter([CloudError("no answer"), ZeroDivisionError("a fault")])
 
     def targets() -> Sequence[ScrapeTarget]:

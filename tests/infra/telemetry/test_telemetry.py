@@ -49,7 +49,7 @@ class Bench:
         )
 
     def serve(self, *requests: float, misses: float = 0.0) -> None:
-        """A window passes, in which each target serves so many requests."""
+        """A window passes, in which each target serves its number of requests."""
         for id, count in zip(self.targets, requests, strict=False):
             c = self.counts[id]
             self.counts[id] = BouncerCounters(
@@ -131,7 +131,7 @@ def test_a_bouncer_that_restarts_counts_anew() -> None:
     assert bench.telemetry.answers().count == 107
 
 
-def test_who_vanishes_leaves_no_hole() -> None:
+def test_a_vanished_bouncer_leaves_no_gap() -> None:
     """The others are all there is."""
     bench = Bench("a", "b")
     bench.serve(10.0, 10.0)
@@ -141,8 +141,8 @@ def test_who_vanishes_leaves_no_hole() -> None:
 
 
 @pytest.mark.parametrize("missing", [{"a", "b"}, {"b"}], ids=["all", "one"])
-def test_who_is_not_asked_for_a_while_is_not_counted_again(missing: set[str]) -> None:
-    """The cloud could not say for a minute who runs, or left one out: nobody's whole life is news then."""
+def test_a_bouncer_missing_for_a_while_is_not_counted_twice(missing: set[str]) -> None:
+    """For a minute the cloud could not list the instances, or left one out: old counts are not new then."""
     bench = Bench("a", "b")
     for _ in range(30):
         bench.serve(10.0, 10.0)
@@ -171,7 +171,7 @@ def test_a_standby_that_was_resumed_is_counted_from_then_on() -> None:
     assert bench.telemetry.answers().count == 105
 
 
-def test_a_silent_bouncer_is_taken_for_an_average_one_and_made_up_for_later() -> None:
+def test_a_silent_bouncer_counts_as_average_and_is_corrected_later() -> None:
     """Rates stay right, and no request is forgotten in the totals."""
     bench = Bench("a", "b", "c")
     bench.serve(10.0, 10.0, 10.0)
@@ -195,7 +195,7 @@ def test_a_window_is_missing_when_most_could_not_be_asked(answering: int) -> Non
     assert np.isnan(bench.telemetry.load().mean_rps).all()
 
 
-def test_without_anybody_to_ask_nothing_is_known() -> None:
+def test_without_targets_the_rate_is_unknown() -> None:
     """No instance is no proof of no request."""
     bench = Bench()
     bench.close()
@@ -227,8 +227,8 @@ def test_a_restart_counts_on_from_what_it_kept() -> None:
     assert bench.telemetry.answers().count == 170
 
 
-def test_who_served_before_the_service_was_first_watched_is_counted_from_then_on() -> None:
-    """Its past is nobody's load."""
+def test_a_bouncer_older_than_telemetry_counts_from_its_start() -> None:
+    """Its past is not counted as load."""
     bench = Bench()
     bench.window = 100
     bench.again()
@@ -240,7 +240,7 @@ def test_who_served_before_the_service_was_first_watched_is_counted_from_then_on
     assert bench.telemetry.answers().count == 10
 
 
-def test_the_gateway_sees_also_who_found_no_instance() -> None:
+def test_the_gateway_counts_clients_that_found_no_instance() -> None:
     """Its clients are the load; what it refuses is late."""
     bench = Bench("a", gateway=True)
     bench.gateway = GatewayCounts(1000.0, 0.0)
@@ -258,7 +258,7 @@ def test_the_gateway_sees_also_who_found_no_instance() -> None:
     assert math.isnan(bench.telemetry.windows_rps()[-1])
 
 
-def test_what_the_gateway_had_functions_answer_is_paid_and_late_where_it_was() -> None:
+def test_the_gateways_function_answers_are_billed_and_can_be_late() -> None:
     """Besides what bouncers sent there."""
     bench = Bench("a", gateway=True, function=FUNCTION)
     bench.gateway = GatewayCounts(1000.0, 0.0)
@@ -271,7 +271,7 @@ def test_what_the_gateway_had_functions_answer_is_paid_and_late_where_it_was() -
     assert bench.telemetry.overflow() == OverflowTotals(20, pytest.approx(usd))  # type: ignore[arg-type]
 
 
-def test_who_was_never_asked_has_no_load_of_zero() -> None:
+def test_before_the_first_request_the_load_is_unknown() -> None:
     """Until the first request its windows are missing; from then on, also after a restart, silence is silence."""
     bench = Bench("a", gateway=True)
     for requests in (0.0, 0.0, 50.0, 50.0):
@@ -284,7 +284,7 @@ def test_who_was_never_asked_has_no_load_of_zero() -> None:
     assert bench.telemetry.windows_rps()[-1] == 0.0
 
 
-def test_history_says_what_the_rate_is_until_the_first_window_is_over() -> None:
+def test_before_the_first_window_the_rate_is_from_history() -> None:
     bench = Bench("a", before_rps=7.0)
     assert bench.telemetry.last_minute_rps() == 7.0
     bench.serve(10.0)
@@ -329,7 +329,7 @@ def test_rates_are_of_the_wall_where_control_seconds_are_shorter() -> None:
 
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=3, max_size=3), max_size=40))
-def test_no_request_is_lost_or_counted_twice_whoever_is_silent(windows: list[list[int | None]]) -> None:
+def test_silences_neither_lose_nor_double_count_requests(windows: list[list[int | None]]) -> None:
     """In the end all answer once more: the total is what they counted."""
     bench = Bench("a", "b", "c")
     everything: list[list[int | None]] = [*windows, [0, 0, 0]]

@@ -33,7 +33,7 @@ class Bouncers(FakeMachines):
         self.die(instance_id)
 
     def die(self, instance_id: str) -> None:
-        """Nobody answers there any more, whatever the cloud says."""
+        """Its port is closed from now on, whatever the cloud says."""
         self._loop.call_soon_threadsafe(self._shut, instance_id)
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ def held_port() -> Iterator[int]:
 
 
 def get(url: str, body: Any = None) -> tuple[int, Any]:
-    """Status and JSON of an answer; (0, None) where nobody listens."""
+    """Status and JSON of an answer; (0, None) where the connection is refused."""
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data), timeout=PATIENCE_S) as answer:

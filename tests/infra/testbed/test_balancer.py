@@ -134,7 +134,7 @@ def test_registered_targets_are_replicas_and_their_health_is_asked_for(make_aws:
     aws.pass_s(20.0)
     elbv2.register_targets(TargetGroupArn=arn, Targets=[{"Id": i}])
     url = f"http://{aws.instance(i)['PrivateIpAddress']}:8080"
-    until(lambda: arn in gateways.started and gateways.started[arn][0].replicas == {url: 1.0})  # nobody called sync
+    until(lambda: arn in gateways.started and gateways.started[arn][0].replicas == {url: 1.0})  # without a call of sync
     assert health() == {i: "initial"}
     gateways.answering.add(url)
     assert health() == {i: "healthy"}

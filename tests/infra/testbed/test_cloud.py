@@ -65,7 +65,7 @@ def test_an_instance_boots_runs_stops_starts_and_ends(aws: Aws) -> None:
     assert machine.boot_s == 60.0
     assert machine.address == aws.instance(i)["PrivateIpAddress"]
     assert aws.state(i) == "pending"
-    aws.time.s += 20.0  # nobody tells the cloud: it looks by itself
+    aws.time.s += 20.0  # the cloud is not told: it looks by itself
     assert aws.state(i) == "running"
     ec2 = aws.client("ec2")
     stopping = ec2.stop_instances(InstanceIds=[i])["StoppingInstances"][0]
@@ -233,7 +233,7 @@ def test_balancers_addresses_and_data_are_on_the_bill(make_aws: Callable[..., Aw
 
 
 def test_functions_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
-    """As whoever runs them says."""
+    """As the local Lambda reports it."""
     assert make_aws(functions_usd=lambda: 1.25).cloud.bill().total == 1.25
 
 
@@ -347,7 +347,7 @@ def test_instances_without_a_service_have_no_machine(aws: Aws) -> None:
     assert aws.machines.said == []
 
 
-def test_addresses_are_of_the_loopback_and_nobody_elses(make_aws: Callable[..., Aws]) -> None:
+def test_addresses_are_unique_and_on_the_loopback(make_aws: Callable[..., Aws]) -> None:
     """Each instance has its own, and a second cloud on this machine another network."""
     aws = make_aws()
     launched(aws, 3)
@@ -438,7 +438,7 @@ def test_at_the_end_nothing_runs(make_aws: Callable[..., Aws]) -> None:
 
 
 def test_a_machine_that_cannot_be_ended_leaves_nothing_else_behind(make_aws: Callable[..., Aws]) -> None:
-    """moto is as it was, a new cloud starts, and who stops the old one again ends its machines."""
+    """moto is as it was, a new cloud starts, and stopping the old one again ends its machines."""
     aws = make_aws()
     launched(aws, 2)
     aws.machines.cannot_end = True

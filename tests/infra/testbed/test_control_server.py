@@ -86,7 +86,7 @@ def test_a_bad_question_is_bad_input(server: ControlServer, tmp_path: Path, body
 
 @pytest.mark.parametrize("length", ["x", "-1", "9" * 5000])
 def test_a_length_that_is_none_is_refused(server: ControlServer, length: str) -> None:
-    """And to nobody without the token."""
+    """And without the token it is unauthorized first."""
     for token, status in (("s3cret", 400), ("guess", 401)):
         there = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60.0)
         there.putrequest("POST", "/down")

@@ -95,7 +95,7 @@ def live(aws: Aws) -> list[str]:
 
 def acting(controllers: list[Controller]) -> Controller:
     found: Controller = wait_for(
-        lambda: next((c for c in controllers if c.view()["mode"] == "acting"), None), "who acts"
+        lambda: next((c for c in controllers if c.view()["mode"] == "acting"), None), "a controller that acts"
     )
     return found
 
@@ -113,7 +113,7 @@ def same_bill(aws: Aws, controller: Controller) -> bool:
 
 
 @pytest.mark.slow
-def test_no_need_is_met_twice_whoever_ends_and_the_bill_goes_on(aws: Aws, three: list[Controller]) -> None:
+def test_failovers_launch_nothing_twice_and_the_bill_goes_on(aws: Aws, three: list[Controller]) -> None:
     """One goes as it should right after its launch, the next one is killed: by tags, and by what the cloud found."""
     (first,) = wait_for(lambda: live(aws), "the first fleet")
     leader = acting(three)
@@ -128,7 +128,7 @@ def test_no_need_is_met_twice_whoever_ends_and_the_bill_goes_on(aws: Aws, three:
     began_s = time.monotonic()
     # What its last long poll takes with it comes back after half a minute only.
     wait_for(lambda: time.monotonic() > began_s + WAIT_S + 0.5, "the end of its long poll")
-    aws.client("ec2").terminate_instances(InstanceIds=[first])  # something to do for whoever leads
+    aws.client("ec2").terminate_instances(InstanceIds=[first])  # something to do for the leader
     acting([last])
     took_s = time.monotonic() - began_s
     (second,) = wait_for(lambda: live(aws), "another instance")

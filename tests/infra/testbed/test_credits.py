@@ -45,7 +45,7 @@ def test_busy_seconds_are_those_of_a_worker(port: int) -> None:
     assert busy_s("127.0.0.1", port) == pytest.approx(1.5)
 
 
-def test_who_is_no_bouncer_or_not_there_is_an_os_error(port: int) -> None:
+def test_a_foreign_or_missing_server_is_an_os_error(port: int) -> None:
     """The cloud then goes on with what it knew."""
     Page.body = b"<html>"
     with pytest.raises(OSError, match="is no bouncer"):

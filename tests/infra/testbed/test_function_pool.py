@@ -1,4 +1,4 @@
-"""Which environment gets an invocation, who is throttled, and what is billed."""
+"""Which environment gets an invocation, which invocations are throttled, and what is billed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_environment_used_last_is_taken_first() -> None:
     assert [pool.take(4.0) for _ in range(3)] == ["a", "c", "b"]
 
 
-def test_no_more_at_once_than_the_account_allows_and_those_that_start_count() -> None:
+def test_starting_environments_count_towards_the_accounts_concurrency() -> None:
     pool: EnvironmentPool[str] = EnvironmentPool(offer(concurrency=2))
     started(pool, "a", "b")
     assert pool.take(0.0) == TOO_MANY
@@ -39,7 +39,7 @@ def test_no_more_at_once_than_the_account_allows_and_those_that_start_count() ->
     assert len(pool.at_work) == 1
 
 
-def test_the_ramp_lets_so_many_begin_in_ten_seconds() -> None:
+def test_the_ramp_bounds_starts_in_ten_seconds() -> None:
     pool: EnvironmentPool[str] = EnvironmentPool(offer(concurrency=100, ramp_per_10s=5.0, burst=2.0))
     started(pool, "a", "b")
     assert pool.take(0.0) == pool.take(1.99) == TOO_FAST
@@ -51,13 +51,13 @@ def test_the_ramp_lets_so_many_begin_in_ten_seconds() -> None:
     assert pool.take(1000.0) == TOO_FAST
 
 
-def test_without_a_burst_a_step_of_the_ramp_may_begin_at_once() -> None:
+def test_without_a_burst_one_ramp_step_may_start_at_once() -> None:
     pool: EnvironmentPool[str] = EnvironmentPool(offer(concurrency=100, ramp_per_10s=4.0))
     started(pool, "a", "b", "c", "d")
     assert pool.take(0.0) == TOO_FAST
 
 
-def test_who_is_idle_for_too_long_ends() -> None:
+def test_an_environment_idle_past_keep_alive_ends() -> None:
     pool: EnvironmentPool[str] = EnvironmentPool(offer(keep_alive_s=10.0))
     started(pool, "a", "b")
     pool.rest("a", 1.0)
@@ -79,7 +79,7 @@ def test_a_duration_is_rounded_up_to_the_step(step_ms: float, duration_s: float,
     assert account.usd == pytest.approx(0.00001 * billed_ms / 1e3 + 0.2e-6)
 
 
-def test_the_init_is_billed_with_its_invocation_where_the_catalogue_says_so() -> None:
+def test_the_init_is_billed_where_the_catalogue_says_so() -> None:
     account = Account(offer(bills_init=True))
     assert account.add(0.0104, 0.2003, failed=False) == 211
     assert account.add(0.0104, 0.0, failed=True) == 11

@@ -93,7 +93,7 @@ def report(answer: dict[str, Any]) -> dict[str, float]:
     return {name: float(number) for name, number in re.findall(r"([\w ]+): ([0-9.]+) (?:ms|MB)", line)}
 
 
-def test_the_first_invocation_starts_an_environment_and_the_next_ones_use_it(there: LocalLambda) -> None:
+def test_later_invocations_reuse_the_first_ones_environment(there: LocalLambda) -> None:
     before = there.status("plain")
     first, cold = invoke(there, "plain")
     again, warm = invoke(there, "plain")
@@ -113,7 +113,7 @@ def test_the_first_invocation_starts_an_environment_and_the_next_ones_use_it(the
     assert after["usd"] - before["usd"] == pytest.approx(0.0000166667 * billed_ms / 1e3 + 0.4e-6, rel=1e-9)
 
 
-def test_what_a_caller_counts_is_what_is_billed_to_the_millisecond(there: LocalLambda) -> None:
+def test_the_callers_count_equals_the_billed_milliseconds(there: LocalLambda) -> None:
     """From the log's last line; also what failed, and a cold start's init."""
 
     async def main() -> LambdaFunctions:
@@ -137,7 +137,7 @@ def test_what_a_caller_counts_is_what_is_billed_to_the_millisecond(there: LocalL
     assert round(spent.billed_s * 1e3) == after["billed_ms"] - before["billed_ms"] > 0
 
 
-def test_one_at_a_time_in_an_environment_so_several_need_several(there: LocalLambda, folder: Path) -> None:
+def test_concurrent_invocations_need_an_environment_each(there: LocalLambda, folder: Path) -> None:
     go = folder / "go"
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(invoke, there, "plain", wait_for=str(go)) for _ in range(3)]
@@ -151,9 +151,7 @@ def test_one_at_a_time_in_an_environment_so_several_need_several(there: LocalLam
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {min(19, own + 10)}
 
 
-def test_a_spare_environment_is_there_before_anybody_asks_and_starts_as_cold_as_it_should(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_spare_environment_is_prestarted_and_still_starts_cold(folder: Path, tmp_path: Path) -> None:
     kept = FunctionConfig("kept", 1024, handler="handlers.handler", folder=str(folder), spare=1, cold_s=0.4)
     broken = FunctionConfig("broken", 1024, handler="broken.handler", folder=str(folder), spare=1)
     with local_lambda(tmp_path, [kept, broken]) as there:
@@ -169,12 +167,12 @@ def test_a_spare_environment_is_there_before_anybody_asks_and_starts_as_cold_as_
         assert "Init Duration" not in report(warm)
         assert there.status("kept")["cold_starts"] == 1
         assert there.status("kept")["pids"] == spare  # the next one comes when the burst is over
-        # One that cannot be started is tried again when somebody asks, and not before.
+        # One that cannot be started is tried again at the next invocation, and not before.
         wait_for(lambda: there.status("broken")["environments"] == 0, "it has ended")
         assert "no weights here" in str(invoke(there, "broken")[0])
 
 
-def test_a_handler_s_error_is_told_and_its_environment_goes_on(there: LocalLambda) -> None:
+def test_a_handlers_error_is_returned_and_its_environment_survives(there: LocalLambda) -> None:
     before, _ = invoke(there, "plain")
     failed, answer = invoke(there, "plain", **{"raise": True})
     assert answer["FunctionError"] == "Unhandled"
@@ -183,7 +181,7 @@ def test_a_handler_s_error_is_told_and_its_environment_goes_on(there: LocalLambd
     assert there.status("plain")["failed"] >= 1
 
 
-def test_an_environment_that_crashes_takes_its_invocation_along_and_the_next_one_gets_another(
+def test_a_crashed_environment_fails_its_invocation_and_is_replaced(
     there: LocalLambda,
 ) -> None:
     before, _ = invoke(there, "plain")
@@ -193,7 +191,7 @@ def test_an_environment_that_crashes_takes_its_invocation_along_and_the_next_one
     assert invoke(there, "plain")[0]["pid"] != before["pid"]
 
 
-def test_what_takes_longer_than_its_time_out_is_killed_and_billed_so_far(there: LocalLambda) -> None:
+def test_an_invocation_past_its_timeout_is_killed_and_billed(there: LocalLambda) -> None:
     before, _ = invoke(there, "short")
     failed, answer = invoke(there, "short", wait_for="/nowhere")
     assert (failed["errorType"], failed["errorMessage"]) == ("Sandbox.Timedout", "Task timed out after 0.30 seconds")
@@ -202,7 +200,7 @@ def test_what_takes_longer_than_its_time_out_is_killed_and_billed_so_far(there: 
     assert "errorType" not in invoke(there, "short")[0]
 
 
-def test_a_handler_that_cannot_be_loaded_is_an_error_of_the_invocation(there: LocalLambda) -> None:
+def test_a_handler_that_fails_to_load_fails_the_invocation(there: LocalLambda) -> None:
     failed, answer = invoke(there, "broken")
     assert answer["FunctionError"] == "Unhandled"
     assert (failed["errorType"], failed["errorMessage"]) == ("OSError", "no weights here")
@@ -264,7 +262,7 @@ def test_idle_environments_end_and_limits_come_from_the_catalogue(folder: Path, 
         assert caught.value.response["Reason"] == "FunctionInvocationRateLimitExceeded"
 
 
-def test_aws_s_own_part_of_a_cold_start_comes_before_the_init_and_is_not_billed(folder: Path, tmp_path: Path) -> None:
+def test_the_sandbox_part_of_a_cold_start_is_not_billed(folder: Path, tmp_path: Path) -> None:
     functions = [FunctionConfig("plain", 1024, handler="handlers.handler", folder=str(folder))]
     with local_lambda(tmp_path, functions, sandbox_mean_s=1.0, sandbox_p95_s=1.0) as there:
         began = os.times().elapsed
@@ -285,7 +283,7 @@ class Double(mark.Model):
 
 
 @pytest.mark.parametrize("profiled", [True, False])
-def test_a_service_s_overflow_function_answers_bouncers_at_its_profile_s_pace(
+def test_an_overflow_function_answers_bouncers_at_its_profiles_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiled: bool
 ) -> None:
     (tmp_path / "double.py").write_text(MODEL)
@@ -315,7 +313,7 @@ def test_a_service_s_overflow_function_answers_bouncers_at_its_profile_s_pace(
         asyncio.run(main())
 
 
-def test_the_environments_end_with_the_lambda_also_when_it_is_killed(folder: Path, tmp_path: Path) -> None:
+def test_environments_end_when_the_local_lambda_is_killed(folder: Path, tmp_path: Path) -> None:
     functions = [FunctionConfig("plain", 1024, handler="handlers.handler", folder=str(folder))]
     with local_lambda(tmp_path, functions) as there:
         environment = invoke(there, "plain")[0]["pid"]

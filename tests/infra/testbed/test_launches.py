@@ -173,7 +173,7 @@ def test_a_fleet_may_be_mixed(aws: Aws) -> None:
     assert len(aws.instances(instance_lifecycle=["spot"])) == 2
 
 
-def test_a_pool_that_runs_short_is_named_and_the_next_one_taken(make_aws: Callable[..., Aws]) -> None:
+def test_a_short_pool_is_named_and_the_next_one_used(make_aws: Callable[..., Aws]) -> None:
     """Errors say which pool had nothing, or not enough; with nothing anywhere there are no instances and no fault."""
     aws = make_aws(capacity={SPOT_B.name: 1, SPOT_A.name: 1})
     made = fleet(aws, template(aws), 3)
@@ -235,7 +235,7 @@ def test_a_dry_run_launches_nothing(aws: Aws) -> None:
     assert aws.instances() == []
 
 
-def test_types_that_moto_does_not_know_are_sold_where_the_catalogue_has_them(make_aws: Callable[..., Aws]) -> None:
+def test_types_unknown_to_moto_are_sold_from_the_catalogue(make_aws: Callable[..., Aws]) -> None:
     """p2 has left EC2, and is in the catalogue of 2019."""
     from mark.catalog.tables import load_catalog
 

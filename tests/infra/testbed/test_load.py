@@ -67,8 +67,8 @@ def test_a_slow_server_does_not_slow_the_load_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_who_answers_twice_is_found_out(together: bool) -> None:
-    """In one piece with the first answer, or later, when nobody waits any more."""
+def test_a_replica_that_answers_twice_is_detected(together: bool) -> None:
+    """In one piece with the first answer, or later, when the request is over."""
 
     def then(asked: Asked) -> bytes:
         twice = together and asked.headers["x-request-id"] == "load-0"
@@ -105,7 +105,7 @@ def test_loads_begin_together() -> None:
     asyncio.run(main())
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_counts_as_failed() -> None:
     async def main() -> None:
         replica = await FakeReplica().start()
         await replica.stop()

@@ -156,7 +156,7 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine
 
 
 def test_a_machine_is_there_from_its_boot_to_its_end(machines: Machines) -> None:
-    """Id and address are its own for so long; who is not there cannot be told anything, but may be ended."""
+    """Id and address are its own for so long; a missing machine cannot be told anything, but may be ended."""
     one, other = machine(), machine()
     machines.boot(one)
     for taken in (one, Machine("i-other", "c7i.large", one.address, "half", 0.0)):
@@ -182,7 +182,7 @@ def test_a_machine_is_there_from_its_boot_to_its_end(machines: Machines) -> None
     assert set(machines.running()) == {one.instance_id, other.instance_id}
 
 
-def test_it_is_ready_at_the_end_of_its_boot_and_not_before(tmp_path: Path) -> None:
+def test_a_machine_is_ready_only_after_its_boot(tmp_path: Path) -> None:
     """Until then it says no, or nothing. Then it answers, as slowly as its type, and not as this computer."""
     with place(tmp_path) as there:
         one = machine(boot_s=2.0)
@@ -218,7 +218,7 @@ def test_its_environment_is_an_instance_s(tmp_path: Path, monkeypatch: pytest.Mo
         assert get(f"{url}/latest/meta-data/instance-id")[0] == 401
 
 
-def test_what_its_bouncer_cannot_answer_in_time_the_local_lambda_does(tmp_path: Path) -> None:
+def test_the_local_lambda_answers_a_machines_overflow(tmp_path: Path) -> None:
     """All of it is real: the bouncer, AWS's client in it, the functions' processes with the same model."""
     pytest.importorskip("awslambdaric")
     service_file = write_service(tmp_path / "service", slo_ms=450.0)
@@ -301,7 +301,7 @@ def test_an_end_waits_for_the_answers_that_are_owed(tmp_path: Path) -> None:
         wait_for(lambda: not there.machines.running(), "it ends")
 
 
-def test_who_does_not_end_in_its_grace_is_killed(tmp_path: Path) -> None:
+def test_a_machine_that_outlasts_its_grace_is_killed(tmp_path: Path) -> None:
     with place(tmp_path, one_ms=1000.0, slo_ms=20_000.0, grace_s=0.1) as there:
         one = machine()
         there.machines.boot(one)
@@ -316,7 +316,7 @@ def test_who_does_not_end_in_its_grace_is_killed(tmp_path: Path) -> None:
         wait_for(lambda: not there.machines.running(), "it is killed")
 
 
-def test_a_machine_whose_address_is_taken_is_never_ready_and_can_be_ended(tmp_path: Path) -> None:
+def test_a_machine_whose_address_is_taken_is_never_ready(tmp_path: Path) -> None:
     with place(tmp_path) as there, socket.socket() as somebody:
         one = machine()
         somebody.bind((one.address, there.metadata_port))
@@ -328,7 +328,7 @@ def test_a_machine_whose_address_is_taken_is_never_ready_and_can_be_ended(tmp_pa
         assert there.log(one) == ""
 
 
-def test_nobody_survives_the_process_that_started_the_machines(tmp_path: Path) -> None:
+def test_no_machine_survives_the_process_that_started_it(tmp_path: Path) -> None:
     """Killed with SIGKILL, it cannot end them: they end by themselves, workers included."""
     service, one = write_service(tmp_path / "service"), machine()
     with held_port() as port:

@@ -42,7 +42,7 @@ def get(metadata: Metadata, path: str, now_s: float = BEGAN_S) -> tuple[int, str
         ({}, 400),
     ],
 )
-def test_a_token_has_a_time_to_live_and_no_proxy_gets_one(
+def test_a_token_needs_a_ttl_and_no_proxy_gets_one(
     metadata: Metadata, headers: dict[bytes, bytes], status: int
 ) -> None:
     answered, body, _, said = metadata.answer(b"PUT", "/latest/api/token", headers, BEGAN_S)
@@ -71,7 +71,7 @@ def test_without_a_token_that_lives_nothing_is_told(metadata: Metadata) -> None:
         *(("instance-life-cycle", "spot"), ("iam/security-credentials/", ROLE)),
     ],
 )
-def test_it_knows_its_machine_with_and_without_a_slash_at_the_end(metadata: Metadata, path: str, said: str) -> None:
+def test_metadata_paths_work_with_and_without_a_trailing_slash(metadata: Metadata, path: str, said: str) -> None:
     assert get(metadata, OF + path) == get(metadata, OF + path.rstrip("/")) == get(metadata, f"{OF}{path}/")
     assert get(metadata, OF + path) == (200, said)
 

@@ -98,8 +98,8 @@ def test_what_is_no_aws_request_is_answered(aws: Aws) -> None:
     assert aws.instances() == []
 
 
-def test_a_server_that_is_awake_when_it_is_told_to_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has ended before whoever tells it has woken it."""
+def test_a_server_already_awake_at_its_stop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has ended before the stopping thread has woken it."""
     server = WsgiServer(lambda environ, start: [])  # type: ignore[arg-type]
     trigger = server._server.trigger
     wake = trigger._physical_pull

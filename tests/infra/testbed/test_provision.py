@@ -93,7 +93,7 @@ def test_its_state_is_kept_in_its_table(aws: Aws, site: Site) -> None:
 
 
 def test_an_sqlite_store_needs_no_table(make_aws: Callable[..., Aws]) -> None:
-    """It is a file, made by whoever opens it."""
+    """It is a file, made when it is first opened."""
     aws = make_aws()
     site = provision(aws.client, [], region="us-east-1", zones=ZONES, store="sqlite:mark.db")
     assert site.store == "sqlite:mark.db"

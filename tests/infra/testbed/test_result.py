@@ -31,7 +31,7 @@ def told(*requests: Sent) -> dict[str, object]:
     return result(SERVICE, "t", 120.0, 7, LoadReplay(0.0, list(requests)), BEFORE, AFTER, wall_s=2.0)
 
 
-def test_who_answered_and_when() -> None:
+def test_requests_are_counted_by_answerer_and_minute() -> None:
     data = told(
         sent(0.0, 0.1, 200, "instance"),  # exactly in time
         sent(1.0, 0.2, 200, "function"),  # late

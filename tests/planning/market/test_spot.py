@@ -367,7 +367,7 @@ def test_standbys_are_limited_by_daily_launch_credits() -> None:
     assert target.count == 20
 
 
-def test_nobody_stands_by_without_burstables() -> None:
+def test_without_burstables_there_are_no_standbys() -> None:
     assert planned_standbys([], BOOT, [(50.0, 1.0)], 2e-5, 0.0, {}, first=False) == ()
 
 

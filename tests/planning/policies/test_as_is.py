@@ -59,7 +59,7 @@ def test_a_fixed_fleet_is_its_minimum() -> None:
 
 
 @pytest.mark.parametrize("kind", ["asg", "hpa", "sagemaker", "fixed"])
-def test_nobody_has_bouncers_or_functions_today(kind: str) -> None:
+def test_as_is_policies_have_neither_bouncers_nor_functions(kind: str) -> None:
     """Their system is simulated as it is."""
     policy = as_is(running(AsIsPolicy(kind, "small")), load(1.0))
     assert not policy.bouncers

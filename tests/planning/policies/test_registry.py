@@ -61,7 +61,7 @@ def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
         ("best-fixed", False),
     ],
 )
-def test_who_has_bouncers_and_functions(name: str, bouncers: bool) -> None:
+def test_only_mark_and_plain_policies_have_bouncers_and_functions(name: str, bouncers: bool) -> None:
     """Ours and the plain policies have them, what others run today has not."""
     policy = make_policy(name, everything(), load(30.0))
     assert policy.bouncers is bouncers

@@ -135,7 +135,7 @@ def test_burstable_endpoints_are_not_ranked() -> None:
     assert ranked == ["ml.c5.xlarge", "ml.p2.xlarge"]
 
 
-def test_a_type_nobody_sells_is_bad_input() -> None:
+def test_a_type_missing_from_the_catalogue_is_bad_input() -> None:
     """One line says which catalogue lacks which type, or that there is no profile."""
     with pytest.raises(BadInput, match=r"ml\.x1"):
         sagemaker_policy(endpoint(), "ml.x1", False)

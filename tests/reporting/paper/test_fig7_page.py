@@ -68,7 +68,7 @@ def test_the_takeaway_names_slo_keepers_and_the_fastest() -> None:
     assert reduction(Fig7Row("x", {"mark": result(), "sagemaker": result(latency_ms=Latency())}), "mark") is None
 
 
-def test_who_is_slower_everywhere_is_said_to_be() -> None:
+def test_a_policy_slower_everywhere_is_reported_as_such() -> None:
     runs = {name: result(latency_ms=Latency(p50=p50)) for name, p50 in (("mark", 9.0), ("mark-spot", 8.0))}
     slower = Fig7("t", 0.0, (Fig7Row("nasnet", {**runs, "sagemaker": result(latency_ms=Latency(p50=7.0))}),))
     assert takeaways(slower)[1] == "The median with mark is nowhere below SageMaker's (the paper: up to 57 %)."

@@ -40,7 +40,7 @@ def test_every_policy_has_a_curve_on_both_kinds_of_traffic() -> None:
     assert lines == solid + dashed
 
 
-def test_the_takeaway_says_who_missed_it_where() -> None:
+def test_the_takeaway_names_each_missed_slo_with_its_case() -> None:
     assert takeaways(found()) == [
         "mark kept the promise in every case.",
         "mark-paper missed the promise for nasnet on MMPP (60.0 %).",

@@ -177,7 +177,7 @@ def test_decides_as_the_reference_when_saturated(function_s: float | None) -> No
     np.testing.assert_array_equal(got.finish_s, expected.finish_s)
     here = got.slot == 0
     late = got.finish_s[here] - np.array(case.arrivals_s)[here] > case.rt_max_s + TOLERANCE_S
-    # Who was admitted is in time, unless functions are no help: then batches fill.
+    # An admitted request is in time, unless functions are no help: then batches fill.
     assert late.any() == (function_s == 2.5)
     assert 0.2 < here.mean() < 0.99
 
@@ -201,7 +201,7 @@ def test_requests_that_are_offered_together_share_a_batch() -> None:
     assert bouncer.queued == 1
 
 
-def test_a_window_holds_a_batch_until_it_ends_or_the_batch_is_full() -> None:
+def test_a_window_holds_a_batch_until_it_is_full() -> None:
     bouncer = a_bouncer(window_s=1.0, n_batch=2, workers=2)
     bouncer.offer(request(id="a"), 0.0)
     assert bouncer.next_batch(0.5) is None
@@ -213,7 +213,7 @@ def test_a_window_holds_a_batch_until_it_ends_or_the_batch_is_full() -> None:
     assert bouncer.due_s() == NEVER_S
 
 
-def test_refused_is_what_would_be_late_and_retry_after_says_when_it_would_not() -> None:
+def test_late_requests_are_refused_with_a_retry_after() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=2.5)
     assert bouncer.offer(request(), 0.0) == INSTANCE
     started(bouncer, 0.0)
@@ -233,7 +233,7 @@ def test_functions_take_what_would_be_late_until_they_refuse() -> None:
     assert bouncer.offer(request(), 0.0) == REJECT
 
 
-def test_where_nobody_is_in_time_who_is_first_gets_it_but_never_against_a_clients_own_deadline() -> None:
+def test_the_faster_answer_wins_unless_past_the_clients_deadline() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=1.5, function_s=5.0)
     started_one = bouncer.offer(request(), 0.0)
     assert started_one == INSTANCE
@@ -244,7 +244,7 @@ def test_where_nobody_is_in_time_who_is_first_gets_it_but_never_against_a_client
     assert bouncer.reason == bouncer_module.DEADLINE
 
 
-def test_a_late_request_is_served_and_one_whose_client_gave_up_is_not() -> None:
+def test_late_requests_are_served_but_not_past_the_clients_deadline() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=2, rt_max_s=4.0)
     bouncer.offer(request(id="runs"), 0.0)
     first = started(bouncer, 0.0)
@@ -256,12 +256,12 @@ def test_a_late_request_is_served_and_one_whose_client_gave_up_is_not() -> None:
     assert ids(bouncer.take_expired()) == ["own"]
     assert bouncer.take_expired() == []
     bouncer.finished(second, 9.0)
-    assert bouncer.next_batch(9.0) is None  # nobody is left in the batch
+    assert bouncer.next_batch(9.0) is None  # no request is left in the batch
     assert ids(bouncer.take_expired()) == ["own later"]
     assert bouncer.queued == bouncer.in_flight == 0
 
 
-def test_a_later_deadline_of_the_client_takes_the_place_of_rt_max() -> None:
+def test_a_later_deadline_of_the_client_replaces_rt_max() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=2.5)  # every request takes 1 s
     assert bouncer.offer(request(), 0.0) == INSTANCE
     started(bouncer, 0.0)
@@ -279,7 +279,7 @@ def test_a_later_deadline_of_the_client_takes_the_place_of_rt_max() -> None:
     assert [one.id for one in bouncer.take_expired()] == ["late"]
 
 
-def test_a_clients_own_deadline_is_a_promise_to_the_batch_too() -> None:
+def test_a_clients_own_deadline_bounds_its_batch() -> None:
     bouncer = a_bouncer()
     bouncer.offer(request(), 0.0)
     running = started(bouncer, 0.0)  # until 2
@@ -290,7 +290,7 @@ def test_a_clients_own_deadline_is_a_promise_to_the_batch_too() -> None:
     assert ids(started(bouncer, 2.0).requests) == ["a", "tight"]
 
 
-def test_several_items_at_once_keep_the_promises_of_a_batch_too() -> None:
+def test_a_request_of_several_items_keeps_the_batchs_promises() -> None:
     bouncer = a_bouncer()
     bouncer.offer(request(), 0.0)
     running = started(bouncer, 0.0)  # until 2
@@ -301,7 +301,7 @@ def test_several_items_at_once_keep_the_promises_of_a_batch_too() -> None:
     assert ids(started(bouncer, 2.0).requests) == ["a", "tight"]
 
 
-def test_nobody_joins_a_batch_whose_promise_an_overrun_has_used_up() -> None:
+def test_an_overrun_closes_the_batch_to_further_requests() -> None:
     bouncer = a_bouncer()
     bouncer.offer(request(), 0.0)
     running = started(bouncer, 0.0)  # until 2, it seems
@@ -326,7 +326,7 @@ def test_items_and_bytes_limit_a_batch_and_order_is_kept() -> None:
     assert [(b.items, b.bytes) for b in batches] == [(2, 10), (4, 90), (1, 20)]
 
 
-def test_one_request_larger_than_a_batch_is_served_alone_if_its_time_is_known() -> None:
+def test_a_request_larger_than_a_batch_is_served_alone() -> None:
     bouncer = Bouncer(FixedTimes([0.0, 1.0, 1.5, 2.0, 2.5], n_batch=2), rt_max_s=60.0)
     for name, items in (("a", 1), ("large", 4), ("b", 1)):
         assert bouncer.offer(request(items=items, id=name), 0.0) == INSTANCE
@@ -366,7 +366,7 @@ def test_a_deep_queue_is_predicted_within_one_batch() -> None:
     assert 3 * 999 <= admitted <= 3 * 1000
 
 
-def test_a_lost_batch_is_tried_once_more_ahead_of_the_queue_one_by_one() -> None:
+def test_a_lost_batch_is_retried_first_and_one_by_one() -> None:
     """One of its requests may be what ends workers; the others must not fail with it."""
     bouncer = a_bouncer(n_batch=2, workers=2, rt_max_s=60.0)
     for name in "abcdef":
@@ -388,8 +388,8 @@ def test_a_lost_batch_is_tried_once_more_ahead_of_the_queue_one_by_one() -> None
     assert ids(started(bouncer, 7.0).requests) == ["e", "f"]
 
 
-def test_lost_requests_share_a_batch_as_far_as_there_is_no_time_to_go_alone() -> None:
-    """But with nobody else, who comes before or after them."""
+def test_lost_requests_share_batches_only_when_time_is_short() -> None:
+    """But with no request that comes before or after them."""
     # Eight take 5 s together, 6 s in fours, 8 s in twos, 12 s alone, by the one worker left, from 3 s on.
     for rt_max_s, together in ((8.0, 8), (9.0, 4), (11.0, 2), (60.0, 1)):
         bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=8, workers=2, rt_max_s=rt_max_s)
@@ -410,7 +410,7 @@ def test_lost_requests_share_a_batch_as_far_as_there_is_no_time_to_go_alone() ->
         assert ids(started(bouncer, now_s).requests) == ["untried"]
 
 
-def test_with_no_worker_left_functions_take_over_until_one_comes_back_in_time() -> None:
+def test_functions_take_over_while_no_worker_is_left() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=3.0, function_s=1.0)
     for name in "abc":
         assert bouncer.offer(request(id=name), 0.0) == INSTANCE
@@ -428,7 +428,7 @@ def test_with_no_worker_left_functions_take_over_until_one_comes_back_in_time() 
         bouncer.worker_down(2.5)
 
 
-def test_without_functions_who_was_promised_an_answer_waits_for_the_restart_however_late() -> None:
+def test_without_functions_accepted_requests_wait_for_the_restart() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=3.0)
     for name in "abc":
         bouncer.offer(request(id=name), 0.0)
@@ -439,11 +439,11 @@ def test_without_functions_who_was_promised_an_answer_waits_for_the_restart_howe
     last = started(bouncer, 30.0)
     assert ids(last.requests) == ["b"]
     overflow, failed = bouncer.worker_down(31.0, NEVER_S, last)
-    assert (overflow, ids(failed)) == ([], ["b", "c"])  # nobody will come: nobody is left to wait
+    assert (overflow, ids(failed)) == ([], ["b", "c"])  # no worker will come: no request is left waiting
     assert bouncer.queued == 0
 
 
-def test_a_batch_that_was_handed_over_ahead_begins_at_once_and_is_not_lost_with_the_one_before() -> None:
+def test_a_batch_ahead_survives_the_loss_of_the_one_before() -> None:
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
     for name in "abcde":
         bouncer.offer(request(id=name), 0.0)
@@ -477,8 +477,8 @@ def test_a_batch_that_was_handed_over_ahead_begins_at_once_and_is_not_lost_with_
     assert bouncer.next_ahead(6.0) is None  # its client may give up first
 
 
-def test_a_worker_lost_at_the_batch_ahead_has_that_one_under_suspicion() -> None:
-    """The one before it had its results: its requests are served again as if nobody had tried them."""
+def test_a_worker_lost_at_the_batch_ahead_blames_that_batch() -> None:
+    """The one before it had its results: its requests are served again as if they were untried."""
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0)
     for name in "abcd":
         bouncer.offer(request(id=name), 0.0)
@@ -497,7 +497,7 @@ def test_a_worker_lost_at_the_batch_ahead_has_that_one_under_suspicion() -> None
     assert served == [["c"], ["d"], ["a", "b"]]
 
 
-def test_a_batch_ahead_is_taken_back_from_a_worker_that_takes_too_long_while_another_can_be_in_time() -> None:
+def test_a_batch_ahead_moves_from_a_slow_worker_to_another() -> None:
     bouncer = a_bouncer(n_batch=1, workers=2)
     for name in "abc":
         assert bouncer.offer(request(id=name), 0.0) == INSTANCE
@@ -514,13 +514,13 @@ def test_a_batch_ahead_is_taken_back_from_a_worker_that_takes_too_long_while_ano
     assert (bouncer.queued, bouncer.in_flight) == (0, 2)
     bouncer.finished(again, 7.0)
     bouncer.finished(hangs, 9.0)
-    assert bouncer.running == [ahead[1]]  # its answer is for nobody; until then the worker is busy
+    assert bouncer.running == [ahead[1]]  # its answer is dropped; until then the worker is busy
     assert bouncer.offer(request(9.0, id="d"), 9.0) == INSTANCE
     assert bouncer.worker_down(9.5, NEVER_S, ahead[1]) == ([], [])
     assert ids(started(bouncer, 9.5).requests) == ["d"]
 
 
-def test_a_drain_keeps_what_it_can_finish_and_takes_nothing_new() -> None:
+def test_a_drain_finishes_what_it_can_and_accepts_nothing() -> None:
     bouncer = a_bouncer(n_batch=2, rt_max_s=60.0, function_s=5.0)
     for name in "abcdef":
         bouncer.offer(request(id=name), 0.0)
@@ -689,7 +689,7 @@ class Life(RuleBasedStateMachine):
         after = finish_s(self.bouncer, self.now_s, self.backs_s)
         answer_s = after.get(r.id, NEVER_S)  # never: dropped, because its client's deadline will pass
         deadline_s = min(r.deadline_s, arrived_s + RT_MAX_S)
-        if answer_s > deadline_s + TOLERANCE_S:  # the last resort: nobody is in time, the instance is first
+        if answer_s > deadline_s + TOLERANCE_S:  # the last resort: neither is in time, the instance is first
             assert not self.own(r)
             assert deadline_s - self.now_s < self.bouncer.function_s < NEVER_S
             assert answer_s - self.now_s <= self.bouncer.function_s + TOLERANCE_S
@@ -722,10 +722,10 @@ class Life(RuleBasedStateMachine):
             assert idle == 0 or closed_before == len(expired) or self.bouncer.due_s() > self.now_s
             return multiple()
         assert idle > 0
-        assert batch.requests == self.queue[: len(batch.requests)]  # nobody overtakes
+        assert batch.requests == self.queue[: len(batch.requests)]  # no request overtakes
         assert batch.items == sum(r.items for r in batch.requests)
         assert batch.items <= N_BATCH or len(batch.requests) == 1
-        assert len({r.tries for r in batch.requests}) == 1  # who was lost with a worker shares no batch with others
+        assert len({r.tries for r in batch.requests}) == 1  # a lost request shares no batch with untried ones
         assert batch.bytes == sum(len(r.call.body) for r in batch.requests) <= BATCH_BYTES
         assert batch.end_s == self.now_s + 1.0 + 0.5 * batch.items
         del self.queue[: len(batch.requests)]
@@ -741,7 +741,7 @@ class Life(RuleBasedStateMachine):
         first, batch = found
         assert first in without
         assert first.behind is batch
-        assert len(self.bouncer.running) == self.bouncer.workers  # nobody idles
+        assert len(self.bouncer.running) == self.bouncer.workers  # no worker idles
         assert all(first.end_s <= b.end_s or b.end_s <= self.now_s for b in without)
         assert batch.requests == self.queue[: len(batch.requests)]
         assert not any(self.own(r) for r in batch.requests)

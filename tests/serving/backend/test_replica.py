@@ -100,7 +100,7 @@ async def test_what_arrives_together_shares_a_batch() -> None:
 
 
 @on_a_loop
-async def test_what_cannot_be_in_time_goes_to_a_function_at_once() -> None:
+async def test_a_request_that_would_be_late_goes_to_a_function() -> None:
     """Two batches fit into RT_max; the third request is the function's, and does not wait for a worker."""
     bench = Bench()
     bench.offer("a", "b", "c")
@@ -114,7 +114,7 @@ async def test_what_cannot_be_in_time_goes_to_a_function_at_once() -> None:
 
 
 @on_a_loop
-async def test_without_functions_it_is_refused_and_told_when_to_come_back() -> None:
+async def test_without_functions_overload_is_refused_with_a_retry_after() -> None:
     bench = Bench(functions=False)
     bench.offer("a", "b", "c")
     assert bench.answers.by_id["c"][::2] == (429, NOBODY)
@@ -145,7 +145,7 @@ def test_a_failing_function_is_a_refusal_and_not_silence(error: Exception, statu
 
 
 @on_a_loop
-async def test_a_client_that_waits_less_has_less_time_for_the_function() -> None:
+async def test_a_clients_deadline_bounds_the_function_call() -> None:
     """Its own deadline bounds the call; RT_max alone does not, since a late answer is still an answer."""
     bench = Bench(workers=0)
     assert bench.functions is not None
@@ -169,7 +169,7 @@ async def test_no_more_calls_at_once_than_allowed() -> None:
 
 
 @on_a_loop
-async def test_who_was_late_makes_the_next_promise_shorter() -> None:
+async def test_a_late_answer_shortens_the_next_promise() -> None:
     """Two fit just into RT_max by the profile; once the second was late, less of RT_max is promised."""
     bench = Bench(functions=False, service_s=0.495)
     bench.offer("a", "b")
@@ -185,7 +185,7 @@ async def test_who_was_late_makes_the_next_promise_shorter() -> None:
 
 @on_a_loop
 async def test_bodies_held_are_bounded_and_given_back() -> None:
-    """Three bytes at a time: whoever has an answer, of whatever kind, makes room."""
+    """Three bytes at a time: each answered request, whatever the answer, makes room."""
     bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
     bench.offer("a", "b", "c", "d")
     assert bench.answers.by_id["d"][::2] == (429, NOBODY)
@@ -197,7 +197,7 @@ async def test_bodies_held_are_bounded_and_given_back() -> None:
 
 
 @on_a_loop
-async def test_a_lost_worker_costs_nobody_the_answer() -> None:
+async def test_a_lost_worker_loses_no_request() -> None:
     """Another one serves what it had if there is time, else a function does."""
     bench = Bench(workers=2)
     bench.offer("a", "b")
@@ -218,7 +218,7 @@ async def test_a_lost_worker_costs_nobody_the_answer() -> None:
 
 
 @on_a_loop
-async def test_what_waits_behind_a_worker_that_hangs_is_answered_by_another_and_once() -> None:
+async def test_requests_behind_a_hanging_worker_are_answered_once_by_another() -> None:
     bench = Bench(workers=2, service_s=0.2)
     bench.offer("hangs", "b", "c")
     await turns()
@@ -231,7 +231,7 @@ async def test_what_waits_behind_a_worker_that_hangs_is_answered_by_another_and_
     assert bytes(bench.workers.sent[1 - stuck][0].body) == b"c"
     bench.done(1 - stuck)
     bench.done(stuck)  # after all
-    bench.done(stuck)  # c once more, for nobody
+    bench.done(stuck)  # c once more, dropped
     bench.done(1 - stuck)
     assert set(bench.answers.by_id) == {"hangs", "b", "c", "d"}
     assert bench.replica.bouncer.in_flight == bench.replica.bouncer.queued == 0
@@ -293,8 +293,8 @@ async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
 
 
 @on_a_loop
-async def test_who_cannot_find_out_whether_functions_answer_leaves_them_alone() -> None:
-    """In more of a hurry than a function is: nobody is admitted as if functions answered."""
+async def test_a_request_too_urgent_to_probe_functions_skips_them() -> None:
+    """Its deadline is before a function's answer: it is not admitted as if functions answered."""
     bench = Bench(workers=0)
     assert bench.functions is not None
     bench.functions.error = FunctionsFailed("broken")
@@ -312,7 +312,7 @@ async def test_who_cannot_find_out_whether_functions_answer_leaves_them_alone() 
 
 
 @on_a_loop
-async def test_while_functions_are_left_alone_overload_is_refused_and_the_instance_serves() -> None:
+async def test_an_open_breaker_refuses_overload_and_the_instance_serves() -> None:
     bench = Bench()
     assert bench.functions is not None
     bench.offer("a", "b")  # all that fits
@@ -339,7 +339,7 @@ async def test_while_functions_are_left_alone_overload_is_refused_and_the_instan
 
 
 @on_a_loop
-async def test_throttled_functions_are_left_alone_for_as_long_as_they_ask() -> None:
+async def test_throttled_functions_are_left_alone_until_their_retry_after() -> None:
     bench = Bench(workers=0)
     assert bench.functions is not None
     bench.functions.error = Throttled(7.0)
@@ -358,12 +358,12 @@ async def test_throttled_functions_are_left_alone_for_as_long_as_they_ask() -> N
 
 @on_a_loop
 async def test_calls_that_fail_by_themselves_say_nothing_of_functions() -> None:
-    """A body that is too large, or a client in a hurry; whoever comes next is served."""
+    """A body that is too large, or a client in a hurry; the next request is served."""
     bench = Bench(workers=0)
     assert bench.functions is not None
     for number in range(2 * MOST_FAILURES):
         bench.functions.error = Unsuitable("too large") if number % 2 else FunctionsFailed("no answer in time")
-        # All within less than FIRST_S: nobody is let through as a probe.
+        # All within less than FIRST_S: no request is let through as a probe.
         bench.offer(f"own fault {number}", deadline_s=None if number % 2 else bench.now_s + 0.25)
         bench.now_s += 0.25 if number % 2 == 0 else 0.0
         await turns()
@@ -375,7 +375,7 @@ async def test_calls_that_fail_by_themselves_say_nothing_of_functions() -> None:
 
 
 @on_a_loop
-async def test_while_one_request_finds_out_others_are_refused_as_if_there_were_no_functions() -> None:
+async def test_during_a_probe_other_overflow_is_refused() -> None:
     bench = Bench(workers=0)
     assert bench.functions is not None
     bench.functions.error = FunctionsFailed("broken")
@@ -393,8 +393,8 @@ async def test_while_one_request_finds_out_others_are_refused_as_if_there_were_n
 
 
 @on_a_loop
-async def test_whoever_waits_longer_than_promised_is_a_miss() -> None:
-    """By a worker, by a function, or for nothing; and nobody is one twice."""
+async def test_a_request_answered_after_rt_max_is_a_miss() -> None:
+    """By a worker, by a function, or for nothing; and none is counted twice."""
     bench = Bench()
     assert bench.functions is not None
     bench.functions.held = asyncio.Event()
@@ -459,7 +459,7 @@ async def test_a_drain_without_functions_refuses_what_it_cannot_finish() -> None
 
 
 @on_a_loop
-async def test_a_drain_does_not_wait_for_a_worker_that_is_gone() -> None:
+async def test_a_drain_does_not_wait_for_a_lost_worker() -> None:
     """With its last batch refused there is nothing to wait for, however long the drain may take."""
     bench = Bench(functions=False)
     bench.offer("a")
@@ -472,7 +472,7 @@ async def test_a_drain_does_not_wait_for_a_worker_that_is_gone() -> None:
 
 
 @on_a_loop
-async def test_a_worker_lost_with_a_batch_that_a_drain_gave_up_is_only_counted() -> None:
+async def test_a_worker_lost_after_the_drain_is_only_counted() -> None:
     bench = Bench(functions=False)
     bench.offer("a")
     await turns()
@@ -494,7 +494,7 @@ async def test_an_answer_after_its_batch_was_given_up_is_nobodys() -> None:
 
 
 @on_a_loop
-async def test_a_function_that_has_it_may_finish_after_the_drains_time() -> None:
+async def test_a_function_call_may_finish_after_the_drains_time() -> None:
     bench = Bench()
     assert bench.functions is not None
     bench.functions.held = asyncio.Event()
@@ -508,7 +508,7 @@ async def test_a_function_that_has_it_may_finish_after_the_drains_time() -> None
 
 
 @on_a_loop
-async def test_after_a_drain_nobody_begins_to_wait_for_a_function() -> None:
+async def test_after_a_drain_no_function_call_begins() -> None:
     bench = Bench()
     await asyncio.wait_for(bench.replica.drain(until_s=5.0), 60.0)
     bench.offer("late")
@@ -517,7 +517,7 @@ async def test_after_a_drain_nobody_begins_to_wait_for_a_function() -> None:
 
 
 @on_a_loop
-async def test_a_call_that_is_cancelled_before_it_began_is_still_answered() -> None:
+async def test_a_call_cancelled_before_it_began_is_still_answered() -> None:
     bench = Bench(workers=0)
     bench.offer("a")
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -559,7 +559,7 @@ async def test_a_function_that_answers_with_nothing_has_failed() -> None:
 
 @on_a_loop
 async def test_one_answer_that_fails_costs_only_itself() -> None:
-    """Its client hears of an error, everybody else of the batch and of the refused is answered."""
+    """Its client hears of an error, every other request of the batch and of the refused is answered."""
     bench = Bench(functions=False, n_batch=4, most_held_bytes=3)
     broken = bench.answers.request("a", 0.0, RT_MAX_S)
     heard: list[int] = []
@@ -599,6 +599,6 @@ def test_an_error_is_json_whatever_stands_in_it() -> None:
     assert json.loads(bytes(error_reply(404, 'nothing at /a"b\\c').body)) == {"error": "nothing at /a'b/c"}
 
 
-def test_nobody_is_told_to_come_back_at_once() -> None:
+def test_retry_after_is_at_least_one_second() -> None:
     assert retry_after(0.0) == b"retry-after: 1\r\n"
     assert retry_after(2.1) == b"retry-after: 3\r\n"

@@ -62,7 +62,7 @@ def mean(sizes: list[int]) -> float:
 @pytest.mark.parametrize("law", [line, knee])
 @pytest.mark.parametrize("sigma", [0.0, 0.05, 0.1, 0.2])
 @pytest.mark.parametrize("target_s", [0.02, 0.04])
-def test_converges_to_the_largest_batch_whose_p99_is_within_the_target(law: Law, sigma: float, target_s: float) -> None:
+def test_converges_to_the_largest_batch_with_p99_within_target(law: Law, sigma: float, target_s: float) -> None:
     wanted = best(law, sigma, target_s)
     for seed in range(2):
         tuned = SelfTuned(target_s, most=MOST, first_s=law(1))
@@ -91,7 +91,7 @@ def test_few_batches_are_late_once_it_has_converged() -> None:
     assert 0.002 < late / 10_000 < 0.015
 
 
-def test_a_sudden_slow_down_is_followed_within_seconds_and_recovered_from() -> None:
+def test_a_sudden_slow_down_is_followed_and_recovered_from() -> None:
     tuned = SelfTuned(0.04, most=MOST, first_s=line(1))
     machine = Machine(line, 0.1, 3)
     machine.load(tuned, 1000)
@@ -124,7 +124,7 @@ def test_the_first_guess_for_larger_batches_is_the_slowest() -> None:
     assert tuned.service_s[1] == pytest.approx(0.012, rel=0.03)
 
 
-def test_small_batches_say_nothing_about_larger_ones_unless_they_are_late() -> None:
+def test_small_batches_change_the_batch_size_only_when_late() -> None:
     tuned = SelfTuned(0.04, most=MOST, first_s=line(1))
     Machine(line, 0.0, 0).load(tuned, 40)
     before = tuned.n_batch
@@ -167,7 +167,7 @@ def test_a_bouncer_tunes_itself_by_what_its_batches_took() -> None:
     assert largest == best(line, 0.0, 0.0405) + 1  # the one that showed the limit
 
 
-def test_a_persistently_slower_machine_corrects_its_profile_and_one_odd_batch_does_not() -> None:
+def test_persistent_slowness_corrects_the_profile_one_batch_does_not() -> None:
     profiled = FixedTimes([0.0, 1.0, 1.5, 2.0])
     corrected = Corrected(profiled)
     assert (corrected.n_batch, list(corrected.service_s), corrected.slower_s) == (3, [0.0, 1.0, 1.5, 2.0], 0.0)
@@ -185,7 +185,7 @@ def test_a_persistently_slower_machine_corrects_its_profile_and_one_odd_batch_do
     assert list(profiled.service_s) == [0.0, 1.0, 1.5, 2.0]
 
 
-def test_what_a_batch_costs_around_the_model_is_added_and_not_multiplied() -> None:
+def test_a_batchs_fixed_overhead_is_added_and_not_multiplied() -> None:
     """A hop of half a second slows batches of one by half, and full ones by a quarter."""
     corrected = Corrected(FixedTimes([0.0, 1.0, 1.5, 2.0]))
     for _ in range(600):
@@ -194,7 +194,7 @@ def test_what_a_batch_costs_around_the_model_is_added_and_not_multiplied() -> No
     assert list(corrected.service_s) == pytest.approx([0.0, 1.5, 2.0, 2.5], rel=0.03)
 
 
-def test_where_all_batches_are_of_one_size_the_rest_is_shifted_alike() -> None:
+def test_batches_of_one_size_shift_the_other_sizes_alike() -> None:
     corrected = Corrected(FixedTimes([0.0, 1.0, 1.5, 2.0]))
     for _ in range(1000):
         corrected.observe(3, 2.4)
@@ -220,7 +220,7 @@ def test_a_horizon_is_where_one_in_a_hundred_is_late() -> None:
     assert horizon.horizon_s == pytest.approx(0.0901, abs=0.001)
 
 
-def test_a_horizon_is_rt_max_while_nobody_is_late_and_never_below_four_fifths() -> None:
+def test_a_horizon_stays_between_four_fifths_and_one_rt_max() -> None:
     horizon = Horizon(1.0)
     assert horizon.answered(4, 0) == 1.0
     assert horizon.answered(4, 2) == pytest.approx(1.0 - 0.02 * 0.49)

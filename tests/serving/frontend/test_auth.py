@@ -70,11 +70,11 @@ class FakeClock:
         (bearer(b"\xff\x00"), 401),
     ],
 )
-def test_a_key_in_either_header_lets_in_and_nothing_else_does(headers: dict[bytes, bytes], expected: int) -> None:
+def test_only_a_key_in_either_header_is_accepted(headers: dict[bytes, bytes], expected: int) -> None:
     assert status(Auth(keys()), INFER_PATH, headers) == expected
 
 
-def test_unknown_clients_are_told_how_to_show_a_key_known_ones_that_theirs_is_not_enough() -> None:
+def test_unknown_clients_get_401_and_insufficient_keys_403() -> None:
     auth = Auth(keys())
     unknown, forbidden = auth.admit(b"GET", b"/metrics", {}), auth.admit(b"GET", b"/metrics", bearer(KEY))
     assert unknown is not None
@@ -106,7 +106,7 @@ def test_each_path_needs_its_scope_and_admin_has_all(path: bytes, scope: str) ->
         assert status(auth, path, bearer(key)) == (200 if grant.scopes & {scope, ADMIN} else 403)
 
 
-def test_health_needs_no_key_and_only_the_exact_paths_are_health() -> None:
+def test_only_the_exact_health_paths_need_no_key() -> None:
     auth = Auth(keys())
     for path in (b"/ping", b"/v2/health/live", b"/v2/health/ready"):
         assert status(auth, path, {}) == 200
@@ -137,7 +137,7 @@ def test_a_key_file_gives_names_and_scopes(tmp_path: Path) -> None:
         "with a blank in it!",
     ],
 )
-def test_a_bad_key_file_names_the_place_and_never_the_key(tmp_path: Path, text: str) -> None:
+def test_a_bad_key_files_error_never_shows_a_key(tmp_path: Path, text: str) -> None:
     path = tmp_path / "keys"
     path.write_text(text)
     with pytest.raises(BadInput) as caught:
@@ -202,7 +202,7 @@ FOREIGN = token(b"x" * 32)
         ("eyJ.eyJ", 401),
     ],
 )
-def test_a_token_is_refused_unless_signed_by_us_for_us_now(shown: str, expected: int) -> None:
+def test_a_token_needs_our_signature_audience_and_time(shown: str, expected: int) -> None:
     assert status(Auth(tokens=TokenSigner([SECRET])), INFER_PATH, bearer(shown)) == expected
 
 

@@ -191,7 +191,7 @@ def test_every_datatype_there_and_back_to_the_bit(client: Client, datatype: str)
     assert found.tolist() == tensor.tolist()
 
 
-def test_parameters_that_nobody_knows_do_no_harm(client: Client) -> None:
+def test_unknown_parameters_are_ignored(client: Client) -> None:
     inputs = [client.input("x", ROWS, "FP32")]
     answer = client.infer("plain", inputs, parameters={"weight": 3, "note": "any"}, priority=1, sequence_id=5)
     assert answer.as_numpy("y").shape == (2, 2)
@@ -312,7 +312,7 @@ def test_compression_that_is_unknown_or_broken_is_refused(
 
 
 @pytest.mark.parametrize("length", ["", "x", "-1", "1.5", "9" * 5000, "\xb2"])
-def test_a_length_of_the_json_part_that_is_none_is_refused(plain: httpx.Client, length: str) -> None:
+def test_an_invalid_length_of_the_json_part_is_refused(plain: httpx.Client, length: str) -> None:
     headers = {b"inference-header-content-length": length.encode("latin-1")}
     got = plain.post("/v2/models/plain/infer", content=b"{}", headers=headers)
     assert (got.status_code, "not within the body" in got.json()["error"]) == (400, True)

@@ -185,7 +185,7 @@ def test_an_answer_without_binary_tensors_is_none() -> None:
 # The listener
 
 
-def test_it_infers_and_says_who_answered(run: Run) -> None:
+def test_an_inference_names_its_answerer(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
             call = place.stub.ModelInfer(
@@ -255,7 +255,7 @@ def test_what_is_not_here_is_not_found(run: Run) -> None:
     run(main())
 
 
-def test_what_the_model_refuses_is_an_invalid_argument_and_names_itself(run: Run) -> None:
+def test_a_request_refused_by_the_model_is_an_invalid_argument(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
             request = infer_request()
@@ -329,7 +329,7 @@ def test_the_deadline_in_metadata_counts(run: Run, metadata_: Any, code: grpc.St
     run(main())
 
 
-def test_grpcs_own_deadline_is_the_requests_and_the_sooner_one_counts(run: Run) -> None:
+def test_the_sooner_of_grpcs_deadline_and_the_header_counts(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
             await place.stub.ModelInfer(infer_request(), timeout=0.5)
@@ -342,7 +342,7 @@ def test_grpcs_own_deadline_is_the_requests_and_the_sooner_one_counts(run: Run) 
     run(main())
 
 
-def test_a_client_that_went_away_costs_nobody_anything(run: Run) -> None:
+def test_a_cancelled_client_leaves_the_server_working(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
             place.pool.held = True
@@ -412,7 +412,7 @@ def test_bytes_that_are_no_message_are_refused(run: Run) -> None:
     run(main())
 
 
-def test_only_who_may_comes_in_and_health_is_for_all(run: Run) -> None:
+def test_inference_needs_a_key_and_health_does_not(run: Run) -> None:
     keys = {"k" * 16: Grant("one", frozenset((INFER,))), "m" * 16: Grant("two", frozenset((METRICS,)))}
 
     async def main() -> None:
@@ -438,7 +438,7 @@ def test_only_who_may_comes_in_and_health_is_for_all(run: Run) -> None:
     run(main())
 
 
-def test_who_may_not_come_in_is_told_before_the_message_is_read(run: Run) -> None:
+def test_an_unauthenticated_call_is_refused_before_its_message_is_read(run: Run) -> None:
     async def main() -> None:
         async with Place(auth=Auth({"k" * 16: Grant("one", frozenset((INFER,)))})) as place:
             with raw_grpc.connect(place.port) as client:
@@ -448,8 +448,8 @@ def test_who_may_not_come_in_is_told_before_the_message_is_read(run: Run) -> Non
     run(main())
 
 
-def test_messages_that_take_too_long_are_cut_off_and_only_some_may_take_long(run: Run) -> None:
-    """Of two slow ones there is room for one, the later, and for that not for ever; who is quick notices nothing."""
+def test_slow_messages_are_cut_off_and_few_may_be_slow(run: Run) -> None:
+    """Of two slow ones there is room for one, the later, and for that not for ever; fast ones notice nothing."""
 
     async def main() -> None:
         async with Place(body_bytes=1 << 20, gathered_bytes=1 << 20, body_timeout_s=0.5) as place:
@@ -470,7 +470,7 @@ def test_messages_that_take_too_long_are_cut_off_and_only_some_may_take_long(run
     run(main())
 
 
-def test_calls_begun_and_reset_again_and_again_disturb_nobody(run: Run) -> None:
+def test_a_flood_of_reset_calls_does_not_disturb_others(run: Run) -> None:
     """As in CVE-2023-44487: each costs its sender next to nothing."""
     content = infer_request().SerializeToString()
     flood = b"".join(
@@ -528,7 +528,7 @@ def test_files_and_ports_that_cannot_be_used_are_bad_input(run: Run, tmp_path: P
     run(main())
 
 
-def test_a_drain_answers_what_is_under_way_and_refuses_what_is_new(run: Run) -> None:
+def test_a_drain_answers_calls_under_way_and_refuses_new_ones(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
             place.pool.held = True
@@ -554,7 +554,7 @@ def test_sigterm_under_load_loses_no_call(tmp_path: Path) -> None:
 
     async def load(address: str, then: Callable[[], None]) -> dict[int, grpc.StatusCode]:
         codes: dict[int, grpc.StatusCode] = {}
-        numbers = iter(range(250))  # whose log fits into a pipe that nobody reads
+        numbers = iter(range(250))  # whose log fits into a pipe without a reader
         async with grpc.aio.insecure_channel(address) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
 

@@ -197,7 +197,7 @@ def test_every_method_that_exists_is_for_the_handler(method: str) -> None:
     assert listener.seen[0].method == method.encode()
 
 
-def test_an_answer_says_its_type_length_date_and_the_lines_given() -> None:
+def test_an_answer_has_type_length_date_and_given_headers() -> None:
     listener = Listener(
         handler=lambda e: e.answer(429, memoryview(b"busy"), b"text/plain", b"retry-after: 1\r\nx-y: z\r\n")
     )
@@ -257,7 +257,7 @@ def test_answering_twice_raises_and_writes_nothing() -> None:
     assert wire.out == before
 
 
-def test_a_client_that_goes_leaves_no_body_for_the_garbage_collector() -> None:
+def test_a_disconnected_client_leaves_no_reference_cycle() -> None:
     """Many may go at once, each with a large body, and the collector comes rarely."""
     listener = Listener(answer_now=False)
     _, connection = listener.connect()
@@ -269,7 +269,7 @@ def test_a_client_that_goes_leaves_no_body_for_the_garbage_collector() -> None:
     assert listener.server.counts.dropped_answers == 1
 
 
-def test_an_answer_to_a_client_that_has_gone_is_dropped_and_counted() -> None:
+def test_an_answer_to_a_disconnected_client_is_dropped_and_counted() -> None:
     listener = Listener(answer_now=False)
     wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2"))
@@ -301,7 +301,7 @@ def test_a_handler_that_fails_is_a_500_and_logged(caplog: pytest.LogCaptureFixtu
 # --- keep-alive, versions, upgrades
 
 
-def test_a_connection_goes_on_unless_somebody_says_otherwise() -> None:
+def test_a_connection_is_kept_unless_either_side_closes_it() -> None:
     listener = Listener()
     wire = listener.ask(request("/1"), request("/2"), b"\r\n" + request("/3"))
     assert [a.headers.get("connection") for a in answers(wire.out)] == [None] * 3
@@ -312,7 +312,7 @@ def test_a_connection_goes_on_unless_somebody_says_otherwise() -> None:
     assert b"/ignored" not in [e.path for e in listener.seen]
 
 
-def test_after_close_the_rest_is_ignored_while_the_answer_is_owed() -> None:
+def test_after_connection_close_further_requests_are_ignored() -> None:
     listener = Listener(answer_now=False)
     wire, connection = listener.connect()
     connection.data_received(request(Connection="close"))
@@ -395,7 +395,7 @@ def test_beyond_the_limit_requests_wait_and_nothing_is_read() -> None:
     assert len(answers(wire.out)) == 8
 
 
-def test_thousands_of_parked_requests_answered_at_once_are_no_recursion_and_leave_the_loop_to_others() -> None:
+def test_answering_thousands_of_parked_requests_does_not_block_the_loop() -> None:
     async def main(parked: bool) -> None:
         listener = Listener(answer_now=not parked, pipelined=10)
         wire, connection = listener.connect()
@@ -532,7 +532,7 @@ def test_continue_waits_for_earlier_answers() -> None:
     connection.data_received(request("/1") + request("/2", Expect="100-continue", Content_Length="4"))
     assert not wire.out
     listener.sweep()
-    listener.sweep(1000)  # it is not the client who is slow
+    listener.sweep(1000)  # it is not the client that is slow
     listener.seen[0].answer(200, b"1")
     first, end, rest = bytes(wire.out).partition(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert answers(first)[0].body == b"1"
@@ -662,7 +662,7 @@ def test_trailers_are_not_headers_of_anything() -> None:
 # --- limits of size
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_comes() -> None:
+def test_a_too_large_body_is_refused_before_it_arrives() -> None:
     listener = Listener(body_bytes=10)
     assert only(listener.ask(request("/", b"x" * 10))).status == 200
     wire, connection = listener.connect()
@@ -761,7 +761,7 @@ def from_peer(listener: Listener, peer: str) -> tuple[Wire, Connection]:
     return wire, connection
 
 
-def test_whoever_has_most_connections_makes_room_for_others() -> None:
+def test_the_peer_with_most_connections_makes_room_for_others() -> None:
     """The oldest of them without a request under way, be it idle or in the midst of its head or body."""
     listener = Listener(answer_now=False, connections=4)
     held = [from_peer(listener, "greedy") for _ in range(3)]
@@ -775,7 +775,7 @@ def test_whoever_has_most_connections_makes_room_for_others() -> None:
     assert [wire.aborted for wire, _ in held] == [False, True, True]
     assert not other.ended
     assert len(listener.server.connections) == sum(map(len, listener.server.of_peer.values())) == 4
-    refused, _ = from_peer(listener, "honest")  # all who have most wait for their answers
+    refused, _ = from_peer(listener, "honest")  # all peers with most connections wait for their answers
     assert only(refused).status == 503
 
 
@@ -787,7 +787,7 @@ def test_a_header_repeated_again_and_again_is_refused() -> None:
     assert only(listener.ask(head.replace(b"a:\r\n", b"a:\r\n" * 2))).status == 431
 
 
-def test_nobody_makes_room_for_another_connection_of_its_own() -> None:
+def test_a_peer_makes_no_room_for_its_own_connections() -> None:
     """A load balancer has them all, and may be sending on the one that would be cut."""
     listener = Listener(connections=2)
     held = [from_peer(listener, "balancer") for _ in range(2)]
@@ -796,7 +796,7 @@ def test_nobody_makes_room_for_another_connection_of_its_own() -> None:
     assert not any(wire.ended for wire, _ in held)
 
 
-def test_what_lingers_or_does_not_read_makes_room_and_what_is_coming_only_after_what_is_idle() -> None:
+def test_lingering_and_unread_connections_make_room_before_active_ones() -> None:
     listener = Listener(connections=3, unread_bytes=1, pipelined=1)
     refused, garbage = from_peer(listener, "greedy")
     garbage.data_received(b"\0\0\0\0\r\n\r\n")
@@ -915,7 +915,7 @@ def test_time_that_we_do_not_read_is_not_the_clients() -> None:
     assert [a.status for a in answers(wire.out)] == [200, 200, 200]
 
 
-def test_a_client_that_does_not_read_its_answers_is_not_read_and_then_cut() -> None:
+def test_a_client_that_never_reads_is_paused_and_then_cut() -> None:
     listener = Listener(answer_timeout_s=5, bytes_per_s_min=100)
     wire, connection = listener.connect()
     connection.data_received(request("/1"))
@@ -939,7 +939,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_and_then_cut() -> N
     assert listener.server.counts.cut == 1
 
 
-def test_a_refused_client_that_goes_on_sending_is_cut_at_last() -> None:
+def test_a_refused_client_that_keeps_sending_is_cut() -> None:
     listener = Listener(answer_timeout_s=5, body_bytes=1)
     wire, connection = listener.connect()
     connection.data_received(request(Content_Length="1000000"))
@@ -963,7 +963,7 @@ def test_the_date_is_renewed_by_the_sweep() -> None:
 # --- the drain, without a socket
 
 
-def test_while_draining_each_answer_is_the_last_and_idle_connections_are_closed() -> None:
+def test_a_drain_closes_idle_connections_and_each_after_its_answer() -> None:
     listener = Listener(answer_now=False, drain_idle_s=1, idle_timeout_s=60)
     busy, idle, (late, connection) = (
         listener.ask(request("/1") + request("/2")),
@@ -999,7 +999,7 @@ def test_no_request_is_taken_behind_the_last_answer() -> None:
     assert wire.ended
 
 
-def test_a_request_half_read_when_the_drain_begins_is_still_served() -> None:
+def test_a_request_half_read_at_the_drain_is_served() -> None:
     listener = Listener(answer_now=False)
     wire, connection = listener.connect()
     connection.data_received(request("/1") + request("/2", Content_Length="4") + b"bo")
@@ -1131,7 +1131,7 @@ def test_requests_over_a_socket(run: Run) -> None:
     run(main())
 
 
-def test_who_stands_before_a_door_that_closes_is_let_in(run: Run) -> None:
+def test_connections_in_the_backlog_are_served_before_closing(run: Run) -> None:
     """Connected while the loop was busy, and sent already."""
 
     async def main() -> None:
@@ -1246,8 +1246,8 @@ def test_a_client_that_resets_leaves_nothing_behind(run: Run) -> None:
     run(main())
 
 
-def test_an_answer_between_the_loss_of_a_connection_and_the_news_of_it(run: Run) -> None:
-    """Whoever answers many clients at once must not be disturbed by the loss of one."""
+def test_an_answer_to_a_connection_just_lost_disturbs_nothing(run: Run) -> None:
+    """A batch that answers many clients must not be disturbed by the loss of one."""
 
     async def main() -> None:
         async with live() as listener:
@@ -1318,7 +1318,7 @@ def test_the_sweep_runs_by_itself(run: Run) -> None:
     run(main())
 
 
-def test_two_servers_share_a_port_when_asked_to_and_only_then(run: Run) -> None:
+def test_two_servers_share_a_port_only_with_reuse_port(run: Run) -> None:
     async def main() -> None:
         one, two = live(), live()
         port = await one.server.start("127.0.0.1", 0, reuse_port=True)

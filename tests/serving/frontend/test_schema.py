@@ -50,7 +50,7 @@ def test_the_description_is_served_with_an_example_that_works(addresses: Address
 
 
 @pytest.mark.parametrize("path", ["/v2", "/ping", "/v2/models/plain/versions/many/infer", "/openapi.json"])
-def test_a_method_that_a_path_has_not_is_refused_and_the_right_one_named(addresses: Addresses, path: str) -> None:
+def test_a_wrong_method_is_refused_with_the_allowed_one(addresses: Addresses, path: str) -> None:
     got = httpx.delete(f"http://{addresses.http}{path}", trust_env=False)
     assert got.status_code == 405
     assert got.headers["allow"] == ("POST" if path.endswith("infer") else "GET")

@@ -88,7 +88,7 @@ def test_requests_over_tls(run: Run, ca: trustme.CA, tmp_path: Path) -> None:
     run(main())
 
 
-def test_tls_1_2_and_1_3_are_spoken_and_nothing_older(run: Run, ca: trustme.CA, tmp_path: Path) -> None:
+def test_only_tls_1_2_and_1_3_are_spoken(run: Run, ca: trustme.CA, tmp_path: Path) -> None:
     async def main() -> None:
         server, served = echo(), issue(ca, tmp_path, "a").context()
         assert served.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -124,7 +124,7 @@ def test_with_a_client_ca_only_its_clients_come_in(run: Run, ca: trustme.CA, tmp
     run(main())
 
 
-def test_new_files_are_shown_after_a_reload_and_bad_ones_never(run: Run, ca: trustme.CA, tmp_path: Path) -> None:
+def test_a_reload_takes_new_certificates_and_never_bad_ones(run: Run, ca: trustme.CA, tmp_path: Path) -> None:
     async def main() -> None:
         server, files, other = echo(), issue(ca, tmp_path, "first"), issue(ca, tmp_path, "second")
         context = files.context()

@@ -23,7 +23,7 @@ from tests.serving.test_server_process import address, body, served, write_servi
 from tests.serving.test_server_process import folder as folder
 
 
-def test_a_request_and_its_answer_are_passed_on_as_they_are_but_for_what_is_of_the_connection() -> None:
+def test_requests_and_answers_are_forwarded_without_hop_by_hop_headers() -> None:
     async def main() -> None:
         lines = ("Content-Type: application/x", "mark-answered-by: function", "inference-header-content-length: 2")
         a = FakeReplica(always(said(201, b"\0\xffxyz", *lines, "keep-alive: 5", "date: never")))
@@ -55,7 +55,7 @@ def test_a_request_and_its_answer_are_passed_on_as_they_are_but_for_what_is_of_t
     run(main())
 
 
-def test_a_request_without_an_id_gets_one_that_the_replica_is_told() -> None:
+def test_a_request_without_an_id_is_forwarded_with_one() -> None:
     async def main() -> None:
         a = FakeReplica()
         async with Front(a) as front:
@@ -68,7 +68,7 @@ def test_a_request_without_an_id_gets_one_that_the_replica_is_told() -> None:
     run(main())
 
 
-def test_the_clients_key_is_passed_on_only_by_a_gateway_that_asks_for_none() -> None:
+def test_only_a_gateway_without_auth_forwards_the_clients_key() -> None:
     async def main() -> None:
         a = FakeReplica()
         async with Front(a, keep_credentials=True) as front:
@@ -121,7 +121,7 @@ def test_other_paths_and_methods_end_here() -> None:
 
 
 @pytest.mark.parametrize("failure", [CLOSE, RESET])
-def test_what_one_replica_drops_another_answers_and_nobody_is_asked_twice(failure: bytes) -> None:
+def test_a_dropped_request_is_answered_by_another_replica_once(failure: bytes) -> None:
     async def main() -> None:
         a, b = FakeReplica(always(failure)), FakeReplica()
         async with Front(a, b) as front:
@@ -198,7 +198,7 @@ def test_a_replica_that_hangs_costs_a_504_and_its_connection() -> None:
     run(main())
 
 
-def test_hedging_asks_a_second_replica_and_lets_go_of_the_first() -> None:
+def test_hedging_asks_a_second_replica_and_cancels_the_first() -> None:
     async def main() -> None:
         a, b = FakeReplica(always(HANG)), FakeReplica()
         async with Front(a, b, policy={"hedge_after_s": 0.02}) as front:
@@ -257,7 +257,7 @@ def test_replicas_elsewhere_need_tls_or_a_private_network() -> None:
     run(main())
 
 
-def test_draining_waits_for_what_is_owed_and_refuses_the_rest_at_its_end() -> None:
+def test_draining_waits_for_answers_and_refuses_the_rest() -> None:
     async def main() -> None:
         a = FakeReplica(held=asyncio.Event())
         async with Front(a) as front:
@@ -281,7 +281,7 @@ def test_draining_waits_for_what_is_owed_and_refuses_the_rest_at_its_end() -> No
     run(main())
 
 
-def test_whatever_replicas_do_each_request_has_one_answer_and_no_count_stays() -> None:
+def test_erratic_replicas_still_yield_one_answer_per_request() -> None:
     dice = random.Random(7)
     broken = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"
     others = [CLOSE, RESET, said(429), said(503), said(500), b"nonsense\r\n\r\n", broken + b"\r\n" * 3, HANG]
@@ -312,7 +312,7 @@ def test_whatever_replicas_do_each_request_has_one_answer_and_no_count_stays() -
 
 
 async def load(url: str, count: int, then: dict[int, Callable[[], object]]) -> list[tuple[int, int]]:
-    """`count` requests over 16 connections: number, status; -1: no answer. `then`: what is done after so many."""
+    """`count` requests over 16 connections: number, status; -1: no answer. `then`: what is done after how many."""
     answers: list[tuple[int, int]] = []
     numbers = iter(range(count))
     async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as client:
@@ -338,7 +338,7 @@ async def load(url: str, count: int, then: dict[int, Callable[[], object]]) -> l
 
 
 @pytest.mark.slow
-def test_of_two_bouncers_one_is_killed_and_one_drained_under_load_and_no_request_is_lost(folder: Path) -> None:
+def test_a_killed_and_a_drained_bouncer_lose_no_request(folder: Path) -> None:
     write_service(folder)
     with served(folder) as (killed, first), served(folder) as (drained, second):
         command = [sys.executable, "-m", "mark.cli.main", "gateway", "--port", "0", "--probe-s", "0.1"]

@@ -57,7 +57,7 @@ def again(what: ReplicaAttempt[InFlightRequest] | str | None) -> ReplicaAttempt[
 
 
 def teach(gateway: Gateway[InFlightRequest], url: str, response_s: float, now_s: float = 0.0) -> None:
-    """So many answers after so long that nothing else is known of it."""
+    """Enough answers after `response_s` that earlier ones no longer count."""
     weights = {one.url: one.weight for one in gateway.replicas.values()}
     gateway.put({other: weight if other == url else 0.0 for other, weight in weights.items()}, now_s)
     for _ in range(200):
@@ -65,10 +65,10 @@ def teach(gateway: Gateway[InFlightRequest], url: str, response_s: float, now_s:
     gateway.put(weights, now_s)
 
 
-# --- who gets it
+# --- which replica gets it
 
 
-def test_it_goes_to_whoever_is_expected_to_answer_first_and_ties_to_whoever_came_first() -> None:
+def test_the_replica_expected_to_answer_first_is_chosen() -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 2.0})
     chosen = [begun(gateway).replica.url for _ in range(8)]
     # (in flight + 1) / weight: C 1/2, then 1 each, in the order they came.
@@ -113,7 +113,7 @@ def test_weight_0_gets_nothing_new_and_keeps_what_it_has() -> None:
     assert gateway.begin(InFlightRequest(30.0, 0), 3.0) == NOBODY_READY
 
 
-def test_a_new_replica_gets_nothing_before_it_says_that_it_is_ready() -> None:
+def test_a_new_replica_gets_nothing_before_it_is_ready() -> None:
     gateway: Gateway[InFlightRequest] = Gateway()
     gateway.put({A: 1.0}, 0.0)
     assert gateway.begin(InFlightRequest(30.0, 0), 0.0) == NOBODY_READY
@@ -126,7 +126,7 @@ def test_a_new_replica_gets_nothing_before_it_says_that_it_is_ready() -> None:
     assert begun(gateway, 1.5).replica.url == A
 
 
-def test_who_says_that_it_is_not_ready_gets_nothing_new() -> None:
+def test_an_unready_replica_gets_nothing_new() -> None:
     gateway = a_gateway()
     a, b = gateway.tick(1.0)
     gateway.probed(a, False, 1.0)
@@ -134,7 +134,7 @@ def test_who_says_that_it_is_not_ready_gets_nothing_new() -> None:
     assert {begun(gateway, 1.0).replica.url for _ in range(3)} == {B}
 
 
-def test_a_newcomer_is_taken_to_be_as_fast_as_the_fastest() -> None:
+def test_a_new_replica_is_assumed_as_fast_as_the_fastest() -> None:
     gateway = a_gateway()
     teach(gateway, A, 0.2)
     teach(gateway, B, 0.4)
@@ -142,7 +142,7 @@ def test_a_newcomer_is_taken_to_be_as_fast_as_the_fastest() -> None:
     assert gateway.replicas[C].response_s == pytest.approx(0.2)
 
 
-def test_one_slow_first_answer_puts_nobody_off() -> None:
+def test_one_slow_first_answer_does_not_exclude_a_replica() -> None:
     """Connections had to be made, a cache was cold; the other replica answered at once."""
     gateway = a_gateway()
     first, other = begun(gateway), begun(gateway)
@@ -152,7 +152,7 @@ def test_one_slow_first_answer_puts_nobody_off() -> None:
     assert in_flight[A] >= 1
 
 
-def test_who_was_slow_once_is_asked_again_after_a_while() -> None:
+def test_a_replica_once_slow_is_tried_again_after_a_while() -> None:
     """Two requests at a time: A gets the second as soon as it is taken to be less than twice as slow as B."""
     gateway = a_gateway()
     teach(gateway, A, 2.0)
@@ -202,7 +202,7 @@ def test_a_retry_needs_time_until_the_deadline(deadline_s: float, retried: bool)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_refusal_is_tried_elsewhere_unless_everybody_refuses(status: int) -> None:
+def test_a_refusal_is_retried_elsewhere_unless_all_refuse(status: int) -> None:
     gateway = a_gateway()
     second = again(gateway.answered(begun(gateway, 1.0), status, 1.001))
     assert second.replica.url == B
@@ -214,7 +214,7 @@ def test_a_refusal_is_tried_elsewhere_unless_everybody_refuses(status: int) -> N
     again(gateway.answered(begun(gateway, 1.2), status, 1.201))
 
 
-def test_who_refuses_everything_at_once_attracts_nothing() -> None:
+def test_a_replica_that_refuses_fast_attracts_no_requests() -> None:
     gateway = a_gateway()
     teach(gateway, A, 0.05, 1.0)
     teach(gateway, B, 0.05, 1.0)
@@ -243,7 +243,7 @@ def test_retries_have_a_budget() -> None:
     assert 200 <= retried <= 206
 
 
-def test_a_hedge_is_a_second_copy_elsewhere_and_the_first_answer_ends_both() -> None:
+def test_the_first_answer_ends_both_copies_of_a_hedge() -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     first = begun(gateway)
     second = again(gateway.hedge(first.request, 0.5))
@@ -256,7 +256,7 @@ def test_a_hedge_is_a_second_copy_elsewhere_and_the_first_answer_ends_both() -> 
         gateway.answered(first, 200, 0.8)
 
 
-def test_who_is_outrun_is_known_to_be_slow_though_it_never_answers() -> None:
+def test_an_outrun_replica_is_known_to_be_slow() -> None:
     """Its attempt is cancelled, and it looks idle: without that each further request would go there and be hedged."""
     gateway = a_gateway()
     for url in (A, B):
@@ -270,7 +270,7 @@ def test_who_is_outrun_is_known_to_be_slow_though_it_never_answers() -> None:
         assert begun(gateway, now_s).replica.url == B
 
 
-def test_who_loses_by_a_moment_is_not_thought_slow() -> None:
+def test_a_replica_outrun_by_a_moment_is_not_slow() -> None:
     """The first answers just after the hedge: the other one had no time to."""
     gateway = a_gateway()
     for url in (A, B):
@@ -284,7 +284,7 @@ def test_who_loses_by_a_moment_is_not_thought_slow() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503, None])
-def test_while_a_hedge_runs_a_refusal_or_failure_of_the_other_copy_waits_for_it(status: int | None) -> None:
+def test_a_failed_copy_waits_for_its_hedge(status: int | None) -> None:
     gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0})
     first = begun(gateway)
     second = again(gateway.hedge(first.request, 0.5))
@@ -311,7 +311,7 @@ def fail(
             gateway.answered(attempt, status, now_s)
 
 
-def test_failures_in_a_row_put_a_replica_out_until_it_is_ready_after_a_back_off_that_doubles() -> None:
+def test_consecutive_failures_eject_a_replica_with_a_doubling_back_off() -> None:
     gateway = a_gateway()
     a = gateway.replicas[A]
     fail(gateway, a, 2, 1.0)
@@ -338,7 +338,7 @@ def test_failures_in_a_row_put_a_replica_out_until_it_is_ready_after_a_back_off_
     assert gateway.ejections == 3
 
 
-def test_the_back_off_is_kept_by_a_question_that_was_under_way() -> None:
+def test_a_probe_under_way_does_not_end_the_back_off() -> None:
     gateway = a_gateway()
     (a, _) = gateway.tick(1.0)
     fail(gateway, a, 3, 1.1)
@@ -371,7 +371,7 @@ def test_answers_500_put_out_at_most_half_of_the_replicas() -> None:
     assert sum(one.ready for one in gateway.replicas.values()) == 3
 
 
-def test_who_hangs_has_failed_but_not_when_the_client_was_in_a_hurry() -> None:
+def test_a_hang_counts_as_failure_a_clients_deadline_does_not() -> None:
     gateway = a_gateway({A: 1.0}, eject_after=1)
     gateway.expired(begun(gateway, 0.0, 0.001).request, 0.1, hung=False)
     assert gateway.ready

@@ -1,4 +1,4 @@
-"""The gateway's own pages, who may see them, and its process from start to end."""
+"""The gateway's own pages, the access to them, and its process from start to end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.serving.test_server_process import address, body, served
 from tests.serving.test_server_process import folder as folder
 
 
-def test_weights_are_put_and_read_and_what_a_removed_replica_has_is_still_answered() -> None:
+def test_a_replica_removed_by_new_weights_still_answers() -> None:
     async def main() -> None:
         a, b = FakeReplica(held=asyncio.Event()), FakeReplica()
         async with Front(a) as front:
@@ -110,7 +110,7 @@ def test_only_an_admin_sets_weights() -> None:
     run(main())
 
 
-def test_the_numbers_are_on_a_page_and_answers_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_metrics_have_the_counts_and_the_log_the_answers(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         a, b = FakeReplica(always(CLOSE)), FakeReplica()
         async with Front(a, b, log_requests=True) as front:

@@ -49,7 +49,7 @@ async def numbers(of: Front) -> dict[str, float]:
     return {name: float(value) for name, _, value in rows}
 
 
-def test_where_nobody_is_ready_a_function_answers() -> None:
+def test_a_function_answers_when_no_replica_is_ready() -> None:
     """With the request's id, and as its answer came; and it is counted, with what the adapter says that it spent."""
 
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_where_nobody_is_ready_a_function_answers() -> None:
     run(main())
 
 
-def test_a_call_is_what_a_bouncer_would_have_made_of_the_request() -> None:
+def test_a_function_call_equals_the_one_a_bouncer_makes() -> None:
     """Inflated, with its binary part, its type, and what SageMaker's clients accept."""
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_what_a_function_cannot_know_is_not_asked_of_it() -> None:
     run(main())
 
 
-def test_what_nobody_takes_is_refused_as_by_a_replica() -> None:
+def test_an_invalid_body_is_refused_as_by_a_replica() -> None:
     """A body that is not what its headers say: to try it again would not help."""
 
     async def main() -> None:

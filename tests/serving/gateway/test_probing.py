@@ -7,7 +7,7 @@ from tests.serving.front import Front, run
 from tests.serving.test_server_process import folder as folder
 
 
-def test_a_dead_replica_is_put_out_and_comes_back_when_it_is_ready() -> None:
+def test_a_dead_replica_is_ejected_until_it_is_ready() -> None:
     async def main() -> None:
         a, b = FakeReplica(), FakeReplica()
         async with Front(a, b) as front:
@@ -26,7 +26,7 @@ def test_a_dead_replica_is_put_out_and_comes_back_when_it_is_ready() -> None:
     run(main())
 
 
-def test_readiness_is_asked_for_with_the_key_and_sagemaker_containers_by_their_ping() -> None:
+def test_readiness_probes_send_the_key_and_fall_back_to_ping() -> None:
     async def main() -> None:
         a, b = FakeReplica(ready=said(503)), FakeReplica(ready=said(404))
         async with Front(a, b, replica_key="the-key-of-replicas") as front:

@@ -1,4 +1,4 @@
-"""Logs are lines of JSON, and nobody waits for whoever reads them."""
+"""Logs are lines of JSON, and logging never waits for a reader."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from mark.serving.observe.logs import Aside, JsonLines
 
 
-def test_who_logs_does_not_wait_for_a_reader_and_what_is_lost_is_said() -> None:
-    """A pipe that nobody reads is full after some 64 KiB; then somebody reads."""
+def test_logging_never_blocks_and_lost_lines_are_reported() -> None:
+    """A pipe without a reader is full after some 64 KiB; then it is read."""
     reads, writes = os.pipe()
     with open(reads, "rb") as out, open(writes, "w") as into:
         handler = Aside(into, most_lines=1000)
@@ -34,7 +34,7 @@ def test_who_logs_does_not_wait_for_a_reader_and_what_is_lost_is_said() -> None:
         assert lost == handler.lost
 
 
-def test_a_call_that_cannot_be_formatted_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_call_that_fails_to_format_is_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     with open(os.devnull, "w") as into:
         handler = Aside(into)
         logger = logging.Logger("test")

@@ -76,7 +76,7 @@ def spans_of(*asked: tuple[bytes, Mapping[bytes, bytes]], drained: bool = False)
     return list(seen.spans)
 
 
-def test_a_span_says_who_answered_how_long_it_waited_and_in_which_batch() -> None:
+def test_a_span_has_answerer_wait_and_batch() -> None:
     before_ns = time.time_ns()
     first, second = spans_of((GOOD, {b"x-request-id": b"a"}), (GOOD, {b"x-request-id": b"b"}))
     assert (first.name, first.kind, first.parent) == ("infer twice", SpanKind.SERVER, None)
@@ -195,7 +195,7 @@ def test_without_the_packages_it_is_bad_input(monkeypatch: pytest.MonkeyPatch) -
         from_environment("any")
 
 
-def test_nothing_of_it_is_imported_by_who_does_not_ask() -> None:
+def test_tracing_is_imported_only_when_enabled() -> None:
     unwanted = ("opentelemetry", "grpc", "google.protobuf")
     code = f"import sys, mark.serving.server_process; print([name for name in {unwanted} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""When functions are left alone, for how long, and who finds out that they answer again."""
+"""When functions are left alone, for how long, and which call finds out that they answer again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def opened(most_failures: int = 3) -> Breaker:
     return breaker
 
 
-def test_so_many_failures_in_a_row_open_it() -> None:
+def test_consecutive_failures_open_the_breaker() -> None:
     breaker = Breaker(3, first_s=1.0, longest_s=8.0)
     assert breaker.failed(breaker.begin(0.0), 0.0) == breaker.failed(breaker.begin(0.0), 0.0) == NOTHING_CHANGED
     assert breaker.admits(0.0)
@@ -44,7 +44,7 @@ def test_half_open_sends_one_call_at_a_time() -> None:
     assert breaker.admits(1.0)
 
 
-def test_each_probe_that_fails_doubles_the_wait_up_to_a_limit() -> None:
+def test_each_failed_probe_doubles_the_wait_up_to_a_limit() -> None:
     breaker, now_s, waits_s = opened(), 1.0, []
     for _ in range(5):
         waits_s.append(breaker.failed(breaker.begin(now_s), now_s))
@@ -57,7 +57,7 @@ def test_each_probe_that_fails_doubles_the_wait_up_to_a_limit() -> None:
 
 
 def test_functions_that_ask_for_time_get_it() -> None:
-    """But not days: who says so may be wrong, and a probe costs little."""
+    """But not days: the `retry-after` may be wrong, and a probe costs little."""
     breaker = Breaker(1, first_s=1.0, longest_s=8.0)
     assert breaker.failed(breaker.begin(0.0), 0.0, asked_s=3.0) == 3.0
     assert not breaker.admits(2.9)
@@ -85,8 +85,8 @@ def test_a_late_success_closes_it() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["ok", "bad", "unknown"]), st.floats(0.0, 3.0)), max_size=60))
-def test_it_never_closes_for_good_and_never_lets_failures_through_unbounded(steps: list[tuple[str, float]]) -> None:
-    """Whatever happens: 8 s later somebody may ask; and calls since the last success are bounded by the time gone."""
+def test_the_breaker_bounds_failures_and_never_stays_open_for_good(steps: list[tuple[str, float]]) -> None:
+    """Whatever happens: 8 s later a call may go out; and calls since the last success are bounded by the time gone."""
     breaker, now_s, since_s, asked = Breaker(3, first_s=1.0, longest_s=8.0), 0.0, 0.0, 0
     for outcome, pause_s in steps:
         now_s += pause_s

@@ -255,7 +255,7 @@ def test_no_answer_in_time_is_a_failure_in_time(world: World) -> None:
     asyncio.run(main())
 
 
-def test_a_close_ends_what_is_under_way_and_is_for_good(world: World) -> None:
+def test_a_close_ends_calls_under_way_and_is_final(world: World) -> None:
     async def main() -> None:
         await world.functions.open()
         await world.functions.open()
@@ -302,7 +302,7 @@ def test_binary_tensors_keep_the_length_of_their_json(server: Server) -> None:
     assert answered(server, said) == Reply(200, "application/json", b"{}abc", 2)
 
 
-def test_what_a_client_says_of_its_body_is_passed_on_as_it_is(server: Server) -> None:
+def test_a_clients_content_headers_are_forwarded_unchanged(server: Server) -> None:
     """Also where it is no ASCII: that is the model's business, and no failure of the function."""
     said = Said(200, b"{}", {"inference-header-content-length": "\xb2"})
     call = Call("oip", "text/é", b"x", 1, "text/ü")
@@ -314,7 +314,7 @@ def test_what_a_client_says_of_its_body_is_passed_on_as_it_is(server: Server) ->
     assert "x-api-key" not in headers
 
 
-def test_a_connection_that_ends_in_the_moment_of_its_use_is_no_failure(server: Server) -> None:
+def test_a_kept_connection_closed_upon_use_is_retried_once(server: Server) -> None:
     """Once: a server that always closes has failed."""
     said: list[Said | bytes] = [b"", Said(200, b"{}"), b"", b""]
     server.answer = lambda _: said.pop(0)

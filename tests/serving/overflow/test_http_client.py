@@ -115,7 +115,7 @@ class Bench:
 # --- answers
 
 
-def test_an_answer_is_its_status_type_body_and_the_headers_that_are_not_of_the_connection() -> None:
+def test_an_answer_keeps_all_but_hop_by_hop_headers() -> None:
     bench = Bench().hears(
         said(429, b"busy", "Content-Type: text/plain", "Retry-After: 3", "Date: today", "Mark-Answered-By: cache",
              "Keep-Alive: 5", "Connection: keep-alive, x-hop", "X-Hop: 1", "X-Request-Id: theirs")
@@ -164,14 +164,14 @@ def test_an_answer_without_a_body() -> None:
         said(200, b"x") + b"nonsense",
     ],
 )
-def test_a_connection_is_not_kept_that_the_server_ends_or_that_has_more_to_say(answer: bytes) -> None:
+def test_a_connection_with_close_or_extra_data_is_not_kept(answer: bytes) -> None:
     bench = Bench().hears(answer)
     assert bench.heard.answer().body == b"x"
     assert not bench.upstream.idle
     assert bench.wire.aborted
 
 
-def test_a_connection_is_not_kept_whose_request_is_unsent_in_part() -> None:
+def test_a_connection_with_a_partly_unsent_request_is_not_kept() -> None:
     """The server answered a large body before its end (413, say)."""
     bench = Bench()
     bench.wire.unsent = 10
@@ -203,7 +203,7 @@ def test_what_is_no_answer_is_a_failure(pieces: tuple[bytes, ...], began: bool, 
     assert not bench.upstream.connections
 
 
-def test_a_connection_serves_one_request_after_the_other_and_the_newest_is_used_first() -> None:
+def test_connections_are_reused_newest_first() -> None:
     bench = Bench().hears(said(200, b"x"))
     other, wire = bench.connect()
     assert bench.upstream.ask("2", b"second") is other
@@ -213,13 +213,13 @@ def test_a_connection_serves_one_request_after_the_other_and_the_newest_is_used_
     assert bench.heard.answer("3").body == b"z"
 
 
-def test_what_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unsolicited_answer_ends_the_connection() -> None:
     bench = Bench().hears(said(200, b"x"), b"HTTP/1.1 408 Too late\r\n\r\n")
     assert not bench.upstream.idle
     assert bench.wire.aborted
 
 
-def test_what_is_cancelled_is_told_to_nobody() -> None:
+def test_a_cancelled_requests_answer_is_dropped() -> None:
     bench = Bench()
     bench.upstream.cancel(bench.connection, "2")
     assert not bench.wire.aborted  # another request has the connection
@@ -339,7 +339,7 @@ def test_a_kept_connection_that_the_server_closed_is_not_used(run: Run) -> None:
     run(main())
 
 
-def test_closing_fails_what_is_under_way_and_cancelled_dials_become_idle(run: Run) -> None:
+def test_closing_fails_requests_under_way_and_cancelled_dials_idle(run: Run) -> None:
     async def main() -> None:
         replica = await FakeReplica(held=asyncio.Event()).start()
         upstream, heard = reaching(replica.url)
@@ -361,7 +361,7 @@ def test_closing_fails_what_is_under_way_and_cancelled_dials_become_idle(run: Ru
     run(main())
 
 
-def test_tls_to_a_replica_whose_authority_is_known_and_only_to_that(run: Run, tmp_path: Path) -> None:
+def test_tls_is_spoken_only_with_a_trusted_authority(run: Run, tmp_path: Path) -> None:
     ca = trustme.CA()
     files = TlsFiles(tmp_path / "r.pem", tmp_path / "r.key")
     leaf = ca.issue_cert("localhost")

@@ -101,7 +101,7 @@ def until_told(calls: Sequence[Call], where: str) -> list[Reply]:
     with open(where + ".go", "rb") as fifo:
         fifo.read(1)
     if "stuck" in where:
-        time.sleep(0.2)  # whoever was told by the other thread was told a moment before it is where it should be
+        time.sleep(0.2)  # the other thread tells a moment before it is where it should be
     return echo(calls, where)
 
 

@@ -113,7 +113,7 @@ def test_unused_memory_costs_nothing(sides: Sides) -> None:
     assert os.fstat(sides.writer.fd).st_blocks * 512 <= 8192
 
 
-def test_nobody_can_shrink_an_arena(sides: Sides) -> None:
+def test_an_arena_cannot_be_shrunk(sides: Sides) -> None:
     """A worker that could would kill the bouncer by SIGBUS."""
     with pytest.raises(PermissionError):
         os.ftruncate(sides.reader.fd, 1)

@@ -27,7 +27,7 @@ THREADS = pytest.mark.parametrize("ahead_after", [0, 10**9], ids=["ahead", "alon
 
 
 class Model:
-    """Three steps that echo, and say who did them; a test may hang something on each."""
+    """Three steps that echo, and name their thread; a test may hang something on each."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, bytes]] = []
@@ -120,7 +120,7 @@ def bouncer(loaded: Loaded) -> Iterator[Bouncer]:
 
 
 class Gate:
-    """Opens when a step comes to it; who waits for it for too long has failed."""
+    """Opens when a step comes to it; to wait for it for too long is a failure."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -132,7 +132,7 @@ class Gate:
         assert self.event.wait(PATIENCE_S)
 
 
-def test_the_next_is_decoded_and_the_last_encoded_while_the_model_works() -> None:
+def test_decoding_and_encoding_overlap_with_the_model() -> None:
     """And only one thread ever is in the model."""
     model = Model()
     decoded, encoded = Gate(), Gate()
@@ -157,7 +157,7 @@ def test_the_next_is_decoded_and_the_last_encoded_while_the_model_works() -> Non
     )
 
 
-def test_results_that_cannot_be_held_are_encoded_before_the_next_batch() -> None:
+def test_results_not_held_are_encoded_before_the_next_batch() -> None:
     model, decoded = Model(), Gate()
     model.holds = False
 
@@ -321,7 +321,7 @@ def test_what_is_there_at_the_end_is_answered(ahead_after: int) -> None:
 
 @THREADS
 @pytest.mark.parametrize("step", ["decode", "predict", "encode"])
-def test_who_leaves_ends_the_loop(ahead_after: int, step: str) -> None:
+def test_a_model_that_exits_ends_the_loop(ahead_after: int, step: str) -> None:
     """A model may call sys.exit; what it says is said by the loop, in the thread that began it."""
     model = Model()
 

@@ -1,4 +1,4 @@
-"""A worker that has grown too large is replaced, and nobody who waits for an answer notices."""
+"""A worker that has grown too large is replaced, and no client that waits for an answer notices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def grown(here: Told, reference: str = "good") -> AsyncIterator[Pool]:
         yield one
 
 
-def test_a_worker_that_grows_is_replaced_between_batches_under_full_load() -> None:
+def test_a_growing_worker_is_replaced_between_batches() -> None:
     """It has always a batch and the next one: all are answered in order, none is lost, and the process is another."""
 
     async def test() -> None:
@@ -72,7 +72,7 @@ def test_a_worker_that_grows_is_replaced_between_batches_under_full_load() -> No
     run(test)
 
 
-def test_what_comes_while_the_old_one_finishes_is_for_its_successor(fifo: Callable[[str], Told]) -> None:
+def test_requests_during_a_replacement_go_to_the_successor(fifo: Callable[[str], Told]) -> None:
     here, go = fifo("here"), fifo("here.go")
 
     async def test() -> None:
@@ -104,7 +104,7 @@ def test_two_batches_are_the_most_also_then(fifo: Callable[[str], Told]) -> None
     run(test)
 
 
-def test_the_old_one_dies_and_its_successor_is_there_at_once(fifo: Callable[[str], Told]) -> None:
+def test_a_successor_takes_over_at_once_when_the_old_dies(fifo: Callable[[str], Told]) -> None:
     here, _ = fifo("here"), fifo("here.go")
 
     async def test() -> None:
@@ -183,7 +183,7 @@ def test_a_successor_that_does_not_load_is_tried_again_later(tmp_path: Path) -> 
     run(test)
 
 
-def test_a_model_that_takes_more_by_itself_is_not_replaced_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_larger_than_the_limit_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with ready_pool(memory_bytes=LIMIT_BYTES, reference="large 120") as one:
             one.workers._look()
@@ -194,7 +194,7 @@ def test_a_model_that_takes_more_by_itself_is_not_replaced_for_ever(caplog: pyte
     assert "takes more memory than its worker may" in caplog.text
 
 
-def test_memory_is_looked_at_by_itself_and_shared_memory_is_not_the_workers() -> None:
+def test_memory_is_checked_periodically_without_shared_memory() -> None:
     """Bodies lie in memory that the bouncer has given; a small worker stays, a large one goes without being asked."""
 
     async def test() -> None:

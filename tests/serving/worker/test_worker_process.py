@@ -71,7 +71,7 @@ def test_nothing_outlives_a_worker(end: signal.Signals | None) -> None:
 
 
 def test_a_worker_that_starts_after_its_bouncer_has_ended_ends() -> None:
-    """The pipe's other end is closed before anybody listens for that."""
+    """The pipe's other end is closed before the worker listens for that."""
     lifeline, ours = os.pipe()
     os.close(ours)
     command = [
@@ -92,6 +92,6 @@ def test_a_worker_that_starts_after_its_bouncer_has_ended_ends() -> None:
 
 
 async def gone(pid: int) -> None:
-    """Until it has ended; nobody need have waited for it."""
+    """Until it has ended; it need not have been waited for."""
     with suppress(ProcessLookupError):
         await ended(pid)

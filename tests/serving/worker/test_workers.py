@@ -228,7 +228,7 @@ def test_a_model_answers_through_the_usual_loader(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_model_that_ends_its_worker_is_not_held_against_the_batch_before(fifo: Any, threads: str) -> None:
+def test_a_worker_that_exits_does_not_blame_the_batch_before(fifo: Any, threads: str) -> None:
     """Which may still be unanswered then, its results being encoded by the other thread."""
     stuck, decoded, go = fifo("stuck"), fifo("decoded"), fifo("stuck.go")
 
@@ -252,7 +252,7 @@ def test_a_model_that_ends_its_worker_is_not_held_against_the_batch_before(fifo:
     run(test)
 
 
-def test_who_answers_nonsense_was_not_at_the_next_batch() -> None:
+def test_a_worker_with_a_wrong_reply_was_not_at_next() -> None:
     """Though replies are there, to the wrong number of calls."""
 
     async def test() -> None:
@@ -290,8 +290,8 @@ def test_a_model_may_have_much_to_say_of_itself() -> None:
     run(test)
 
 
-def test_a_batch_for_which_there_is_no_memory_costs_its_worker() -> None:
-    """It is lost, not forgotten; whoever sent it may try it elsewhere."""
+def test_a_batch_without_memory_for_it_costs_its_worker() -> None:
+    """It is lost, not forgotten; the sender may try it elsewhere."""
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -311,7 +311,7 @@ def test_a_batch_for_which_there_is_no_memory_costs_its_worker() -> None:
 
 
 def test_a_worker_takes_a_second_batch_and_no_third(fifo: Callable[[str], Told]) -> None:
-    """Whoever forgets is told, and nothing of the batches under way is overwritten."""
+    """One too many raises, and nothing of the batches under way is overwritten."""
     told, go = fifo("told"), fifo("told.go")
 
     async def test() -> None:
@@ -364,7 +364,7 @@ def test_a_worker_is_lost_with_both_batches_once(fifo: Callable[[str], Told]) ->
         ("wrong-count", "sent 3 replies to 2 calls"),
     ],
 )
-def test_a_worker_that_breaks_is_lost_with_its_batch_and_replaced(body: str, reason: str) -> None:
+def test_a_broken_worker_is_lost_with_its_batch_and_replaced(body: str, reason: str) -> None:
     """Once lost, once ready, and it serves again; the other worker notices nothing."""
 
     async def test() -> None:
@@ -514,7 +514,7 @@ def test_what_a_worker_has_started_ends_with_it() -> None:
     ],
 )
 def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) -> None:
-    """One line, once, however many workers there are; nothing is tried again, nobody is lost."""
+    """One line, once, however many workers there are; nothing is tried again, no request is lost."""
 
     async def test() -> None:
         async with pool(reference, 2) as two:
@@ -527,7 +527,7 @@ def test_a_model_that_never_loaded_fails_at_once(reference: str, reason: str) ->
 
 
 def test_what_never_loaded_is_not_tried_again(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """Whoever starts a service with a broken model should hear of it now."""
+    """The start of a service with a broken model should fail now."""
     looked = fifo("weights.looked")
 
     async def test() -> None:
@@ -548,8 +548,8 @@ def test_a_model_that_takes_for_ever_to_load_fails(fifo: Callable[[str], Told]) 
     run(test)
 
 
-def test_a_model_that_does_not_come_back_fails_after_some_tries(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
-    """What once loaded is tried again, with growing waits, before anybody gives up."""
+def test_a_model_that_stops_loading_fails_after_some_tries(tmp_path: Path, fifo: Callable[[str], Told]) -> None:
+    """What once loaded is tried again, with growing waits, before it is given up."""
     weights, looked = tmp_path / "weights", fifo("weights.looked")
     weights.touch()
 
@@ -575,7 +575,7 @@ def test_a_model_that_does_not_come_back_fails_after_some_tries(tmp_path: Path, 
     run(test)
 
 
-def test_a_model_that_once_loaded_is_not_waited_for_as_long_as_the_first_time(tmp_path: Path) -> None:
+def test_a_reload_has_less_time_than_the_first_load(tmp_path: Path) -> None:
     """Ten times its first load, or `hang_s`: requests wait for it, which were admitted because it was to be back."""
     weights = tmp_path / "weights"
     weights.touch()
@@ -619,7 +619,7 @@ def test_waits_grow_and_end_somewhere() -> None:
 
 
 def test_stop_finishes_what_is_under_way(fifo: Callable[[str], Told]) -> None:
-    """The batch is answered, nobody is lost, and nothing starts again."""
+    """The batch is answered, no request is lost, and nothing starts again."""
     here, go = fifo("here"), fifo("here.go")
 
     async def test() -> None:
@@ -656,7 +656,7 @@ def test_stop_kills_what_does_not_end(fifo: Callable[[str], Told]) -> None:
 
 
 def test_stop_does_not_wait_for_a_load(fifo: Callable[[str], Told]) -> None:
-    """Nobody's request is in there."""
+    """There is no request in it."""
     here = fifo("here")
 
     async def test() -> None:
@@ -670,7 +670,7 @@ def test_stop_does_not_wait_for_a_load(fifo: Callable[[str], Told]) -> None:
 
 
 def test_a_stop_given_up_still_kills(fifo: Callable[[str], Told]) -> None:
-    """Whoever cancels the stop gets the quick one."""
+    """A cancelled stop becomes a quick one."""
     here = fifo("here")
 
     async def test() -> None:
@@ -685,7 +685,7 @@ def test_a_stop_given_up_still_kills(fifo: Callable[[str], Told]) -> None:
     run(test)
 
 
-def test_sigterm_ends_a_worker_after_its_batch_and_sigint_not_at_all(fifo: Callable[[str], Told]) -> None:
+def test_sigterm_ends_a_worker_after_its_batch_sigint_never(fifo: Callable[[str], Told]) -> None:
     """A terminal's ctrl-C is the bouncer's business: it drains, and needs its workers for that."""
     here, go = fifo("here"), fifo("here.go")
 

@@ -175,7 +175,7 @@ def test_virtual_time_never_goes_back() -> None:
 # -- money -------------------------------------------------------------------------------------------------------------
 
 
-def test_pending_is_free_for_twenty_seconds_and_then_every_second_is_paid() -> None:
+def test_billing_begins_twenty_seconds_into_pending() -> None:
     """Boot of 100 s, ended 300 s after launch: 280 s."""
     c = cloud()
     c.launch(OD.name, 1, "t")
@@ -198,7 +198,7 @@ def test_what_ends_before_it_ran_is_free() -> None:
     assert c.fleet_result(1000.0).instance_hours == {}
 
 
-def test_the_warm_first_fleet_is_ready_billed_from_zero_and_not_launched() -> None:
+def test_the_warm_first_fleet_is_billed_from_zero_without_launches() -> None:
     """No minimum for what began before the run; standbys are stopped and free."""
     c = cloud(end_s=100.0)
     c.start_ready(OD.name, 2)
@@ -237,7 +237,7 @@ def test_a_price_series_scales_the_on_demand_price() -> None:
     assert c.spent_usd(150.0)["spot"] == pytest.approx(100e-4 * 0.5 + 50e-4)
 
 
-def test_a_price_series_without_an_on_demand_price_is_bad_input() -> None:
+def test_a_price_series_without_on_demand_price_is_bad_input() -> None:
     """There is nothing to scale."""
     with pytest.raises(BadInput, match="on-demand price"):
         SimulatedCloud([SPOT_A], FakePlane(), seed=1, end_s=1.0, spot=[shares((0.0, 0.5), kind="price")])
@@ -267,7 +267,7 @@ def test_without_spot_capacity_no_launch_succeeds() -> None:
     assert c.launch(SPOT_B.name, 1, "u") == (1,)
 
 
-def test_a_fall_of_the_share_interrupts_that_fraction_longest_running_first() -> None:
+def test_a_falling_share_interrupts_that_fraction_longest_running_first() -> None:
     """1 to 0.5: half of the zone's spot instances get a notice and are gone 120 s later."""
     plane = FakePlane()
     c = cloud(plane, spot=[shares((0.0, 1.0), (600.0, 0.5)), shares((0.0, 1.0))])
@@ -306,7 +306,7 @@ def test_a_fall_to_nothing_interrupts_everything_also_what_boots() -> None:
     assert c.fleet_result(1000.0).interrupted == 3
 
 
-def test_of_what_is_held_and_asked_for_only_the_share_can_be_held() -> None:
+def test_the_share_bounds_held_and_requested_instances_together() -> None:
     """Eight held, share 0.5: four are taken, and none are sold until more than eight are wanted; then half of those."""
     c = cloud(spot=[shares((0.0, 1.0), (60.0, 0.5), (1200.0, 1.0)), shares((0.0, 1.0))])
     c.start_ready(SPOT_A.name, 8)
@@ -347,7 +347,7 @@ def test_without_a_series_lives_are_exponential_with_the_hazard_rate() -> None:
 
 
 def test_a_series_replaces_the_hazard_rate() -> None:
-    """A constant series: nobody is ever interrupted."""
+    """A constant series: no instance is ever interrupted."""
     c = cloud(spot=[shares((0.0, 1.0))])
     c.start_ready(SPOT_A.name, 100)
     c.advance(1e6)
@@ -375,7 +375,7 @@ def test_more_series_than_zones_are_named() -> None:
     assert c.notes == ("2 spot zones: availability series not used: series",)
 
 
-def test_who_is_taken_back_in_the_first_hour_pays_nothing_if_asked_for() -> None:
+def test_spot_interrupted_in_its_first_hour_can_be_free() -> None:
     """--spot-first-hour-free."""
     for free in (False, True):
         c = cloud(spot=[shares((0.0, 1.0), (600.0, 0.0))], spot_first_hour_free=free)
@@ -384,7 +384,7 @@ def test_who_is_taken_back_in_the_first_hour_pays_nothing_if_asked_for() -> None
         assert (c.bill(1000.0).spot == 0.0) is free
 
 
-def test_ending_a_doomed_instance_early_still_counts_as_interrupted_and_voids_its_notice() -> None:
+def test_a_doomed_instance_ended_early_counts_as_interrupted() -> None:
     """Terminated = we wanted to; interrupted = we had to."""
     c = cloud(spot=[shares((0.0, 1.0), (600.0, 0.0))])
     c.start_ready(SPOT_A.name, 1)
@@ -397,7 +397,7 @@ def test_ending_a_doomed_instance_early_still_counts_as_interrupted_and_voids_it
 # -- CPU credits -------------------------------------------------------------------------------------------------------
 
 
-def test_a_busy_t2_falls_to_its_baseline_when_the_launch_credits_are_spent() -> None:
+def test_a_busy_t2_falls_to_its_baseline_without_credits() -> None:
     """t2.medium: 60 credits, 2 vCPU, 24 credits/h: 37.5 minutes at full speed (EC2 user guide)."""
     plane = FakePlane(busy=1.0)
     c = cloud(plane)
@@ -421,7 +421,7 @@ def test_an_idle_t2_earns_its_full_speed_back() -> None:
     assert [factor for factor, _ in plane.speeds()] == [0.2, 1.0]
 
 
-def test_a_lightly_used_t2_never_slows_and_its_balance_is_capped() -> None:
+def test_a_lightly_used_t2_keeps_its_speed_and_capped_credits() -> None:
     """10 % of two vCPU is below the baseline; 576 credits is the cap."""
     plane = FakePlane(busy=0.1)
     c = cloud(plane, end_s=1e8)
@@ -431,7 +431,7 @@ def test_a_lightly_used_t2_never_slows_and_its_balance_is_capped() -> None:
     assert c.fleet().instances[0].credits == pytest.approx(576.0, abs=0.1)
 
 
-def test_a_t2_loses_its_balance_at_a_stop_and_a_t3_keeps_it() -> None:
+def test_a_stop_costs_a_t2_its_credits_not_a_t3() -> None:
     """Standard against unlimited mode; a start brings launch credits again."""
     c = cloud()
     c.start_ready(T2.name, 1)

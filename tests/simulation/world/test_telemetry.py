@@ -38,20 +38,20 @@ def observed(
 
 
 @pytest.mark.parametrize(("bin_s", "peak_rps"), [(1.0, 20.0), (5.0, 20.0), (10.0, 2.5), (60.0, 2.5), (120.0, 2.5)])
-def test_the_peak_is_of_5_s_on_fine_traces_and_of_a_minute_on_coarser_ones(bin_s: float, peak_rps: float) -> None:
+def test_peaks_are_over_5_s_or_a_coarse_traces_minute(bin_s: float, peak_rps: float) -> None:
     """Semantics 13: a minute with 150 requests, 100 of them in one window, then a quiet one."""
     load = observed(bin_s, [100, *([0] * 6), *([10] * 5), *([5] * 12)]).load()
     assert load.peak_rps[0] == pytest.approx(peak_rps)
 
 
-def test_the_rate_before_the_start_stands_in_until_something_was_seen() -> None:
+def test_the_rate_before_the_start_holds_until_the_first_window() -> None:
     """The first plan knows the last minute of the history; from the first window on only what was seen counts."""
     assert observed(1.0, [], before_rps=7.5).last_minute_rps() == 7.5
     assert observed(1.0, [], before_rps=None).last_minute_rps() is None
     assert observed(1.0, [10, 20], before_rps=7.5).last_minute_rps() == 3.0
 
 
-def test_the_last_windows_are_rates_and_those_in_a_gap_are_missing() -> None:
+def test_windows_are_rates_and_missing_within_a_gap() -> None:
     """At most twelve, the newest last; seconds 60 to 70 were not observed."""
     assert observed(1.0, []).windows_rps().tolist() == []
     assert observed(1.0, [10, 25]).windows_rps().tolist() == [2.0, 5.0]
