@@ -236,23 +236,22 @@ def test_the_page_reports_a_failing_controller_and_recovers(
 
 @pytest.mark.slow
 def test_200_services_and_2000_instances_are_drawn_at_once(browser: Browser) -> None:
-    """Below 50 ms for what is drawn every two seconds, layout and all; the fastest of some, for others use this machine
-    too."""
+    """In less than twice the time of a loop, layout and all, for it is drawn every two seconds; also on a busy machine."""
     manager = FakeManager(200, instances=10)
     manager.views["inception"] = FakeManager(1, instances=2000).view("inception")
     with served(manager, None) as url:
         browser.open(f"{url}/#/inception")
         browser.until(DRAWN)
         browser.value("document.querySelector('[data-hours=\"24\"]').click()")
-        fastest = _fastest(browser, manager, "inception")
+        drawn = _share_of_loop(browser, manager, "inception")
         assert browser.text("#count") == "the first 100 of 2000"
         assert browser.value("document.querySelector('#switch').length") == 201
         browser.value("location.hash = '#/'")
         browser.until("document.querySelectorAll('#list tr').length === 200")
-        fastest_list = _fastest(browser, manager, "inception")
+        listed = _share_of_loop(browser, manager, "inception")
         _type(browser, "#find", "whisper-1")
         browser.until("document.querySelectorAll('#list tr').length < 20")
-    assert (fastest < 50.0, fastest_list < 50.0) == (True, True), (fastest, fastest_list)
+    assert (drawn < 2.0, listed < 2.0) == (True, True), (drawn, listed)
 
 
 def test_it_fits_a_narrow_window_and_a_wide_one(browser: Browser, open_url: str) -> None:
@@ -296,14 +295,23 @@ def _type(browser: Browser, selector: str, text: str) -> None:
     browser.send("Input.insertText", text=text)
 
 
-def _fastest(browser: Browser, manager: FakeManager, service: str) -> float:
-    """Milliseconds that drawing took, the best of five in which something had changed."""
+# 36 ms beside a full processor, where drawing the two thousand instances takes 29 and the list 13.
+_LOOP = """(() => {
+    const began = performance.now();
+    let sum = 0;
+    for (let i = 0; i < 2e7; i++) sum += i % 7;
+    return [performance.now() - began, sum][0];
+})()"""
+
+
+def _share_of_loop(browser: Browser, manager: FakeManager, service: str) -> float:
+    """What drawing took by what a loop took just after it, the least of five times in which something had changed."""
     found = []
     for rps in range(400, 405):
         manager.views[service] = replace(manager.views[service], rps=float(rps))
         _ask_again(browser)
         browser.until(f"document.body.innerText.includes('{rps}')")
-        found.append(float(browser.value("document.documentElement.dataset.renderMs")))
+        found.append(float(browser.value("document.documentElement.dataset.renderMs")) / float(browser.value(_LOOP)))
     return min(found)
 
 
