@@ -236,7 +236,7 @@ def test_the_page_reports_a_failing_controller_and_recovers(
 
 @pytest.mark.slow
 def test_200_services_and_2000_instances_are_drawn_at_once(browser: Browser) -> None:
-    """In less than twice the time of a loop, layout and all, for it is drawn every two seconds; also on a busy machine."""
+    """In less than twice the time of a loop, layout and all: it is drawn every two seconds, also on a busy machine."""
     manager = FakeManager(200, instances=10)
     manager.views["inception"] = FakeManager(1, instances=2000).view("inception")
     with served(manager, None) as url:
