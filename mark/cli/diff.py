@@ -7,8 +7,9 @@ import sys
 
 from mark.cli.arguments import writable
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import cores, deliver, progress, write_file
+from mark.cli.output import cores, deliver, json_text, progress, write_file
 from mark.cli.report import slo_code
+from mark.domain.errors import BadInput
 from mark.reporting.service_diff import service_diff_json, service_diff_markdown, service_diff_table
 from mark.studies.service_diff import service_diff
 
@@ -27,10 +28,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.markdown == "-" == args.json:
+        raise BadInput("stdout is one page: name a file for this or for --json", "--markdown", "-")
     with progress("simulating") as bar:
         found = service_diff(request_from(args, bar), args.after, workers=cores())
     if args.markdown == "-":
         sys.stdout.write(service_diff_markdown(found))
+        if args.json:
+            write_file(args.json, json_text(service_diff_json(found)), "--json")
     else:
         deliver(service_diff_json(found), args.json, lambda: service_diff_table(found))
         if args.markdown:

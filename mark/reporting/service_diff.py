@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MARKDOWN = re.compile(r"([\\|*_<>`])")  # what Markdown would take for its own
 _HEADS = ("", "before", "after", "change")
-_TIE_USD = 0.005  # of the evaluated part: less than half a cent is no change
+_TIE_USD = 0.01  # a month
 
 
 def service_diff_json(diff: ServiceDiff) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def service_diff_markdown(diff: ServiceDiff) -> str:
 
 def _verdict(diff: ServiceDiff) -> str:
     month, share = per_month(diff.usd, diff.before.trace.duration_s) or 0.0, _share(diff)
-    if abs(diff.usd) < _TIE_USD:
+    if abs(month) < _TIE_USD:
         return "This change costs nothing and saves nothing"
     word = "saves" if diff.usd < 0.0 else "costs"
     more = "" if diff.usd < 0.0 else " more"

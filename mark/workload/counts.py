@@ -19,7 +19,7 @@ from mark.workload.trace import CHUNK_REQUESTS, CHUNK_S, LONGEST_S, Chunk, Trace
 COLUMNS = ("t_seconds", "count")
 GAPS = ("bridge", "zero", "interpolate", "fail")
 _ONLY_BIN_S = 60.0  # the width of a single row
-_REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; else there is a gap
+REACH = 1.5  # a bin reaches to the next one's start if that is at most this many widths away; else there is a gap
 _LEAST_BIN_S = 0.999e-3  # less is a slip of units, and no time stamp resolves it
 _MOST_COUNT = 1e15
 _MOST_FILLED = 20_000_000
@@ -76,7 +76,7 @@ def trace_of_counts(
     starts = starts - starts[0]
     rows = len(starts)
     # Half a bin is the least that counts as absent: stamps may wander a little.
-    holes = np.flatnonzero(np.diff(starts) > _REACH * width_s)
+    holes = np.flatnonzero(np.diff(starts) > REACH * width_s)
     found = tuple(
         (begin + width_s, end) for begin, end in zip(starts[holes].tolist(), starts[holes + 1].tolist(), strict=True)
     )
@@ -93,7 +93,7 @@ def trace_of_counts(
         notes = (f"{len(found)} gap{plural} {word}, {total_s:g} s in all, {longest}",)
     if gaps == "interpolate" and found:
         starts, counts = _interpolated(starts, counts, width_s, holes, where)
-    reach = np.inf if gaps == "interpolate" else _REACH
+    reach = np.inf if gaps == "interpolate" else REACH
     series = Series.of(starts, counts, width_s, reach=reach, silent=gaps == "zero")
     return Trace(
         name=name,
@@ -111,9 +111,9 @@ def trace_of_counts(
 def trace_of_bins(name: str, starts_s: FloatArray, counts: FloatArray, bin_s: float) -> Trace:
     """Bins at hand as a trace: `starts_s` ascend by `bin_s` or more, what lies between is missing."""
     starts = starts_s - starts_s[0]
-    holes = np.flatnonzero(np.diff(starts) > _REACH * bin_s)
+    holes = np.flatnonzero(np.diff(starts) > REACH * bin_s)
     gaps = tuple((float(starts[i] + bin_s), float(starts[i + 1])) for i in holes)
-    series = Series.of(starts, counts, bin_s, reach=_REACH, silent=False)
+    series = Series.of(starts, counts, bin_s, reach=REACH, silent=False)
     return Trace(
         name=name,
         kind="counts",

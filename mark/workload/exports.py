@@ -50,6 +50,8 @@ def read_export(path: Path) -> Export | None:
             raise BadInput("more than 2 GiB; files with the header t_seconds,count are streamed", str(path))
         parts.append(block)
     text = b"".join(parts).decode("utf-8", "replace").strip("\n")
+    if not text.strip():
+        raise BadInput("the file is empty", str(path))
     first = text.lstrip()[:1]
     if first in ("{", "["):
         if (found := _envoy(text)) is not None:
@@ -61,8 +63,11 @@ def read_export(path: Path) -> Export | None:
 
 
 def is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == _PARQUET
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == _PARQUET
+    except OSError:
+        return False  # what reads it says why
 
 
 def _parquet(path: Path) -> Export:
@@ -122,6 +127,8 @@ def _w3c(text: str, path: Path) -> Export | None:
 def _json(text: str, path: Path) -> Export | None:
     try:
         whole = json.loads(text)
+    except RecursionError:
+        raise BadInput("JSON that is nested too deeply", str(path)) from None
     except ValueError:
         return _json_lines(text, path)
     if isinstance(whole, dict):
@@ -132,7 +139,7 @@ def _json(text: str, path: Path) -> Export | None:
     if isinstance(whole, list) and all(isinstance(row, dict) for row in whole):
         return _rows(whole, path)
     if isinstance(whole, list) and all(isinstance(row, list) and len(row) == 2 for row in whole):
-        return _pairs(whole, "JSON pairs", "column 2", named=False)
+        return _pairs(whole, "JSON pairs", "column 2", path, named=False)
     return None
 
 
@@ -143,7 +150,7 @@ def _json_lines(text: str, path: Path) -> Export | None:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             if not rows:
@@ -164,8 +171,12 @@ def _rows(rows: Sequence[Mapping[str, object]], path: Path) -> Export | None:
 
 
 def _pairs(
-    pairs: Sequence[Sequence[object]], form: str, name: str, *, named: bool = True, unit: str | None = None
+    pairs: Sequence[Any], form: str, name: str, path: Path, *, named: bool = True, unit: str | None = None
 ) -> Export:
+    """Raises BadInput for none, and for a point that is no pair."""
+    wrong = [pair for pair in pairs if not isinstance(pair, list | tuple) or len(pair) != 2]
+    if wrong or not pairs:
+        raise BadInput(f"points of time and value are needed ({form})", str(path), wrong[0] if wrong else None)
     columns = {"time": [pair[0] for pair in pairs], name: [pair[1] for pair in pairs]}
     return Export(columns, form, named, unit)
 
@@ -185,12 +196,12 @@ def _prometheus(whole: Mapping[str, object], path: Path) -> Export | None:
     metric, values = series.get("metric"), series.get("values")
     name = str(metric.get("__name__", "value")) if isinstance(metric, dict) else "value"
     pairs = values if isinstance(values, list) else []
-    return _pairs(pairs, "Prometheus range query", name, unit="counter" if name.endswith("_total") else None)
+    return _pairs(pairs, "Prometheus range query", name, path, unit="counter" if name.endswith("_total") else None)
 
 
 def _cloudwatch_statistics(whole: Mapping[str, object], path: Path) -> Export | None:
     points = whole.get("Datapoints")
-    if not isinstance(points, list):
+    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         return None
     found = _rows(sorted(points, key=lambda point: str(point.get("Timestamp"))), path)
     if found is None:
@@ -207,7 +218,7 @@ def _cloudwatch_data(whole: Mapping[str, object], path: Path) -> Export | None:
     if not isinstance(times, list) or not isinstance(values, list) or len(times) != len(values):
         raise BadInput("as many timestamps as values are needed", str(path))
     pairs = sorted(zip(times, values, strict=True), key=lambda pair: str(pair[0]))
-    return _pairs(pairs, "CloudWatch metric data", str(series.get("Label", "value")))
+    return _pairs(pairs, "CloudWatch metric data", str(series.get("Label", "value")), path)
 
 
 def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
@@ -220,8 +231,7 @@ def _datadog(whole: Mapping[str, object], path: Path) -> Export | None:
     units = series.get("unit")
     per = units[1] if isinstance(units, list) and len(units) == 2 else None
     unit = f"per-{per['name']}" if isinstance(per, dict) and per.get("name") in ("second", "minute") else None
-    kept = [point for point in points if point[1] is not None]
-    return _pairs(kept, "Datadog series", str(series.get("metric", "value")), unit=unit)
+    return _pairs(points, "Datadog series", str(series.get("metric", "value")), path, unit=unit)
 
 
 # -- delimited text ----------------------------------------------------------------------------------------------------
@@ -231,12 +241,17 @@ def _delimited(text: str, path: Path) -> Export | None:
     """Lines of equally many cells. The first one names the columns where none of its cells is a number or a date."""
     lines = text.split("\n")
     head = [line for line in lines[:_PEEK_LINES] if line.strip()]
-    delimiter = _delimiter(head)
-    rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    try:
+        delimiter = _delimiter(head)
+        reader = csv.reader(lines, delimiter=delimiter)
+        numbered = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:  # a cell of more than 128 KiB: a quote that nothing closes
+        raise BadInput(f"no table: {error}", str(path)) from None
+    rows = [row for _, row in numbered]
     width = Counter(map(len, rows[:_PEEK_LINES])).most_common(1)[0][0]
-    for number, row in enumerate(csv.reader(lines, delimiter=delimiter), 1):
-        if row and len(row) != width:
-            if number == 1 and len(rows) > 1:
+    for number, row in numbered:
+        if len(row) != width:
+            if row is rows[0] and len(rows) > 1:
                 return None
             raise BadInput(f"expected {width} columns", f"{path} line {number}", shown(delimiter.join(row).encode()))
     names = [cell.strip() for cell in rows[0]]

@@ -15,7 +15,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput
 from mark.workload.arrivals import trace_of
-from mark.workload.counts import trace_of_counts
+from mark.workload.counts import REACH, trace_of_counts
 from mark.workload.exports import Columns, Export, read_export
 from mark.workload.times import Times, as_numbers, as_times
 from mark.workload.trace import Trace
@@ -237,9 +237,12 @@ def _of_counts(times: Times, counts: FloatArray, unit: str, name: str, where: st
         if len(counts) < 2:
             raise BadInput("a counter needs two rows at least", where)
         increases = np.diff(counts)
-        counts = np.where(increases < 0.0, counts[1:], increases)  # a restart begins at 0
-        starts, steps = starts[:-1], steps[:-1]
-    width_s = float(steps.min()) if len(steps) else 60.0
+        within = steps <= REACH * steps.min()  # when what came in a gap came is not known
+        counts = np.where(increases < 0.0, counts[1:], increases)[within]  # a restart begins at 0
+        starts = starts[:-1][within]
+        width_s = float(steps.min())
+    else:
+        width_s = float(steps.min()) if len(steps) else 60.0
     if width_s < 1e-3:
         raise BadInput("bins narrower than 1 ms", where, f"{width_s:g} s")
     if unit in ("per-second", "per-minute"):

@@ -63,7 +63,7 @@ def as_numbers(values: Sequence[object], *, blanks: bool = False) -> FloatArray 
     """Finite numbers, one for each value; None where one is none. With `blanks` empty cells are NaN, but not all."""
     try:
         numbers = np.array([np.nan if blanks and value in _BLANK else _number(value) for value in values])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     good = np.isfinite(numbers) | (np.isnan(numbers) & blanks)
     return numbers if np.all(good) and np.any(np.isfinite(numbers)) else None

@@ -14,6 +14,7 @@ from mark.cli.main import main
 from mark.reporting.service_diff import service_diff_json, service_diff_markdown
 from mark.reporting.words import per_month
 from mark.simulation.request import RunRequest
+from mark.simulation.result import TraceInfo
 from mark.simulation.run import simulate
 from mark.studies.service_diff import ServiceDiff, service_diff
 from tests.reporting.results import result
@@ -84,6 +85,12 @@ def test_a_change_that_breaks_the_promise_says_so_first() -> None:
     assert "- `slo_ms`: 600 → 300" in said
 
 
+def test_a_few_cents_of_a_short_part_are_dollars_a_month() -> None:
+    ten_minutes = TraceInfo("short", 100, 600.0)
+    found = ServiceDiff(result(usd=0.0, trace=ten_minutes), result(usd=0.004, trace=ten_minutes), {})
+    assert service_diff_markdown(found).startswith("### This change costs $18 a month more")
+
+
 def test_what_a_file_says_is_no_markdown() -> None:
     found = ServiceDiff(result(usd=9.5), result(usd=9.6), {"instances": ("c5.*", "a|b_<c>")})
     assert r"- `instances`: c5.\* → a\|b\_\<c\>" in service_diff_markdown(found)
@@ -120,6 +127,11 @@ def test_the_example_workflow_says_a_command_that_there_is(
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(command)[1:]) == 0
     assert (tmp_path / "comment.md").read_text().startswith("### This change ")
+
+
+def test_stdout_is_one_page(shop: RunRequest, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", shop.service, shop.service, "--trace", TRACE, "--json", "-", "--markdown", "-"]) == 2
+    assert "stdout is one page" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_one_line(shop: RunRequest, capsys: pytest.CaptureFixture) -> None:

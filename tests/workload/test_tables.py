@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from mark.domain.errors import BadInput
 from mark.workload.exports import Export
 from mark.workload.reader import open_trace
-from mark.workload.tables import RECOGNISED, UNITS, TableColumns, trace_of_table
+from mark.workload.tables import RECOGNISED, UNITS, TableColumns, read_table, trace_of_table
 from mark.workload.trace import Trace
 
 T0 = 1_795_300_020
@@ -146,6 +146,11 @@ REFUSED = {
     "a name twice": (counts(lambda at, n: f"{at},{n},{n}", "time,count,count"), "stands twice"),
     "no object": ('{"ts": 1795300020}\n{"ts": 17953\n', "line 2: no JSON object"),
     "a field too few": ("#Fields: date time path\n2026-11-20 10:00:00\n", "line 2: expected 3 fields"),
+    "nothing": (" \n \n", "empty"),
+    "a quote that is not closed": ('time,requests\n1795300020,"' + 200_000 * "a", "no table"),
+    "JSON too deep": (100_000 * "[", "nested|neither a trace"),
+    "points that are none": (prometheus({}, []), "points of time and value"),
+    "a point that is no pair": (json.dumps({"series": [{"pointlist": [[T0, 1], 7]}]}), "points of time and value"),
     "words": ("hello world\nthis is no trace\n", "neither a trace"),
     "only zeros": (rows("time,requests", [f"{at},0" for at in MINUTES]), "every count is 0"),
     "less than nothing": (rows("time,requests", [f"{at},{-at}" for at in MINUTES]), "negative"),
@@ -222,6 +227,14 @@ def test_units_make_the_same_requests(tmp_path: Path) -> None:
     assert totals["counter"] == 2 * 60 + 0 + 3 * 60 + 0
 
 
+def test_what_a_counter_counted_in_a_gap_is_not_put_into_one_minute(tmp_path: Path) -> None:
+    """An hour is missing after the third row: its 6,000 requests came when nothing was told."""
+    rising = [(0, 0), (60, 100), (120, 200), (3720, 6200), (3780, 6300), (3840, 6400)]
+    text = rows("time,http_requests_total", [f"{T0 + at},{n}" for at, n in rising])
+    trace = read(tmp_path, text, TableColumns(count="http_requests_total", unit="counter"))
+    assert (total(trace), trace.bin_s, trace.gaps) == (400.0, 60.0, ((120.0, 3720.0),))
+
+
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
@@ -286,3 +299,43 @@ def test_no_request_is_lost_or_made(values: list[int], step_s: int, per_second: 
     assert trace is not None
     assert total(trace) == pytest.approx(sum(values))
     assert trace.bin_s == step_s
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.sampled_from([T0, str(T0)]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["data", "resultType", "result", "metric", "values", "Datapoints", "Timestamp", "Sum"])
+            | st.sampled_from(
+                ["MetricDataResults", "Timestamps", "Values", "series", "pointlist", "unit", "time", "count"]
+            ),
+            inner | st.just("matrix"),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=200),
+        st.lists(st.lists(st.text('0123456789.,-:TZ"e \u00e9', max_size=12), max_size=4).map(",".join)).map("\n".join),
+        _JSON.map(json.dumps),
+        st.lists(_JSON.map(json.dumps), max_size=4).map("\n".join),
+    ),
+    st.sampled_from([RECOGNISED, TableColumns(count="none"), TableColumns(time="time"), TableColumns(unit="counter")]),
+)
+def test_whatever_a_file_holds_it_is_a_trace_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, text: str, columns: TableColumns
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "whatever"
+    path.write_text(text, errors="replace")
+    said = ""
+    try:
+        trace = read_table(path, columns)
+        assert trace is None or total(trace) > 0.0
+    except BadInput as refused:
+        said = str(refused)
+    assert "\n" not in said
