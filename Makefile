@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TRACE ?= traces/diurnal_day_5s.csv.gz
-SERVICE ?= inception-v3
+SERVICE ?= inception-v3-2026
 POLICIES ?= mark,mark-paper,reactive,static-peak,best-fixed,target-tracking,oracle
 REPORT ?= out/report.html
 

@@ -74,7 +74,7 @@ def load_catalog(name_or_path: str) -> Catalog:
         name_or_path in _BILLS_EXTRAS,
         any_function,
         region=next((offer.zone.rstrip("abcdefgh") for offer in offers if offer.zone), ""),
-        priced_on=max(days, default=""),
+        priced_on=min(days, default=""),
     )
 
 

@@ -3,26 +3,66 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 from pathlib import Path
 
 from mark.cli.arguments import writable
+from mark.cli.numbers import above_zero
 from mark.cli.output import write_file
-from mark.config.service_file import template
+from mark.cli.reading import add_reading, as_options, reading
+from mark.config.new_service import new_service, new_service_of
 from mark.domain.errors import BadInput
+from mark.profiling.table import load_profiles
+from mark.reporting.check import check_file
+from mark.reporting.words import count, duration
+from mark.workload.info import trace_info
+from mark.workload.reader import open_trace
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Write a commented service file to edit. Nothing is ever overwritten."
+    parser.description = (
+        "Write a commented service file to edit: of a shipped service, or of your own model that was measured with "
+        "`mark profile`. Nothing is ever overwritten."
+    )
     parser.add_argument("name", nargs="?", default="my-service", metavar="NAME", help="default: my-service")
+    trace = parser.add_mutually_exclusive_group()
+    trace.add_argument("trace", nargs="?", metavar="TRACE", help="your traffic: can it be read, and what comes next?")
+    trace.add_argument("--trace", dest="trace_option", metavar="TRACE", help="the same, as an option")
+    own = parser.add_argument_group("your own model")
+    own.add_argument("--profile", metavar="FILE.csv", help="what `mark profile --out` wrote")
+    own.add_argument("--model", metavar="MODEL", help="which of the profile's models: module:Class, onnx:FILE, a name")
+    own.add_argument("--slo-ms", type=above_zero, metavar="MS", help="what you promise: an answer within this time")
+    add_reading(parser.add_argument_group("how the traffic is read"))
     parser.add_argument("--out", metavar="FILE", help="default: NAME.toml")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    text = template(args.name)
+    args.trace = args.trace or args.trace_option
     path = writable(args.out or f"{args.name}.toml", "--out")
     if Path(path).exists():
         raise BadInput("exists already and is left alone", "--out", path)
+    text = _text(args, Path(path).parent)
+    traffic = None if args.trace is None else trace_info(open_trace(args.trace, **reading(args)))
     write_file(path, text, "--out")
-    print(f"next: edit {path}, then: mark check {path}")
+    print(f"{path}: {check_file(path)}")
+    if traffic is not None:
+        print(f"{args.trace}: {count(traffic['requests'])} requests in {duration(traffic['duration_s'])}")
+        for note in traffic["notes"]:
+            print(f"  {note}")
+    again = shlex.join([args.trace, *as_options(args)]) if traffic is not None else "TRACE"
+    print(f"next: read {path}, then: mark compare {again} --service {shlex.quote(path)} --report report.html")
     return 0
+
+
+def _text(args: argparse.Namespace, folder: Path) -> str:
+    if args.profile is None:
+        if args.model is not None:
+            how = f"mark profile {args.model} --instance TYPE --out profile.csv"
+            raise BadInput(f"needs --profile, measured on what you would rent: {how}", "--model", args.model)
+        return new_service(args.name, args.slo_ms)
+    profiles = load_profiles(args.profile)
+    if args.slo_ms is None:
+        raise BadInput("is needed with --profile: the time within which you promise an answer", "slo_ms")
+    return new_service_of(args.name, profiles, os.path.relpath(args.profile, folder), args.slo_ms, args.model)

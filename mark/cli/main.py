@@ -60,8 +60,8 @@ _COMMANDS = {
 
 _EPILOG = """\
 start here:
-  mark compare synthetic:diurnal --service inception-v3
-  mark compare my-access.log --service inception-v3 --report report.html
+  mark compare synthetic:diurnal --service inception-v3-2026
+  mark compare my-access.log --service inception-v3-2026 --report report.html
 
 exit codes: 0 done, 1 a fault of ours, 2 bad input, 3 no offer meets the SLO, 4 SLO missed (--fail-below-slo)
 """

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.cli.arguments import add_json, html_file, writable
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
@@ -13,6 +14,7 @@ from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
 from mark.domain.slo import Slo
 from mark.models.sample import call_from_file
+from mark.profiling.machine import this_machine
 from mark.profiling.measure import check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
@@ -78,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
         said["call"] = call_from_file(args.input)
     with progress("measuring") as bar:
         measured = profile(replace(what, **said), bar)
+    if "://" not in args.model and (
+        wrong := this_machine().mismatch(measured.instance, load_catalog(CATALOG_NAMES[-1]))
+    ):
+        measured = replace(measured, notes=(*measured.notes, wrong))
     promise = None if slo is None else (slo, candidate(measured.profile(), slo, batching))
     deliver(profile_json(measured, promise), args.json, lambda: profile_table(measured, promise))
     if args.out is not None:

@@ -21,3 +21,14 @@ def reading(args: argparse.Namespace) -> dict[str, Any]:
     """As `open_trace` takes it."""
     columns = TableColumns(args.time_column, args.count_column, args.count_unit)
     return {"gaps": args.gaps, "log_filter": args.log_filter, "columns": columns}
+
+
+def as_options(args: argparse.Namespace) -> list[str]:
+    """The command line that says the same again, without what is the default."""
+    found = [] if args.gaps == "bridge" else ["--gaps", args.gaps]
+    if args.log_filter is not None:
+        found += ["--log-filter", "=".join(args.log_filter)]
+    for name in ("time_column", "count_column", "count_unit"):
+        if (value := getattr(args, name)) is not None:
+            found += [f"--{name.replace('_', '-')}", value]
+    return found

@@ -1,4 +1,5 @@
-"""Service files: read TOML into a `ServiceConfig`; the paper's four services ship with mark.
+"""Service files: read TOML into a `ServiceConfig`; the paper's four services ship with mark, each on
+the hardware and at the prices of 2019 and, as NAME-2026, of today.
 
 An unknown key, a wrong type or an impossible value is named by file, section, key and value. Nothing is looked up here:
 whether the model, the catalogue or the function exist shows when the service is deployed.
@@ -6,7 +7,6 @@ whether the model, the catalogue or the function exist shows when the service is
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tomllib
@@ -22,7 +22,8 @@ from mark.domain.service import AsIsPolicy, Commitment, ServiceConfig, Version
 from mark.domain.slo import Slo
 
 _DATA = Path(__file__).parent / "services"
-SERVICE_NAMES = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
+_PAPER = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
+SERVICE_NAMES = (*(f"{name}-2026" for name in _PAPER), *_PAPER)
 # Functions are no fleet: they belong to [overflow] and stay whatever markets are chosen. SageMaker types are bought by
 # the SageMaker policies, which need no leave; a bouncer of ours cannot run on them.
 INSTANCE_MARKETS = (Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE)
@@ -72,15 +73,9 @@ def load_service(name_or_path: str) -> ServiceConfig:
     return _service(path, tables)
 
 
-def template(name: str) -> str:
-    """A commented service file for a new service: the shipped one of that name, else Inception-v3's under the name.
-
-    Raises BadInput for a name that cannot be a tag.
-    """
-    if name in SERVICE_NAMES:
-        return read_text(_DATA / f"{name}.toml")
-    _check_name(name, "service name")
-    return read_text(_DATA / "inception-v3.toml").replace('name = "inception-v3"', f"name = {json.dumps(name)}", 1)
+def shipped_text(name: str) -> str:
+    """The text of a shipped service."""
+    return read_text(_DATA / f"{name}.toml")
 
 
 def load_services(names: Sequence[str]) -> list[ServiceConfig]:
@@ -107,7 +102,7 @@ def markets_of(names: Sequence[str], where: str) -> tuple[Market, ...]:
 def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
     service, fleet, overflow = (_Section(path, name, tables.get(name, {})) for name in ("service", "fleet", "overflow"))
     name = service.text("name")
-    _check_name(name, service.where("name"))
+    check_name(name, service.where("name"))
     slo_ms, attainment = service.number("slo_ms"), service.number("slo_attainment")
     try:
         slo = Slo(slo_ms / 1e3, attainment)
@@ -169,7 +164,7 @@ def _versions(versions: _Section) -> tuple[Version, ...]:
         raise BadInput("must be a section", f"{versions.path} [{versions.name}]", versions.table)
     found = []
     for name, value in versions.table.items():
-        _check_name(name, versions.where(name))
+        check_name(name, versions.where(name))
         if not isinstance(value, dict):
             raise BadInput("must be { model = ..., weight = ... }", versions.where(name), value)
         one = _Section(versions.path, f"{versions.name}.{name}", value)
@@ -212,7 +207,7 @@ def _as_is(policy: _Section) -> AsIsPolicy:
     )
 
 
-def _check_name(name: str, where: str) -> None:
+def check_name(name: str, where: str) -> None:
     if not _NAME.fullmatch(name):
         raise BadInput("must be 1 to 63 letters, digits, dots, dashes or underscores", where, name)
 

@@ -130,7 +130,7 @@ class Catalog:
     bills_extras: bool = False  # balancer, disks, addresses, data moved: on for aws-2026
     any_function: FunctionOffer | None = None  # sold in every memory size up to its own: the catalogue's plain `lambda`
     region: str = ""
-    priced_on: str = ""  # the day of the newest price on demand, as 2026-07-20
+    priced_on: str = ""  # the day of the oldest price on demand, as 2026-07-20
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Profiles: read latency by batch size from CSV; the paper's models ship with mark.
+"""Profiles: read latency by batch size from CSV; the paper's models ship with mark, measured and derived for today.
 
 Columns `model,instance,batch,latency_ms[,p99_ms,w_batch_ms,overhead_ms,cold_ms,workers,basis,source]`, one row per
 batch size; functions are instances called `lambda:MEMORY_MB`. docs/profiles.md says where the shipped rows come from.
@@ -6,6 +6,7 @@ batch size; functions are instances called `lambda:MEMORY_MB`. docs/profiles.md 
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 from mark.domain.cells import Row, read_rows
@@ -13,7 +14,8 @@ from mark.domain.errors import BadInput
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.profiling.policy import sigma_of
 
-_PAPER = Path(__file__).parent / "data" / "paper.csv"
+_DATA = Path(__file__).parent / "data"
+_SHIPPED = (_DATA / "derived-2026.csv", _DATA / "paper.csv")
 _REQUIRED = ("model", "instance", "batch", "latency_ms")
 _OPTIONAL = ("p99_ms", "w_batch_ms", "overhead_ms", "cold_ms", "workers", "basis", "source")
 
@@ -24,9 +26,9 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
     Raises BadInput for a file that cannot be read, an unknown or missing column, a number out of range, a batch size
     given twice, and rows of one type that disagree about workers or overhead.
     """
-    path = _PAPER if name_or_path in (None, "paper") else Path(str(name_or_path))
+    paths = _SHIPPED if name_or_path in (None, "paper") else (Path(str(name_or_path)),)
     rows: dict[tuple[str, str], dict[int, ProfileRow]] = {}
-    for line in read_rows(path, _REQUIRED, _OPTIONAL):
+    for line in chain.from_iterable(read_rows(path, _REQUIRED, _OPTIONAL) for path in paths):
         row = _row(line)
         of_type = rows.setdefault((line.text("model"), line.text("instance")), {})
         first = next(iter(of_type.values()), row)
@@ -38,7 +40,7 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
             raise BadInput("all batch sizes of a type share one overhead", f"{line.where} overhead_ms", row.overhead_ms)
         of_type[row.batch] = row
     if not rows:
-        raise BadInput("the profile has no row", str(path))
+        raise BadInput("the profile has no row", str(paths[0]))
     profiles: dict[str, dict[str, Profile]] = {}
     for (model, instance), of_type in rows.items():
         by_batch = tuple(of_type[batch] for batch in sorted(of_type))

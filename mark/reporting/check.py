@@ -29,7 +29,7 @@ def check_file(name: str) -> str:
         return f"ok, a catalogue of {len(catalog.offers)} offers ({retired} retired)"
     if {"model", "instance"} <= header:
         profiles = load_profiles(name)
-        return "ok, a profile of " + ", ".join(f"{model} on {len(types)} types" for model, types in profiles.items())
+        return "ok, a profile of " + ", ".join(f"{model} on {', '.join(types)}" for model, types in profiles.items())
     info = trace_info(open_trace(name))
     text = f"ok, a trace of {count(info['requests'])} requests in {duration(info['duration_s'])}"
     return "; ".join([f"{text}, {number(info['mean_rps'])} a second", *info["notes"]])
@@ -38,7 +38,8 @@ def check_file(name: str) -> str:
 def _service(name: str) -> str:
     resolved = open_service(RunRequest(trace="", service=name))
     function = resolved.function.offer.name if resolved.function is not None else "no function"
-    parts = [f"ok, a service that can buy {len(resolved.offers)} offers and {function}"]
+    offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
+    parts = [f"ok, a service that can buy {offers} and {function}"]
     if committed := resolved.service.committed:
         counts = ", ".join(f"{one.count} {one.instance}" for one in committed)
         parts.append(f"{counts} committed for {usd(resolved.committed_usd_per_hour)}/h, run or not")

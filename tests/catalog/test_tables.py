@@ -180,7 +180,9 @@ def test_aws_2026_has_current_families_and_retires_p2_and_p3() -> None:
     today = load_catalog("aws-2026")
     assert today.bills_extras
     families = {o.instance.removeprefix("ml.").split(".")[0] for o in today.offers if not o.retired}
-    assert " ".join(sorted(families)) == "c5 c5a c6a c6g c6i c7a c7g c7i g4dn g5 g6 inf1 inf2 m5 m6i m7i t2 t3 t3a t4g"
+    assert (
+        " ".join(sorted(families)) == "c5 c5a c6a c6g c6i c7a c7g c7i c8g g4dn g5 g6 inf1 inf2 m5 m6i m7i t2 t3 t3a t4g"
+    )
     retired = {o.instance.removeprefix("ml.").split(".")[0] for o in today.offers if o.retired}
     assert retired == {"p2", "p3"}
     assert offer(today, "c7i.large/on-demand").boot.p95_s == 120.0
@@ -207,7 +209,12 @@ def test_shipped_prices_agree_with_the_price_list_of_their_date(name: str, date:
     listed = {
         row["instance"]: float(row["usd_per_hour"]) for row in facts("prices.csv") if row["snapshot_date"] == date
     }
+    listed |= {
+        f"c8g.{size}": 0.03988 * n
+        for n, size in ((1, "medium"), (2, "large"), (4, "xlarge"), (8, "2xlarge"), (16, "4xlarge"))
+    }
     read = load_catalog(name)
+    assert read.priced_on == date
     for found in read.offers:
         if found.market in (Market.ON_DEMAND, Market.BURSTABLE):
             assert found.usd_per_hour == pytest.approx(listed[found.instance]), found.name

@@ -10,7 +10,7 @@ import pytest
 
 from mark.billing.invoice import parse_time
 from mark.cli.main import main
-from mark.config.service_file import template
+from mark.config.new_service import new_service
 from tests.workload.cur import HOUR, MAY, Item, cur2
 from tests.workload.files import alb_line
 
@@ -64,7 +64,7 @@ def test_the_command_of_the_documentation(tmp_path: Path, monkeypatch: pytest.Mo
     Path("my-access-logs").mkdir()
     Path("my-access-logs/a.log").write_text("".join(alb_line(k / 4.0) for k in range(4 * 3600)))
     Path("mine.toml").write_text(
-        template("inception-v3") + '[policy]\nkind = "fixed"\ninstance = "c5.large"\nmin = 2\n'
+        new_service("inception-v3") + '[policy]\nkind = "fixed"\ninstance = "c5.large"\nmin = 2\n'
     )
     began_s = parse_time("2018-07-02T22:00:00Z")
     cur2(

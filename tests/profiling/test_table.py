@@ -61,7 +61,9 @@ def test_a_wrong_row_is_named_by_line_and_column(tmp_path: Path, text: str, mess
 
 def test_the_shipped_profiles_have_the_rates_of_the_authors() -> None:
     shipped = load_profiles()
-    assert set(shipped) == {"inception-v3", "inception-resnet-v2", "nasnet", "lstm-ptb", "opennmt-ende"}
+    assert {model for model in shipped if not model.endswith("-2026")} == {
+        "inception-v3", "inception-resnet-v2", "nasnet", "lstm-ptb", "opennmt-ende",
+    }  # fmt: skip
     per_minute = {
         instance: profile.rows[-1].batch * 60e3 / profile.rows[-1].latency_ms
         for instance, profile in shipped["inception-v3"].items()
@@ -75,7 +77,9 @@ def test_the_shipped_profiles_have_the_rates_of_the_authors() -> None:
 
 def test_functions_have_the_times_that_are_promised() -> None:
     shipped = load_profiles()
-    rows = {model: of_model["lambda:3008"].rows[0] for model, of_model in shipped.items()}
+    rows = {
+        model: of_model["lambda:3008"].rows[0] for model, of_model in shipped.items() if not model.endswith("-2026")
+    }
     assert {model: row.latency_ms for model, row in rows.items()} == {
         "inception-v3": 380.0, "inception-resnet-v2": 785.0, "nasnet": 2300.0, "lstm-ptb": 70.0, "opennmt-ende": 3100.0,
     }  # fmt: skip

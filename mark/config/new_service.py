@@ -1,0 +1,94 @@
+"""`mark init`: a commented service file to begin with, from what is known: a profile, a model, a promise.
+
+The text is that of a shipped service, line by line, so that every key is explained where it is edited.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from mark.catalog.tables import load_catalog
+from mark.config.service_file import SERVICE_NAMES, check_name, shipped_text
+from mark.domain.errors import BadInput, did_you_mean
+from mark.domain.offer import Market
+from mark.domain.profile import Profile
+
+CATALOG = "aws-2026"
+
+
+def new_service(name: str, slo_ms: float | None = None) -> str:
+    """A commented service file: the shipped one of that name, else today's Inception-v3 under the name.
+
+    `slo_ms`: the promise, where it is another one. Raises BadInput for a name that cannot be a tag.
+    """
+    changed: dict[str, object] = {} if slo_ms is None else {"slo_ms": slo_ms}
+    if name in SERVICE_NAMES:
+        return _with(shipped_text(name), changed)
+    check_name(name, "service name")
+    return _with(shipped_text(SERVICE_NAMES[0]), {"name": name, **changed})
+
+
+def new_service_of(
+    name: str, profiles: Mapping[str, Mapping[str, Profile]], profile_file: str, slo_ms: float, model: str | None = None
+) -> str:
+    """A commented service file of a profiled model: it may buy what was measured, and promises `slo_ms`.
+
+    `profiles` are those of `profile_file`, whose name goes into the text. Of several functions the smallest that
+    answers in time is taken, or the fastest. Raises BadInput where the profile has no such model, several where
+    none is named, or no type that can be bought.
+    """
+    check_name(name, "service name")
+    if model is None and len(profiles) > 1:
+        raise BadInput(f"has several models ({', '.join(profiles)}): name one with --model", profile_file)
+    found = next(iter(profiles)) if model is None else model
+    if found not in profiles:
+        hint = did_you_mean(found, profiles) or f"; it has {', '.join(profiles)}"
+        raise BadInput(f"no profile of the model{hint}", profile_file, found)
+    by_type = profiles[found]
+    sold = {
+        offer.instance
+        for offer in load_catalog(CATALOG).offers
+        if offer.market is Market.ON_DEMAND and not offer.retired
+    }
+    types = [instance for instance in by_type if instance in sold]
+    if not types:
+        what = f"no type that {CATALOG} sells: measure with `mark profile {found} --instance TYPE --out {profile_file}`"
+        raise BadInput(what, profile_file, ", ".join(by_type))
+    fastest_s = min(by_type[instance].latency_s(1) for instance in types)
+    if fastest_s * 1e3 > slo_ms:
+        raise BadInput(f"one request alone takes {fastest_s * 1e3:.3g} ms on the fastest type", "slo_ms", f"{slo_ms:g}")
+    functions = sorted((instance for instance in by_type if instance.startswith("lambda:")), key=_memory_mb)
+    in_time = [function for function in functions if by_type[function].latency_s(1) * 1e3 <= slo_ms]
+    function = next(iter(in_time or sorted(functions, key=lambda f: by_type[f].latency_s(1))), "none")
+    text = _with(
+        shipped_text(SERVICE_NAMES[0]),
+        {
+            "name": name,
+            "model": found,
+            "slo_ms": slo_ms,
+            "profile": profile_file,
+            "instances": types,
+            "function": function,
+        },
+    )
+    first = text.split("\n", 1)[0]
+    text = text.replace(first, f"# {name}: {found} as measured in {profile_file}.", 1)
+    return text.replace('"c7i.xlarge"', json.dumps(types[0]))
+
+
+def _with(text: str, values: Mapping[str, object]) -> str:
+    """`text` with these keys' values, whether they stand in it or in a comment; remarks at the end of a line stay."""
+    for key, value in values.items():
+        written = f"{key} = {f'{value:g}' if isinstance(value, float) else json.dumps(value)}"
+        pattern = rf"^(?:# )?{key} = (?:\"[^\"]*\"|\[[^\]]*\]|[^ \n]+) *(#.*)?$"
+        found = re.search(pattern, text, re.MULTILINE)
+        assert found is not None, key
+        line = f"{written:<38} {found[1]}" if found[1] else written
+        text = text[: found.start()] + line + text[found.end() :]
+    return text
+
+
+def _memory_mb(function: str) -> int:
+    return int(function.removeprefix("lambda:"))

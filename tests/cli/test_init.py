@@ -1,0 +1,75 @@
+"""`mark init`: a file that `mark check` passes, and the command that comes next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mark.cli.main import main
+
+Captured = pytest.CaptureFixture[str]
+PROFILE = "model,instance,batch,latency_ms\ncredit:Credit,c7i.large,1,6\ncredit:Credit,c7i.large,16,35\n"
+TRACE = str(Path(__file__).parents[2] / "traces" / "alb_sample.log.gz")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("credit.csv").write_text(PROFILE)
+    return tmp_path
+
+
+def test_the_command_that_it_names_runs(folder: Path, capsys: Captured) -> None:
+    given = ["init", "credit", TRACE, "--profile", "credit.csv", "--slo-ms", "100", "--log-filter", "target=*"]
+    assert main(given[:-2]) == 0
+    said = capsys.readouterr().out
+    assert "credit.toml: ok, a service that can buy 1 offer and no function" in said
+    assert "500 requests in 4.22 min" in said
+    following = shlex.split(said.split("then: ", 1)[1])
+    assert following[:2] == ["mark", "compare"]
+    quick = ["--policies", "mark,fixed:c7i.large=1", "--predictor", "seasonal-naive", "--attribute", "none"]
+    assert main([*following[1 : following.index("--report")], *quick]) == 0
+    assert "aws-2026, us-east-1, 2026-07-20" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_profile_elsewhere_is_found_from_the_file(folder: Path, capsys: Captured) -> None:
+    Path("services").mkdir()
+    assert main(["init", "credit", "--profile", "credit.csv", "--slo-ms", "100", "--out", "services/c.toml"]) == 0
+    assert 'profile = "../credit.csv"' in Path("services/c.toml").read_text()
+    assert main(["check", "services/c.toml"]) == 0
+
+
+def test_how_the_traffic_was_read_is_in_the_next_command(folder: Path, capsys: Captured) -> None:
+    Path("my log.csv").write_text("when,hits,errors\n0,60,1\n60,120,2\n120,90,1\n")
+    columns = ["--time-column", "when", "--count-column", "hits"]
+    assert main(["init", "credit", "--trace", "my log.csv", *columns]) == 0
+    said = capsys.readouterr().out
+    assert "mark compare 'my log.csv' --time-column when --count-column hits --service credit.toml" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--model", "credit:Credit"], "mark profile credit:Credit --instance TYPE --out profile.csv"),
+        (["--profile", "credit.csv"], "--slo-ms: is needed with --profile"),
+        (["--profile", "nowhere.csv"], "nowhere.csv"),
+        (["--trace", "nowhere.log"], "nowhere.log"),
+        (["--slo-ms", "0"], "above zero"),
+    ],
+)
+def test_what_is_missing_is_said_and_nothing_written(
+    folder: Path, given: list[str], message: str, capsys: Captured
+) -> None:
+    assert main(["init", "credit", *given]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not Path("credit.toml").exists()
+
+
+def test_a_file_that_exists_is_left_alone(folder: Path, capsys: Captured) -> None:
+    Path("credit.toml").write_text("mine")
+    assert main(["init", "credit"]) == 2
+    assert Path("credit.toml").read_text() == "mine"
