@@ -9,6 +9,7 @@ from mark.cli.options import add_run_options, policy_list, request_from
 from mark.cli.output import cores, deliver, progress
 from mark.cli.report import report, slo_code
 from mark.reporting.table import compare_table
+from mark.reporting.takeaway import savings_json
 from mark.studies.attribution import compare_attributed
 
 _DEFAULT = "mark,mark-paper,reactive,static-peak,best-fixed,target-tracking,oracle"
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     data = {
         "schema": 1,
         "policies": {name: result.as_json() for name, result in results.items()},
+        "savings": savings_json(results),
         "attribution": {name: one.as_json() for name, one in attribution.items()},
     }
     deliver(data, args.json, lambda: compare_table(results, attribution))

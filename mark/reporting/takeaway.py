@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
+from typing import Any
 
 from mark.domain.bill import Bill
 from mark.domain.time import HOUR_S
 from mark.planning.policies.names import BEST_FIXED, FIXED
 from mark.reporting.words import dollars, duration, number, per_month, percent, usd
 from mark.simulation.result import SimulationResult
+from mark.studies.saving_range import saving_range
 
 TARGET_TRACKING = "target-tracking"
 _TIE = 0.01  # a saving below a hundredth pays for no moving part
@@ -77,6 +79,32 @@ def reference(results: Mapping[str, SimulationResult]) -> str | None:
 def saving(result: SimulationResult, against: SimulationResult) -> float | None:
     """1 - bill / bill; negative where it costs more."""
     return 1.0 - result.bill.total / against.bill.total if against.bill.total > 0.0 else None
+
+
+def saving_shown(result: SimulationResult, against: SimulationResult) -> str:
+    """The saving with its range, as `32 %, 27 to 36 % by its 24 hours drawn anew`."""
+    share, span = percent(saving(result, against), 0), saving_range(result, against)
+    if span is None or percent(span.low, 0) == percent(span.high, 0):
+        return share
+    low = percent(span.low, 0).removesuffix(" %")
+    return f"{share}, {low} to {percent(span.high, 0)} by its {span.blocks} {span.over} drawn anew"
+
+
+def savings_json(results: Mapping[str, SimulationResult]) -> dict[str, Any]:
+    """By policy: `share` of the bill of `against` that is saved, and the range of it, None where there is none."""
+    name = reference(results)
+    if name is None:
+        return {}
+    against, found = results[name], {}
+    for policy, result in results.items():
+        if policy != name:
+            span = saving_range(result, against)
+            found[policy] = {
+                "against": name,
+                "share": saving(result, against),
+                "range": None if span is None else asdict(span),
+            }
+    return found
 
 
 def saves(result: SimulationResult, against: SimulationResult) -> str:
@@ -171,7 +199,7 @@ def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> lis
         beside = f"; with {TARGET_TRACKING} on SageMaker it would be {dollars(per_month(managed.bill.total, length_s))}"
     return [
         f"{pace} that is {dollars(month)} a month instead of {dollars(other_month)} with {other_shown}: "
-        f"{dollars(other_month - month)} a month less ({percent(less, 0)}){beside}."
+        f"{dollars(other_month - month)} a month less ({saving_shown(result, other)}){beside}."
     ]
 
 

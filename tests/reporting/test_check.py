@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.config.service_file import template
+from mark.config.new_service import new_service
 from mark.domain.errors import BadInput
 from mark.reporting.check import check_file
 
@@ -12,8 +12,8 @@ from mark.reporting.check import check_file
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("s.toml", template("mine"), "a service"),
-        ("p.csv", "model,instance,batch,latency_ms\nm,c5.large,1,50\n", "a profile of m on 1 types"),
+        ("s.toml", new_service("mine"), "a service"),
+        ("p.csv", "model,instance,batch,latency_ms\nm,c5.large,1,50\n", "a profile of m on c5.large"),
         ("t.csv", "t_seconds,count\n0,60\n60,120\n", "a trace of 180 requests in 2 min"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mark.config.service_file import template
+from mark.config.new_service import new_service
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate
@@ -25,7 +25,7 @@ BASE = RunRequest(
 
 def committing(folder: Path, lines: str, **changes: str) -> SimulationResult:
     path = folder / "s.toml"
-    path.write_text(template("inception-v3").replace("[overflow]", f"[fleet.committed]\n{lines}\n[overflow]"))
+    path.write_text(new_service("inception-v3").replace("[overflow]", f"[fleet.committed]\n{lines}\n[overflow]"))
     result = simulate(replace(BASE, service=str(path), **changes))  # type: ignore[arg-type]
     check_laws(result)
     return result

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mark.config.service_file import template
+from mark.config.new_service import new_service
 from mark.domain.errors import BadInput, Infeasible
 from mark.simulation.bounding import bound
 from mark.simulation.inputs import open_inputs
@@ -196,7 +196,7 @@ def test_functions_of_the_first_plan_are_warm_at_the_start(tmp_path: Path) -> No
     times = [0.0, *(3600.0 + 60.0 * k for k in range(10))]
     trace.write_text("t_seconds\n" + "".join(f"{t}\n" for t in times))
     service = tmp_path / "no_instances.toml"
-    service.write_text(template("inception-v3").replace("[fleet]", "[fleet]\nmin_instances = 0"))
+    service.write_text(new_service("inception-v3").replace("[fleet]", "[fleet]\nmin_instances = 0"))
     few = request(
         trace=str(trace), service=str(service), start_s=3600.0, duration_s=600.0, with_bound=False, policy="mark"
     )
