@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
@@ -56,6 +57,7 @@ _COMMANDS = {
     "testbed": _Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
     "deploy": _Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),
     "reproduce": _Command("mark.cli.reproduce", "the paper's experiments beside ours"),
+    "completion": _Command("mark.cli.completion", "a script by which bash, zsh or fish complete commands and names"),
 }
 
 _EPILOG = """\
@@ -101,11 +103,28 @@ def guarded(action: Callable[[], int]) -> int:
         return _failed(f"a fault of ours, sorry: {what[:300]} (MARK_TRACEBACK=1 shows where)", 1)
 
 
+def every_command() -> _Parser:
+    """The command line with the arguments of all commands; those whose extra is not installed have none."""
+    top, commands = _top()
+    for name, command in _COMMANDS.items():
+        with suppress(BadInput):
+            _declare(name, commands[name], command)
+    return top
+
+
 def parser(given: str | None = None) -> _Parser:
     """The command line, with the arguments of the command that is given.
 
     Raises BadInput where the command needs an extra that is not installed.
     """
+    top, commands = _top()
+    if given in commands:
+        _declare(given, commands[given], _COMMANDS[given])
+    return top
+
+
+def _top() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
+    """The command line, and the commands by name, without their arguments."""
     top = _Parser(
         prog="mark",
         description="What would this traffic cost, and would the latency promise hold? Serve machine-learning models "
@@ -116,18 +135,18 @@ def parser(given: str | None = None) -> _Parser:
     )
     top.add_argument("--version", action="version", version=f"mark {VERSION}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for name, command in _COMMANDS.items():
-        added = commands.add_parser(name, help=command.help, allow_abbrev=False)
-        if name == given:
-            try:
-                import_module(command.module).add_to(added)
-            except ModuleNotFoundError as error:
-                if not command.extra or (error.name or "").split(".")[0].startswith("mark"):
-                    raise
-                raise BadInput(
-                    f"needs {error.name}: pip install 'mark-serving[{command.extra}]'", f"mark {name}"
-                ) from None
-    return top
+    return top, {
+        name: commands.add_parser(name, help=command.help, allow_abbrev=False) for name, command in _COMMANDS.items()
+    }
+
+
+def _declare(name: str, added: argparse.ArgumentParser, command: _Command) -> None:
+    try:
+        import_module(command.module).add_to(added)
+    except ModuleNotFoundError as error:
+        if not command.extra or (error.name or "").split(".")[0].startswith("mark"):
+            raise
+        raise BadInput(f"needs {error.name}: pip install 'mark-serving[{command.extra}]'", f"mark {name}") from None
 
 
 class _Parser(argparse.ArgumentParser):
