@@ -15,6 +15,7 @@ from mark.reporting.words import HOURS_PER_MONTH, duration, number, rate, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_ROUNDING = 0.01
 MOST_CHOICES = 10  # shown; the JSON has all
 
 
@@ -121,10 +122,10 @@ def plan_table(explained: Explanation) -> RenderableType:
     return page(
         text(f"{explained.service}: the plan at {number(explained.at_s, 0)} s", "bold"),
         *sentences(believed),
-        wanted,
+        wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
         *sentences(_closing(explained) + _batching(explained)),
         *others,
-        *small_print([*plan.notes, *([f"solved by {plan.solver}"] if plan.solver else [])]),
+        *small_print([*_while_held(explained), *plan.notes, *([f"solved by {plan.solver}"] if plan.solver else [])]),
     )
 
 
@@ -177,6 +178,20 @@ def _closing(explained: Explanation) -> list[str]:
     if explained.committed_usd_per_hour > 0.0:
         lines.append(f"Beside it {usd(explained.committed_usd_per_hour)}/h are committed, whatever runs.")
     return lines
+
+
+def _while_held(explained: Explanation) -> list[str]:
+    """Why an hour of what is chosen costs another sum than its prices: it is held for a part of the time only."""
+    weighed = explained.weighed
+    if weighed is None:
+        return []
+    priced = sum(target.count * explained.prices.get(target.offer, 0.0) for target in explained.plan.targets)
+    if abs(weighed.chosen.instances_usd_per_hour - priced) <= _ROUNDING * priced:
+        return []
+    return [
+        f"$/h of fleets are expected spending over the next {duration(weighed.over_s)}, in which instances come and go "
+        f"as the forecast does; what is wanted now costs {usd(priced)}/h while it runs"
+    ]
 
 
 def saved_words(weighed: Weighed) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 from mark.domain.bill import Bill
 from mark.domain.time import HOUR_S
 from mark.planning.policies.names import BEST_FIXED, FIXED
-from mark.reporting.words import dollars, duration, number, per_month, percent, usd
+from mark.reporting.words import count, dollars, duration, number, per_month, percent, usd
 from mark.simulation.result import SimulationResult
 from mark.studies.saving_range import saving_range
 
 TARGET_TRACKING = "target-tracking"
+_DARK = 0.5  # of a minute's requests in time: below, users of that minute would not call the promise kept
 _TIE = 0.01  # a saving below a hundredth pays for no moving part
 
 MARKETS: tuple[str, ...] = tuple(field.name for field in fields(Bill))
@@ -138,6 +139,7 @@ def takeaway(results: Mapping[str, SimulationResult]) -> list[str]:
         return ["No requests arrived in this part of the trace."]
     winner = best(results)
     sentences = [_winner(winner, results), *_against(winner, results)]
+    sentences += _dark_minutes(results)
     missed = [name for name, result in results.items() if kept(result) is False]
     if winner and missed:
         sentences.append(f"Missed the promise, so their bills buy less: {', '.join(missed)}.")
@@ -165,6 +167,16 @@ def _winner(winner: str | None, results: Mapping[str, SimulationResult]) -> str:
         f"within {number(result.slo.rt_max_s * 1e3, 0)} ms ({percent(result.slo.attainment, 0)} asked) for "
         f"{usd(result.bill.total)}, which is {usd(usd_per_million(result))} per million requests."
     )
+
+
+def _dark_minutes(results: Mapping[str, SimulationResult]) -> list[str]:
+    """Of policies that kept the promise on the whole: minutes in which most of their requests were late or rejected."""
+    dark = [
+        f"{name} (worst {percent(worst, 0)}, {count(result.slo_result.minutes_below_target)} min below the promise)"
+        for name, result in results.items()
+        if kept(result) and (worst := result.slo_result.worst_minute_attainment) is not None and worst < _DARK
+    ]
+    return [f"Kept on the whole, but not in every minute: {listed(dark)}."] if dark else []
 
 
 def _against(winner: str | None, results: Mapping[str, SimulationResult]) -> list[str]:

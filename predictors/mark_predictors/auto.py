@@ -23,6 +23,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast, Load
 from mark.domain.time import DAY_S
 from mark_predictors.forest import Analogs
+from mark_predictors.futures import HIGHEST
 from mark_predictors.history import ObservedHistory
 from mark_predictors.logload import LogLoad
 from mark_predictors.mstl import Mstl
@@ -108,7 +109,9 @@ class Auto:
         one_rps = 1.0 / seen.step_s
         peak = (mean + one_rps) * np.maximum(1.0, (peaks.peak_rps + one_rps) / (peaks.mean_rps + one_rps)) - one_rps
         peak = np.maximum.accumulate(np.maximum(mean, peak), axis=0)
-        return Forecast(seen.end_s, seen.step_s, LEVELS, mean, peak, self.name, _in_order(paths, mean, fine))
+        most = HIGHEST * seen.highest_rps
+        mean, peak, paths = (np.minimum(rates, most) for rates in (mean, peak, _in_order(paths, mean, fine)))
+        return Forecast(seen.end_s, seen.step_s, LEVELS, mean, peak, self.name, paths)
 
     # -- learning ------------------------------------------------------------------------------------------------------
 

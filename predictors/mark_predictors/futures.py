@@ -14,7 +14,9 @@ PATHS = 100
 KEPT_S = 14 * DAY_S  # errors older than that say little about today's
 _OFFSET = 0.3  # of the mean rate; makes the logarithm of small counts as noisy as that of large ones, and of 0 finite
 _FIRST_COLUMNS = 256  # of a tape, which grows by a quarter
-_HIGHEST = 10.0  # times the highest rate ever seen: no sample path goes further
+# Times the highest rate ever seen: no forecast goes further. On the log scale a jump from little to much, added to
+# much, is a multiple of all experience: after a burst from 1 to 60 requests/s another was expected to bring 560.
+HIGHEST = 1.25
 
 
 class LogScale:
@@ -48,7 +50,7 @@ class LogScale:
         """The rates of any shape, none negative, none beyond all experience."""
         if self.offset_rps == 0.0:
             return np.zeros(logs.shape)
-        highest = np.log(_HIGHEST * self._highest_rps + self.offset_rps)
+        highest = np.log(HIGHEST * self._highest_rps + self.offset_rps)
         return np.asarray(np.maximum(0.0, np.exp(np.minimum(logs, highest)) - self.offset_rps))
 
 

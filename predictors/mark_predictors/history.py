@@ -27,6 +27,7 @@ class ObservedHistory:
         self.season = max(1, round(DAY_S / start.step_s))
         self.window = min(WINDOW, 7 * self.season)
         self.start_s = start.start_s
+        self.highest_rps = 0.0  # of all peaks seen
         self._length = 0
         self._rows = np.empty((6, _FIRST_STEPS))
         self.append(start)
@@ -59,6 +60,7 @@ class ObservedHistory:
         new = self._rows[0:2, begin:end]
         new[0], new[1] = load.mean_rps, load.peak_rps
         new[:, ~np.isfinite(new).all(axis=0)] = np.nan
+        self.highest_rps = float(np.fmax.reduce(new.ravel(), initial=self.highest_rps))
         self._length = end
         # A day at a time: a gap takes what the day before was filled with.
         for at in range(begin, end, self.season):

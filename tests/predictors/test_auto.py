@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mark_predictors import auto
 from mark_predictors.auto import MEMBERS, Auto
+from mark_predictors.futures import HIGHEST
 from mark_predictors.seasonal_naive import SeasonalNaive
 
 from mark.domain.arrays import FloatArray
@@ -385,3 +386,17 @@ def test_it_beats_the_baseline_on_real_traffic() -> None:
     rates = real_rates("twitter_stream_2021_d00_14_60s", 60.0)[: 5 * 1440]
     ours, theirs = (quantile_loss(predictor, rates, 4 * 1440) for predictor in (Auto(), SeasonalNaive()))
     assert ours < 0.75 * theirs
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.booleans(), min_size=16, max_size=40), st.floats(2.0, 500.0))
+def test_no_forecast_goes_far_beyond_all_experience(busy: list[bool], burst: float) -> None:
+    """A burst from 1 to `burst` is a large factor; as an error on top of the burst it would be the factor's square."""
+    rates = np.where(np.repeat(busy, 4), burst, 1.0)
+    predictor = Auto()
+    predictor.fit(load([]))
+    predictor.update(load(rates))
+    forecast = predictor.predict(24)
+    most = HIGHEST * 1.5 * rates.max()  # peaks are half as high again
+    assert forecast.paths_rps is not None
+    assert max(forecast.mean_rps.max(), forecast.peak_rps.max(), forecast.paths_rps.max()) <= most * (1.0 + 1e-9)

@@ -104,3 +104,18 @@ def test_a_choice_that_looks_dearer_than_another_says_so() -> None:
     assert weighed is not None
     assert "more than the best alternative" in saved_words(weighed)
     assert saved_words(replace(weighed, alternatives=())) == "There was no alternative."
+
+
+def test_an_empty_plan_is_a_sentence_not_an_empty_table() -> None:
+    text = words(explained({}))
+    assert "Nothing is to run, and nothing does." in text
+    assert "want have" not in text
+
+
+def test_a_fleet_held_for_a_part_of_the_time_says_its_price() -> None:
+    shown = explained({C5: 2})
+    assert "while it runs" not in words(shown)
+    assert shown.weighed is not None
+    brief = replace(shown.weighed.chosen, instances_usd_per_hour=0.0042)
+    text = words(replace(shown, weighed=replace(shown.weighed, chosen=brief)))
+    assert "what is wanted now costs $0.17/h while it runs" in text

@@ -4,7 +4,7 @@ import pytest
 
 from mark.domain.bill import Bill
 from mark.reporting.takeaway import best, forecasters, kept, listed, notes, promises, reference, saves, saving, takeaway
-from mark.simulation.result import Requests, TraceInfo
+from mark.simulation.result import Requests, SloResult, TraceInfo
 from tests.reporting.results import result
 
 
@@ -122,3 +122,13 @@ def test_policies_that_always_keep_the_slo_come_first() -> None:
 
 def test_names_are_listed_as_people_do() -> None:
     assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_kept_promise_with_dark_minutes_says_so() -> None:
+    dark = result("mark", slo_result=SloResult(0.9973, 0.0, 56))
+    text = " ".join(takeaway({"mark": dark, "reactive": result("reactive", usd=20.0)}))
+    assert "Kept on the whole, but not in every minute: mark (worst 0 %, 56 min below the promise)." in text
+
+
+def test_minutes_that_most_requests_survive_need_no_word() -> None:
+    assert "not in every minute" not in " ".join(takeaway({"mark": result("mark")}))
