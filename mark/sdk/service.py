@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput, MarkError
@@ -21,6 +21,7 @@ from mark.planning.policies.names import split_policy
 from mark.profiling.measure import Measured, profile_csv
 from mark.profiling.measure_server import of_service, profile
 from mark.profiling.table import load_profiles
+from mark.sdk.frames import write_frame
 from mark.sdk.running import ServeProcess
 from mark.sdk.settings import ServiceOptions, service_text
 from mark.simulation.inputs import trace_named_in
@@ -31,10 +32,15 @@ from mark.workload.tables import TableColumns
 # need not wait for; deploying brings AWS's libraries, which a plain installation lacks.
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mark_infra.deploy.deploy import Deployed
 
     from mark.reporting.explain import Explanation
     from mark.simulation.result import SimulationResult
+
+
+# A file, a folder of logs, a generator's name, or a table at hand.
+Traffic: TypeAlias = "str | Path | pd.DataFrame | pd.Series"
 
 
 class RunOptions(TypedDict, total=False):
@@ -103,9 +109,7 @@ class Service:
             return
         self._text, self._folders = service_text(settings)
         # A file, because everything that follows reads one, in this process or another.
-        folder = tempfile.mkdtemp(prefix="mark-service-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._file = str(Path(folder, "service.toml"))
+        self._file = str(self._temporary("mark-service-") / "service.toml")
         Path(self._file).write_text(self._text, encoding="utf-8")
         try:
             self._service = load_service(self._file)
@@ -158,14 +162,14 @@ class Service:
             Path(out).write_text(profile_csv(measured, Path(out)), encoding="utf-8")
         return measured
 
-    def simulate(self, trace: str | Path, policy: str = "mark", **options: Unpack[RunOptions]) -> SimulationResult:
+    def simulate(self, trace: Traffic, policy: str = "mark", **options: Unpack[RunOptions]) -> SimulationResult:
         """Bill and latency of one policy (`name[:predictor]`) on a trace. Raises Infeasible where no type will do."""
         from mark.simulation.run import simulate
 
         return simulate(self._request(trace, policy, options))
 
     def compare(
-        self, trace: str | Path, policies: Sequence[str], *, processes: int = 1, **options: Unpack[RunOptions]
+        self, trace: Traffic, policies: Sequence[str], *, processes: int = 1, **options: Unpack[RunOptions]
     ) -> dict[str, SimulationResult]:
         """Several policies on the same arrivals, by the names given.
 
@@ -177,7 +181,7 @@ class Service:
 
     def plan(
         self,
-        trace: str | Path,
+        trace: Traffic,
         at_s: float | None = None,
         policy: str = "mark",
         *,
@@ -233,7 +237,13 @@ class Service:
         sent = shipment(self._file, self._folders[0] if self._folders else None)
         return plan([sent], where, lambda text: print(f"mark: {text}", file=sys.stderr)).apply()
 
-    def _request(self, trace: str | Path, policy: str, options: RunOptions) -> RunRequest:
+    def _temporary(self, prefix: str) -> Path:
+        """A folder that goes when this service does."""
+        folder = tempfile.mkdtemp(prefix=prefix)
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def _request(self, trace: Traffic, policy: str, options: RunOptions) -> RunRequest:
         given: dict[str, Any] = dict(options)
         for name in given:
             if name not in RunOptions.__annotations__:
@@ -249,4 +259,6 @@ class Service:
             if given.get(name) is not None:
                 given[name] = tuple(map(str, given[name]))
         policy, predictor = split_policy(policy, given.pop("predictor", "auto"))
+        if not isinstance(trace, str | Path):
+            trace = write_frame(trace, self._temporary("mark-trace-"))
         return RunRequest(trace=str(trace), service=self._file, policy=policy, predictor=predictor, **given)

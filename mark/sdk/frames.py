@@ -1,0 +1,31 @@
+"""Traffic from a notebook: a pandas DataFrame or Series as a file, which is what everything else reads."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mark.domain.errors import BadInput
+from mark.workload.exports import columns_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def write_frame(frame: pd.DataFrame | pd.Series, folder: Path) -> Path:
+    """The frame as a table in `folder`; its index is a column where it has a name or holds times.
+
+    A Series is of counts unless it has a name that says more. Raises BadInput for anything else.
+    """
+    if not hasattr(frame, "columns"):
+        if not hasattr(frame, "to_frame"):
+            raise BadInput("must be a file, a generator, a DataFrame or a Series", "trace", type(frame).__name__)
+        frame = frame.to_frame(name="count" if frame.name is None else frame.name)
+    columns = columns_of(frame)
+    path = folder / "DataFrame"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
