@@ -109,8 +109,10 @@ class Auto:
         one_rps = 1.0 / seen.step_s
         peak = (mean + one_rps) * np.maximum(1.0, (peaks.peak_rps + one_rps) / (peaks.mean_rps + one_rps)) - one_rps
         peak = np.maximum.accumulate(np.maximum(mean, peak), axis=0)
-        most = HIGHEST * seen.highest_rps
-        mean, peak, paths = (np.minimum(rates, most) for rates in (mean, peak, _in_order(paths, mean, fine)))
+        paths = _in_order(paths, mean, fine)
+        most_mean, most_peak = HIGHEST * seen.highest_rps
+        mean, paths = np.minimum(mean, most_mean), np.minimum(paths, most_mean)
+        peak = np.maximum(mean, np.minimum(peak, most_peak))
         return Forecast(seen.end_s, seen.step_s, LEVELS, mean, peak, self.name, paths)
 
     # -- learning ------------------------------------------------------------------------------------------------------

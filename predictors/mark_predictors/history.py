@@ -18,8 +18,9 @@ _FIRST_STEPS = 64  # that there is room for, before the room grows by an eighth
 class ObservedHistory:
     """Everything observed so far; arrays have two rows, the mean and the 5 s peak, and a column a step.
 
-    `observed` holds NaN in gaps; `filled` there the value one day before (or two, or three ...) where there is one;
-    `last` the newest observation at or before the step, 0 before the first.
+    `highest_rps` (2,) is of all that was observed. `observed` holds NaN in gaps; `filled` there the value one day
+    before (or two, or three ...) where there is one; `last` the newest observation at or before the step, 0 before the
+    first.
     """
 
     def __init__(self, start: Load) -> None:
@@ -27,7 +28,7 @@ class ObservedHistory:
         self.season = max(1, round(DAY_S / start.step_s))
         self.window = min(WINDOW, 7 * self.season)
         self.start_s = start.start_s
-        self.highest_rps = 0.0  # of all peaks seen
+        self.highest_rps = np.zeros(2)
         self._length = 0
         self._rows = np.empty((6, _FIRST_STEPS))
         self.append(start)
@@ -60,7 +61,7 @@ class ObservedHistory:
         new = self._rows[0:2, begin:end]
         new[0], new[1] = load.mean_rps, load.peak_rps
         new[:, ~np.isfinite(new).all(axis=0)] = np.nan
-        self.highest_rps = float(np.fmax.reduce(new.ravel(), initial=self.highest_rps))
+        self.highest_rps = np.fmax.reduce(new, axis=1, initial=0.0).clip(self.highest_rps)
         self._length = end
         # A day at a time: a gap takes what the day before was filled with.
         for at in range(begin, end, self.season):

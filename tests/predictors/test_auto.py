@@ -397,6 +397,7 @@ def test_no_forecast_goes_far_beyond_all_experience(busy: list[bool], burst: flo
     predictor.fit(load([]))
     predictor.update(load(rates))
     forecast = predictor.predict(24)
-    most = HIGHEST * 1.5 * rates.max()  # peaks are half as high again
+    most = HIGHEST * rates.max() * (1.0 + 1e-9)
     assert forecast.paths_rps is not None
-    assert max(forecast.mean_rps.max(), forecast.peak_rps.max(), forecast.paths_rps.max()) <= most * (1.0 + 1e-9)
+    assert max(forecast.mean_rps.max(), forecast.paths_rps.max()) <= most
+    assert forecast.peak_rps.max() <= 1.5 * most  # peaks are half as high again
