@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3-2026
-POLICIES ?= mark,mark-paper,reactive,static-peak,best-fixed,target-tracking,oracle
 REPORT ?= out/report.html
 
 .PHONY: demo test lint types kernel unit schema coverage test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
@@ -12,7 +11,7 @@ REPORT ?= out/report.html
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
 	@echo "comparing policies on $(TRACE); the first run compiles the kernel (half a minute)"
-	@$(BIN)/python -m mark.cli.main compare $(TRACE) --service $(SERVICE) --policies $(POLICIES) --report $(REPORT)
+	@$(BIN)/python -m mark.cli.main compare $(TRACE) --service $(SERVICE) $(if $(POLICIES),--policies $(POLICIES)) --report $(REPORT)
 
 # The kernel's compiled form stays in the checkout: without a home to write to, every process would compile it. So does
 # the bytecode, whatever the environment says: else every worker would rewrite the assertions of every test file anew.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 
 from mark.cli.options import add_run_options, policy_list, request_from
 from mark.cli.output import cores, deliver, progress
 from mark.cli.report import report, slo_code
+from mark.domain.errors import BadInput
+from mark.planning.policies.target_tracking import tracked_type
 from mark.reporting.table import compare_table
 from mark.reporting.takeaway import savings_json
+from mark.simulation.inputs import open_service
+from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
 
-_DEFAULT = "mark,mark-paper,reactive,static-peak,best-fixed,target-tracking,oracle"
+_MANAGED = "target-tracking"
+_DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{_MANAGED},oracle"
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +27,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policies",
         type=policy_list,
-        default=_DEFAULT,
         metavar="A,B,C",
         help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT})",
     )
@@ -36,7 +41,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    names = args.policies if args.policy in (None, *args.policies) else (args.policy, *args.policies)
+    named = args.policies or _default(request_from(args))
+    names = named if args.policy in (None, *named) else (args.policy, *named)
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
         results, attribution = compare_attributed(request, names, args.attribute, workers=cores())
@@ -50,6 +56,17 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         report(args, results, attribution)
     return slo_code(args, results)
+
+
+def _default(request: RunRequest) -> tuple[str, ...]:
+    """The usual policies, without SageMaker's where it has no type for this service."""
+    names = policy_list(_DEFAULT)
+    try:
+        tracked_type(_MANAGED, open_service(request))
+    except BadInput as error:
+        print(f"mark: {_MANAGED} is left out: {error.what}", file=sys.stderr)
+        return tuple(name for name in names if name != _MANAGED)
+    return names
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -228,16 +228,22 @@ def target_tracking(name: str, resolved: ResolvedService, evaluated: Load) -> Po
     Raises BadInput when no SageMaker type of the catalogue can keep the SLO.
     """
     best = name == "target-tracking-best"
+    return sagemaker_policy(resolved, tracked_type(name, resolved), best, evaluated, name)
+
+
+def tracked_type(name: str, resolved: ResolvedService) -> str:
+    """The SageMaker type of `target-tracking` or `-best`. Raises BadInput where none can keep the SLO."""
+    best = name == "target-tracking-best"
     inferred = PAPER_TYPES.get(resolved.service.model)
     sold = {offer.instance for offer in resolved.catalog.offers if not offer.retired}
     if not best and inferred in sold and profile_of(resolved.profiles, inferred) is not None:
-        return sagemaker_policy(resolved, inferred, False, evaluated, name)
+        return inferred
     ranked = sagemaker_types(resolved, batched=best)
     if not ranked:
         raise BadInput(
             "no SageMaker type of the catalogue has a profile that keeps the SLO", resolved.catalog.name, name
         )
-    return sagemaker_policy(resolved, ranked[0][0].instance, best, evaluated, name)
+    return ranked[0][0].instance
 
 
 def _ceil(count: float) -> int:
