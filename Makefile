@@ -46,7 +46,7 @@ GATED := domain rules planning control bounds billing serving
 COVERED := domain rules planning control bounds billing testing serving/backend serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
 coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
-	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --hypothesis-profile=traced --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
+	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --hypothesis-profile=ci --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed

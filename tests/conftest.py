@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A job in the background is started with SIGINT ignored, and hands that on to every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -15,9 +15,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("PYTHON_CPU_COUNT", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# CI looks at the same examples every time, so that a red run means a change; at a desk they are new ones every time.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
-# Traced code is several times slower, so that no example has a deadline.
-settings.register_profile("traced", derandomize=True, deadline=None)
+# How long an example takes is the machine's affair: no deadline. CI looks at the same examples every time, so that a
+# red run means a change; at a desk they are new ones every time.
+settings.register_profile("desk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("desk"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "desk")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.bounds.cost_gap import CostGap, cost_gap
@@ -17,7 +17,7 @@ from mark.domain.offer import BurstCredits, Delay, Market
 from mark.planning.demand.served_load import overflow_rps
 from tests.bounds.test_lower_bound import Steps, offer, problem
 
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+QUICK = settings(max_examples=25, derandomize=True)
 AT_ONCE = Delay(0.0, 0.0)
 
 

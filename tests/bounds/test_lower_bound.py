@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mark.bounds import dual
@@ -26,7 +26,7 @@ from mark.domain.slo import Slo
 
 # How far the interior-point method may stay below the program's value, relative.
 CLOSE = 1e-3
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+QUICK = settings(max_examples=25, derandomize=True)
 
 
 # -- builders ----------------------------------------------------------------------------------------------------------

@@ -472,7 +472,7 @@ def test_a_policy_that_needs_forecasts_needs_a_predictor() -> None:
         Bench(ScriptedPlanner(needs_forecast=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -698,7 +698,7 @@ def test_a_stand_in_counts_for_its_own_offer_if_planned() -> None:
     assert bench.cloud.fleet().live() == {A: 1}  # never both beyond the swap
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

@@ -288,7 +288,7 @@ PASSES = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from(["", *FAULTS]), st.lists(RATES, max_size=60), PASSES, st.sampled_from([60.0, 300.0, 1800.0]))
 def test_every_fault_leaves_a_usable_forecast_that_names_its_maker(
     first: str, history: list[float], passes: list[tuple[str, list[float], int]], step_s: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.kernel.accounting import Accounting
@@ -33,7 +33,6 @@ def accounts(*parts: list[Row], recent: int = 5) -> Accounting:
     return result
 
 
-@settings(deadline=None)
 @given(st.lists(answers | refusals, max_size=60))
 def test_accounts_equal_plain_counts(rows: list[Row]) -> None:
     seen = accounts(rows)
@@ -55,7 +54,6 @@ def test_accounts_equal_plain_counts(rows: list[Row]) -> None:
         )
 
 
-@settings(deadline=None)
 @given(st.lists(answers | refusals, max_size=40), st.integers(0, 40))
 def test_rows_may_come_in_any_number_of_parts(rows: list[Row], cut: int) -> None:
     """The same bytes, the order of floating-point sums included."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mark.kernel.departures import REFUSED, Departures, by_request, joined
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, Outcome, World
-from tests.kernel.test_reference import END_S, RELAXED, cases
+from tests.kernel.test_reference import END_S, cases
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def assert_equal(departed: Departures, expected: Outcome) -> None:
     np.testing.assert_allclose(recording.finish_s, expected.finish_s, rtol=0.0, atol=1e-9)
 
 
-@settings(RELAXED, max_examples=80)
+@settings(max_examples=80)
 @given(steady(), steady(), st.lists(st.sampled_from([0.0, 0.125, 0.5, 3.0, 20.0]), max_size=20))
 def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case, windows_s: list[float]) -> None:
     """Window by window each request meets the same server at the same time as stage by stage in SimPy."""
@@ -87,7 +87,7 @@ def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case
         assert_equal(done, World(replace(second, arrivals_s=tuple(at_s), limits_s=tuple(limits_s))).run())
 
 
-@settings(RELAXED, max_examples=100)
+@settings(max_examples=100)
 @given(steady(), steady(), st.lists(st.floats(0.0, 10.0), max_size=20))
 def test_every_request_departs_once_from_each_stage(first: Case, second: Case, windows_s: list[float]) -> None:
     """What arrives departs, refused ones included; what the first stage answers arrives at the second."""
@@ -97,7 +97,7 @@ def test_every_request_departs_once_from_each_stage(first: Case, second: Case, w
     assert departed.rows[0] == len(departed.slot)
 
 
-@settings(RELAXED, max_examples=100)
+@settings(max_examples=100)
 @given(steady(), st.floats(0.0, 10.0))
 def test_what_completes_before_a_settled_time_has_departed(case: Case, until: float) -> None:
     stage = stage_of(case)

@@ -124,7 +124,7 @@ def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
     assert stage.function_usd() == pytest.approx(usd, rel=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     gaps=st.lists(st.integers(0, 40), min_size=1, max_size=200),
     concurrency=st.integers(1, 12),

@@ -7,7 +7,7 @@ for the same server, not for a similar latency. A coarse grid makes ties the rul
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.profile import Candidate
@@ -16,10 +16,8 @@ from tests.kernel.reference import Case, Change, World, candidate, function
 
 END_S = 1e4
 
+
 # drawing a case takes milliseconds, more on a busy machine: no reason to fail
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
 def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
     """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
     stage = StageSimulation(
@@ -139,35 +137,35 @@ def changes(draw: st.DrawFn, candidates: int, times_s: list[float], has_function
     return history
 
 
-@settings(RELAXED, max_examples=120)
+@settings(max_examples=120)
 @given(cases(windows=False))
 def test_work_conserving_batches_agree_with_the_reference(case: Case) -> None:
     """Same server, same start, same answer for every request: any fleet, load, function and history."""
     check(case)
 
 
-@settings(RELAXED, max_examples=120)
+@settings(max_examples=120)
 @given(cases(windows=True))
 def test_batch_windows_agree_with_the_reference(case: Case) -> None:
     """The same when batches wait for company, ties between almost full ones included."""
     check(case)
 
 
-@settings(RELAXED, max_examples=60)
+@settings(max_examples=60)
 @given(cases(windows=True, routing="power-of-two-choices"))
 def test_two_choices_agree_with_the_reference(case: Case) -> None:
     """Routing by two random choices draws the same replicas and settles the same ones."""
     check(case)
 
 
-@settings(RELAXED, max_examples=60)
+@settings(max_examples=60)
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
     """The same requests are counted, those that went on to functions among them."""
     check(case)
 
 
-@settings(RELAXED, max_examples=80)
+@settings(max_examples=80)
 @given(cases(windows=True, limits=True))
 def test_limits_by_request_agree_with_the_reference(case: Case) -> None:
     """Each request is admitted against its own limit, and its batch keeps the earliest deadline among its members."""

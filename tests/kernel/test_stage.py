@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, World, candidate, function
-from tests.kernel.test_reference import RELAXED, by_kernel, cases
+from tests.kernel.test_reference import by_kernel, cases
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def seen(stage: StageSimulation) -> tuple[object, ...]:
     return (*(a.tobytes() for a in arrays), *numbers, *latencies, stage.accounts.recent(), stage.function_usd())
 
 
-@settings(RELAXED, max_examples=80)
+@settings(max_examples=80)
 @given(st.one_of(*(cases(windows=True, routing=routing) for routing in ROUTING)))
 def test_requests_are_conserved(case: Case) -> None:
     """Arrived = instances + functions + refused, in total, by minute and in the histogram; each is answered once."""
@@ -103,7 +103,7 @@ def test_requests_are_conserved(case: Case) -> None:
     assert (busy > 0.0) == (stage.by_instances > 0)
 
 
-@settings(RELAXED, max_examples=150)
+@settings(max_examples=150)
 @given(cases(windows=True))
 def test_a_promise_is_kept(case: Case) -> None:
     """What a bouncer admits is answered within RT_max, whatever joins later or drains.

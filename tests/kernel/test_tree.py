@@ -11,7 +11,7 @@ from mark.kernel.tree import WIDTH, first_leaf, levels_for, places_for, set_leaf
 VALUES = st.one_of(st.integers(0, 5).map(float), st.just(np.inf))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     leaves=st.integers(1, 600),
     at=st.integers(0, 3),

@@ -47,7 +47,7 @@ def _triton_result(reply: Reply) -> InferResult:
 @pytest.mark.parametrize("binary_out", [True, False], ids=["binary-out", "json-out"])
 @pytest.mark.parametrize("binary_in", [True, False], ids=["binary-in", "json-in"])
 @pytest.mark.parametrize("datatype", DATATYPES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_every_datatype_comes_back_to_tritonclient(
     datatype: str, binary_in: bool, binary_out: bool, data: st.DataObject
@@ -334,7 +334,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path] * bool(path) + [place for key, each in inner for place in _places(each, (*path, key))]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     changes=st.lists(st.tuples(st.sampled_from(_places(_GOOD)), _HOSTILE), max_size=3),
     cut=st.integers(0, 14),
@@ -365,7 +365,7 @@ def test_a_request_changed_anywhere_is_answered_or_refused(
         error(reply)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(body=st.binary(max_size=60), json_bytes=st.none() | st.integers(-2, 70))
 def test_noise_is_refused(body: bytes, json_bytes: int | None) -> None:
     """Random bytes are never a request."""

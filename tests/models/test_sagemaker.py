@@ -57,7 +57,7 @@ def test_csv_is_rows_of_numbers() -> None:
     assert model.seen[0][0].dtype == np.float64
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), kind=st.sampled_from([name for name in DTYPES if name != "BYTES"]), fortran=st.booleans())
 def test_npy_comes_back_as_numpy_wrote_it(data: st.DataObject, kind: str, fortran: bool) -> None:
     """Every datatype, shape and order; numpy's own reader finds the same array."""
@@ -253,7 +253,7 @@ _VALUES = st.recursive(
 _TYPES = ["", "application/json", "text/csv", "text/plain", _NPY, "application/octet-stream", "image/png", "*/*", ";,/"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     body=st.binary(max_size=40)
     | _VALUES.map(orjson.dumps)

@@ -285,7 +285,7 @@ def test_a_short_or_empty_history_is_no_error(rates: list[float], step_s: float)
     np.testing.assert_allclose(forecast.mean_rps, known[0] if known else 0.0, rtol=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rates=st.lists(st.one_of(st.floats(0.0, 1e6, allow_subnormal=False), st.just(NAN), st.just(0.0)), max_size=60),
     cut=st.integers(0, 60),
@@ -388,7 +388,7 @@ def test_it_beats_the_baseline_on_real_traffic() -> None:
     assert ours < 0.75 * theirs
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.booleans(), min_size=16, max_size=40), st.floats(2.0, 500.0))
 def test_no_forecast_goes_far_beyond_all_experience(busy: list[bool], burst: float) -> None:
     """A burst from 1 to `burst` is a large factor; as an error on top of the burst it would be the factor's square."""

@@ -38,7 +38,7 @@ def naive_rates(rates: list[float]) -> list[float]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rates=SERIES)
 def test_holes_are_filled_as_a_loop_fills_them(rates: list[float]) -> None:
     """And the floor is half a request a step, or a fiftieth of the mean."""
@@ -51,7 +51,7 @@ def test_holes_are_filled_as_a_loop_fills_them(rates: list[float]) -> None:
     np.testing.assert_allclose(found.rates(found.logs), naive_rates(rates), rtol=1e-9, atol=1e-9 * floor_rps)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rates=SERIES, cut=st.integers(0, 80))
 def test_it_grows_as_if_it_had_all_been_there(rates: list[float], cut: int) -> None:
     """Step by step after the cut, with the floor of before until it is measured again."""
@@ -82,7 +82,7 @@ def test_it_outgrows_its_first_room() -> None:
     np.testing.assert_array_equal(growing.logs, logload(rates).logs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rates=st.lists(st.floats(0.0, 1e5), min_size=1, max_size=60),
     windows=st.lists(st.tuples(st.integers(-70, 70), st.integers(1, 30)), min_size=1, max_size=10),
@@ -100,7 +100,7 @@ def test_means_are_their_loop(rates: list[float], windows: list[tuple[int, int]]
     np.testing.assert_allclose(found.means(begin, end), expected, atol=1e-7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rates=st.lists(st.floats(0.0, 1e5), min_size=1, max_size=40), width=st.integers(1, 20), data=st.data())
 def test_before_is_its_loop(rates: list[float], width: int, data: st.DataObject) -> None:
     """Newest first, and never the origin's own step; before the beginning its first step."""
@@ -110,7 +110,7 @@ def test_before_is_its_loop(rates: list[float], width: int, data: st.DataObject)
     np.testing.assert_array_equal(found.before(origins, width), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rates=SERIES.filter(bool), steps=st.integers(1, 10), data=st.data())
 def test_known_is_its_loop(rates: list[float], steps: int, data: st.DataObject) -> None:
     """Neither the step before an origin nor one of those it is to be judged by is missing."""

@@ -172,7 +172,7 @@ def test_before_anything_was_observed_nothing_is_expected(
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     rates=st.lists(st.one_of(st.floats(0.0, 1e6), st.just(NAN)), max_size=90),
     repeated=st.integers(1, 20),

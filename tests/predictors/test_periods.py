@@ -19,7 +19,7 @@ def bursts(steps: int, period: int, phase: int, height: float, seed: int) -> Flo
     return noise + height * ((np.arange(steps) - phase) % period < 2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 1000),
     period=st.integers(5, 200),
@@ -38,7 +38,7 @@ def test_a_period_in_noise_is_found_at_any_scale(
     assert short_periods(series, 60.0) == (period,)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), steps=st.integers(0, 4 * DAY), step_s=st.sampled_from([60.0, 300.0, 1800.0]))
 def test_noise_has_no_period_nor_has_what_wanders(seed: int, steps: int, step_s: float) -> None:
     """White noise, a random walk, and both around the smooth wave of a day."""

@@ -80,7 +80,7 @@ def test_coarser_steps_have_their_own_season(step_s: float, season: int) -> None
     assert forecast.mean_at(0.5).tolist() == [float(k % season) for k in range(60)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rates=st.lists(st.one_of(st.floats(0.0, 1e4), st.just(NAN)), max_size=150),
     cut=st.integers(0, 150),

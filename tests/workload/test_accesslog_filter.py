@@ -189,7 +189,7 @@ def test_a_filter_reaches_every_file_of_a_folder(tmp_path: Path) -> None:
         open_trace(str(tmp_path), log_filter=("type", "h2"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     lines=st.lists(st.tuples(st.integers(0, 3000), st.sampled_from(("200", "204", "404", "502"))), min_size=1),
     value=st.sampled_from(("200", "4*", "20?", "*2*")),

@@ -36,7 +36,7 @@ def test_one_request_is_a_trace_of_a_minute(tmp_path: Path) -> None:
     assert trace_info(trace)["cv"] is None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     gaps=st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.3, 2.0, 400.0]), min_size=1, max_size=40),
     scale=st.sampled_from([0.3, 1.0, 1.5, 2.0, 7.25]),

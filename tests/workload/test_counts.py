@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
@@ -81,7 +81,7 @@ def test_a_huge_gap_needs_no_memory(tmp_path: Path) -> None:
         open_trace(counts_file(tmp_path, [(0, 1), (1, 1), (1.7e9, 1)]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(
     counts=st.lists(st.floats(0.0, 9000.0), min_size=1, max_size=12),
     bin_s=st.sampled_from([0.25, 1.0, 7.0, 60.0, 1800.0]),

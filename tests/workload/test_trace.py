@@ -16,7 +16,7 @@ from tests.workload.files import arrivals, counts_file
 from tests.workload.test_counts import of
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     counts=st.lists(st.integers(0, 50), min_size=1, max_size=200),
     start_s=st.integers(0, 30),

@@ -14,7 +14,7 @@ from mark.planning.demand.served_load import _TAIL_WEIGHTS, _WITH_TAIL, late_sha
 from tests.planning.build import forecast, resolved, sold
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
     """Rising in capacity, never above it, and the expected load where everything is covered."""
@@ -76,7 +76,7 @@ def test_the_compiled_formulas_are_the_printed_ones(patience_s: float) -> None:
     assert late == pytest.approx(plain_late(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0), sheds=st.booleans())
 def test_savings_are_the_expectation_of_the_formulas(rate: float, spread: float, peak: float, sheds: bool) -> None:
     """Point by point: quantiles for a tenth each, or with the tail, and three points within a step."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.domain.offer import Market
@@ -48,7 +48,6 @@ def test_the_price_by_hand() -> None:
     assert price_factor(Answered(half, 10_000, 350), SLO) == pytest.approx((0.875 / 0.75 + 0.125) / 0.625)
 
 
-@settings(deadline=None)
 @given(seen_s=st.floats(0.0, 1e7), requests=st.integers(0, 10**9), share=st.floats(0.0, 1.0), more=st.floats(0.0, 1.0))
 def test_a_spent_budget_is_dearer_within_bounds(seen_s: float, requests: int, share: float, more: float) -> None:
     """For whatever was seen: more late answers never lower the price, and it stays within its bounds."""

@@ -102,7 +102,7 @@ def test_a_short_dip_stops_nothing_and_a_long_one_does() -> None:
     assert decided(small(), running, forecast(30.0)).counts[SMALL] <= 4
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rate=st.floats(0.0, 400.0), spread=st.floats(0.0, 1.0), running=st.integers(0, 40))
 def test_a_steady_forecast_does_not_flap(rate: float, spread: float, running: int) -> None:
     """On the same beliefs the plans come to rest within a few minutes, whatever ran before."""
@@ -155,7 +155,7 @@ def test_committed_instances_come_first_and_cost_nothing_more() -> None:
     assert decided(of, fleet({SMALL: 2}), forecast(100.0)).counts.get(SMALL, 0) >= 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rate=st.floats(0.0, 5000.0), most=st.integers(1, 60), usd=st.floats(0.1, 50.0), running=st.integers(0, 60))
 def test_limits_of_the_service_are_kept(rate: float, most: int, usd: float, running: int) -> None:
     """Neither max_instances nor max_usd_per_hour is exceeded by a plan."""

@@ -51,7 +51,7 @@ def test_next_to_no_demand_buys_nothing() -> None:
 OFFERS = st.lists(st.tuples(st.floats(0.5, 60.0), st.floats(0.0005, 0.05), st.integers(0, 12)), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     offers=OFFERS,
     peaks=st.lists(st.floats(0.0, 400.0), min_size=1, max_size=20),
@@ -69,7 +69,7 @@ def test_blocks_of_picks_equal_one_pick_at_a_time(
     assert list(picked.counts) == one_at_a_time(choices, peaks, most, NO_LIMIT if most % 2 else 10.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(base=st.floats(50.0, 3000.0), fall=st.floats(0.0, 1.0), capacity=st.floats(2.0, 60.0))
 def test_large_fleets_on_falling_load_are_picked_alike(base: float, fall: float, capacity: float) -> None:
     """The steps that drop out one by one as capacity grows change e; blocks must notice each."""

@@ -13,7 +13,7 @@ from mark.planning.solver.local_search import fast
 from mark.planning.solver.program import price, prune, violation
 from tests.planning.solver.programs import cloud, drawn, least_usd, program
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 seeds = st.integers(0, 10_000)
 
 

@@ -11,7 +11,7 @@ from mark.planning.solver.dynamic_program import cheapest, fewest
 from mark.planning.solver.program import held, price, violation
 from tests.planning.solver.programs import drawn, least_usd, program
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 seeds = st.integers(0, 10_000)
 
 

@@ -12,7 +12,7 @@ from mark.planning.solver.integer_program import SOLVERS, relax, solve_integer
 from mark.planning.solver.program import price, violation
 from tests.planning.solver.programs import cloud, drawn, least_usd, program
 
-FEW = settings(max_examples=20, deadline=None)
+FEW = settings(max_examples=20)
 seeds = st.integers(0, 10_000)
 
 
@@ -48,7 +48,7 @@ def test_what_boots_counts_against_the_limit() -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=seeds, limits=st.booleans(), first=st.booleans())
 def test_the_integer_program_finds_the_best_of_all_plans(solver: str, seed: int, limits: bool, first: bool) -> None:
     """With either solver, and proves it."""

@@ -13,7 +13,7 @@ from mark.planning.solver.local_search import fast, improve, switch, tight, with
 from mark.planning.solver.program import price, prune, violation
 from tests.planning.solver.programs import cloud, covering, drawn, least_usd, program
 
-FEW = settings(max_examples=30, deadline=None)
+FEW = settings(max_examples=30)
 seeds = st.integers(0, 10_000)
 
 

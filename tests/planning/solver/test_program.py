@@ -13,7 +13,7 @@ from mark.planning.solver.program import Program, Solution, held, overflow_usd, 
 from tests.planning.build import forecast
 from tests.planning.solver.programs import drawn, least_usd, program
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=25)
 seeds = st.integers(0, 10_000)
 
 

@@ -13,7 +13,7 @@ from mark.planning.solver.program import Program, price, violation
 from mark.planning.solver.solve import HOWS, solve
 from tests.planning.solver.programs import cloud, drawn, least_usd, program
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=25)
 seeds = st.integers(0, 10_000)
 
 # Whatever a service, a forecast or a catalogue may come to.

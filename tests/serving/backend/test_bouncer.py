@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -40,10 +40,8 @@ from mark.serving.backend.bouncer import (
 from mark.serving.backend.request import Request
 from tests.kernel.reference import BY_FUNCTION, REFUSED, Case, Change, Outcome, World, candidate, function
 
+
 # drawing a case takes milliseconds, more on a busy machine: no reason to fail
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
 def request(
     arrived_s: float = 0.0, deadline_s: float = NEVER_S, items: int = 1, size: int = 0, id: str = "", tries: int = 0
 ) -> Request:
@@ -158,7 +156,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case((kind,), (Change(0.0, "add"),), arrivals, rt_max_s, overflow)
 
 
-@settings(RELAXED, max_examples=250)
+@settings(max_examples=250)
 @given(cases(), st.booleans())
 def test_decides_request_by_request_as_the_reference_of_the_kernel(case: Case, ahead: bool) -> None:
     expected, got = World(case).run(), played(case, ahead=ahead)
@@ -852,7 +850,7 @@ class Life(RuleBasedStateMachine):
         assert self.bouncer.queued == self.bouncer.in_flight == 0
 
 
-Life.TestCase.settings = settings(RELAXED, max_examples=100, stateful_step_count=50)
+Life.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 test_life = Life.TestCase
 
 

@@ -481,7 +481,7 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[a:b] for a, b in itertools.pairwise(edges) if a < b]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(sent(), min_size=1, max_size=6), st.lists(st.integers(0, 10_000), max_size=12), st.randoms())
 def test_any_split_of_the_bytes_gives_the_same_exchanges(
     all_sent: list[Sent], cuts: list[int], chance: random.Random
@@ -1015,7 +1015,7 @@ def test_a_request_half_read_at_the_drain_is_served() -> None:
 # --- garbage
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.one_of(

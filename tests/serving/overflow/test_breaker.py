@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.serving.overflow.breaker import Breaker
@@ -83,7 +83,6 @@ def test_a_late_success_closes_it() -> None:
     assert breaker.admits(0.0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["ok", "bad", "unknown"]), st.floats(0.0, 3.0)), max_size=60))
 def test_the_breaker_bounds_failures_and_never_stays_open_for_good(steps: list[tuple[str, float]]) -> None:
     """Whatever happens: 8 s later a call may go out; and calls since the last success are bounded by the time gone."""

@@ -506,7 +506,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(STEP, max_size=25), st.booleans(), st.integers(0, 3))
 def test_whatever_is_asked_of_it_the_laws_hold(script: list[Any], series: bool, seed: int) -> None:
     """Legal transitions, limits kept, no negative bill, nothing billed when gone, every instance accounted for."""
