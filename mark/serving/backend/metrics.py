@@ -126,7 +126,11 @@ class Metrics(Collector):
                 "mark_deadline_misses", "Answered later than RT_max, or not at all.", labels=of
             ),
             "expired": CounterMetricFamily("mark_expired", "Dropped unserved: past the client's deadline.", labels=of),
-            "retries": CounterMetricFamily("mark_retries", "Requests served again: a worker was lost, or the model failed on their batch.", labels=of),
+            "retries": CounterMetricFamily(
+                "mark_retries",
+                "Requests served again, after a worker was lost or the model failed on their batch.",
+                labels=of,
+            ),
             "worker_losses": CounterMetricFamily("mark_worker_losses", "Workers that crashed or hung.", labels=of),
             "worker_replacements": CounterMetricFamily(
                 "mark_worker_replacements", "Workers that had grown too large, and were replaced.", labels=of
