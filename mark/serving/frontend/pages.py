@@ -20,6 +20,7 @@ body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h2 { margin-top: 2.5rem; border-top: 1px solid #8886; padding-top: 1rem; font-size: 1.1rem }
 code, pre { font: 0.9em/1.5 ui-monospace, monospace; overflow-wrap: anywhere }
 pre { overflow-x: auto; padding: 0.7rem; background: #8882; border-radius: 4px }
+h3 { margin: 1rem 0 0.2rem; font-size: 0.9rem } p { margin: 0.4rem 0 }
 table { border-collapse: collapse } td { padding: 0.15rem 1rem 0.15rem 0; vertical-align: top }
 """
 
@@ -50,9 +51,11 @@ def docs_page(said: dict[str, Any]) -> str:
         "<p>Made from <a href='/openapi.json'>openapi.json</a>. Where the server asks for a key, send"
         " <code>authorization: Bearer KEY</code> or <code>x-api-key: KEY</code>."
     ]
+    common = _common([operation["responses"] for _, _, operation in _operations(said)])
+    parts += _table("Any request may be answered", _answers(common))
     for method, path, operation in _operations(said):
         parts.append(f"<h2 id='{escape(operation['operationId'])}'><code>{method} {escape(path)}</code></h2>")
-        parts.append(f"<p>{escape(operation['summary'])}.")
+        parts.append(f"<p>{escape(operation['summary'])}")
         asked = [*said["paths"][path].get("parameters", ()), *operation.get("parameters", ())]
         parts += _table("Parameters", [(each["name"], f"{each['in']}, {_kind(each['schema'])}") for each in asked])
         content = operation.get("requestBody", {}).get("content", {})
@@ -61,7 +64,8 @@ def docs_page(said: dict[str, Any]) -> str:
             if "example" in body:
                 example = quote(json.dumps(body["example"], ensure_ascii=False))
                 parts.append(f"<pre>curl -s $URL{escape(path)} -d {escape(example)}</pre>")
-        parts += _table("Answers", [(status, _answer(each)) for status, each in operation["responses"].items()])
+        own = {status: each for status, each in operation["responses"].items() if status not in common}
+        parts += _table("Answers", _answers(own))
     for name, schema in said["components"]["schemas"].items():
         parts.append(f"<h2 id='{escape(name)}'>{escape(name)}</h2><pre>{escape(json.dumps(schema, indent=2))}</pre>")
     return _page(said["info"]["title"], parts)
@@ -72,6 +76,15 @@ def _operations(said: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]
         for method, operation in methods.items():
             if method != "parameters":
                 yield method.upper(), path, operation
+
+
+def _common(responses: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all of them say alike."""
+    return {k: each for k, each in responses[0].items() if all(other.get(k) == each for other in responses)}
+
+
+def _answers(responses: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(status, _answer(each)) for status, each in sorted(responses.items())]
 
 
 def _page(title: str, parts: list[str]) -> str:

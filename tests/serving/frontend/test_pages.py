@@ -56,6 +56,9 @@ async def test_the_docs_page_has_every_operation_and_an_example(place: Place) ->
         for method in methods.keys() - {"parameters"}:
             assert f"<code>{method.upper()} {path}</code>" in page.text
     assert "curl -s $URL/v2/models/twice/infer -d" in page.text
+    # What any request may get is said once, what is an operation's own with it.
+    assert page.text.count("too large headers") == 1
+    assert page.text.count("the deadline passed") == 3
 
 
 @pytest.mark.parametrize("page", [docs_page, index_page])
