@@ -427,6 +427,22 @@ def test_requests_that_failed_together_are_tried_alone_behind_the_queue() -> Non
     assert bouncer.queued == 0
 
 
+def test_a_failed_request_is_alone_even_beside_lost_ones() -> None:
+    """Lost requests may share a batch where time is short, failed ones not: their error must be their own."""
+    bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=3, workers=2, rt_max_s=7.0)
+    for name in "abcde":
+        bouncer.offer(request(id=name), 0.0)
+    lost, failed = started(bouncer, 0.0), started(bouncer, 0.0)
+    bouncer.worker_down(3.0, NEVER_S, lost)
+    bouncer.finished(failed, 3.0, failed=True)
+    assert bouncer.try_apart(failed.requests, 3.0) == [INSTANCE, INSTANCE]
+    order = []
+    while (batch := bouncer.next_batch(3.0)) is not None:
+        order.append(ids(batch.requests))
+        bouncer.finished(batch, 3.0)
+    assert order == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
 @pytest.mark.parametrize(("function_s", "instead"), [(NEVER_S, REJECT), (3.0, FUNCTION), (4.0, REJECT)])
 def test_failed_requests_are_tried_again_only_in_time(function_s: float, instead: int) -> None:
     """Alone one takes 2 s: of four with 3.5 s left only one is in time here. Another client waits for 60 s."""
