@@ -115,7 +115,13 @@ def test_other_paths_and_methods_end_here() -> None:
     async def main() -> None:
         a = FakeReplica()
         async with Front(a) as front:
-            for path in ("/v3", "/docs/x", "/v2/repository/models/m/load", "/v2/models/%2e%2E/admin", "/v1/models/m:predict"):
+            for path in (
+                "/v3",
+                "/docs/x",
+                "/v2/repository/models/m/load",
+                "/v2/models/%2e%2E/admin",
+                "/v1/models/m:predict",
+            ):
                 assert (await front.post(path=path)).status_code == 404
             reader, writer = await asyncio.open_connection("127.0.0.1", int(front.url.rpartition(":")[2]))
             writer.write(b"GET /v2/models/../../metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
