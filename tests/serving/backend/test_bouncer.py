@@ -459,12 +459,14 @@ def test_failed_requests_are_tried_again_only_in_time(function_s: float, instead
 def test_a_quick_failure_teaches_nothing_a_slow_one_does() -> None:
     observed: list[float] = []
 
-    class Learning(FixedTimes):
+    class Learning:
+        n_batch, service_s = 1, [0.0, 1.0]
+
         def observe(self, items: int, seconds: float) -> bool:
             observed.append(seconds)
             return False
 
-    bouncer = Bouncer(Learning([0.0, 1.0]), rt_max_s=60.0)
+    bouncer = Bouncer(Learning(), rt_max_s=60.0)
     for began_s, took_s, failed in ((0.0, 0.25, True), (10.0, 0.5, False), (20.0, 1.5, True)):
         bouncer.offer(request(began_s), began_s)
         bouncer.finished(started(bouncer, began_s), began_s + took_s, failed=failed)
