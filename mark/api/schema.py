@@ -166,6 +166,8 @@ class ServiceSchema(Summary):
     """A service now. All parts but the history, the decisions and single instances."""
 
     at_unix_s: Moment
+    at_s: Moment = Field(description="The same moment by the service's clock, which ages, plans and prices are of.")
+    time_scale: Number = Field(description="Seconds of that clock in one on the wall: 1 but on a testbed in a hurry.")
     offers: list[OfferCount]
     plan: PlanSchema | None
     forecast: ForecastSchema | None
@@ -229,6 +231,8 @@ def service(view: views.ServiceView) -> ServiceSchema:
     return ServiceSchema(
         **dict(summary(view)),
         at_unix_s=view.at_unix_s,
+        at_s=view.at_s,
+        time_scale=view.time_scale,
         offers=offers(view),
         plan=plan(view),
         forecast=forecast(view),

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from mark.cli.arguments import GAPS, add_json, from_args
-from mark.cli.numbers import above_zero, port, seconds, seed, share, whole
+from mark.cli.numbers import above_zero, port, seconds, seed, share, span, whole
 from mark.cli.output import deliver, progress, show
 from mark.launch.testbed import LoadOptions, TestbedOptions, TraceLoad, start_testbed, stop_testbed, testbed
 from mark.reporting.testbed import result_page, status_page
@@ -26,7 +26,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         type=above_zero,
         default=1.0,
         metavar="K",
-        help="seconds of prices, boots and ticks in one second of latency (default: 1)",
+        help="the controller's clock, prices, boots and traces run K times as fast as yours; latencies and requests a "
+        "second do not (default: 1)",
     )
     up.add_argument(
         "--controllers", type=whole(1, 9), default=1, metavar="N", help="one leads, others stand by (default: 1)"
@@ -44,15 +45,27 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--service", metavar="NAME", help="which one (default: the only one there is)")
     load.add_argument("--scale", type=above_zero, default=1.0, metavar="X", help="multiply the arrivals (default: 1)")
     load.add_argument(
-        "--start", dest="start_s", type=seconds, default=0.0, metavar="S", help="seconds from the first row"
+        "--start",
+        dest="start_s",
+        type=seconds,
+        default=0.0,
+        metavar="S",
+        help="second of the trace to begin with",
     )
     load.add_argument(
-        "--duration", dest="duration_s", type=above_zero, metavar="S", help="seconds to send (default: to the end)"
+        "--duration",
+        dest="duration_s",
+        type=span,
+        metavar="S",
+        help="seconds of the trace: at --compress K they are sent in S/K seconds, as one request in K (default: to the "
+        "end)",
     )
     load.add_argument("--gaps", choices=GAPS, default="bridge", help="what a missing bin means (default: bridge)")
     load.add_argument("--seed", type=seed, default=0, metavar="N", help="of the arrivals (default: 0)")
     load.add_argument("--body", type=Path, metavar="FILE", help="the request (default: what the model says it takes)")
-    load.add_argument("--cold-start", action="store_true", help="begin at once (default: when an instance is ready)")
+    load.add_argument(
+        "--cold-start", action="store_true", help="begin at once (default: once all that was bought is ready)"
+    )
     load.add_argument("--begin-at", type=seconds, metavar="T", help="Unix time at which it begins (default: now)")
     load.add_argument("--log", type=Path, metavar="FILE.csv", help="a line for each request")
     add_json(load)
@@ -78,8 +91,8 @@ def _up(args: argparse.Namespace) -> int:
 def _load(args: argparse.Namespace) -> int:
     load = TraceLoad(from_args(LoadOptions, args))
     if not args.cold_start:
-        with progress("waiting for the first instance"):
-            load.wait_for_instance()
+        with progress("waiting for the instances"):
+            load.wait_for_fleet()
     with progress("sending") as bar:
         data = load.send(bar)
     deliver(data, args.json, lambda: result_page(data))

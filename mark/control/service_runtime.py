@@ -280,6 +280,7 @@ class ServiceRuntime:
             requests=answers.count,
             limits=self._limits,
             conditions=tuple(conditions),
+            time_scale=1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0)),
         )
 
     # -- inside --------------------------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class ServiceView:
     requests: int
     limits: Limits
     conditions: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
+    time_scale: float = 1.0  # seconds of the service's clock in one on the wall; others than 1 on a testbed only
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ from mark.models.sample import call_from_file, sample_call
 from mark.workload.reader import open_trace
 
 _UP_S, _DOWN_S, _KILLED_S = 120.0, 120.0, 10.0
-_FIRST_INSTANCE_S = 600.0
+_CONTROLLER_S = 60.0
+_FLEET_S = 600.0
 _SPOT_S = 7 * 86400.0  # control seconds that a recorded market is followed for
 
 
@@ -76,7 +77,7 @@ class LoadOptions:
 
 
 def start_testbed(options: TestbedOptions) -> Remote:
-    """Start the daemon and return when everything runs.
+    """Start the daemon and return when everything runs, the controllers' pages too.
 
     Raises BadInput for options that cannot be used and where a testbed runs already, MarkError where it does not start.
     """
@@ -126,7 +127,11 @@ def start_testbed(options: TestbedOptions) -> Remote:
             raise MarkError(f"the testbed did not start: {said[-1] if said else 'it said nothing'}")
         time.sleep(0.05)
     daemon.returncode = 0  # it goes on without us
-    return testbed(options.state)
+    remote = testbed(options.state)
+    end_s = time.monotonic() + _CONTROLLER_S
+    while not all(one["url"] for one in remote.ask("/status")["controllers"]) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    return remote
 
 
 def testbed(state: Path) -> Remote:
@@ -173,28 +178,38 @@ class TraceLoad:
         )
         self._part = self._trace.part(options.start_s, options.duration_s, options.scale)
         chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
-        self._due_s = thinned(np.concatenate([times for times, _ in chunks]), settings["time_scale"])
+        self._time_scale: float = settings["time_scale"]
+        self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
         self._call = _call(options.body, service)
         self._before = self._remote.ask("/status")
         self._url: str = self._before["services"][service.name]
 
-    def wait_for_instance(self) -> None:
-        """Until an instance answers: the gateway alone is also ready where only functions would answer."""
+    def wait_for_fleet(self) -> None:
+        """Until all instances that were bought so far answer, one at least.
+
+        The gateway alone is also ready where only functions would answer.
+        """
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        end_s = time.monotonic() + _FIRST_INSTANCE_S
+        end_s = time.monotonic() + _FLEET_S
         while True:
+            ready = 0
             try:
                 with opener.open(f"{self._url}/admin/replicas", timeout=2.0) as answer:
-                    if any(replica["ready"] for replica in json.load(answer)["replicas"].values()):
-                        break
+                    ready = sum(bool(replica["ready"]) for replica in json.load(answer)["replicas"].values())
             except urllib.error.HTTPError as error:
                 error.close()
             except OSError:
                 pass
+            self._before = self._remote.ask("/status")
+            if 0 < ready >= self._bought(self._before["fleet"]):
+                return
             if time.monotonic() > end_s:
-                raise MarkError(f"{self._url}: no instance was ready within {_FIRST_INSTANCE_S / 60.0:.0f} minutes")
-            time.sleep(0.1)
-        self._before = self._remote.ask("/status")
+                raise MarkError(f"{self._url}: its instances were not ready within {_FLEET_S / 60.0:.0f} minutes")
+            time.sleep(0.2)
+
+    def _bought(self, fleet: Sequence[Mapping[str, Any]]) -> int:
+        own = [one for one in fleet if one["service"] == self._service.name and not one["doomed"]]
+        return sum(one["state"] in ("pending", "running") for one in own)
 
     def send(self, progress: Callable[[float], None] | None) -> dict[str, Any]:
         """Send them all when they are due; what came of it, as `mark testbed load --json` has it."""
@@ -223,6 +238,7 @@ class TraceLoad:
             self._before,
             self._remote.ask("/status"),
             wall_s=wall_s,
+            time_scale=self._time_scale,
         )
 
 

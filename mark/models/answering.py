@@ -37,8 +37,8 @@ def answer(model: Model, calls: Sequence[Call]) -> list[Reply]:
     """One reply for each call, in order; never raises for what a client sent or a model did.
 
     A bad call gets its own 400 and leaves the others alone. A predict that raises, or returns the wrong number of
-    results, is a 500 for all of the batch, and logged; results that cannot be encoded are one for their call. A call
-    that accepts `RESULTS` is answered with decoded results.
+    results, is a 500 for all of the batch, and logged (a replica then tries them apart); results that cannot be encoded
+    are one for their call. A call that accepts `RESULTS` is answered with decoded results.
     The steps are `decode`, `predict` and `encode`, of which only the second runs the model's own code; to encode while
     the model is at its next batch, `hold` the results.
     """

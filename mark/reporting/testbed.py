@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mark.reporting.layout import columns, page, text
@@ -11,6 +11,9 @@ from mark.reporting.words import milliseconds, number, percent, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+# A client that sends later than this share of RT_max is a reason for misses itself.
+_LATE_SHARE = 0.05
 
 
 def status_page(said: Mapping[str, Any]) -> RenderableType:
@@ -21,7 +24,9 @@ def status_page(said: Mapping[str, Any]) -> RenderableType:
     for name, url in said["services"].items():
         doors.add_row(f"{name}: send requests to", url)
     for controller in said["controllers"]:
-        doors.add_row("Controller", controller["url"] or "starts")
+        doors.add_row("Live page", controller["url"] or "its controller starts")
+    if said["time_scale"] != 1.0:
+        doors.add_row("Controller's clock", f"{said['time_scale']:g} times as fast as yours, as prices and boots are")
     fleet = columns("instance", "offer", "service", "state", "address")
     for one in said["fleet"]:
         state = one["state"] + (", told to go" if one["doomed"] else "")
@@ -38,6 +43,7 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
     """What became of the requests of a load."""
     requests, slo, latency = data["requests"], data["slo"], data["latency_ms"]
     table = columns("", "")
+    table.add_row("Sent", _sent(data["trace"]))
     table.add_row("Requests", number(requests["total"], 0))
     for answered_by in ("instances", "functions", "rejected"):
         share = f" ({percent(requests[answered_by] / requests['total'])})" if requests["total"] else ""
@@ -48,7 +54,39 @@ def result_page(data: Mapping[str, Any]) -> RenderableType:
     )
     for name in ("p50", "p95", "p99", "max"):
         table.add_row(f"Latency {name}", milliseconds(latency[name]))
-    return page(table, _bill(data["bill_usd"]))
+    notes = [
+        "Latency is the client's, from when a request was due. The live page counts what gateway and instances saw, "
+        "from a request's arrival there, of all loads since the start.",
+        *_why(data),
+    ]
+    return page(table, _bill(data["bill_usd"]), *map(text, notes))
+
+
+def _sent(trace: Mapping[str, Any]) -> str:
+    """How much of the trace, in how long: one scale of time is the trace's, the other the reader's."""
+    said, scale = f"{number(trace['duration_s'], 0)} s of the trace", trace["time_scale"]
+    if scale == 1.0:
+        return said
+    return f"{said}, in {trace['duration_s'] / scale:,.3g} s (--compress {scale:g}): one request in {scale:g}"
+
+
+def _why(data: Mapping[str, Any]) -> Iterator[str]:
+    """Where the promise was missed, and by what."""
+    slo, missed, launched = data["slo"], data["missed"], data["fleet"]["launched"]
+    if slo["attainment"] is None or slo["attainment"] >= slo["target"]:
+        return
+    yield (
+        f"Missed: {number(missed['instances'], 0)} answered late by instances, {number(missed['functions'], 0)} late "
+        f"by functions (cold ones take longer), {number(missed['rejected'], 0)} not answered."
+    )
+    if launched:
+        yield (
+            f"{number(launched, 0)} launched meanwhile: the load was not expected. Until what was launched for it has "
+            "booted, functions answer the rest; `up --history TRACE` says beforehand what comes."
+        )
+    lag_ms = data["client_lag_ms"]["p99"]
+    if lag_ms is not None and lag_ms > _LATE_SHARE * slo["rt_max_ms"]:
+        yield f"This computer was too busy: one request in a hundred was sent {milliseconds(lag_ms)} ms late or more."
 
 
 def _bill(bill: Mapping[str, float]) -> RenderableType:

@@ -15,7 +15,18 @@ from tests.api.conftest import CHANGER, CLIENT, READER, SCRAPER, SIGNER, client,
 from tests.api.fake_manager import FakeManager
 
 OPEN = {"/healthz", "/readyz"}
-FILES = {"/", "/page.css", "/page.js", "/chart.js", "/charts.js", "/dom.js", "/door.js", "/format.js", "/service.js"}
+FILES = {
+    "/",
+    "/page.css",
+    "/page.js",
+    "/chart.js",
+    "/charts.js",
+    "/dom.js",
+    "/door.js",
+    "/format.js",
+    "/service.js",
+    "/time.js",
+}
 PUT = {"max_instances": 7, "max_usd_per_hour": 1.5}
 
 

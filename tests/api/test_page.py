@@ -29,6 +29,26 @@ class NothingYet(Day):
         return HistoryView(NOON_UNIX_S, 60.0, (), (), (), (), (), {})
 
 
+class Young:
+    """Half an hour old: before that nothing was seen."""
+
+    def __init__(self, day: Day) -> None:
+        self.decisions, self._day = day.decisions, day
+
+    def history(self, hours: float, points: int) -> HistoryView:
+        seen = self._day.history(hours, points)
+        empty = len(seen.rps) - 30
+        nothing = (None,) * empty
+        return replace(
+            seen,
+            **{
+                name: nothing + getattr(seen, name)[empty:]
+                for name in ("rps", "capacity_rps", "usd_per_hour", "attainment", "overflow_share")
+            },
+            instances={offer: nothing + counts[empty:] for offer, counts in seen.instances.items()},
+        )
+
+
 @pytest.fixture(scope="module")
 def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser = Browser(tmp_path_factory.mktemp("browser"))
@@ -69,7 +89,7 @@ def test_the_numbers_shown_are_those_of_the_view(browser: Browser, open_url: str
     assert now(browser, "per_million") == f"${view.usd_per_hour / view.rps / 3600 * 1e6:.2f}"
     assert now(browser, "per_million_all") == f"${view.bill.total / view.requests * 1e6:.2f} since the start"
     assert now(browser, "recent") == "99.6 %"
-    assert now(browser, "promise") == "99.0 % within 250 ms promised"
+    assert now(browser, "promise") == "99.0 % within 250 ms promised, as servers see it"
     assert now(browser, "budget") == "48 %"
     assert now(browser, "total") == f"${view.bill.total:.2f}"
     assert browser.text("#mode") == "acting"
@@ -144,6 +164,54 @@ def test_a_service_without_data_yet_is_shown_too(browser: Browser, open_url: str
     assert browser.text("#decisions") == "Nothing was decided yet."
     assert browser.text("#plan") == "No plan yet."
     assert "NaN" not in browser.value("document.querySelector('main#one').innerHTML")
+
+
+def test_a_broken_budget_says_how_many_times_it_was_spent(
+    browser: Browser, open_url: str, manager: FakeManager
+) -> None:
+    view = manager.views["inception"]
+    manager.views["inception"] = replace(view, slo=replace(view.slo, error_budget_left=-2.75))
+    try:
+        browser.open(f"{open_url}/#/inception")
+        browser.until(DRAWN)
+        assert (now(browser, "budget"), now(browser, "budget_word")) == ("3.75 times", "spent")
+        browser.open(f"{open_url}/#/")
+        browser.until("document.querySelector('#list tr td:last-child')")
+        assert "3.75 times spent" in browser.text("#list")
+    finally:
+        manager.views["inception"] = view
+
+
+def test_a_hurried_controllers_page_is_told_by_its_own_clock(
+    browser: Browser, open_url: str, manager: FakeManager
+) -> None:
+    """Ten times as fast since it began, 6 minutes ago on the wall: an hour ago by its clock."""
+    view, day = manager.views["inception"], manager.days["inception"]
+    manager.views["inception"] = replace(view, at_s=3600.0, time_scale=10.0)
+    day.decisions.append(DecisionView(1000, NOON_UNIX_S - 60.0, "launch", "one minute ago", "done", 0.0))
+    try:
+        browser.open(f"{open_url}/#/inception")
+        browser.until(DRAWN)
+        assert browser.text("#scale") == "controller's clock, 10 × real time"
+        shown = browser.value(f"new Date(({NOON_UNIX_S} + 3240 - 600) * 1e3).toLocaleTimeString('en-GB')")
+        assert browser.text("#decisions time") == shown
+    finally:
+        day.decisions.pop()
+        manager.views["inception"] = view
+    browser.open(f"{open_url}/#/sentiment")
+    browser.until(DRAWN)
+    assert browser.value("document.querySelector('#scale').hidden")
+
+
+def test_a_chart_begins_where_there_is_something_to_show(browser: Browser, open_url: str, manager: FakeManager) -> None:
+    day = manager.days["inception"]
+    manager.days["inception"] = Young(day)  # type: ignore[assignment]
+    try:
+        browser.open(f"{open_url}/#/inception")
+        browser.until(DRAWN)
+        assert browser.text("#since") == "30 min so far"
+    finally:
+        manager.days["inception"] = day
 
 
 def test_what_comes_from_outside_stays_text(browser: Browser, open_url: str, manager: FakeManager) -> None:

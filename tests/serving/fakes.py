@@ -19,16 +19,19 @@ class FakeWorkers:
     def __init__(self) -> None:
         self.sent: dict[int, list[Call]] = {}
         self.ahead: dict[int, list[Call]] = {}  # what a worker does next
+        self.poison: set[bytes] = set()  # bodies that the model fails on, and with it the whole batch
 
     def send(self, worker_id: int, calls: Sequence[Call]) -> None:
         assert worker_id not in self.ahead, "a worker has two batches at a time"
         (self.ahead if worker_id in self.sent else self.sent)[worker_id] = list(calls)
 
     def replies(self, worker_id: int) -> list[Reply]:
-        """What the worker makes of its batch: each body, echoed."""
+        """What the worker makes of its batch: each body, echoed, unless the model fails."""
         calls = self.sent.pop(worker_id)
         if worker_id in self.ahead:
             self.sent[worker_id] = self.ahead.pop(worker_id)
+        if any(bytes(call.body) in self.poison for call in calls):
+            return [Reply(500, "application/json", b"failed")] * len(calls)
         return [Reply(200, "application/json", bytes(call.body)) for call in calls]
 
 

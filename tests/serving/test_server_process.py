@@ -43,6 +43,12 @@ class Poisoned(Echo):
             os._exit(1)
         return super().predict(batch)
 
+class Raising(Echo):
+    def predict(self, batch):
+        if any(float(each[0]) == 49.0 for each in batch):
+            raise ValueError("not 49")
+        return super().predict(batch)
+
 class Stuck(Echo):
     def predict(self, batch):
         if any(float(each[0]) == 13.0 for each in batch):
@@ -246,6 +252,23 @@ def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:
         assert client.get("/v2/models/echo/ready").status_code == 503
         assert client.post(INFER, content=body(1)).status_code == 200
         assert process.wait(20) == 0
+
+
+def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
+    """It came in a batch with others, which are tried again apart from it: each has one answer."""
+    write_service(folder, "Raising", slo_ms=20_000)
+    with served(folder, SERVICE_S="0.05") as (process, url):
+        answers = under_load(url, 64, [], after=1)
+        page = httpx.get(f"{url}/metrics", trust_env=False).text
+        process.terminate()
+        _, said = process.communicate(timeout=20)
+    assert sorted((number, status) for number, status, _ in answers) == [
+        (number, 500 if number == 49 else 200) for number in range(64)
+    ]
+    retries = re.search(r"^mark_retries_total\{.*\} (.*)$", page, re.MULTILINE)
+    assert retries is not None
+    assert 2 <= float(retries[1]) <= 16
+    assert said.count("ValueError: not 49") == 2
 
 
 def test_a_killed_worker_under_load_loses_no_request(folder: Path) -> None:

@@ -178,6 +178,7 @@ class Daemon:
         late_s = [one.late_s for one in running.values() if one.late_s is not None]
         return self.cloud.status() | {
             "site": str(self._folder / SITE),
+            "time_scale": self._settings.time_scale,
             "services": {name: service.gateway for name, service in self.site.services.items()},
             "controllers": [controller.status() for controller in self._controllers],
             "functions": self._functions.status(),

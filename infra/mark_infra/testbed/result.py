@@ -18,10 +18,11 @@ _TOLERANCE_S = 1e-6
 
 def result(
     service: ServiceConfig, trace: str, duration_s: float, seed: int, replay: LoadReplay,
-    before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float,
+    before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
     """Of one service's requests; bill and fleet are those of the whole testbed between two reads of its status.
 
+    `duration_s` is of the trace, which passes `time_scale` times as fast as the clock of latencies and minutes here.
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
     of a bound here: compare with `mark bound`.
     """
@@ -42,7 +43,7 @@ def result(
         "policy": after.get("policy", "mark"),
         "predictor": after.get("predictor", "auto"),
         "seed": seed,
-        "trace": {"name": trace, "requests": total, "duration_s": duration_s},
+        "trace": {"name": trace, "requests": total, "duration_s": duration_s, "time_scale": time_scale},
         "requests": {
             "total": total,
             "instances": instances,
@@ -55,6 +56,11 @@ def result(
             "attainment": float(in_time.mean()) if total else None,
             "worst_minute_attainment": float(minutes.min()) if len(minutes) else None,
             "minutes_below_target": int((minutes < service.slo.attainment).sum()),
+        },
+        "missed": {
+            "instances": instances - int((in_time & (by == "instance")).sum()),
+            "functions": functions - int((in_time & (by == "function")).sum()),
+            "rejected": total - instances - functions,
         },
         "latency_ms": quantiles,
         "bill_usd": {k: after["bill_usd"][k] - before["bill_usd"][k] for k in after["bill_usd"]},

@@ -2,18 +2,23 @@
 
 import { Chart } from "./chart.js";
 import { colour, find, h, swatch } from "./dom.js";
-import { percent, rate, usd } from "./format.js";
+import { duration, percent, rate, usd } from "./format.js";
+import { told, toldAt } from "./time.js";
 
 const charts = new Map();
 
-export function drawCharts(view, history, hours) {
-  const now = Math.max(view.at_unix_s, history.start_unix_s + history.step_s * history.rps.length);
-  const from = Math.min(history.start_unix_s, now - 600);
+export function drawCharts(view, past_, hours) {
+  const history = told(view, past_, "start_unix_s"), { step_s: step } = history;
+  const now = Math.max(toldAt(view, view.at_unix_s), history.start_unix_s + step * history.rps.length);
+  // As far back as there is anything to show: a service that began ten minutes ago has no six hours.
+  const first = history.usd_per_hour.findIndex((usdPerHour) => usdPerHour !== null);
+  const from = Math.min(first < 0 ? now : history.start_unix_s + step * first, now - 600);
+  find("#since").textContent = first > 0 ? `${duration(now - from)} so far` : "";
   const past = (style, values, more) => ({
     kind: "line", style, start: history.start_unix_s, step: history.step_s, values, ...more,
   });
   const frame = { from, to: now, now };
-  draw("load", { ...frame, ...load(view, history, past, now, hours) });
+  draw("load", { ...frame, ...load({ ...view, forecast: told(view, view.forecast, "origin_unix_s") }, history, past, now, hours) });
   draw("fleet", { ...frame, ...fleet(history, past) });
   draw("cost", {
     ...frame,

@@ -43,6 +43,12 @@ export function duration(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
+// What is left of an error budget, or how many times it was spent: the number, and the word behind it.
+export function budget(left) {
+  if (!known(left)) return [NONE, ""];
+  return left < 0 ? [`${grouped(1 - left, 2)} times`, "spent"] : [percent(left, 0), "left"];
+}
+
 export function clock(unixS, seconds = false) {
   const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   return new Date(unixS * 1e3).toLocaleTimeString("en-GB", seconds ? { ...options, second: "2-digit" } : options);

@@ -2,8 +2,9 @@
 
 import { hasKey, read, Refused, useKey } from "./door.js";
 import { find, h } from "./dom.js";
-import { NONE, clock, percent, plural, rate, usd } from "./format.js";
+import { NONE, budget, clock, percent, plural, rate, usd } from "./format.js";
 import { allow, showService } from "./service.js";
+import { toldAt } from "./time.js";
 
 const EVERY_MS = 2000;
 let hours = 6;
@@ -30,11 +31,10 @@ async function refresh() {
     header(services, name);
     find("#one").hidden = !show; // before it is drawn: charts need to know how wide they are
     find("#all").hidden = Boolean(show);
-    if (show) mode(show());
-    else list(services);
+    const view = show ? mode(show()) : list(services);
     find("#door").hidden = true;
     find("#leave").hidden = !hasKey();
-    answered();
+    answered(view);
     find("#one").offsetHeight; // the layout belongs to the time it takes
     document.documentElement.dataset.renderMs = (performance.now() - began).toFixed(1);
   } catch (error) {
@@ -43,10 +43,14 @@ async function refresh() {
   if (mine === round && !document.hidden && find("#door").hidden) timer = setTimeout(refresh, EVERY_MS);
 }
 
-function answered() {
+// The clock is the one that everything on the page is told by: the service's, which a testbed may let run faster.
+function answered(view) {
+  const hurried = Boolean(view) && view.time_scale !== 1;
   find("#lost").hidden = true;
   find("#live").className = "on";
-  find("#live span").textContent = clock(Date.now() / 1e3, true);
+  find("#live span").textContent = clock(hurried ? toldAt(view, Date.now() / 1e3) : Date.now() / 1e3, true);
+  find("#scale").hidden = !hurried;
+  if (hurried) find("#scale").textContent = `controller's clock, ${rate(view.time_scale)} × real time`;
 }
 
 function failed(error) {
@@ -55,7 +59,7 @@ function failed(error) {
     find("#door .error").textContent = hasKey() ? (error.status === 401 ? "This key is not known here." : error.message) : "";
     me = null;
     useKey(null);
-    for (const part of ["#one", "#all", "#switch", "#mode", "#range", "#leave", "#lost"]) find(part).hidden = true;
+    for (const part of ["#one", "#all", "#switch", "#mode", "#scale", "#since", "#range", "#leave", "#lost"]) find(part).hidden = true;
     find("#door").hidden = false;
     find("#key").focus();
     return;
@@ -73,7 +77,7 @@ function header(services, name) {
   }
   box.value = name;
   box.hidden = services.length < 2;
-  find("#range").hidden = find("#mode").hidden = !services.some((s) => s.service === name);
+  find("#range").hidden = find("#mode").hidden = find("#since").hidden = !services.some((s) => s.service === name);
   for (const button of find("#range").children) button.ariaPressed = String(Number(button.dataset.hours) === hours);
   document.title = name ? `${name} · mark` : "mark";
 }
@@ -84,7 +88,10 @@ function badge(element, mode) {
   return element;
 }
 
-const mode = (view) => badge(find("#mode"), view.mode);
+function mode(view) {
+  badge(find("#mode"), view.mode);
+  return view;
+}
 
 function list(services) {
   const part = find("#find").value.toLowerCase();
@@ -120,7 +127,7 @@ function cells(s) {
     h("td", {}, String(s.instances)),
     h("td", {}, usd(s.usd_per_hour)),
     h("td", { class: missed ? "bad" : "" }, percent(s.slo.recent)),
-    h("td", { class: left !== null && left < 0 ? "bad" : "" }, percent(left, 0)),
+    h("td", { class: left !== null && left < 0 ? "bad" : "" }, budget(left).join(" ")),
   ];
 }
 

@@ -2,8 +2,9 @@
 
 import { change, of, read } from "./door.js";
 import { colour, find, h, swatch } from "./dom.js";
-import { NONE, clock, count, duration, percent, plural, rate, signedUsd, usd } from "./format.js";
+import { NONE, budget, clock, count, duration, percent, plural, rate, signedUsd, usd } from "./format.js";
 import { drawCharts } from "./charts.js";
+import { toldAt } from "./time.js";
 
 const MOST_ROWS = 100, PAGE = 40, MOST_POINTS = 480;
 const MARKETS = [
@@ -50,6 +51,7 @@ function changed(part, now) {
 
 function figures(view) {
   const { slo, bill } = view;
+  const [left, word] = budget(slo.error_budget_left);
   const used = view.rps !== null && view.capacity_rps > 0 ? ` · ${percent(view.rps / view.capacity_rps, 0)} used` : "";
   const words = {
     rps: rate(view.rps),
@@ -59,16 +61,17 @@ function figures(view) {
     per_million: usd(bill.usd_per_million_requests_now),
     per_million_all: `${usd(bill.usd_per_million_requests)} since the start`,
     recent: percent(slo.recent),
-    promise: `${percent(slo.target)} within ${slo.rt_max_ms} ms promised`,
-    budget: percent(slo.error_budget_left, 0),
-    attainment: `${percent(slo.attainment, 2)} in time since the start`,
+    promise: `${percent(slo.target)} within ${slo.rt_max_ms} ms promised, as servers see it`,
+    budget: left,
+    budget_word: word,
+    attainment: `${percent(slo.attainment, 2)} of all requests since the start`,
   };
   for (const [name, text] of Object.entries(words)) find(`[data-now=${name}]`).textContent = text;
-  const left = slo.error_budget_left ?? 1;
-  find(".gauge i").style.width = `${Math.max(0, Math.min(1, left)) * 100}%`;
-  grade(find(".gauge"), left < 0.25 ? (left < 0 ? "bad" : "poor") : "good");
+  const share = slo.error_budget_left ?? 1;
+  find(".gauge i").style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+  grade(find(".gauge"), share < 0.25 ? (share < 0 ? "bad" : "poor") : "good");
   grade(find("[data-now=recent]"), slo.recent !== null && slo.recent < slo.target ? "bad" : "");
-  grade(find("[data-now=budget]"), left < 0 ? "bad" : "");
+  grade(find("[data-now=budget]"), share < 0 ? "bad" : "");
   find("#troubles").hidden = !view.troubles.length;
   find("#troubles").replaceChildren(...view.troubles.map((text) => h("li", {}, text)));
 }
@@ -123,12 +126,13 @@ function log(first) {
   find("#older").hidden = !older.length || older.at(-1).id <= 1;
   let day = "";
   const rows = older.flatMap((d) => {
-    const on = new Date(d.at_unix_s * 1e3).toLocaleDateString("en-GB", { weekday: "long", day: "numeric", month: "long" });
+    const at = toldAt(shown.view, d.at_unix_s);
+    const on = new Date(at * 1e3).toLocaleDateString("en-GB", { weekday: "long", day: "numeric", month: "long" });
     const head = on === day ? [] : [h("li", { class: "day" }, on)];
     day = on;
     const cost = h("span", { class: d.usd_per_hour < 0 ? "money less" : "money" }, d.usd_per_hour ? `${signedUsd(d.usd_per_hour)}/h` : "");
     const outcome = d.outcome === "done" ? null : h("em", {}, d.outcome);
-    return [...head, h("li", { class: `verb-${d.verb}` }, h("time", {}, clock(d.at_unix_s, true)), h("p", {}, sentence(d), outcome), cost)];
+    return [...head, h("li", { class: `verb-${d.verb}` }, h("time", {}, clock(at, true)), h("p", {}, sentence(d), outcome), cost)];
   });
   find("#decisions").replaceChildren(...(rows.length ? rows : [h("li", { class: "day" }, "Nothing was decided yet.")]));
 }

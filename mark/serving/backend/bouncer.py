@@ -8,7 +8,7 @@ order:
     on a request            offer(request, now); INSTANCE: queued here, FUNCTION: send it there, REJECT: refuse it
     after every step        next_batch(now) until None, each batch to an idle worker; then next_ahead(now) until None,
                             each to the worker that has the batch it follows; take_expired(); timer at due_s()
-    on a worker's answer    finished(batch, now)
+    on a worker's answer    finished(batch, now); try_apart(the requests that failed together, now)
     on a worker's end       worker_down(now, back_s, batch), later worker_up(now)
     on a stop               drain(now, until)
 
@@ -48,7 +48,8 @@ QUEUE_FULL = "queue_full"
 NO_WORKER = "no_worker"  # and none is expected back in time
 DRAINING = "draining"
 
-# A lost request is tried once more, apart from others: with a third worker it might be the request that ends workers.
+# A lost or failed request is tried once more, apart from others: with a third worker it might be the request that ends
+# workers.
 _MOST_TRIES = 2
 # "Whenever": later than any deadline, and earlier than never.
 _WHENEVER_S = 1e9
@@ -166,7 +167,7 @@ class Bouncer:
         self._open: Batch | None = None
         self._closed: deque[Batch] = deque()
         self._backlog_s = 0.0  # what the closed batches take together
-        self._together = 1  # requests that were lost with a worker, in a batch; no other request joins them
+        self._together = 1  # requests that are tried again, in a batch; no other request joins them
         self._running: list[Batch] = []
         self._idle = workers
         self._back_s: list[float] = []  # when each worker that is down should be up again
@@ -284,11 +285,12 @@ class Bouncer:
 
     # Workers
 
-    def finished(self, batch: Batch, now_s: float, took_s: float = 0.0) -> None:
+    def finished(self, batch: Batch, now_s: float, took_s: float = 0.0, *, failed: bool = False) -> None:
         """A worker answered its batch, and is idle or begins the one it has already.
 
         `took_s` is what the worker says that it took: longer than from the answer before to this one where a part of
-        the work is hidden behind the model's. A batch that finds its worker idle will take that long.
+        the work is hidden behind the model's. A batch that finds its worker idle will take that long. That a batch
+        `failed` sooner than predicted says nothing of those that don't.
         Raises IllegalTransition where the batch isn't running.
         """
         self._leave(batch)
@@ -298,8 +300,29 @@ class Bouncer:
             batch.behind.runs(now_s)
             self._running.append(batch.behind)
         seconds = now_s - batch.started_s
-        if self._times.observe(batch.items, took_s if took_s > seconds else seconds):
+        if took_s > seconds:
+            seconds = took_s
+        if (not failed or seconds > batch.service_s) and self._times.observe(batch.items, seconds):
             self._read_times()
+
+    def try_apart(self, failed: Sequence[Request], now_s: float) -> list[int]:
+        """Where each of the requests goes that failed together in a batch that is finished.
+
+        One of them may be why the others failed, so each is tried once more alone, and an error is then its own:
+        INSTANCE, behind all that waits here, so that no promise is broken for it, and only where it is in time by its
+        deadline; FUNCTION where only one is in time; REJECT where neither is, or it was tried again before: it failed.
+        """
+        self._close_open()
+        self._together = 1
+        places = []
+        for request in failed:
+            request.tries += 1
+            deadline_s = min(request.deadline_s, self._until_s)
+            if request.tries >= _MOST_TRIES:
+                places.append(REJECT)
+            else:
+                places.append(self._decide(request, len(request.call.body), now_s, deadline_s, True, False))
+        return places
 
     def worker_down(
         self, now_s: float, back_s: float = NEVER_S, batch: Batch | None = None, *, at_next: bool = False

@@ -55,7 +55,7 @@ class ModelMetrics:
     def __init__(self, model: str, version: str) -> None:
         self.labels = (model, version)
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)  # (answered by, status)
-        self.overflow: defaultdict[str, int] = defaultdict(int)  # why: capacity, crash, drain, large
+        self.overflow: defaultdict[str, int] = defaultdict(int)  # why: overloaded, crash, failed, drain, ...
         self.refused: defaultdict[str, int] = defaultdict(int)  # why: overload, throttled, draining, large, ...
         self.deadline_misses = 0  # answered later than RT_max, or not at all
         self.expired = 0  # dropped unserved, because the client no longer waits
@@ -126,7 +126,11 @@ class Metrics(Collector):
                 "mark_deadline_misses", "Answered later than RT_max, or not at all.", labels=of
             ),
             "expired": CounterMetricFamily("mark_expired", "Dropped unserved: past the client's deadline.", labels=of),
-            "retries": CounterMetricFamily("mark_retries", "Requests served again after a worker was lost.", labels=of),
+            "retries": CounterMetricFamily(
+                "mark_retries",
+                "Requests served again, after a worker was lost or the model failed on their batch.",
+                labels=of,
+            ),
             "worker_losses": CounterMetricFamily("mark_worker_losses", "Workers that crashed or hung.", labels=of),
             "worker_replacements": CounterMetricFamily(
                 "mark_worker_replacements", "Workers that had grown too large, and were replaced.", labels=of

@@ -132,10 +132,17 @@ class Replica:
         if batches is None:  # a drain gave it up
             return
         now_s, batch = self._now(), batches.popleft()
-        self.bouncer.finished(batch, now_s, service_s)
+        failed = 0
+        for reply in replies:
+            if reply.status == 500:
+                failed += 1
+        self.bouncer.finished(batch, now_s, service_s, failed=failed > 0)
         if not batches:
             del self._batches[worker_id]
             self._idle.append(worker_id)
+        requests: Sequence[Request] = batch.requests
+        if failed > 1 and requests:  # what fails alone is at fault itself
+            requests, replies = self._try_apart(requests, replies, now_s)
         # First the next batch, so that the worker is busy while answers are written.
         self._pump()
         metrics = self.metrics
@@ -146,7 +153,7 @@ class Replica:
             self._served(batch, service_s)
         by_status, latency, wait = metrics.requests, metrics.latency_s.observe, metrics.wait_s.observe
         late = 0
-        for request, reply in zip(batch.requests, replies, strict=True):
+        for request, reply in zip(requests, replies, strict=True):
             latency_s = now_s - request.arrived_s
             latency(latency_s)
             wait(batch.started_s - request.arrived_s)
@@ -159,10 +166,30 @@ class Replica:
             except Exception:  # the others in the batch have answers, too
                 self._unanswered(request)
         metrics.deadline_misses += late
-        if self.bouncer.keeps_promises:
-            self.bouncer.promise(self._horizon.answered(len(batch.requests), late))
+        if requests and self.bouncer.keeps_promises:
+            self.bouncer.promise(self._horizon.answered(len(requests), late))
         if self._settled is not None:
             self._settle()
+
+    def _try_apart(
+        self, requests: Sequence[Request], replies: Sequence[Reply], now_s: float
+    ) -> tuple[Sequence[Request], Sequence[Reply]]:
+        """The requests of a batch to be answered now, with their replies; those that failed together, and are in time
+        for it, are tried again."""
+        failed = [request for request, reply in zip(requests, replies, strict=True) if reply.status == 500]
+        places = iter(self.bouncer.try_apart(failed, now_s))
+        answered: list[Request] = []
+        with_reply: list[Reply] = []
+        for request, reply in zip(requests, replies, strict=True):
+            where = next(places) if reply.status == 500 else None
+            if where == HERE:
+                self.metrics.retries += 1
+            elif where == TO_FUNCTION and self._functions is not None:
+                self._overflow(request, "failed")
+            else:
+                answered.append(request)
+                with_reply.append(reply)
+        return answered, with_reply
 
     def worker_lost(self, worker_id: int, reason: str, back_in_s: float, at_next: bool = False) -> None:
         """A worker that was ready crashed or hung; it should be back in `back_in_s` seconds (infinite: never).

@@ -32,6 +32,7 @@ INFER, METRICS, READ, ADMIN = "infer", "metrics", "read", "admin"
 SCOPES = frozenset((INFER, METRICS, READ, ADMIN))
 # Balancers and orchestrators ask these without a key, and they tell nothing but yes or no.
 HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
+_FOR_CLIENTS = frozenset((b"/", b"/docs", b"/openapi.json", b"/v2", b"/v2/repository/index", b"/invocations"))
 
 _SHORTEST_KEY = 16  # characters: keys are random, not remembered
 _SHORTEST_SECRET_BYTES = 32  # RFC 7518, section 3.2
@@ -159,7 +160,7 @@ class Auth:
 
 def scope_of(path: bytes) -> str:
     """The scope that a request needs; whatever is not known to need less needs `admin`."""
-    if path in (b"/invocations", b"/v2", b"/openapi.json") or path.startswith(b"/v2/models/"):
+    if path in _FOR_CLIENTS or path.startswith(b"/v2/models/"):
         return INFER
     return METRICS if path == b"/metrics" else ADMIN
 

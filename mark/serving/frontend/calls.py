@@ -1,8 +1,10 @@
-"""The call in a request of the HTTP listener: which headers say what of its body."""
+"""What a request of the HTTP listener asks for: which headers say what of its body."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+
+import orjson
 
 from mark.models.call import RESULTS, Call
 from mark.serving.frontend.compression import Refused, inflated
@@ -30,6 +32,19 @@ def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
     if accept == RESULTS:
         raise Refused(406, "this form of an answer is not for clients")
     return Call("sagemaker", _text(headers.get(b"content-type", b"")), body, accept=accept)
+
+
+def only_ready(exchange: Exchange, most_bytes: int) -> bool:
+    """Does a request for the repository's index ask for ready models only? Raises Refused."""
+    body = _body(exchange, most_bytes)
+    try:
+        said = orjson.loads(body) if body else {}
+    except ValueError:
+        raise Refused(400, "the body is not JSON") from None
+    ready = said.get("ready", False) if isinstance(said, dict) else None
+    if not isinstance(ready, bool):
+        raise Refused(400, "the body is an object, and 'ready' in it true or false")
+    return ready
 
 
 def _body(exchange: Exchange, most_bytes: int) -> bytes:

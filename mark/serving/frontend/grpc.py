@@ -88,6 +88,7 @@ class GrpcListener:
             "ModelReady": self._model_ready,
             "ModelMetadata": self._model_metadata,
             "ModelInfer": self._infer,
+            "RepositoryIndex": self._repository_index,
         }
         handlers = {
             # As if there were many messages, so that it is ours to wait for the one.
@@ -189,6 +190,10 @@ class GrpcListener:
     async def _model_metadata(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
         version = await self._version(request.name, request.version, context)
         return metadata_of(self._server.model_metadata(version))
+
+    async def _repository_index(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
+        models = [CLASSES["ModelIndex"](**each) for each in self._server.repository_index(request.ready)]
+        return CLASSES["RepositoryIndexResponse"](models=models)
 
     async def _infer(self, request: Any, context: Any, headers: dict[bytes, bytes]) -> Any:
         arrived_s = time.monotonic()

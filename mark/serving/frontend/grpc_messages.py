@@ -35,6 +35,8 @@ _MESSAGES = {
     "InputTensor* inputs, RequestedOutput* outputs, bytes* raw_input_contents",
     "ModelInferResponse": "string model_name, string model_version, string id, Parameter* parameters, "
     "OutputTensor* outputs, bytes* raw_output_contents",
+    "RepositoryIndexRequest": "string repository_name, bool ready",
+    "RepositoryIndexResponse": "ModelIndex* models",
     # The parts of the above; their names are nowhere on the wire.
     "Tensor": _TENSOR,
     "InputTensor": f"{_TENSOR}, Parameter* parameters, Contents contents",
@@ -42,6 +44,7 @@ _MESSAGES = {
     "RequestedOutput": "string name, Parameter* parameters",
     "Contents": "bool* bool_contents, int32* int_contents, int64* int64_contents, uint32* uint_contents, "
     "uint64* uint64_contents, float* fp32_contents, double* fp64_contents, bytes* bytes_contents",
+    "ModelIndex": "string name, string version, string state, string reason",
     "Parameter": "string key, Value value",  # a map's entry
     "Value": "bool bool_param, int64 int64_param, string string_param, double double_param, uint64 uint64_param",
 }

@@ -40,6 +40,8 @@ def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]
     """
     model, version = f"/v2/models/{name}", "/versions/{version}"
     paths: dict[str, Any] = {
+        "/": {"get": _operation("index", "What is where", {200: {_JSON: _ref("Index"), "text/html": {}}})},
+        "/docs": {"get": _operation("docs", "This description as a page", {200: {"text/html": {}}})},
         "/v2": {"get": _get("serverMetadata", "What server this is", _ref("Server"))},
         "/v2/health/live": {"get": _get("live", "Is the process there?", _flag("live"))},
         "/v2/health/ready": {"get": _get("ready", "Would a request be served?", _flag("ready"), _flag("ready"))},
@@ -47,6 +49,7 @@ def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]
         "/metrics": {"get": _operation("metrics", "Prometheus' text format", {200: {"text/plain": {}}})},
         "/openapi.json": {"get": _get("openapi", "This description", {"type": "object"})},
         "/invocations": {"post": _invocations()},
+        "/v2/repository/index": {"post": _repository_index()},
     }
     for prefix, more in ((model, ""), (model + version, "OfVersion")):
         ready = _object({"name": _TEXT, "ready": {"type": "boolean"}}, ["name", "ready"])
@@ -99,6 +102,14 @@ _GIVEN = _TENSOR | {"shape": {"type": "array", "items": {"type": "integer", "min
 _DATA = {"type": "array", "description": "elements, flat or nested as the shape is"}
 _SCHEMAS: dict[str, Any] = {
     "Error": _object({"error": _TEXT}, ["error"]),
+    "Index": _object(
+        {"name": _TEXT, "version": _TEXT, "title": _TEXT, "endpoints": {"type": "object"}},
+        ["name", "version", "title", "endpoints"],
+    ),
+    "ModelState": _object(
+        {"name": _TEXT, "version": _TEXT, "state": {"enum": ["READY", "UNAVAILABLE"]}, "reason": _TEXT},
+        ["name", "version", "state", "reason"],
+    ),
     "Server": _object(
         {"name": _TEXT, "version": _TEXT, "extensions": {"type": "array", "items": _TEXT}}, ["name", "version"]
     ),
@@ -208,6 +219,14 @@ def _zeros(tensor: dict[str, Any]) -> dict[str, Any]:
     shape = [max(1, length) for length in tensor["shape"]]
     zero = {"BYTES": "", "BOOL": False}.get(tensor["datatype"], 0)
     return tensor | {"shape": shape, "data": [zero] * math.prod(shape)}
+
+
+def _repository_index() -> dict[str, Any]:
+    states = {"type": "array", "items": _ref("ModelState")}
+    made = _operation("repositoryIndex", "The versions of the model, and which are ready", {200: {_JSON: states}})
+    made["responses"] |= _errors({415: _INFER[415]})
+    content = _content({_JSON: _object({"ready": _BOOLEAN})})
+    return made | {"requestBody": {"required": False, "content": content}}
 
 
 def _invocations() -> dict[str, Any]:

@@ -22,7 +22,8 @@ from mark.serving.backend import metrics as numbers
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
-from mark.serving.frontend.calls import oip_call, sagemaker_call
+from mark.serving.frontend import pages
+from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call
 from mark.serving.frontend.compression import Refused
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import HttpLimits
@@ -31,7 +32,7 @@ from mark.serving.frontend.openapi import openapi
 if TYPE_CHECKING:
     from mark.serving.observe.tracing import Tracer
 
-JSON = b"application/json"
+JSON, HTML = b"application/json", b"text/html; charset=utf-8"
 _BY = {
     made_by: b"mark-answered-by: %b\r\n" % made_by.encode()
     for made_by in (INSTANCE, FUNCTION, CACHE, RECONSTRUCTION, DEFAULT)
@@ -79,7 +80,8 @@ class Server:
         self.served, self.answered = served, answered
         self._by_version = {one.version: one for one in served}
         self._only = served[0] if len(served) == 1 else None
-        self._described = b"", b""  # the metadata that /openapi.json was made of, and the page
+        # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
+        self._described: tuple[bytes, dict[str, bytes]] = b"", {}
         self._id_prefix, self._ids = os.urandom(6).hex(), 0
         self._routes: dict[bytes, Callable[[Exchange], None]] = {}
         self._add_routes()
@@ -111,6 +113,18 @@ class Server:
         """Would a request for this version of the model be served? None: for any of them."""
         those = self._by_version.values() if version is None else (self._by_version[version],)
         return not self.draining and all(one.backend.ready for one in those)
+
+    def repository_index(self, only_ready: bool) -> list[dict[str, str]]:
+        """Each version with its state, as the protocol's model repository extension says it."""
+        found = []
+        for version in self.versions:
+            ready = self.model_ready(version)
+            if ready or not only_ready:
+                state, reason = "READY", ""
+                if not ready:
+                    state, reason = "UNAVAILABLE", "draining" if self.draining else "no worker is ready"
+                found.append({"name": self.name, "version": version, "state": state, "reason": reason})
+        return found
 
     def model_metadata(self, version: str | None) -> dict[str, Any]:
         """What the protocol says of a version, None: of the first."""
@@ -167,8 +181,11 @@ class Server:
         routes[b"/v2/health/live"] = get(b"GET", self._live)
         routes[b"/v2/health/ready"] = get(b"GET", self._is_ready)
         routes[b"/ping"] = get(b"GET", self._ping)
+        routes[b"/"] = get(b"GET", self._index)
+        routes[b"/docs"] = get(b"GET", self._docs)
         routes[b"/openapi.json"] = get(b"GET", self._openapi)
         routes[b"/metrics"] = get(b"GET", self._metrics_page)
+        routes[b"/v2/repository/index"] = get(b"POST", self._repository_index)
         routes[b"/invocations"] = get(b"POST", partial(self._called, sagemaker_call, None))
         for version in (None, *self._by_version):
             base = (model if version is None else f"{model}/versions/{version}").encode()
@@ -231,12 +248,38 @@ class Server:
     def _model_metadata(self, version: str | None, exchange: Exchange) -> None:
         exchange.answer(200, orjson.dumps(self.model_metadata(version)), JSON)
 
+    def _index(self, exchange: Exchange) -> None:
+        if b"text/html" in exchange.headers.get(b"accept", b""):
+            exchange.answer(200, self._pages()["index_page"], HTML, pages.VARY + pages.HEADERS)
+        else:
+            exchange.answer(200, self._pages()["index"], JSON, pages.VARY)
+
+    def _docs(self, exchange: Exchange) -> None:
+        exchange.answer(200, self._pages()["docs"], HTML, pages.HEADERS)
+
     def _openapi(self, exchange: Exchange) -> None:
-        metadata = self.served[0].metadata
-        if self._described[0] != metadata:  # a worker has said more of its model since
-            page = openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))
-            self._described = metadata, orjson.dumps(page)
-        exchange.answer(200, self._described[1], JSON)
+        exchange.answer(200, self._pages()["openapi"], JSON)
+
+    def _pages(self) -> dict[str, bytes]:
+        metadata, found = self._described
+        if metadata != self.served[0].metadata or not found:
+            said = openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))
+            found = {
+                "openapi": orjson.dumps(said),
+                "docs": pages.docs_page(said).encode(),
+                "index": orjson.dumps(pages.index(said)),
+                "index_page": pages.index_page(said).encode(),
+            }
+            self._described = self.served[0].metadata, found
+        return found
+
+    def _repository_index(self, exchange: Exchange) -> None:
+        try:
+            ready = only_ready(exchange, self._most_bytes)
+        except Refused as error:
+            self._refuse(exchange, error.status, str(error), error.headers)
+        else:
+            exchange.answer(200, orjson.dumps(self.repository_index(ready)), JSON)
 
     def _metrics_page(self, exchange: Exchange) -> None:
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())

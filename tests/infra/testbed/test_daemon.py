@@ -87,6 +87,7 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     done = mark(folder, "up", "quick.toml", "--compress", "10", "--seed", "1")
     assert done.returncode == 0, done.stderr
     assert "AWS endpoint" in done.stdout
+    assert "Live page http://127.0.0.1:" in " ".join(done.stdout.split())
     assert (folder / ".mark-testbed" / "daemon.json").stat().st_mode & 0o077 == 0  # the token is the owner's
     again = here("up", "quick.toml")
     assert (again.returncode, "runs here already" in again.stderr) == (2, True)

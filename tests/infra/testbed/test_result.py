@@ -45,6 +45,7 @@ def test_requests_are_counted_by_answerer_and_minute() -> None:
         "rt_max_ms": 100.0, "target": 0.5, "attainment": pytest.approx(2 / 6),
         "worst_minute_attainment": pytest.approx(1 / 3), "minutes_below_target": 2,
     }  # fmt: skip
+    assert data["missed"] == {"instances": 0, "functions": 1, "rejected": 3}
     latency = data["latency_ms"]
     assert isinstance(latency, dict)
     assert (latency["p50"], latency["max"]) == (pytest.approx(100.0), pytest.approx(200.0))

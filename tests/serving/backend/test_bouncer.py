@@ -408,6 +408,69 @@ def test_lost_requests_share_batches_only_when_time_is_short() -> None:
         assert ids(started(bouncer, now_s).requests) == ["untried"]
 
 
+def test_requests_that_failed_together_are_tried_alone_behind_the_queue() -> None:
+    bouncer = a_bouncer(n_batch=4, rt_max_s=60.0)
+    for name in "abcde":
+        bouncer.offer(request(id=name), 0.0)
+    failed = started(bouncer, 0.0)
+    bouncer.finished(failed, 5.0, failed=True)
+    assert bouncer.try_apart(failed.requests, 5.0) == [INSTANCE] * 4
+    now_s, order = 5.0, []
+    while (batch := bouncer.next_batch(now_s)) is not None:
+        order.append(ids(batch.requests))
+        now_s = batch.end_s
+        bouncer.finished(batch, now_s, failed=True)
+    assert order == [["e"], ["a"], ["b"], ["c"], ["d"]]
+    assert bouncer.try_apart(failed.requests, now_s) == [REJECT] * 4  # once, not again and again
+    assert bouncer.queued == 0
+
+
+def test_a_failed_request_is_alone_even_beside_lost_ones() -> None:
+    """Lost requests may share a batch where time is short, failed ones not: their error must be their own."""
+    bouncer = a_bouncer(fixed_s=1.0, each_s=0.5, n_batch=3, workers=2, rt_max_s=7.0)
+    for name in "abcde":
+        bouncer.offer(request(id=name), 0.0)
+    lost, failed = started(bouncer, 0.0), started(bouncer, 0.0)
+    bouncer.worker_down(3.0, NEVER_S, lost)
+    bouncer.finished(failed, 3.0, failed=True)
+    assert bouncer.try_apart(failed.requests, 3.0) == [INSTANCE, INSTANCE]
+    order = []
+    while (batch := bouncer.next_batch(3.0)) is not None:
+        order.append(ids(batch.requests))
+        bouncer.finished(batch, 3.0)
+    assert order == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+@pytest.mark.parametrize(("function_s", "instead"), [(NEVER_S, REJECT), (3.0, FUNCTION), (4.0, REJECT)])
+def test_failed_requests_are_tried_again_only_in_time(function_s: float, instead: int) -> None:
+    """Alone one takes 2 s: of four with 3.5 s left only one is in time here. Another client waits for 60 s."""
+    bouncer = a_bouncer(n_batch=5, rt_max_s=9.5, function_s=function_s)
+    for deadline_s in (NEVER_S, NEVER_S, NEVER_S, 7.9, 60.0):
+        bouncer.offer(request(deadline_s=min(deadline_s, 9.5) if deadline_s < 60.0 else deadline_s), 0.0)
+    failed = started(bouncer, 0.0)
+    for each in failed.requests[:3]:
+        each.deadline_s = 9.5
+    bouncer.finished(failed, 6.0)
+    assert bouncer.try_apart(failed.requests, 6.0) == [INSTANCE, instead, instead, REJECT, INSTANCE]
+
+
+def test_a_quick_failure_teaches_nothing_a_slow_one_does() -> None:
+    observed: list[float] = []
+
+    class Learning:
+        n_batch, service_s = 1, [0.0, 1.0]
+
+        def observe(self, items: int, seconds: float) -> bool:
+            observed.append(seconds)
+            return False
+
+    bouncer = Bouncer(Learning(), rt_max_s=60.0)
+    for began_s, took_s, failed in ((0.0, 0.25, True), (10.0, 0.5, False), (20.0, 1.5, True)):
+        bouncer.offer(request(began_s), began_s)
+        bouncer.finished(started(bouncer, began_s), began_s + took_s, failed=failed)
+    assert observed == [0.5, 1.5]
+
+
 def test_functions_take_over_while_no_worker_is_left() -> None:
     bouncer = a_bouncer(each_s=0.0, n_batch=1, rt_max_s=3.0, function_s=1.0)
     for name in "abc":
@@ -756,6 +819,23 @@ class Life(RuleBasedStateMachine):
         assert batch.behind in self.bouncer.running
         assert (batch.behind.started_s, batch.behind.end_s) == (self.now_s, self.now_s + 1.0 + 0.5 * batch.behind.items)
         return batch.behind
+
+    @rule(target=batches, batch=consumes(batches))
+    def fail(self, batch: Batch) -> object:
+        behind = self.finish(batch)
+        del self.ended[len(self.ended) - len(batch.requests) :]
+        before = finish_s(self.bouncer, self.now_s, self.backs_s)
+        places = self.bouncer.try_apart(batch.requests, self.now_s)
+        for r, where in zip(batch.requests, places, strict=True):
+            (self.queue if where == INSTANCE else self.ended).append(r)
+            assert where == REJECT or r.tries == 1
+        after = finish_s(self.bouncer, self.now_s, self.backs_s)
+        for r in self.queue:
+            if r in batch.requests:
+                assert after[r.id] <= r.deadline_s + TOLERANCE_S
+            else:
+                assert after.get(r.id) == before.get(r.id) or after[r.id] < before[r.id]
+        return behind
 
     def leave(self, batch: Batch) -> None:
         self.in_flight = [r for r in self.in_flight if r not in batch.requests]

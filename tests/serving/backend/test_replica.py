@@ -239,6 +239,73 @@ async def test_requests_behind_a_hanging_worker_are_answered_once_by_another() -
 
 
 @on_a_loop
+async def test_a_request_that_fails_a_batch_fails_only_itself() -> None:
+    bench = Bench(functions=False, n_batch=4, service_s=0.2)
+    bench.workers.poison = {b"bad"}
+    bench.offer("a", "bad", "c")
+    await turns()
+    bench.now_s = 0.2
+    bench.done()
+    assert bench.answers.by_id == {}
+    assert bench.replica.bouncer.queued == 2
+    for bench.now_s in (0.4, 0.6, 0.8):
+        assert len(bench.workers.sent[0]) == 1
+        bench.done()
+    assert bench.answers.by_id == {
+        "a": (200, b"a", INSTANCE),
+        "bad": (500, b"failed", INSTANCE),
+        "c": (200, b"c", INSTANCE),
+    }
+    assert bench.metrics.retries == 3
+    assert bench.workers.sent == {}
+    await bench.replica.drain(1.0)
+
+
+@on_a_loop
+async def test_a_failed_batch_with_no_time_left_is_answered_at_once() -> None:
+    """The error that the model gave, for all but the one that can still be tried alone."""
+    bench = Bench(functions=False, n_batch=4)
+    bench.workers.poison = {b"bad"}
+    bench.offer("a", "bad", "c")
+    await turns()
+    bench.now_s = 0.5
+    bench.done()
+    assert bench.answers.by_id == {"bad": (500, b"failed", INSTANCE), "c": (500, b"failed", INSTANCE)}
+    bench.done()
+    assert bench.answers.by_id["a"] == (200, b"a", INSTANCE)
+    assert bench.metrics.requests == {(INSTANCE, 500): 2, (INSTANCE, 200): 1}
+
+
+@on_a_loop
+async def test_functions_answer_failed_requests_that_workers_cannot() -> None:
+    bench = Bench(n_batch=4)
+    bench.workers.poison = {b"bad"}
+    bench.offer("a", "bad", "c")
+    await turns()
+    bench.now_s = 0.5
+    bench.done()
+    bench.done()
+    await turns()
+    assert bench.made_by == {"a": INSTANCE, "bad": FUNCTION, "c": FUNCTION}
+    assert bench.metrics.overflow == {"failed": 2}
+
+
+@on_a_loop
+async def test_a_failed_request_is_refused_once_a_drain_has_ended() -> None:
+    """Its last chance is gone with the functions, and it has one answer."""
+    bench = Bench(functions=False, n_batch=4)
+    bench.workers.poison = {b"bad"}
+    bench.offer("a", "bad")
+    await turns()
+    draining = asyncio.ensure_future(bench.replica.drain(0.05))
+    await turns()
+    bench.now_s = 0.04
+    bench.done()
+    assert {status for status, _, _ in bench.answers.by_id.values()} == {500}
+    await draining
+
+
+@on_a_loop
 async def test_with_no_worker_left_functions_take_over() -> None:
     bench = Bench()
     bench.offer("a", "b")

@@ -131,6 +131,15 @@ def test_model_metadata(client: Client) -> None:
     assert [each["name"] for each in many["inputs"]] == ["a", "b", "text"]
 
 
+def test_the_repository_index_lists_every_version(client: Client) -> None:
+    answer = client.client.get_model_repository_index()
+    if client.kind is tritonclient.http:
+        listed = [(each["name"], each["version"], each["state"]) for each in answer]
+    else:
+        listed = [(each.name, each.version, each.state) for each in answer.models]
+    assert listed == [("plain", version, "READY") for version in ("1", "many", "echo", "slow")]
+
+
 def test_infer(client: Client) -> None:
     answer = client.infer("plain", [client.input("x", ROWS, "FP32")])
     assert answer.as_numpy("y").tolist() == (2 * ROWS).tolist()
@@ -339,7 +348,7 @@ def test_the_clients_time_out_by_grpc(grpc_client: Client) -> None:
         grpc_client.infer("plain", inputs, model_version="slow", client_timeout=0.2)
 
 
-@pytest.mark.parametrize("call", ["get_model_repository_index", "get_inference_statistics", "get_log_settings"])
+@pytest.mark.parametrize("call", ["get_inference_statistics", "get_log_settings"])
 def test_extensions_that_are_not_here_are_unimplemented(grpc_client: Client, call: str) -> None:
     with pytest.raises(InferenceServerException) as error:
         getattr(grpc_client.client, call)()

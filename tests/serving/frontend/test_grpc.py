@@ -88,7 +88,7 @@ def test_the_service_has_the_protocols_name_and_methods() -> None:
     assert service.full_name == "inference.GRPCInferenceService"
     ours = {name.removesuffix("Request") for name in CLASSES if name.endswith("Request")}
     assert ours <= {method.name for method in service.methods}
-    assert len(ours) == 6
+    assert len(ours) == 7
 
 
 CONTENTS: dict[str, tuple[str, list[Any]]] = {
@@ -238,6 +238,20 @@ def test_health_and_metadata(run: Run) -> None:
     run(main())
 
 
+def test_the_repository_index_can_be_asked_for_what_is_ready(run: Run) -> None:
+    async def main() -> None:
+        async with Place() as place:
+            ask, ready = place.stub.RepositoryIndex, service_pb2.RepositoryIndexRequest(ready=True)
+            (model,) = (await ask(ready)).models
+            assert (model.name, model.version, model.state, model.reason) == ("twice", "1", "READY", "")
+            place.server.draining = True
+            assert not (await ask(ready)).models
+            (model,) = (await ask(service_pb2.RepositoryIndexRequest())).models
+            assert (model.state, model.reason) == ("UNAVAILABLE", "draining")
+
+    run(main())
+
+
 def test_what_is_not_here_is_not_found(run: Run) -> None:
     async def main() -> None:
         async with Place() as place:
@@ -249,8 +263,8 @@ def test_what_is_not_here_is_not_found(run: Run) -> None:
             assert (await failure(place.stub.ModelInfer(request)))[0] == grpc.StatusCode.NOT_FOUND
             ready = service_pb2.ModelReadyRequest(name="twice", version="9")
             assert (await failure(place.stub.ModelReady(ready)))[0] == grpc.StatusCode.NOT_FOUND
-            index = place.stub.RepositoryIndex(service_pb2.RepositoryIndexRequest())
-            assert (await failure(index))[0] == grpc.StatusCode.UNIMPLEMENTED
+            load = place.stub.RepositoryModelLoad(service_pb2.RepositoryModelLoadRequest(model_name="twice"))
+            assert (await failure(load))[0] == grpc.StatusCode.UNIMPLEMENTED
 
     run(main())
 

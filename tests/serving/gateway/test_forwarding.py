@@ -100,11 +100,28 @@ def test_deadlines_travel_on_less_what_was_spent() -> None:
     run(main())
 
 
+def test_pages_and_index_are_a_replicas() -> None:
+    async def main() -> None:
+        a = FakeReplica()
+        async with Front(a) as front:
+            for path in ("/", "/docs", "/openapi.json", "/v2/repository/index"):
+                assert (await front.post(path=path)).status_code == 200
+            assert len(a.asked) == 4
+
+    run(main())
+
+
 def test_other_paths_and_methods_end_here() -> None:
     async def main() -> None:
         a = FakeReplica()
         async with Front(a) as front:
-            for path in ("/", "/v3", "/v2/repository/index", "/v2/models/%2e%2E/admin", "/v1/models/m:predict"):
+            for path in (
+                "/v3",
+                "/docs/x",
+                "/v2/repository/models/m/load",
+                "/v2/models/%2e%2E/admin",
+                "/v1/models/m:predict",
+            ):
                 assert (await front.post(path=path)).status_code == 404
             reader, writer = await asyncio.open_connection("127.0.0.1", int(front.url.rpartition(":")[2]))
             writer.write(b"GET /v2/models/../../metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
