@@ -12,7 +12,7 @@ _DMI = Path("/sys/devices/virtual/dmi/id")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ProfiledMachine:
     """`instance` is the EC2 type, None elsewhere."""
 
     processors: int
@@ -31,12 +31,12 @@ class Machine:
         )
 
 
-def this_machine(dmi: Path = _DMI) -> Machine:
+def this_machine(dmi: Path = _DMI) -> ProfiledMachine:
     """This machine as its firmware describes it: EC2's names the type."""
     processors = len(os.sched_getaffinity(0))
     try:
         if "Amazon EC2" in (dmi / "sys_vendor").read_text():
-            return Machine(processors, (dmi / "product_name").read_text().strip())
+            return ProfiledMachine(processors, (dmi / "product_name").read_text().strip())
     except (OSError, ValueError):
         pass
-    return Machine(processors)
+    return ProfiledMachine(processors)

@@ -5,8 +5,11 @@ Texts are escaped here; what comes back is HTML.
 
 from __future__ import annotations
 
+import gzip
 import html
+from base64 import b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +20,26 @@ if TYPE_CHECKING:
 # plotly takes 0.3 s to import, and only pages with figures need it: these three functions do it.
 
 
-def plotly_script() -> str:
-    """plotly's JavaScript."""
+@lru_cache(maxsize=1)
+def packed_plotly() -> str:
+    """plotly's JavaScript (4.8 MB, of which no package has a part) in 1.9 MB; `page_script` unpacks it."""
     from plotly.offline import get_plotlyjs
 
-    return str(get_plotlyjs())
+    return packed("plotly", get_plotlyjs())
+
+
+def packed(name: str, text: str) -> str:
+    """A script element that holds `text` as gzip in base64, for the page's script to unpack by its name."""
+    return f"<script type=text/plain id={name}>{b64encode(gzip.compress(text.encode(), mtime=0)).decode()}</script>"
+
+
+def asset(name: str) -> str:
+    return files("mark.reporting").joinpath(name).read_text("utf-8")
+
+
+def page_script(own: str = "") -> str:
+    """The last element of a page with figures: draws them, then runs `own`, the text of a function or nothing."""
+    return f"<script>{asset('figures.js')}\nfigures.start({own});</script>"
 
 
 def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:
@@ -40,15 +58,17 @@ def html_page(*, title: str, kicker: str, sentences: Sequence[str], facts: str, 
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{html.escape(title)}</title>",
-            f"<style>{files('mark.reporting').joinpath('page.css').read_text('utf-8')}</style>",
-            f"<script>{plotly_script()}</script>",
+            f"<style>{asset('page.css')}</style>",
             f"</head><body><main><header><p class=kicker>{html.escape(kicker)}</p>",
             f"<h1>{html.escape(first)}</h1>",
             *(f"<p>{html.escape(sentence)}</p>" for sentence in more),
             f"<p class=facts>{html.escape(facts)}</p></header>",
             *filter(None, sections),
             "<footer>Made by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
-            "</main></body></html>\n",
+            "</main>",
+            packed_plotly(),
+            page_script(),
+            "</body></html>\n",
         ]
     )
 
@@ -74,28 +94,21 @@ def bullets(lines: Sequence[str]) -> str:
 
 
 def drawn(figure: Figure) -> str:
-    """A figure; plotly escapes what could end its script element, names in it must be escaped already."""
-    from plotly.io import to_html
+    """A figure for the page's script. Names in it must be escaped already; nothing in it can end its element."""
+    from plotly.io import to_json
 
-    config = {"displaylogo": False, "responsive": True}
-    return str(to_html(figure, config=config, include_plotlyjs=False, full_html=False))
+    data = str(to_json(figure, validate=False)).replace("<", "\\u003c").replace("&", "\\u0026")
+    height = figure.layout.height or 340
+    return f'<div class=figure style="height:{height}px"><script type="application/json">{data}</script></div>'
 
 
 def styled(figure: Figure, height: int) -> Figure:
-    """The figure in the page's look, `height` pixels high."""
-    axis = {"gridcolor": "#eef2f6", "linecolor": "#cbd5e1", "zeroline": False, "automargin": True}
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(**axis)
+    """The figure, `height` pixels high; colours and fonts are the page's."""
     return figure.update_layout(
         template="none",
         height=height,
-        font={"family": "system-ui, sans-serif", "size": 12.5, "color": "#475569"},
         margin={"l": 56, "r": 24, "t": 36, "b": 44},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
         legend={"orientation": "h", "y": 1.0 + 26.0 / height, "yanchor": "bottom", "x": 0},
-        showlegend=True,
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#94a3b8", "activecolor": "#0f172a"},
     )
 
 

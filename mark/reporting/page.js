@@ -1,22 +1,6 @@
-"use strict";
 // Draws the figures that Python prepared and fills the decisions of the chosen policy. All texts are set as text.
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const font = { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: "#475569" };
-  const config = { displaylogo: false, displayModeBar: "hover", responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
-  const axis = { gridcolor: "#eef2f6", linecolor: "#cbd5e1", zeroline: false, automargin: true };
-
-  function draw(element, figure) {
-    const layout = structuredClone(figure.layout);
-    Object.assign(layout, {
-      font, modebar: { bgcolor: "rgba(0,0,0,0)", color: "#94a3b8", activecolor: "#0f172a" }, margin: { l: 56, r: 16, t: 12, b: 44 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, showlegend: true,
-      xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
-    });
-    const traces = figure.data.map((trace) => ({ x: figure.x, hoverlabel: { namelength: -1 }, ...trace }));
-    if (!traces.length) layout.annotations = [{ text: "nothing to show", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 }];
-    Plotly.react(element, traces, layout, config);
-  }
+async () => {
+  const data = JSON.parse(await figures.unpacked("data"));
 
   function clock(seconds) {
     const pad = (n) => String(n).padStart(2, "0");
@@ -26,6 +10,7 @@
 
   const filter = document.getElementById("filter"), shown = document.getElementById("shown");
   const body = document.querySelector("#decisions tbody");
+  const PRINTED = 20; // as in page.css
   let policy;
 
   function element(tag, text) {
@@ -78,18 +63,19 @@
     }));
     const cut = policy.decided > policy.decisions.length ? `, the first ${policy.decisions.length} of ${policy.decided} are in this file` : "";
     shown.textContent = `${rows.length} shown${cut}`;
+    document.getElementById("cut").textContent = rows.length > PRINTED ? `${rows.length - PRINTED} more decisions are in the file.` : "";
     body.querySelector("button")?.click();
   }
 
   function choose(button) {
     for (const other of document.querySelectorAll("[data-policy]")) other.setAttribute("aria-selected", String(other === button));
     policy = data.policies[Number(button.dataset.policy)];
-    for (const element of document.querySelectorAll("[data-own]")) draw(element, policy[element.dataset.own]);
+    for (const element of document.querySelectorAll("[data-own]")) figures.draw(element, policy[element.dataset.own]);
     list();
   }
 
-  for (const element of document.querySelectorAll("[data-shared]")) draw(element, data.shared[element.dataset.shared]);
+  for (const element of document.querySelectorAll("[data-shared]")) figures.draw(element, data.shared[element.dataset.shared]);
   for (const button of document.querySelectorAll("[data-policy]")) button.addEventListener("click", () => choose(button));
   filter.addEventListener("input", list);
   choose(document.querySelector("[data-policy][aria-selected=true]"));
-})();
+}

@@ -7,7 +7,7 @@ the page's script hands them to every trace. Colours and fonts are the page's bu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,12 @@ from mark.simulation.result import SimulationResult, Timeline
 MOST_POINTS = 5000
 
 # Fixed places, so that a policy or market has one colour in every figure of a page.
-COLOURS = ("#2563eb", "#ea7317", "#0f9d78", "#8b5cf6", "#d6336c", "#0891b2", "#a16207", "#64748b", "#4d7c0f", "#be123c")
-MARKET_COLOURS = dict(zip(MARKETS, ("#2563eb", "#0f9d78", "#a16207", "#ea7317", "#8b5cf6", "#64748b"), strict=True))
+# Told apart with any kind of colour blindness (tested), and by their dashes where they are printed in grey. The page's
+# script lightens them on a dark ground.
+COLOURS = ("#0061a8", "#d55e00", "#099268", "#7048e8", "#111827", "#cc79a7", "#7a2e00", "#9a6a00", "#64748b", "#008cba")
+DASHES = ("solid", "7px,3px", "2px,3px", "10px,3px,2px,3px", "14px,4px", "5px,2px,2px,2px,2px,2px", "1px,2px")
+MARKET_COLOURS = dict(zip(MARKETS, (COLOURS[i] for i in (0, 2, 7, 1, 3, 8)), strict=True))
+_LABEL = 0.075  # of the axis: a line of text, also in the lower figures on paper
 
 Figure = dict[str, Any]
 
@@ -36,10 +40,16 @@ def load_figure(result: SimulationResult) -> Figure:
             _binned(line.arrival_rps, per_point, np.nanmax),
             COLOURS[0],
             fill="tozeroy",
-            fillcolor="rgba(37,99,235,.12)",
+            fillcolor="rgba(0,97,168,.14)",
         ),
-        _line("capacity of ready instances", _binned(line.capacity_rps, per_point, np.nanmean), COLOURS[2], shape="hv"),
-        _line("answered by functions", _binned(line.overflow_rps, per_point, np.nanmax), COLOURS[1]),
+        _line(
+            "capacity of ready instances",
+            _binned(line.capacity_rps, per_point, np.nanmean),
+            COLOURS[2],
+            shape="hv",
+            dash=DASHES[1],
+        ),
+        _line("answered by functions", _binned(line.overflow_rps, per_point, np.nanmax), COLOURS[1], dash=DASHES[2]),
     ]
     return {"x": x, "data": data, "layout": _layout(axis, "requests/s", unified=True)}
 
@@ -80,13 +90,38 @@ def bill_figure(result: SimulationResult) -> Figure:
 
 
 def bills_figure(results: Mapping[str, SimulationResult]) -> Figure:
-    """Dollars spent so far, one line a policy."""
+    """Dollars spent so far, one line a policy, with its name at its end."""
     data, axis = [], "hours"
     for i, (name, result) in enumerate(results.items()):
         x, axis, per_point = _time_axis(result.timeline)
         spent = sum(result.timeline.spent_usd.values(), np.zeros(len(result.timeline.t_s)))
-        data.append(_line(name, _binned(spent, per_point, _last), COLOURS[i % len(COLOURS)]) | {"x": x})
-    return {"x": None, "data": data, "layout": _layout(axis, "$ so far", unified=True)}
+        data.append(_of_policy(i, name, _binned(spent, per_point, _last)) | {"x": x})
+    layout = _layout(axis, "$ so far", unified=True)
+    ends = [next((y for y in reversed(line["y"]) if y is not None), 0.0) for line in data]
+    top = 1.05 * max(ends, default=0.0)
+    if top <= 0.0:
+        return {"x": None, "data": data, "layout": layout}
+    layout["yaxis"]["range"] = [0.0, top]
+    labels = [
+        {"text": line["name"], "color": line["line"]["color"], "y": y}
+        for line, y in zip(data, spread(ends, _LABEL * top, top), strict=True)
+    ]
+    return {"x": None, "data": data, "layout": layout, "labels": labels}
+
+
+def spread(ends: Sequence[float], apart: float, top: float) -> list[float]:
+    """Places for labels as near to `ends` as they can be `apart`, in their order, between 0 and `top`."""
+    order = sorted(range(len(ends)), key=lambda i: (ends[i], -i))
+    places = [0.0] * len(ends)
+    lowest = 0.0
+    for i in order:
+        places[i] = max(lowest, ends[i])
+        lowest = places[i] + apart
+    highest = top
+    for i in reversed(order):
+        places[i] = min(highest, places[i])
+        highest = places[i] - apart
+    return places
 
 
 def latency_figure(results: Mapping[str, SimulationResult]) -> Figure:
@@ -97,7 +132,7 @@ def latency_figure(results: Mapping[str, SimulationResult]) -> Figure:
         ms, share = result.ccdf_ms[seen], result.ccdf_share[seen]
         picked = np.unique(np.linspace(0, max(0, len(ms) - 1), min(len(ms), 1000)).astype(np.int64))
         data.append(
-            _line(name, _plain(share[picked]), COLOURS[i % len(COLOURS)])
+            _of_policy(i, name, _plain(share[picked]))
             | {"x": _plain(ms[picked]), "hovertemplate": "%{y:.3%} slower than %{x:,.0f} ms"}
         )
     slo = next(iter(results.values())).slo
@@ -112,7 +147,7 @@ def latency_figure(results: Mapping[str, SimulationResult]) -> Figure:
         dotted | {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": late, "y1": late},
     ]
     # Annotations on a logarithmic axis are placed by the logarithm; shapes by the value.
-    note = {"showarrow": False, "bgcolor": "rgba(255,255,255,.85)"}
+    note = {"showarrow": False, "bgcolor": "#ffffff"}
     layout["annotations"] = [
         note
         | {
@@ -172,9 +207,16 @@ def _plain(values: FloatArray, digits: int = 5) -> list[float | None]:
     return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
-def _line(name: str, y: list[float | None], colour: str, shape: str = "linear", **more: Any) -> dict[str, Any]:
+def _of_policy(place: int, name: str, y: list[float | None]) -> dict[str, Any]:
+    """A policy's line: one colour and one dash in every figure of a page."""
+    return _line(name, y, COLOURS[place % len(COLOURS)], dash=DASHES[place % len(DASHES)])
+
+
+def _line(
+    name: str, y: list[float | None], colour: str, shape: str = "linear", dash: str = "solid", **more: Any
+) -> dict[str, Any]:
     trace: dict[str, Any] = {"type": "scatter", "mode": "lines", "name": name, "y": y}
-    trace["line"] = {"color": colour, "width": 1 if "stackgroup" in more else 1.8, "shape": shape}
+    trace["line"] = {"color": colour, "width": 1 if "stackgroup" in more else 2, "shape": shape, "dash": dash}
     return trace | more
 
 

@@ -1,28 +1,30 @@
 """The report: one HTML file that needs nothing else, no network and no server.
 
-Every text from outside is escaped (`_html`) or travels as JSON that cannot end its script element (`_json`); the page's
-script puts it in place as text, and plotly's pseudo-HTML is defused in `_plain_names`.
+Every text from outside is escaped (`_html`) or travels packed as JSON; the page's script puts it in place as text, and
+plotly's pseudo-HTML is defused in `_plain_names`.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from mark.planning.policies.alternatives import KEPT, NONE
 from mark.reporting import plots
 from mark.reporting.attribution import TITLE, attribution_rows
 from mark.reporting.explain import believed_words, saved_words
-from mark.reporting.htmlpage import plotly_script
+from mark.reporting.htmlpage import asset, packed, packed_plotly, page_script
 from mark.reporting.takeaway import (
     MARKETS,
+    at_a_glance,
     best,
     forecasters,
     kept,
     market_name,
+    next_steps,
     notes,
     overflow_share,
     reference,
@@ -51,7 +53,6 @@ def render_report(
     first = next(iter(results.values()))
     trace = first.trace
     mean = f" ({rate(trace.requests / trace.duration_s)} a second)" if trace.duration_s > 0.0 else ""
-    assets = files("mark.reporting")
     data = {
         "shared": {"bills": plots.bills_figure(results), "latency": plots.latency_figure(results)},
         "policies": [
@@ -74,8 +75,7 @@ def render_report(
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>mark: {_html(first.service)} on {_html(trace.name)}</title>",
-            f"<style>{assets.joinpath('page.css').read_text('utf-8')}</style>",
-            f"<script>{plotly_script()}</script>",
+            f"<style>{asset('page.css')}</style>",
             "</head><body><main>",
             "<header>",
             f"<p class=kicker>mark · {_html(first.service)}</p>",
@@ -85,7 +85,10 @@ def render_report(
             f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
             f"{f' · prices of {_html(first.prices)}' if first.prices else ''} · seed {first.seed}</p>",
             "</header>",
-            f"<section class=cards>{''.join(_card(name, results) for name in results)}</section>",
+            _at_a_glance(results),
+            f"<section class=cards style='--half:{-(-len(results) // 2)};--all:{len(results)}'>",
+            *(_card(name, results) for name in results),
+            "</section>",
             _section("Policies side by side", _outcomes(results)),
             _attribution(attribution or {}),
             _section(
@@ -105,11 +108,27 @@ def render_report(
             _section("Notes", _list(notes(results))) if notes(results) else "",
             "<footer>Simulated by mark. A self-contained file: nothing is loaded from elsewhere.</footer>",
             "</main>",
-            f'<script type="application/json" id=data>{_json(data)}</script>',
-            f"<script>{assets.joinpath('page.js').read_text('utf-8')}</script>",
+            packed_plotly(),
+            packed("data", _json(data)),
+            page_script(asset("page.js")),
             "</body></html>\n",
         ]
     )
+
+
+def _at_a_glance(results: Mapping[str, SimulationResult]) -> str:
+    """What the one who pays asks: today's bill, tomorrow's, the range, how old the prices are, and what comes next."""
+    rows = at_a_glance(results)
+    if not rows:
+        return ""
+    facts = "".join(f"<div><dt>{_html(head)}</dt><dd>{_html(words)}</dd></div>" for head, words in rows)
+    steps = "".join(f"<li>{_words(step)}</li>" for step in next_steps(results))
+    return f"<section class=glance><dl>{facts}</dl><h2>What to do next</h2><ol>{steps}</ol></section>"
+
+
+def _words(text: str) -> str:
+    """Text with `code` in backquotes, as HTML."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _html(text))
 
 
 def _card(name: str, results: Mapping[str, SimulationResult]) -> str:
@@ -186,6 +205,7 @@ def _policy_part(results: Mapping[str, SimulationResult]) -> str:
         'placeholder="filter: launch, spot, forecast ..." aria-label="filter decisions"><span id=shown></span></p>'
         "<div class=scroll><table id=decisions><thead><tr><th>time</th><th>decision</th><th>saves</th><th>outcome</th>"
         "</tr></thead><tbody></tbody></table></div>"
+        "<p class=cut id=cut></p>"
         "<p class=lead>Saves: expected dollars an hour, over the minutes that a plan looks ahead, against leaving the "
         "fleet as it is. Open a line to see what was believed and what else would have cost how much.</p></section>"
     )
@@ -280,9 +300,7 @@ def _html(text: str) -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON inside a script element: no text in it may close the element."""
-    text = json.dumps(_plain_names(data), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("&", "\\u0026")
+    return json.dumps(_plain_names(data), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def _plain_names(data: dict[str, Any]) -> dict[str, Any]:
@@ -291,4 +309,6 @@ def _plain_names(data: dict[str, Any]) -> dict[str, Any]:
     for figure in figures:
         for line in figure["data"]:
             line["name"] = line["name"].replace("<", "\u2039").replace(">", "\u203a")
+        for label in figure.get("labels", ()):
+            label["text"] = label["text"].replace("<", "\u2039").replace(">", "\u203a")
     return data

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from mark.domain.bill import Bill
-from mark.domain.time import HOUR_S
+from mark.domain.time import DAY_S, HOUR_S
 from mark.planning.policies.names import BEST_FIXED, FIXED
 from mark.reporting.words import count, dollars, duration, number, per_month, percent, usd
 from mark.simulation.result import SimulationResult
@@ -233,6 +233,57 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
     return sentences
 
 
+def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
+    """What the one who pays asks, in rows: today's bill (or the reference's), the best policy's, the saving with its
+    range, and of when the prices are. Empty where no policy kept the promise."""
+    winner, other = best(results), reference(results)
+    if winner is None:
+        return []
+    result = results[winner]
+    length_s = result.trace.duration_s
+    rows = []
+    if other is not None and other != winner:
+        today = "Today" if other == "as-is" else "Without"
+        month = dollars(per_month(results[other].bill.total, length_s))
+        rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
+    rows.append(
+        ("Best here", f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}")
+    )
+    if other is not None and other != winner:
+        rows.append(("Saves", saving_shown(result, results[other])))
+    if result.prices:
+        rows.append(("Prices", result.prices))
+    return rows
+
+
+def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
+    """What to do with this, in order; commands in backquotes."""
+    winner, other = best(results), reference(results)
+    if winner is None:
+        return [
+            "Nothing tried here keeps the promise: ask for less (`slo_ms`, `slo_attainment`), or allow more "
+            "(`instances`, `max_instances`, a function that answers in time)."
+        ]
+    result = results[winner]
+    steps = []
+    if result.trace.duration_s < DAY_S:
+        steps.append("Run this again on a week of traffic: a part of a day is no month.")
+    if result.assumed_share > 0.0 or result.derived_share > 0.0:
+        steps.append(
+            "Measure your model on the types that are bought, `mark profile MODEL --instance TYPE --out profile.csv`: "
+            "the latencies behind this are not all measured."
+        )
+    less = None if other is None else saving(result, results[other])
+    if winner == BEST_FIXED or winner.startswith(FIXED) or (other == BEST_FIXED and less is not None and less < _TIE):
+        shown = BEST_FIXED if other == BEST_FIXED else winner
+        return [*steps, f"Rent {_shown(shown, results[shown])}, and look again when the traffic changes."]
+    return [
+        *steps,
+        "Lay a month that you have paid beside its simulation: `mark reconcile TRACE --service FILE --bill CUR.csv`.",
+        "See what would be built and what it costs, without building it: `mark deploy FILE --dry-run`.",
+    ]
+
+
 def notes(results: Mapping[str, SimulationResult]) -> list[str]:
     """Every note once: shared ones plainly, the others with the policies they concern; then what is missing."""
     owners: dict[str, list[str]] = {}
@@ -244,6 +295,9 @@ def notes(results: Mapping[str, SimulationResult]) -> list[str]:
             own.append(f"no regret: {result.regret_reason}")
         if result.assumed_share > 0.0:
             own.append(f"{percent(result.assumed_share)} of the bill rests on assumed profile rows")
+        if result.derived_share > 0.0:
+            much = "most" if result.derived_share > 0.5 else "a part"
+            own.append(f"{much} of the bill rests on derived profile rows: no one measured them (docs/profiles.md)")
         for note in dict.fromkeys(own):
             owners.setdefault(note, []).append(name)
     return [note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in owners.items()]

@@ -114,6 +114,7 @@ class SimulationResult:
     bound_note: str = ""  # the bin width used, say
     notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
     assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
+    derived_share: float = 0.0  # the same of derived ones
     prices: str = ""  # the catalogue, its region and the day of its prices
     predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
     weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain

@@ -263,7 +263,8 @@ class Simulation:
             regret_reason=reason,
             bound_note=bound_note,
             notes=self._notes(resolved, first if plan is None else plan),
-            assumed_share=self._assumed_share(bill),
+            assumed_share=self._share_on(Basis.ASSUMED, bill),
+            derived_share=self._share_on(Basis.DERIVED, bill),
             prices=inputs.resolved.catalog.priced,
         )
 
@@ -294,16 +295,17 @@ class Simulation:
         )
         return with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
 
-    def _assumed_share(self, bill: Bill) -> float:
+    def _share_on(self, basis: Basis, bill: Bill) -> float:
+        """Share of the bill for what a profile row of this basis is used of."""
         resolved = self._policy.resolved
-        assumed = 0.0
+        found_usd = 0.0
         hours = self._cloud.fleet_result(self._end_s).instance_hours
         for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True):
-            if any(r.basis is Basis.ASSUMED for r in candidate.profile.rows if r.batch <= candidate.policy.n_batch):
-                assumed += hours.get(offer.name, 0.0) * offer.usd_per_hour
-        if resolved.function is not None and resolved.function.basis == Basis.ASSUMED:
-            assumed += bill.functions
-        return min(1.0, assumed / bill.total) if bill.total > 0.0 else 0.0
+            if any(r.basis is basis for r in candidate.profile.rows if r.batch <= candidate.policy.n_batch):
+                found_usd += hours.get(offer.name, 0.0) * offer.usd_per_hour
+        if resolved.function is not None and resolved.function.basis == basis:
+            found_usd += bill.functions
+        return min(1.0, found_usd / bill.total) if bill.total > 0.0 else 0.0
 
     def _notes(self, resolved: ResolvedService, plan: Plan) -> tuple[str, ...]:
         notes = list(self._inputs.trace.notes)

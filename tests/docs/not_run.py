@@ -47,8 +47,8 @@ NOT_RUN = {
     ("README.md", "make demo                          # a d"): "installs and simulates a day; takes minutes",
     (
         "README.md",
-        ".venv/bin/mark trace info my-access.log ",
-    ): "takes a minute; the quick start and the page on ALB logs run the like",
+        ".venv/bin/pip install -c constraints.txt",
+    ): "takes a minute and a model; the quick start and the page on ALB logs run the like",
     ("README.md", ".venv/bin/mark testbed up examples/testb"): "the page on the testbed runs the like",
     ("README.md", "make test           # lint, strict types"): "what CI runs; minutes and more",
 }

@@ -7,20 +7,24 @@ from pathlib import Path
 import pytest
 
 from mark.catalog.tables import load_catalog
-from mark.profiling.machine import Machine, this_machine
+from mark.profiling.machine import ProfiledMachine, this_machine
 
 
 @pytest.mark.parametrize(
     ("machine", "named", "said"),
     [
-        (Machine(8), "local", None),
-        (Machine(8), "c7i.large", "this machine (8 processors) is no EC2 instance"),
-        (Machine(2, "c7i.large"), "c7i.large", None),
-        (Machine(4, "c7i.xlarge"), "c7i.large", "this machine is a c7i.xlarge, and the profile calls it c7i.large"),
-        (Machine(4, "c7i.xlarge"), "my-box", None),
+        (ProfiledMachine(8), "local", None),
+        (ProfiledMachine(8), "c7i.large", "this machine (8 processors) is no EC2 instance"),
+        (ProfiledMachine(2, "c7i.large"), "c7i.large", None),
+        (
+            ProfiledMachine(4, "c7i.xlarge"),
+            "c7i.large",
+            "this machine is a c7i.xlarge, and the profile calls it c7i.large",
+        ),
+        (ProfiledMachine(4, "c7i.xlarge"), "my-box", None),
     ],
 )
-def test_another_type_is_named(machine: Machine, named: str, said: str | None) -> None:
+def test_another_type_is_named(machine: ProfiledMachine, named: str, said: str | None) -> None:
     found = machine.mismatch(named, load_catalog("aws-2026"))
     assert found is None if said is None else (found or "").startswith(said)
 

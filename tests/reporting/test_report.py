@@ -1,5 +1,7 @@
 """The HTML report: whole, self-contained, and safe with any text."""
 
+import base64
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -56,6 +58,15 @@ def parsed(page: str) -> Tags:
     return tags
 
 
+def data_of(page: str) -> Any:
+    """As the page's script unpacks it."""
+    return unpacked(parsed(page).data)
+
+
+def unpacked(data: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(data)))
+
+
 def test_no_text_from_outside_becomes_markup(evil_page: str) -> None:
     tags = parsed(evil_page)
     assert [tag for tag, _ in tags.tags].count("script") == 3  # plotly, the data, ours
@@ -63,12 +74,12 @@ def test_no_text_from_outside_becomes_markup(evil_page: str) -> None:
 
 
 def test_hostile_texts_arrive_unchanged_in_the_data(evil_page: str) -> None:
-    data = json.loads(parsed(evil_page).data)
+    data = data_of(evil_page)
     assert data["policies"][0]["decisions"] == [[1.0, EVIL, EVIL, None]]
 
 
 def test_trace_names_that_plotly_would_read_as_html_are_defused(evil_page: str) -> None:
-    data = json.loads(parsed(evil_page).data)
+    data = data_of(evil_page)
     assert all("<" not in trace["name"] for trace in data["shared"]["bills"]["data"])
 
 
@@ -107,7 +118,7 @@ def test_a_decision_shows_beliefs_and_alternatives() -> None:
     page = render_report({"mark": result(decisions=(decision,), weighed=(weighed,))})
     tags = parsed(page)
     assert [tag for tag, _ in tags.tags].count("script") == 3
-    policy = json.loads(tags.data)["policies"][0]
+    policy = unpacked(tags.data)["policies"][0]
     assert policy["decisions"] == [[1.0, "launch 1 x", "done", 0]]
     words, saving, heads, rows = policy["weighed"][0]
     assert f"({EVIL}): 100 requests/s" in words
@@ -122,14 +133,14 @@ def test_the_cheapest_alternatives_and_the_present_fleet_are_shown() -> None:
     one = Alternative("chosen", {"x": 2}, 111.0, 1.8, 0.1, 0.5, 0.1)
     others = [replace(one, label=f"{n} x", overflow_usd_per_hour=float(n)) for n in range(MOST_CHOICES + 2)]
     weighed = Weighed(belief, 1200.0, "function calls", one, (*others, replace(one, label=KEPT, overflow_rps=9.0)))
-    data = json.loads(parsed(render_report({"mark": result(weighed=(weighed,))})).data)
+    data = data_of(render_report({"mark": result(weighed=(weighed,))}))
     *_, rows = data["policies"][0]["weighed"][0]
     assert [row[0] for row in rows] == ["chosen: 2 x", *(f"{n} x" for n in range(MOST_CHOICES)), KEPT]
 
 
 def test_many_decisions_are_capped_and_their_number_is_told() -> None:
     decision = Decision(1.0, "launch", "launch 1 x", "done", 0.1)
-    data = json.loads(parsed(render_report({"mark": result(decisions=(decision,) * (MOST_DECISIONS + 5))})).data)
+    data = data_of(render_report({"mark": result(decisions=(decision,) * (MOST_DECISIONS + 5))}))
     assert len(data["policies"][0]["decisions"]) == MOST_DECISIONS
     assert data["policies"][0]["decided"] == MOST_DECISIONS + 5
 
