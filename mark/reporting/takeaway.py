@@ -243,7 +243,7 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
     length_s = result.trace.duration_s
     rows = []
     if other is not None and other != winner:
-        today = "Today" if other == "as-is" else "Without"
+        today = "Today" if other == "as-is" else "Reference"
         month = dollars(per_month(results[other].bill.total, length_s))
         rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
     rows.append(

@@ -3,8 +3,21 @@
 import pytest
 
 from mark.domain.bill import Bill
-from mark.reporting.takeaway import best, forecasters, kept, listed, notes, promises, reference, saves, saving, takeaway
-from mark.simulation.result import Requests, SloResult, TraceInfo
+from mark.reporting.takeaway import (
+    at_a_glance,
+    best,
+    forecasters,
+    kept,
+    listed,
+    next_steps,
+    notes,
+    promises,
+    reference,
+    saves,
+    saving,
+    takeaway,
+)
+from mark.simulation.result import Requests, SimulationResult, SloResult, TraceInfo
 from tests.reporting.results import result
 
 
@@ -132,3 +145,36 @@ def test_a_kept_promise_with_dark_minutes_says_so() -> None:
 
 def test_minutes_that_most_requests_survive_need_no_word() -> None:
     assert "not in every minute" not in " ".join(takeaway({"mark": result("mark")}))
+
+
+def test_the_one_who_pays_reads_two_bills_a_range_and_a_date() -> None:
+    runs = {"mark": result(usd=9.5, prices="aws-2026, us-east-1, 2026-07-20"), "as-is": result("as-is", usd=39.5)}
+    assert at_a_glance(runs) == [
+        ("Today", "$1,217 a month with as-is"),
+        ("Best here", "$304 a month with mark"),
+        ("Saves", "75 %"),
+        ("Prices", "aws-2026, us-east-1, 2026-07-20"),
+    ]
+    assert at_a_glance({"mark": result(attainment=0.5)}) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        pytest.param({"mark": result(attainment=0.5)}, ["keeps the promise"], id="missed"),
+        pytest.param({"mark": result()}, ["mark reconcile", "mark deploy FILE --dry-run"], id="kept"),
+        pytest.param(
+            {"mark": result(derived_share=1.0)}, ["mark profile", "mark reconcile", "mark deploy"], id="derived"
+        ),
+        pytest.param(
+            {"mark": result(trace=TraceInfo("short", 9, 600.0))}, ["week", "mark reconcile", "mark deploy"], id="short"
+        ),
+        pytest.param(
+            {"mark": result(usd=9.5), "best-fixed": result("best-fixed", usd=9.4)}, ["Rent best-fixed"], id="fixed"
+        ),
+    ],
+)
+def test_next_steps_follow_from_what_was_found(runs: dict[str, SimulationResult], said: list[str]) -> None:
+    steps = next_steps(runs)
+    assert len(steps) == len(said)
+    assert all(words in step for words, step in zip(said, steps, strict=True))
