@@ -19,7 +19,7 @@ class ProfiledMachine:
     instance: str | None = None
 
     def mismatch(self, named: str, catalog: Catalog) -> str | None:
-        """What is wrong with calling this machine `named`; None where nothing is, and for a name that nobody sells."""
+        """What is wrong with calling this machine `named`; None where nothing is, and for a name that is not sold."""
         vcpu = next((offer.vcpu for offer in catalog.offers if offer.instance == named), None)
         if vcpu is None or named == self.instance:
             return None

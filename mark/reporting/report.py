@@ -117,7 +117,7 @@ def render_report(
 
 
 def _at_a_glance(results: Mapping[str, SimulationResult]) -> str:
-    """What the one who pays asks: today's bill, tomorrow's, the range, how old the prices are, and what comes next."""
+    """The questions of a budget: today's bill, tomorrow's, the range, how old the prices are, and what comes next."""
     rows = at_a_glance(results)
     if not rows:
         return ""

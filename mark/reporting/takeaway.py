@@ -234,7 +234,7 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
 
 
 def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]]:
-    """What the one who pays asks, in rows: today's bill (or the reference's), the best policy's, the saving with its
+    """The questions of a budget, in rows: today's bill (or the reference's), the best policy's, the saving with its
     range, and of when the prices are. Empty where no policy kept the promise."""
     winner, other = best(results), reference(results)
     if winner is None:

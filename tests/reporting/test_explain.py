@@ -112,7 +112,7 @@ def test_an_empty_plan_is_a_sentence_not_an_empty_table() -> None:
     assert "want have" not in text
 
 
-def test_a_fleet_held_for_a_part_of_the_time_says_its_price() -> None:
+def test_a_fleet_held_in_part_says_its_price() -> None:
     shown = explained({C5: 2})
     assert "while it runs" not in words(shown)
     assert shown.weighed is not None

@@ -85,7 +85,7 @@ def test_a_change_that_breaks_the_promise_says_so_first() -> None:
     assert "- `slo_ms`: 600 → 300" in said
 
 
-def test_a_few_cents_of_a_short_part_are_dollars_a_month() -> None:
+def test_cents_of_a_short_part_are_dollars_monthly() -> None:
     ten_minutes = TraceInfo("short", 100, 600.0)
     found = ServiceDiff(result(usd=0.0, trace=ten_minutes), result(usd=0.004, trace=ten_minutes), {})
     assert service_diff_markdown(found).startswith("### This change costs $18 a month more")

@@ -227,7 +227,7 @@ def test_units_make_the_same_requests(tmp_path: Path) -> None:
     assert totals["counter"] == 2 * 60 + 0 + 3 * 60 + 0
 
 
-def test_what_a_counter_counted_in_a_gap_is_not_put_into_one_minute(tmp_path: Path) -> None:
+def test_a_counter_s_gap_is_not_one_minute(tmp_path: Path) -> None:
     """An hour is missing after the third row: its 6,000 requests came when nothing was told."""
     rising = [(0, 0), (60, 100), (120, 200), (3720, 6200), (3780, 6300), (3840, 6400)]
     text = rows("time,http_requests_total", [f"{T0 + at},{n}" for at, n in rising])
@@ -327,7 +327,7 @@ _JSON = st.recursive(
     ),
     st.sampled_from([RECOGNISED, TableColumns(count="none"), TableColumns(time="time"), TableColumns(unit="counter")]),
 )
-def test_whatever_a_file_holds_it_is_a_trace_or_one_line(
+def test_any_file_is_a_trace_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, text: str, columns: TableColumns
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "whatever"

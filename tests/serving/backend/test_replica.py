@@ -262,7 +262,7 @@ async def test_a_request_that_fails_a_batch_fails_only_itself() -> None:
 
 
 @on_a_loop
-async def test_a_failed_batch_with_no_time_left_is_answered_at_once() -> None:
+async def test_a_failed_batch_without_time_is_answered_at_once() -> None:
     """The error that the model gave, for all but the one that can still be tried alone."""
     bench = Bench(functions=False, n_batch=4)
     bench.workers.poison = {b"bad"}
