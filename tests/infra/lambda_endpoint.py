@@ -38,6 +38,10 @@ class Endpoint:
         self.url = ""
 
 
+class _Many(ThreadingHTTPServer):
+    request_queue_size = 128  # calls come fifty at a time; what does not fit is sent again after a second or more
+
+
 @contextmanager
 def endpoint(**functions: Function) -> Iterator[Endpoint]:
     """Listens until the end of the block."""
@@ -103,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def _listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Many(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
