@@ -1,9 +1,10 @@
 "use strict";
 // Unpacks plotly and draws a page's figures in the page's colours: light, dark, and on paper light and narrow.
-const figures = (() => {
+const figures = ((onDark) => {
   const config = { displaylogo: false, displayModeBar: "hover", responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
-  const PAPER_PX = 690; // of A4 without its margins
-  const LABELS_PX = 640; // below that there is no room for a line's name beside its end
+  const PAPER_PX = [676, 215]; // of A4 without its margins; as high as in page.css, which counts only once all is drawn
+  const LEADER_PX = 22;
+  const narrow = matchMedia("(max-width:760px)"); // as in page.css; no room for a line's name beside its end
   const shown = new Map(); // element -> figure
   let onPaper = false;
 
@@ -25,11 +26,12 @@ const figures = (() => {
     return (high + 0.05) / (low + 0.05);
   }
 
-  // Colours are chosen for white paper; on a dark one they take as much white as reading needs.
+  // Colours are chosen for white paper; on a dark one those of lines have another, all others take as much white as reading needs.
   function readable(colour) {
     if (!/^#[0-9a-f]{6}$/i.test(colour ?? "")) return colour;
     const ground = rgb(variable("paper"));
     if (luminance(ground) > 0.5) return colour;
+    if (onDark[colour]) return onDark[colour];
     for (let share = 0; share <= 1; share += 0.1) {
       const mixed = rgb(colour).map((c) => Math.round(c + (255 - c) * share));
       if (contrast(mixed, ground) >= 4.5) return `#${mixed.map((c) => c.toString(16).padStart(2, "0")).join("")}`;
@@ -42,13 +44,15 @@ const figures = (() => {
     return part;
   }
 
-  function layoutOf(figure, width) {
+  const fontPx = () => (onPaper ? 10 : 12.5);
+
+  function layoutOf(figure) {
     const layout = structuredClone(figure.layout ?? {});
     const axis = { gridcolor: variable("line"), linecolor: variable("faint"), zeroline: false, automargin: true };
     for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) Object.assign(layout[key], axis);
-    const labels = width >= LABELS_PX ? figure.labels ?? [] : [];
+    const labels = narrow.matches && !onPaper ? [] : figure.labels ?? [];
     Object.assign(layout, {
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: variable("soft") },
+      font: { family: getComputedStyle(document.body).fontFamily, size: fontPx(), color: variable("soft") },
       margin: { l: 56, r: 16, t: 12, b: 44, ...layout.margin }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("faint"), activecolor: variable("ink") },
       hoverlabel: { bgcolor: variable("paper"), bordercolor: variable("line"), font: { color: variable("ink") } },
@@ -58,20 +62,22 @@ const figures = (() => {
     });
     delete layout.template;
     if (labels.length) {
-      layout.margin.r = 14 + 7.2 * Math.max(...labels.map((label) => label.text.length));
-      layout.annotations.push(...labels.map((label) => recoloured({
-        text: label.text, font: { color: label.color, size: 12.5 }, xref: "paper", x: 1, xanchor: "left", xshift: 4, yref: "y", y: label.y, yanchor: "middle", showarrow: false,
+      layout.margin.r = 14 + LEADER_PX + 7.2 * Math.max(...labels.map((label) => label.text.length));
+      if (!onPaper) layout.margin.t = 34; // else the buttons would lie on the uppermost name
+      layout.annotations.push(...labels.map((label) => recoloured({ // a thin line leads from the name to where its line ends
+        text: label.text, font: { color: label.color, size: fontPx() }, xref: "paper", x: 1, yref: "y", y: label.end, ax: LEADER_PX, ayref: "y", ay: label.y,
+        xanchor: "left", yanchor: "middle", showarrow: true, arrowhead: 0, arrowwidth: 1, arrowcolor: readable(label.color),
       })));
     }
     if (!(figure.data ?? []).length) layout.annotations.push({ text: "nothing to show", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 });
-    layout.width = onPaper ? PAPER_PX : undefined;
+    if (onPaper) [layout.width, layout.height] = [PAPER_PX[0], layout.height ?? PAPER_PX[1]];
     return layout;
   }
 
   function draw(element, figure) {
     shown.set(element, figure);
     const traces = (figure.data ?? []).map((trace) => recoloured({ ...(figure.x ? { x: figure.x } : {}), hoverlabel: { namelength: -1 }, ...trace }));
-    Plotly.react(element, traces, layoutOf(figure, onPaper ? PAPER_PX : element.clientWidth), config);
+    Plotly.react(element, traces, layoutOf(figure), config);
   }
 
   const again = () => { for (const [element, figure] of shown) draw(element, figure); };
@@ -79,6 +85,7 @@ const figures = (() => {
     onPaper = begins;
     document.documentElement.classList.toggle("on-paper", begins);
     again();
+    if (!begins) for (const element of shown.keys()) Plotly.Plots.resize(element); // by itself it stays as it was on paper
   }
 
   async function start(own) {
@@ -96,11 +103,11 @@ const figures = (() => {
       draw(element, figure);
     }
     await own?.();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+    for (const media of [narrow, matchMedia("(prefers-color-scheme: dark)")]) media.addEventListener("change", again);
     addEventListener("beforeprint", () => print(true));
     addEventListener("afterprint", () => print(false));
     document.documentElement.dataset.drawn = "yes";
   }
 
   return { draw, start, unpacked };
-})();
+})(ON_DARK);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import html
+import json
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache
@@ -39,7 +40,9 @@ def asset(name: str) -> str:
 
 def page_script(own: str = "") -> str:
     """The last element of a page with figures: draws them, then runs `own`, the text of a function or nothing."""
-    return f"<script>{asset('figures.js')}\nfigures.start({own});</script>"
+    from mark.reporting.plots import ON_DARK
+
+    return f"<script>const ON_DARK = {json.dumps(ON_DARK)};\n{asset('figures.js')}\nfigures.start({own});</script>"
 
 
 def new_figure(rows: int = 1, columns: int = 1, **options: Any) -> Figure:

@@ -20,9 +20,16 @@ from mark.simulation.result import SimulationResult, Timeline
 MOST_POINTS = 5000
 
 # Fixed places, so that a policy or market has one colour in every figure of a page.
-# Told apart with any kind of colour blindness (tested), and by their dashes where they are printed in grey. The page's
-# script lightens them on a dark ground.
-COLOURS = ("#0061a8", "#d55e00", "#099268", "#7048e8", "#111827", "#cc79a7", "#7a2e00", "#9a6a00", "#64748b", "#008cba")
+# Told apart with any kind of colour blindness, on white paper as on a dark ground (tested), and by their dashes where
+# they are printed in grey.
+COLOURS = ("#0061a8", "#d55e00", "#099268", "#7048e8", "#111827", "#cc79a7", "#7a2e00", "#00239d", "#6f4070", "#f00b4d")
+ON_DARK = dict(
+    zip(
+        COLOURS,
+        ("#97b2ff", "#ffbc1f", "#1cba4f", "#ecc3ea", "#a3aba0", "#a479ae", "#fa3511", "#327ffb", "#837ad7", "#fa3575"),
+        strict=True,
+    )
+)
 DASHES = ("solid", "7px,3px", "2px,3px", "10px,3px,2px,3px", "14px,4px", "5px,2px,2px,2px,2px,2px", "1px,2px")
 MARKET_COLOURS = dict(zip(MARKETS, (COLOURS[i] for i in (0, 2, 7, 1, 3, 8)), strict=True))
 _LABEL = 0.075  # of the axis: a line of text, also in the lower figures on paper
@@ -103,8 +110,8 @@ def bills_figure(results: Mapping[str, SimulationResult]) -> Figure:
         return {"x": None, "data": data, "layout": layout}
     layout["yaxis"]["range"] = [0.0, top]
     labels = [
-        {"text": line["name"], "color": line["line"]["color"], "y": y}
-        for line, y in zip(data, spread(ends, _LABEL * top, top), strict=True)
+        {"text": line["name"], "color": line["line"]["color"], "y": y, "end": end}
+        for line, y, end in zip(data, spread(ends, _LABEL * top, top), ends, strict=True)
     ]
     return {"x": None, "data": data, "layout": layout, "labels": labels}
 

@@ -8,10 +8,10 @@ HOURS_PER_MONTH = 730.0  # AWS's month: 8,760 h / 12
 
 
 def usd(amount: float | None) -> str:
-    """Dollars to the cent, below ten cents to two significant digits; "-" where undefined."""
+    """Dollars to the cent, below ten cents to two significant digits, down to a millionth; "-" where undefined."""
     if amount is None or not math.isfinite(amount):
         return "-"
-    if 0.0 < abs(amount) < 0.1:
+    if 1e-6 <= abs(amount) < 0.1:
         return f"${amount:.{1 - math.floor(math.log10(abs(amount)))}f}"
     return f"${amount:,.2f}" if abs(amount) < 1e5 else f"${amount:,.0f}"
 

@@ -9,7 +9,16 @@ from mark.reporting.words import dollars, duration, latency, per_month, percent,
 
 @pytest.mark.parametrize(
     ("amount", "shown"),
-    [(None, "-"), (0.0, "$0.00"), (12.345, "$12.35"), (0.0123, "$0.012"), (1234.5, "$1,234.50"), (float("nan"), "-")],
+    [
+        (None, "-"),
+        (0.0, "$0.00"),
+        (12.345, "$12.35"),
+        (0.0123, "$0.012"),
+        (1e-6, "$0.0000010"),
+        (6.6e-12, "$0.00"),
+        (1234.5, "$1,234.50"),
+        (float("nan"), "-"),
+    ],
 )
 def test_dollars_keep_cents_and_tiny_bills_keep_two_digits(amount: float | None, shown: str) -> None:
     assert usd(amount) == shown
