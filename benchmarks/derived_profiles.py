@@ -17,9 +17,8 @@ COLUMNS = ("model", "instance", "batch", "latency_ms", "cold_ms", "basis", "sour
 MODELS = ("inception-v3", "nasnet", "lstm-ptb", "opennmt-ende")
 # (type measured in 2019, type of today): how many times as fast it is advertised to be.
 _C7I = 1.15 * 1.15 * 1.05  # two generations of "up to 15 % better price performance", the second at 5 % more a vCPU
-_C8G = (
-    1.40 * 0.80 * 1.25 * 1.30
-)  # c6g: 40 % better price performance than c5 at 80 % of its price; c7g: 25 %; c8g: 30 %
+# c6g: 40 % better price performance than c5 at 80 % of its price; c7g: 25 % faster; c8g: 30 % faster.
+_C8G = 1.40 * 0.80 * 1.25 * 1.30
 _K80_TFLOPS, _T4_TFLOPS, _L4_TFLOPS = 8.73 / 2.0, 8.1, 30.3  # single precision; p2.xlarge is half a K80
 ADVERTISED = {
     **{(f"c5.{size}", f"c7i.{size}"): _C7I for size in ("large", "xlarge", "2xlarge", "4xlarge")},

@@ -8,7 +8,7 @@ from typing import Any
 
 from mark.domain.bill import Bill
 from mark.domain.time import DAY_S, HOUR_S
-from mark.planning.policies.names import BEST_FIXED, FIXED
+from mark.planning.policies.names import AS_IS, BEST_FIXED, FIXED
 from mark.reporting.words import count, dollars, duration, number, per_month, percent, usd
 from mark.simulation.result import SimulationResult
 from mark.studies.saving_range import saving_range
@@ -70,7 +70,7 @@ def reference(results: Mapping[str, SimulationResult]) -> str | None:
     if len(results) < 2:
         return None
     for name in results:
-        if name == "as-is" or name.startswith(FIXED):
+        if name == AS_IS or name.startswith(FIXED):
             return name
     if BEST_FIXED in results:
         return BEST_FIXED
@@ -243,12 +243,11 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
     length_s = result.trace.duration_s
     rows = []
     if other is not None and other != winner:
-        today = "Today" if other == "as-is" else "Reference"
+        today = "Today" if other == AS_IS else "Reference"
         month = dollars(per_month(results[other].bill.total, length_s))
         rows.append((today, f"{month} a month with {_shown(other, results[other])}"))
-    rows.append(
-        ("Best here", f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}")
-    )
+    best_here = "Today, and best here" if winner == other == AS_IS else "Best here"
+    rows.append((best_here, f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}"))
     if other is not None and other != winner:
         rows.append(("Saves", saving_shown(result, results[other])))
     if result.prices:
@@ -277,6 +276,8 @@ def next_steps(results: Mapping[str, SimulationResult]) -> list[str]:
     if winner == BEST_FIXED or winner.startswith(FIXED) or (other == BEST_FIXED and less is not None and less < _TIE):
         shown = BEST_FIXED if other == BEST_FIXED else winner
         return [*steps, f"Rent {_shown(shown, results[shown])}, and look again when the traffic changes."]
+    if winner == AS_IS:
+        return [*steps, "Keep what runs: nothing tried here keeps the promise for less."]
     return [
         *steps,
         "Lay a month that you have paid beside its simulation: `mark reconcile TRACE --service FILE --bill CUR.csv`.",
@@ -297,7 +298,7 @@ def notes(results: Mapping[str, SimulationResult]) -> list[str]:
             own.append(f"{percent(result.assumed_share)} of the bill rests on assumed profile rows")
         if result.derived_share > 0.0:
             much = "most" if result.derived_share > 0.5 else "a part"
-            own.append(f"{much} of the bill rests on derived profile rows: no one measured them (docs/profiles.md)")
+            own.append(f"{much} of the bill rests on derived profile rows, which are not measured (docs/profiles.md)")
         for note in dict.fromkeys(own):
             owners.setdefault(note, []).append(name)
     return [note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in owners.items()]

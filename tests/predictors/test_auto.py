@@ -401,3 +401,22 @@ def test_no_forecast_goes_far_beyond_all_experience(busy: list[bool], burst: flo
     assert forecast.paths_rps is not None
     assert max(forecast.mean_rps.max(), forecast.paths_rps.max()) <= most
     assert forecast.peak_rps.max() <= 1.5 * most  # peaks are half as high again
+
+
+def test_forest_and_ridge_are_held_to_experience_too() -> None:
+    """Twelve bursts out of silence, and one that has just begun: without a limit paths go to 160 times the highest."""
+    chance = np.random.default_rng(3)
+    rates = np.ones(900)
+    for start in chance.choice(880, 12, replace=False):
+        rates[start : start + 8] = 200.0
+    rates[-4:] = 200.0
+    predictor = Auto()
+    predictor.fit(load(rates[:700]))
+    predictor.update(load(rates[700:], 700))
+    forecast = predictor.predict(24)
+    assert predictor._ready().all()
+    most = HIGHEST * 200.0 * (1.0 + 1e-9)
+    assert forecast.paths_rps is not None
+    assert forecast.mean_rps.max() <= most
+    assert forecast.paths_rps.max() <= most
+    assert forecast.peak_rps.max() <= 1.5 * most

@@ -156,12 +156,15 @@ def test_a_glance_holds_two_bills_a_range_a_date() -> None:
         ("Prices", "aws-2026, us-east-1, 2026-07-20"),
     ]
     assert at_a_glance({"mark": result(attainment=0.5)}) == []
+    kept = at_a_glance({"mark": result(usd=19.5), "as-is": result("as-is", usd=9.5)})
+    assert kept == [("Today, and best here", "$304 a month with as-is")]
 
 
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
         pytest.param({"mark": result(attainment=0.5)}, ["keeps the promise"], id="missed"),
+        pytest.param({"mark": result(), "as-is": result("as-is", usd=9.0)}, ["Keep what runs"], id="as-is"),
         pytest.param({"mark": result()}, ["mark reconcile", "mark deploy FILE --dry-run"], id="kept"),
         pytest.param(
             {"mark": result(derived_share=1.0)}, ["mark profile", "mark reconcile", "mark deploy"], id="derived"

@@ -9,12 +9,12 @@ from mark.domain.load import Load
 from mark.domain.plan import Target
 from mark.domain.service import AsIsPolicy, ResolvedService
 from mark.planning.policies.fixed import offer_named, without_functions
+from mark.planning.policies.names import AS_IS
 from mark.planning.policies.reactive import PodAutoscaler
 from mark.planning.policies.static import Static
 from mark.planning.policies.target_tracking import Metric, TargetTracker, first_step_rps, sagemaker_policy
 from mark.planning.port import PlanningContext, Policy
 
-NAME = "as-is"
 DEFAULT_UTILISATION = 0.5
 
 
@@ -30,10 +30,10 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
     planner: Static | PodAutoscaler | TargetTracker
     if own.kind == "fixed":
         reason = f"fixed by the user, {own.min_instances * offer.usd_per_hour:.2f} $/h"
-        planner = Static(NAME, (Target(offer.name, own.min_instances, reason),), own.min_instances * able.capacity_rps)
+        planner = Static(AS_IS, (Target(offer.name, own.min_instances, reason),), own.min_instances * able.capacity_rps)
     elif own.kind == "hpa":
         planner = PodAutoscaler(
-            NAME,
+            AS_IS,
             offer.name,
             able.capacity_rps,
             first_step_rps(evaluated),
@@ -44,7 +44,7 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
         )
     elif own.kind == "asg":
         planner = TargetTracker(
-            name=NAME,
+            name=AS_IS,
             offer=offer.name,
             metric=cpu(able.capacity_rps),
             unit="CPU utilisation",
@@ -65,7 +65,7 @@ def as_is(resolved: ResolvedService, evaluated: Load) -> Policy:
 def _endpoint(own: AsIsPolicy, resolved: ResolvedService, evaluated: Load) -> Policy:
     """SageMaker with the user's own type, target (requests per instance and minute), bounds and cool-downs."""
     instance = own.instance if own.instance.startswith("ml.") else f"ml.{own.instance}"
-    policy = sagemaker_policy(resolved, instance, False, evaluated, NAME)
+    policy = sagemaker_policy(resolved, instance, False, evaluated, AS_IS)
     tracker = policy.planner
     assert isinstance(tracker, TargetTracker)
     target = tracker.target if own.target is None else own.target

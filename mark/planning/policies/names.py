@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+AS_IS = "as-is"
 BEST_FIXED = "best-fixed"
 FIXED = "fixed:"  # the one name that carries its fleet: fixed:c5.xlarge=10,p2.xlarge=2
 
