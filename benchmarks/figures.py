@@ -96,6 +96,14 @@ class Checkout:
             room[1] += source.text.count("\n")
         return {room: (files, lines) for room, (files, lines) in sorted(found.items())}
 
+    def cycles(self) -> dict[str, str]:
+        """Import cycles, late and type-only imports counted."""
+        modules, folders = self._import_graphs()
+        return {
+            "import cycles between modules (modules in them)": _cycles(modules),
+            "import cycles between folders (folders in them)": _cycles(folders),
+        }
+
     def figures(self) -> dict[str, str]:
         """Every row of the table but those of the rooms."""
         sources = self.sources
@@ -104,7 +112,6 @@ class Checkout:
         public = list(_public(sources))
         lines = sum(source.text.count("\n") for source in sources)
         tests = [f.name for source in self.tests for f in source.functions if f.name.startswith("test_")]
-        modules, folders = self._import_graphs()
         classes = Counter(
             node.name for s in sources for node in s.tree.body if isinstance(node, ast.ClassDef) if node.name[0] != "_"
         )
@@ -119,8 +126,7 @@ class Checkout:
             "tests: files / lines": f"{len(self.tests)} / {sum(s.text.count(chr(10)) for s in self.tests):,}",
             "lines a file, p50 / p90 / max": _spread([source.text.count("\n") for source in sources]),
             "lines a function, p50 / p90 / max": _spread([_length(function) for function in functions]),
-            "import cycles between modules (modules in them)": _cycles(modules),
-            "import cycles between folders (folders in them)": _cycles(folders),
+            **self.cycles(),
             "imports inside functions": str(len({id(n) for f in functions for n in ast.walk(f) if _is_import(n)})),
             "public classes' names used twice": str(sum(count > 1 for count in classes.values())),
             **{f"lines with who, nobody, so many ...: {where}": str(count) for where, count in persons.items()},

@@ -86,13 +86,12 @@ class Terms:
     """Of overflow, as the planner's `served_load` has them."""
 
     patience_s: float
-    backlog_s: float | None
     usd: float
 
 
 def with_load(of: Program, believed: Forecast, terms: Terms) -> Program:
     """The offers of `of` for another load."""
-    saved = served_load(believed, terms.patience_s, terms.backlog_s, believed.steps)
+    saved = served_load(believed, terms.patience_s, believed.steps)
     overflow = overflow_usd(saved.served, None, terms.usd, STEP_S)
     return replace(of, overflow_usd=overflow, spacing_rps=saved.spacing_rps)
 
@@ -126,7 +125,7 @@ def many_offers(seed: int, rps: float) -> Program:
         rows += [(usd, capacity), (usd * rng.uniform(0.38, 0.42), capacity)]
     usd_per_hour, capacity_rps = np.array(rows).T
     of = program(usd_per_hour, capacity_rps, np.full(len(rows), 180.0))
-    terms = Terms(PATIENCE_S, None, USD_PER_CALL)
+    terms = Terms(PATIENCE_S, USD_PER_CALL)
     before = with_load(replace(of, first=True), forecast(rng, rps * rng.uniform(0.6, 1.4), 60), terms)
     running = solve(before, "fast").counts[:, 0]
     running[rng.integers(0, len(rows), 2)] += rng.integers(1, 4, 2)
@@ -151,7 +150,7 @@ def shipped(
     cheapest = float((of.usd_per_step / of.capacity_rps).min()) / STEP_S
     usd = function.usd_per_request if function is not None and sheds else 0.5 * cheapest / (1.0 - slo.attainment)
     slack_s = min(slo.rt_max_s - c.overhead_s - float(c.service_s[-1]) for _, c in sold)
-    terms = Terms(max(slack_s, 0.01), None if sheds else slo.rt_max_s, usd)
+    terms = Terms(max(slack_s, 0.01), usd)
     rps = float(np.sort(of.capacity_rps)[0]) * rng.uniform(2.0, 24.0)
     before = with_load(replace(of, first=True), forecast(rng, rps * rng.uniform(0.6, 1.4), steps), terms)
     return replace(of, running=solve(before, "fast").counts[:, 0]), forecast(rng, rps, steps), terms

@@ -6,9 +6,11 @@ from mark.domain.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from mark.models.model import Model, TensorSpec, model
+    from mark.models.registry_place import open_registry
+    from mark.sdk.registry import register
     from mark.sdk.service import Service
 
-__all__ = ["Model", "Service", "TensorSpec", "__version__", "model"]
+__all__ = ["Model", "Service", "TensorSpec", "__version__", "model", "open_registry", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +23,12 @@ def __getattr__(name: str) -> Any:
         from mark.models import model as home
 
         return getattr(home, name)
+    if name == "register":
+        from mark.sdk.registry import register
+
+        return register
+    if name == "open_registry":
+        from mark.models.registry_place import open_registry
+
+        return open_registry
     raise AttributeError(f"module 'mark' has no attribute {name!r}")

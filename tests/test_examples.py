@@ -28,6 +28,7 @@ from tests.simulation.laws import check_laws
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
+@pytest.mark.slow
 def test_the_own_autoscaler_example_runs_as_is_and_under_mark() -> None:
     """Profile, service and policy of the example hold together; ours is cheaper than the example's autoscaler."""
     results = compare(
@@ -94,7 +95,7 @@ def test_an_own_policy_is_found_and_used_once_installed(tmp_path: Path) -> None:
     own_tests_pass(package, environment)
     unknown = [sys.executable, "-m", "mark.cli.main", "controller", "inception-v3", "--policy", "nonsense"]
     said = subprocess.run(unknown, env=environment, check=False, capture_output=True, text=True).stderr
-    assert "'mark-paper', 'doubled'" in said
+    assert "'mark-optimal', 'doubled'" in said
 
 
 @pytest.mark.parametrize("name", ["words", "image"])

@@ -29,18 +29,21 @@ MODULES = {
         "FakeCloud",
         "FakeFunctions",
         "FakeLease",
+        "FakeObjects",
         "FakeStore",
         "FakeTelemetry",
         "ManualClock",
         "RampPredictor",
         "ScriptedPlanner",
     },
+    "mark.sdk.registry": {"register"},
     "mark.sdk.service": {"DeployOptions", "ProfileOptions", "RunOptions", "Service"},
 }
 
 
-def test_mark_exposes_service_model_and_tensor_spec() -> None:
-    assert sorted(mark.__all__) == ["Model", "Service", "TensorSpec", "__version__", "model"]
+def test_mark_exposes_service_models_and_registry() -> None:
+    names = ["Model", "Service", "TensorSpec", "__version__", "model", "open_registry", "register"]
+    assert sorted(mark.__all__) == names
     assert all(getattr(mark, name) is not None for name in mark.__all__)
     assert mark.__version__ == VERSION
 

@@ -16,7 +16,7 @@ from mark.bounds.lower_bound import BoundProblem, SpotHistory, program_of
 from mark.domain.arrays import BoolArray, FloatArray
 from mark.domain.offer import Market
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import late_share, overflow_rps
+from mark.planning.demand.served_load import overflow_rps
 
 _LEVELS = 96  # of capacity, at which the requests left over are worked out; linear between
 _SLOTS = 160  # that a fluid fleet is cut into where launches cost money
@@ -56,7 +56,7 @@ def cost_gap(problem: BoundProblem, late: float) -> CostGap | None:
     there = np.logical_or.reduceat(program.available[:, plain], rows, axis=0)
     usd_per_rps = np.where(there, usd_per_rps, math.inf)
     left = steps.left()
-    price = late_price(steps.levels_rps, usd_per_rps.min(axis=1), left, _function_usd(problem), late)
+    price = late_price(steps.levels_rps, usd_per_rps.min(axis=1), left, problem.resolved.in_time_usd, late)
     fluid_usd = float(_fluid(steps.levels_rps, usd_per_rps.min(axis=1), left, price)[0].sum())
     candidates = problem.resolved.candidates
     launching_usd, launches_usd = _launching(steps, usd_per_rps, starts_usd, left, price, program.warm_start)
@@ -126,14 +126,10 @@ class _Steps:
 
     def queueing(self, problem: BoundProblem) -> FloatArray:
         """The same where arrivals wait for bouncers, by the planner's formula, at capacity within the SLO."""
-        function_usd = _function_usd(problem)
         variance = np.maximum(0.0, self.counts.var(axis=1) - self.counts.mean(axis=1)) / self.bin_s**2
         load = np.maximum(1e-9, self.mean_rps[:, None] + _POINTS * np.sqrt(variance)[:, None])[:, None, :]
         capacity = (self.levels_rps + self.free_nominal_rps)[:, :, None]
-        if math.isinf(function_usd):
-            turned_away = load * late_share(load, capacity, _patience_s(problem))
-        else:
-            turned_away = overflow_rps(load, capacity, _patience_s(problem))
+        turned_away = overflow_rps(load, capacity, _patience_s(problem))
         return np.asarray(turned_away @ _WEIGHTS) * self.bin_s * self.width
 
 
@@ -248,13 +244,6 @@ def _undominated(fleets: FloatArray) -> FloatArray:
     fleets = fleets[:, np.lexsort((-fleets[1], fleets[0]))]
     most = np.maximum.accumulate(fleets[1])
     return np.asarray(fleets[:, np.concatenate(([True], fleets[1, 1:] > most[:-1] + 1e-12))])
-
-
-def _function_usd(problem: BoundProblem) -> float:
-    function = problem.resolved.function
-    if function is None or function.warm_s > problem.resolved.slo.rt_max_s:
-        return math.inf
-    return function.usd_per_request
 
 
 def _patience_s(problem: BoundProblem) -> float:

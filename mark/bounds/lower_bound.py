@@ -140,7 +140,7 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
     if not (math.isfinite(late_allowed) and late_allowed >= 0.0):
         raise BadInput("the number of late requests must be finite and not negative", "late_allowed", late_allowed)
     late_allowed, total = float(late_allowed), float(problem.counts.sum())
-    function_usd = _function_usd(problem.resolved)
+    function_usd = problem.resolved.in_time_usd
     notes = []
     if problem.spot_first_hour_free and any(o.market is Market.SPOT for o in problem.resolved.offers):
         notes.append("spot counted as free: with --spot-first-hour-free it may be")
@@ -199,14 +199,6 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
     served = proof.left_out - late if worth >= program.function else 0.0
     measured = proof.gap if late == 0.0 and not program.credits.any() else None
     return bound((proof.value - late * worth) * program.usd, served * program.requests, measured)
-
-
-def _function_usd(resolved: ResolvedService) -> float:
-    """Price of one request; infinite where functions are off or too slow."""
-    function = resolved.function
-    if function is None or function.warm_s > resolved.slo.rt_max_s:
-        return math.inf
-    return function.usd_per_request
 
 
 def _late_price(program: BoundProgram, late: float, highest: float, credit_price: FloatArray) -> float:
@@ -279,7 +271,7 @@ def program_of(problem: BoundProblem) -> BoundProgram | None:
 
     None where nothing is to be served there.
     """
-    function_usd = _function_usd(problem.resolved)
+    function_usd = problem.resolved.in_time_usd
     bins = min(len(problem.counts), math.floor(problem.end_s / problem.bin_s + 1e-9))
     demand = problem.counts[: max(bins - 1, 0)]
     if not demand.any():

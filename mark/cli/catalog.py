@@ -46,6 +46,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, metavar="FILE", help="where it is written; may be the one that is read"
     )
     refresh.add_argument("--region", default="us-east-1", metavar="R", help="whose prices (default: us-east-1)")
+    refresh.add_argument("--profile", metavar="NAME", help="profile of AWS's configuration (default: $AWS_PROFILE)")
     refresh.set_defaults(run=run_refresh)
 
 
@@ -61,8 +62,10 @@ def run_refresh(args: argparse.Namespace) -> int:
     try:
         # Here, because boto3 is no part of a plain installation, and `show` does without.
         from mark_infra.aws.prices import Prices, repriced
+        from mark_infra.aws.session import open_session
 
-        refreshed = Prices(catalog, args.region).refresh()
+        session = open_session(args.profile, args.region)
+        refreshed = Prices(catalog, args.region, session=session).refresh()
     except ImportError as error:
         raise BadInput(f"needs the extra `aws` ({error})", "mark catalog refresh") from None
     for note in refreshed.notes:

@@ -34,7 +34,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--attribute",
         type=_names,
         metavar="A,B|none",
-        help="whose dollars above the bound to split (default: all that forecast but mark-paper; one or two runs more)",
+        help="whose dollars above the bound to split (default: all that forecast but the paper's; 1 or 2 runs more)",
     )
     add_run_options(parser)
     parser.set_defaults(run=run)

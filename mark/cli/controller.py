@@ -20,6 +20,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("services", nargs="+", metavar="SERVICE", help="service file, or a shipped name")
     add_address(parser)
     parser.add_argument("--site", type=Path, metavar="FILE", help="where to run them (default: $MARK_SITE)")
+    parser.add_argument("--profile", metavar="NAME", help="profile of AWS's configuration (default: $AWS_PROFILE)")
     parser.add_argument("--dry-run", action="store_true", help="decide and explain, buy and end nothing")
     how = parser.add_argument_group("deciding")
     how.add_argument(

@@ -27,7 +27,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     where = parser.add_argument_group("where")
     where.add_argument("--name", default="mark", metavar="SITE", help="the site's name (default: mark)")
-    where.add_argument("--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION)")
+    where.add_argument("--profile", metavar="NAME", help="profile of AWS's configuration (default: $AWS_PROFILE)")
+    where.add_argument("--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION, the profile's)")
     where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
     where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
     where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("needs an address for alarms: --alarm-email", "--budget")
     target = DeployTarget(
         name=args.name,
+        profile=args.profile,
         region=args.region,
         zones=tuple(args.zones.split(",")) if args.zones else (),
         certificate=args.certificate,

@@ -61,6 +61,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     over = parser.add_argument_group("overflow, for what no replica can take")
     add_functions(over)
+    over.add_argument("--profile", metavar="NAME", help="of AWS's configuration, for Lambda (default: $AWS_PROFILE)")
     over.add_argument(
         "--model", dest="function_model", metavar="NAME", help="the model that the function has, as clients name it"
     )

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from mark.cli.fields import with_flags
-from mark.domain.errors import BadInput, Infeasible, did_you_mean
+from mark.domain.errors import BadInput, Infeasible, MarkError, did_you_mean
 from mark.domain.version import VERSION
 
 
@@ -48,6 +48,7 @@ _COMMANDS = {
     "catalog": _Command("mark.cli.catalog", "what can be bought"),
     "init": _Command("mark.cli.init", "write a commented service file"),
     "check": _Command("mark.cli.check", "validate service, catalogue, profile and trace files"),
+    "models": _Command("mark.cli.models", "a registry of models: versions, aliases, roll-back"),
     "profile": _Command("mark.cli.profile", "measure a model's latency by batch size", "serve"),
     "serve": _Command("mark.cli.serve", "a bouncer with its workers on this machine", "serve"),
     "gateway": _Command(
@@ -90,6 +91,8 @@ def guarded(action: Callable[[], int]) -> int:
         return _failed(with_flags(error), 2)
     except Infeasible as error:
         return _failed(str(error), 3)
+    except MarkError as error:
+        return _failed(str(error), 1)
     except BrokenPipeError:
         # The reader has seen enough (`mark ... | head`). What is still buffered goes nowhere, silently.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,7 +25,9 @@ def add_run_options(
         required = service == "required"
         what.add_argument("--service", required=required, metavar="NAME|FILE", help="shipped service or .toml file")
     what.add_argument("--policy", metavar="NAME", help=f"one of {', '.join(policy_names())} (default: mark)")
-    what.add_argument("--predictor", default="auto", metavar="NAME", help="what forecasts (default: auto)")
+    what.add_argument(
+        "--predictor", metavar="NAME", help="what forecasts (default: what the policy brings, mostly auto)"
+    )
     what.add_argument("--catalog", metavar="NAME|FILE", help="prices: aws-2019, aws-2026 or a .csv file")
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--markets", type=_markets, metavar="A,B", help=f"instance markets, of {', '.join(MARKETS)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +14,16 @@ from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
+from mark.domain.offer import Market
 from mark.domain.slo import Slo
+from mark.models.registry_place import located
 from mark.models.sample import call_from_file
 from mark.profiling.machine import this_machine
 from mark.profiling.measure import check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
 from mark.profiling.table import load_profiles
-from mark.reporting.profile import profile_json, profile_table, render_profile
+from mark.reporting.profile import profile_json, profile_table, profiled_on_table, render_profile
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -60,16 +64,28 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     add_json(result)
     result.add_argument("--report", type=html_file, metavar="FILE.html", help="page with plots")
+    rented = parser.add_argument_group("on machines that are rented for it")
+    rented.add_argument(
+        "--on", type=_types, metavar="TYPE,...", help="rent these types and find the cheapest per million requests"
+    )
+    rented.add_argument("--budget-usd", type=above_zero, metavar="USD", help="spend no more than this (with --on)")
+    rented.add_argument("--site", type=Path, metavar="FILE", help="where to rent (default: $MARK_SITE)")
+    rented.add_argument("--markets", type=_markets, metavar="A,B", help="on-demand, spot (default: the service's)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.on is not None:
+        return _run_on(args)
+    for option in ("budget_usd", "site", "markets"):
+        if getattr(args, option) is not None:
+            raise BadInput("goes with --on only", f"--{option.replace('_', '-')}", getattr(args, option))
     slo, batching = None, "work-conserving"
     if args.model.endswith(".toml") or args.model in SERVICE_NAMES:
         service = load_service(args.model)
         what, slo, batching = of_service(service), service.slo, service.batching
     else:
-        what = Profiling(args.model)
+        what = Profiling(located(args.model), named=args.model)
     if args.slo_ms is not None:
         slo = Slo(args.slo_ms / 1e3, 0.98 if slo is None else slo.attainment)
     if args.out is not None and Path(args.out).exists():
@@ -91,6 +107,59 @@ def run(args: argparse.Namespace) -> int:
     if args.report is not None:
         write_file(args.report, render_profile(measured, promise), "--report")
     return 0
+
+
+def _run_on(args: argparse.Namespace) -> int:
+    from mark.launch.profile_on import ProfileOnOptions, profile_on  # brings the cloud's clients
+
+    for option in ("instance", "workers", "threads", "background", "report"):
+        if getattr(args, option) is not None:
+            raise BadInput("does not go with --on", f"--{option}", getattr(args, option))
+    if not args.model.endswith(".toml") and args.model not in SERVICE_NAMES:
+        raise BadInput("must be a service file: what is rented runs the service's bouncer", "--on", args.model)
+    if args.budget_usd is None:
+        raise BadInput("say how much may be spent: --budget-usd USD", "--on")
+    if args.out is not None and Path(args.out).exists():
+        load_profiles(args.out)
+    said = {name: value for name in ("batches", "precision", "seconds", "seed") if (value := getattr(args, name))}
+    options = ProfileOnOptions(
+        service=args.model,
+        types=args.on,
+        budget_usd=args.budget_usd,
+        site=args.site,
+        markets=args.markets,
+        slo_ms=args.slo_ms,
+        call=None if args.input is None else call_from_file(args.input),
+        **said,
+    )
+    # Ended by SIGTERM, and by a terminal that is closed, as by an interrupt: what was rented is ended first. A SIGHUP
+    # that is ignored (nohup) stays so.
+    ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
+    try:
+        found = profile_on(options, lambda line: print(f"mark: {line}", file=sys.stderr, flush=True))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    deliver(found.as_json(), args.json, lambda: profiled_on_table(found.as_json()))
+    if args.out is not None:
+        for measured in found.measured.values():
+            write_file(args.out, profile_csv(measured, Path(args.out)), "--out")
+    return 0 if found.best is not None else 3
+
+
+def _types(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _markets(text: str) -> tuple[Market, ...]:
+    try:
+        found = tuple(Market(name) for name in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not {Market.ON_DEMAND, Market.SPOT}.issuperset(found):
+        raise argparse.ArgumentTypeError(f"must be of on-demand and spot, not {text!r}")
+    return found
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -15,15 +15,22 @@ from mark.cli.arguments import add_json, html_file
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
 from mark.profiling.table import load_profiles
+from mark.reporting.paper.fig6_page import fig6_json, fig6_table, render_fig6
 from mark.reporting.paper.fig7_page import fig7_json, fig7_table, render_fig7
 from mark.reporting.paper.fig8_page import fig8_json, fig8_table, render_fig8
 from mark.reporting.paper.fig9_page import fig9_json, fig9_table, render_fig9
+from mark.reporting.paper.optimal_page import optimal_json, optimal_table
 from mark.reporting.paper.table2_page import table2_json, table2_table
+from mark.reporting.paper.table3_page import table3_json, table3_table
 from mark.reporting.paper.table5_page import as_json, render
+from mark.studies.paper.fig6 import run_fig6
 from mark.studies.paper.fig7 import run_fig7
 from mark.studies.paper.fig8 import run_fig8
 from mark.studies.paper.fig9 import run_fig9
+from mark.studies.paper.optimal import run_optimal
+from mark.studies.paper.replay import MODELS
 from mark.studies.paper.table2 import table2_rows
+from mark.studies.paper.table3 import table3_rows
 from mark.studies.paper.table5 import run_table5
 
 # A figure as JSON, as a table and as a page.
@@ -31,34 +38,40 @@ Shown = tuple[dict[str, Any], Callable[[], RenderableType], Callable[[], str]]
 
 
 _WHAT = """\
-table2: the price of a million requests on instances and functions. table5: the bill of the four models against a
-SageMaker endpoint with target tracking. fig7: their latencies on the same traffic. fig8: which keep the promise on it,
-and on bursts beyond prediction. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken
-away at once, by windows of 5 s.
+table2: the price of a million requests on instances, in containers and on functions. table3: the same on burstable
+instances. table5: the bill of the four models against a SageMaker endpoint with target tracking. fig6: forecasts of the
+same traffic, and of bursts beyond prediction. fig7: latencies on the same traffic. fig8: which keep the promise on it,
+and on such bursts. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken away at once, by
+windows of 5 s. optimal: the program that the paper states, solved, against its greedy, on the load of table5.
 """
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = _WHAT
-    parser.add_argument("what", choices=("table2", "table5", *_FIGURES))
+    parser.add_argument("what", choices=(*_TABLES, *_FIGURES))
     parser.add_argument(
         "--trace",
         metavar="TRACE",
-        help="table5, fig7, fig8: the traffic to replay (default: the Twitter stream of MARK_DATA or ../shared/data "
-        "where it is there, else generated)",
+        help="table5, optimal, fig6, fig7, fig8: the traffic to replay (default: the Twitter stream of MARK_DATA or "
+        "../shared/data where it is there, else generated)",
     )
     parser.add_argument("--spot-trace", metavar="FILE", help="table5, fig7: a preemption series, as one more run")
+    parser.add_argument(
+        "--model", action="append", choices=MODELS, help="optimal: this model only; may be repeated (default: all four)"
+    )
     add_json(parser)
-    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="fig7, fig8, fig9: the figure as a page")
+    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="fig6 to fig9: the figure as a page")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.model and args.what != "optimal":
+        raise BadInput("only `optimal` can be of some models", "--model", args.what)
     if args.what in _FIGURES:
         return _figure(args)
     if args.report:
         raise BadInput("only a figure has a page", "--report", args.what)
-    return _table2(args) if args.what == "table2" else _table5(args)
+    return _TABLES[args.what](args)
 
 
 def _stream() -> str | None:
@@ -73,11 +86,25 @@ def _table2(args: argparse.Namespace) -> int:
     return 0
 
 
+def _table3(args: argparse.Namespace) -> int:
+    rows = table3_rows(load_catalog("aws-2019"), load_profiles(None))
+    deliver(table3_json(rows), args.json, lambda: table3_table(rows))
+    return 0
+
+
 def _table5(args: argparse.Namespace) -> int:
     trace = args.trace or _stream()
     with progress("reproducing") as bar:
         result = run_table5(trace, spot_trace=args.spot_trace, progress=bar)
     deliver(as_json(result), args.json, lambda: render(result))
+    return 0
+
+
+def _optimal(args: argparse.Namespace) -> int:
+    models = tuple(model for model in MODELS if not args.model or model in args.model)
+    with progress("solving") as bar:
+        found = run_optimal(args.trace or _stream(), models=models, progress=bar)
+    deliver(optimal_json(found), args.json, lambda: optimal_table(found))
     return 0
 
 
@@ -87,6 +114,12 @@ def _figure(args: argparse.Namespace) -> int:
     if args.report:
         write_file(args.report, page(), "--report")
     return 0
+
+
+def _fig6(args: argparse.Namespace) -> Shown:
+    with progress("forecasting") as bar:
+        found = run_fig6(args.trace or _stream(), progress=bar)
+    return fig6_json(found), lambda: fig6_table(found), lambda: render_fig6(found)
 
 
 def _fig7(args: argparse.Namespace) -> Shown:
@@ -107,4 +140,15 @@ def _fig9(args: argparse.Namespace) -> Shown:
     return fig9_json(found), lambda: fig9_table(found), lambda: render_fig9(found)
 
 
-_FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {"fig7": _fig7, "fig8": _fig8, "fig9": _fig9}
+_TABLES: dict[str, Callable[[argparse.Namespace], int]] = {
+    "table2": _table2,
+    "table3": _table3,
+    "table5": _table5,
+    "optimal": _optimal,
+}
+_FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
+    "fig6": _fig6,
+    "fig7": _fig7,
+    "fig8": _fig8,
+    "fig9": _fig9,
+}

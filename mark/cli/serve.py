@@ -46,6 +46,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--pace", action="store_true", help="answer as slowly as --instance: this machine stands in for one"
     )
+    what.add_argument(
+        "--to-measure", action="store_true", help="for `mark profile --on`: needs no profile, refuses nothing as late"
+    )
     over = parser.add_argument_group("overflow")
     add_functions(over)
     over.add_argument("--function-ms", type=above_zero, metavar="MS", help="what it takes when warm")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from mark.catalog.tables import load_catalog
 from mark.config.service_file import SERVICE_NAMES, check_name, shipped_text
 from mark.domain.errors import BadInput, did_you_mean
+from mark.domain.function_offer import EVERY_FUNCTION
 from mark.domain.offer import Market
 from mark.domain.profile import Profile
 
@@ -35,9 +36,8 @@ def new_service_of(
 ) -> str:
     """A commented service file of a profiled model: it may buy what was measured, and promises `slo_ms`.
 
-    `profiles` are those of `profile_file`, whose name goes into the text. Of several functions the smallest that
-    answers in time is taken, or the fastest. Raises BadInput where the profile has no such model, several where
-    none is named, or no type that can be bought.
+    `profiles` are those of `profile_file`, whose name goes into the text. Raises BadInput where the profile has no
+    such model, several where none is named, or no type that can be bought.
     """
     check_name(name, "service name")
     if model is None and len(profiles) > 1:
@@ -59,9 +59,7 @@ def new_service_of(
     fastest_s = min(by_type[instance].latency_s(1) for instance in types)
     if fastest_s * 1e3 > slo_ms:
         raise BadInput(f"one request alone takes {fastest_s * 1e3:.3g} ms on the fastest type", "slo_ms", f"{slo_ms:g}")
-    functions = sorted((instance for instance in by_type if instance.startswith("lambda:")), key=_memory_mb)
-    in_time = [function for function in functions if by_type[function].latency_s(1) * 1e3 <= slo_ms]
-    function = next(iter(in_time or sorted(functions, key=lambda f: by_type[f].latency_s(1))), "none")
+    functions = [instance for instance in by_type if instance.startswith("lambda:")]
     text = _with(
         shipped_text(SERVICE_NAMES[0]),
         {
@@ -70,7 +68,7 @@ def new_service_of(
             "slo_ms": slo_ms,
             "profile": profile_file,
             "instances": types,
-            "function": function,
+            "function": functions[0] if len(functions) == 1 else EVERY_FUNCTION if functions else "none",
         },
     )
     first = text.split("\n", 1)[0]
@@ -88,7 +86,3 @@ def _with(text: str, values: Mapping[str, object]) -> str:
         line = f"{written:<38} {found[1]}" if found[1] else written
         text = text[: found.start()] + line + text[found.end() :]
     return text
-
-
-def _memory_mb(function: str) -> int:
-    return int(function.removeprefix("lambda:"))

@@ -17,8 +17,16 @@ from typing import Any
 from mark.catalog.tables import CATALOG_NAMES
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput, did_you_mean
+from mark.domain.function_offer import EVERY_FUNCTION
 from mark.domain.offer import Market
-from mark.domain.service import AsIsPolicy, Commitment, ServiceConfig, Version
+from mark.domain.service import (
+    AsIsPolicy,
+    Commitment,
+    ControlSettings,
+    ServiceConfig,
+    SloMonitorSettings,
+    Version,
+)
 from mark.domain.slo import Slo
 
 _DATA = Path(__file__).parent / "services"
@@ -38,7 +46,9 @@ _KEYS = {
         "versions",
     },
     "fleet": {"catalog", "markets", "instances", "min_instances", "max_instances", "max_usd_per_hour", "committed"},
-    "overflow": {"function"},
+    "overflow": {"function", "late"},
+    "control": {"tau_s", "horizon_steps", "cool_down_s", "launch_overhead_s"},
+    "slo_monitor": {"window", "count", "instance", "pause_s"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
 }  # fmt: skip
 
@@ -110,12 +120,10 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         raise BadInput(error.what, service.where(error.where), service.table[error.where]) from None
     catalog = fleet.text("catalog", "aws-2026")
     profile = service.text("profile", "")
-    function = overflow.text("function", "none")
+    functions = _functions(overflow)
     most, least = fleet.whole("max_instances", 500), fleet.whole("min_instances", 1, least=0)
     if least > most:
         raise BadInput("must not be above max_instances", fleet.where("min_instances"), f"{least} (of {most})")
-    if function != "none" and not re.fullmatch(r"lambda:[1-9][0-9]{0,8}", function):
-        raise BadInput('must be lambda:MEMORY_MB or "none"', overflow.where("function"), function)
     return ServiceConfig(
         name=name,
         model=service.text("model"),
@@ -127,7 +135,8 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         min_instances=least,
         max_instances=most,
         max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
-        function=None if function == "none" else function,
+        functions=functions,
+        late=overflow.one_of("late", ("function", "refuse")),
         batching=service.one_of("batching", ("work-conserving", "paper")),
         routing=service.one_of("routing", ("least-completion", "power-of-two-choices", "fewest-in-flight")),
         request_kb=service.number("request_kb", 0.0),
@@ -135,9 +144,24 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         profile_file=str(path.parent / profile) if profile else None,
         as_is=_as_is(_Section(path, "policy", tables["policy"])) if "policy" in tables else None,
         committed=_committed(_Section(path, "fleet.committed", fleet.table.get("committed", {}))),
+        control=_control(_Section(path, "control", tables.get("control", {}))),
+        slo_monitor=_slo_monitor(_Section(path, "slo_monitor", tables.get("slo_monitor", {}))),
         versions=_versions(_Section(path, "service.versions", service.table.get("versions", {}))),
         source=str(path),
     )
+
+
+def _functions(overflow: _Section) -> tuple[str, ...]:
+    """`"lambda:3008"`, a list of such sizes, `"lambda:*"` or `"none"`."""
+    listed = isinstance(overflow.table.get("function"), list)
+    names = overflow.texts("function", []) if listed else [overflow.text("function", "none")]
+    if names == ["none"]:
+        return ()
+    for name in names:
+        if name != EVERY_FUNCTION and not re.fullmatch(r"lambda:[1-9][0-9]{0,8}", name):
+            what = 'must be lambda:MEMORY_MB, a list of such, "lambda:*" or "none"'
+            raise BadInput(what, overflow.where("function"), name)
+    return tuple(dict.fromkeys(names))
 
 
 def _committed(committed: _Section) -> tuple[Commitment, ...]:
@@ -178,6 +202,29 @@ def _versions(versions: _Section) -> tuple[Version, ...]:
     if found and abs(sum(version.weight for version in found) - 1.0) > 1e-6:
         raise BadInput("weights must add up to 1", f"{versions.path} [{versions.name}]", sum(v.weight for v in found))
     return tuple(found)
+
+
+def _control(control: _Section) -> ControlSettings:
+    own = ControlSettings()
+    steps = control.whole("horizon_steps", own.horizon_steps)
+    if steps > own.horizon_steps:
+        raise BadInput(f"forecasts reach {own.horizon_steps} steps", control.where("horizon_steps"), steps)
+    return ControlSettings(
+        tau_s=control.number("tau_s", own.tau_s),
+        horizon_steps=steps,
+        cool_down_s=control.number("cool_down_s", own.cool_down_s),
+        launch_overhead_s=control.number("launch_overhead_s", own.launch_overhead_s),
+    )
+
+
+def _slo_monitor(monitor: _Section) -> SloMonitorSettings:
+    own = SloMonitorSettings()
+    return SloMonitorSettings(
+        window=monitor.whole("window", own.window),
+        count=monitor.whole("count", own.count),
+        instance=monitor.text("instance") if "instance" in monitor.table else None,
+        pause_s=monitor.number("pause_s", own.pause_s),
+    )
 
 
 def _as_is(policy: _Section) -> AsIsPolicy:

@@ -11,23 +11,14 @@ from dataclasses import replace
 import numpy as np
 
 from mark.control.act import Actor
+from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
 from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
 from mark.control.launcher import Launcher
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
 from mark.control.snapshot import Outcome, Snapshot
-from mark.control.state import (
-    FAST,
-    FIRST,
-    TICK,
-    AgendaItem,
-    ControllerState,
-    begin_round,
-    durable,
-    is_stored,
-    learn,
-    stand_in,
-)
+from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, stand_in
 from mark.domain.arrays import FloatArray
+from mark.domain.errors import LostLease
 from mark.domain.fleet import Notice
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -77,7 +68,7 @@ class Controller:
         self._predictor = predictor if policy.planner.needs_forecast else None
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
         self._launcher = Launcher(policy.resolved, cloud, store, limits_of(policy.resolved), seed)
-        self._actor = Actor(cloud, functions, store, self._launcher, leads)
+        self._actor, self._leads = Actor(cloud, functions, store, self._launcher, leads), leads
         self.use(policy)
         self._stored = _restored(store)
         self.state = self._stored or ControllerState()
@@ -142,11 +133,16 @@ class Controller:
         self, agenda: tuple[AgendaItem, ...], now_s: float, notices: tuple[Notice, ...] = (), *, forecasts: bool = False
     ) -> None:
         """Decide and act until the agenda is done. Decided state is kept before anything is done for it."""
-        self.state = begin_round(self.state, agenda, notices)
-        snapshot = self._observe(now_s, forecasts=forecasts)
+        self.state = begin_round(self.state, notices)
+        snapshot = self._observe(now_s, agenda, forecasts=forecasts)
         while True:
-            commands, self.state = self._decider.decide(snapshot, self.state)
-            self._keep()
+            before = self.state
+            commands, self.state = self._decider.decide(snapshot, before)
+            try:
+                self._keep()
+            except BaseException:
+                self.state = before  # nothing was done for it, so it is decided again
+                raise
             outcomes: list[Outcome] = []
             for outcome in self._actor.act(now_s, commands, substitute=not self._decider.replans(self.state)):
                 self.state = learn(self.state, outcome, now_s)
@@ -159,10 +155,13 @@ class Controller:
                 unsure=self._launcher.unsure(standby=False),
                 unsure_standbys=self._launcher.unsure(standby=True),
                 outcomes=tuple(outcomes),
+                agenda=(),
             )
         self._keep()
 
     def _repeat(self, now_s: float) -> None:
+        if not self._leads():
+            raise LostLease("the lease ended before launches were repeated")
         for outcome in self._launcher.repeat(now_s):
             self.state = stand_in(self.state, outcome)
 
@@ -174,7 +173,7 @@ class Controller:
 
     # -- observe -------------------------------------------------------------------------------------------------------
 
-    def _observe(self, now_s: float, *, forecasts: bool) -> Snapshot:
+    def _observe(self, now_s: float, agenda: tuple[AgendaItem, ...], *, forecasts: bool) -> Snapshot:
         telemetry = self._telemetry
         rps = telemetry.last_minute_rps()
         forecast, gap = self._forecast(now_s, rps) if forecasts else (None, False)
@@ -190,6 +189,7 @@ class Controller:
             gap,
             self._launcher.unsure(standby=False),
             self._launcher.unsure(standby=True),
+            agenda=agenda,
         )
 
     def _forecast(self, now_s: float, rps: float | None) -> tuple[Forecast | None, bool]:

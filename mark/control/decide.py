@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from mark.control.agenda import AgendaItem
 from mark.control.headroom import headroom
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
 from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import SloMonitor, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.snapshot import Snapshot
-from mark.control.state import AgendaItem, ControllerState, Replanning, belief, counted_as, counts_toward_target
+from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Stop, Terminate, Warm
@@ -33,7 +34,8 @@ from mark.planning.port import PlanningContext, Policy
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
 
-Decided = tuple[Sequence[Command], ControllerState]
+# Commands, the new state, and what of the agenda comes next because of them.
+Decided = tuple[Sequence[Command], ControllerState, tuple[AgendaItem, ...]]
 
 
 class Decider:
@@ -55,7 +57,11 @@ class Decider:
         self._monitor = None
         if offer is not None:
             self._monitor = SloMonitor(
-                policy.resolved.slo, offer.name, offer.usd_per_hour, backs_off=policy.planner.replans
+                policy.resolved.slo,
+                offer.name,
+                offer.usd_per_hour,
+                policy.resolved.service.slo_monitor,
+                backs_off=policy.planner.replans,
             )
         self._stages: dict[AgendaItem, Callable[[Snapshot, ControllerState], Decided]] = {
             AgendaItem.PLAN_FIRST: self._plan_first,
@@ -77,13 +83,15 @@ class Decider:
 
         While the new state has an agenda, these are to be carried out, and what came of them decided upon.
         """
-        while state.agenda:
-            commands, state = self._stages[state.agenda[0]](snapshot, replace(state, agenda=state.agenda[1:]))
+        agenda = (*snapshot.agenda, *state.agenda)
+        while agenda:
+            commands, state, first = self._stages[agenda[0]](snapshot, state)
+            agenda = (*first, *agenda[1:])
             if commands:
-                return tuple(commands), state
+                return tuple(commands), replace(state, agenda=agenda)
             if snapshot.outcomes:  # else each of the many rounds that do nothing would copy it once a stage
                 snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
-        return (), state
+        return (), replace(state, agenda=()) if state.agenda else state
 
     def replans(self, state: ControllerState) -> bool:
         """Is the planner asked again when a launch is refused or an instance interrupted?"""
@@ -105,7 +113,7 @@ class Decider:
                 notes += (f"first fleet: {count} of {target.count} {target.offer}: {limit}",)
             counts[target.offer] += count
             targets.append(replace(target, count=count))
-        return (), replace(state, plan=replace(plan, targets=tuple(targets), notes=notes))
+        return (), replace(state, plan=replace(plan, targets=tuple(targets), notes=notes)), ()
 
     def _plan_minute(self, s: Snapshot, state: ControllerState) -> Decided:
         fleet = mark_unhealthy(s.fleet, s.now_s)
@@ -131,12 +139,10 @@ class Decider:
         plan = replace(plan, notes=(*plan.notes, f"planned again: {again.reason}"))
         return self._follow(s, replace(state, plan=plan), fleet)
 
-    def _ask_again(
-        self, state: ControllerState, rps: float | None, reason: str, *, shrink: bool = True
-    ) -> ControllerState:
+    def _ask_again(self, state: ControllerState, rps: float | None, reason: str, *, shrink: bool = True) -> Decided:
         # Every refusal puts one more offer off.
         replanning = Replanning(reason, rps, shrink, len(self._offers) + 1)
-        return replace(state, agenda=(AgendaItem.REPLAN, *state.agenda), replanning=replanning)
+        return (), replace(state, replanning=replanning), (AgendaItem.REPLAN,)
 
     def _plan(
         self,
@@ -221,7 +227,7 @@ class Decider:
         deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, plan, fleet)]
         if plan.warm > 0:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
-        return commands, replace(state, agenda=(AgendaItem.SETTLE, *state.agenda), deferred=tuple(deferred))
+        return commands, replace(state, deferred=tuple(deferred)), (AgendaItem.SETTLE,)
 
     def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
         """After a refusal plan again; else do what was deferred, and see what came of that."""
@@ -229,12 +235,12 @@ class Decider:
         if any(outcome.refused for outcome in s.outcomes) and self.replans(state):
             # The plan was made for another market: nothing is ended for it.
             if state.replanning is None:
-                return (), self._ask_again(state, s.last_minute_rps, "the market refused")
+                return self._ask_again(state, s.last_minute_rps, "the market refused")
             if state.replanning.left > 0:
-                return (), replace(state, agenda=(AgendaItem.REPLAN, *state.agenda))
+                return (), state, (AgendaItem.REPLAN,)
         elif deferred:
-            return deferred, replace(state, agenda=(AgendaItem.SETTLE, *state.agenda))
-        return (), replace(state, replanning=None)
+            return deferred, state, (AgendaItem.SETTLE,)
+        return (), replace(state, replanning=None), ()
 
     def _end_excess(
         self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]
@@ -282,51 +288,47 @@ class Decider:
         """Believe what happened, bridge it, and launch what the plan now lacks, wherever that is best."""
         notices = state.notices
         if not notices:
-            return (), state
+            return (), state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
         state = self._watch_market(s, state, fleet)
         left = Counter(i.offer for i in fleet.instances if counts_toward_target(i))
         beliefs = dict(state.beliefs)
         for offer, lost in Counter(notice.offer for notice in notices[state.counted_notices :]).items():
             beliefs[offer] = belief(state, offer, s.now_s).interrupted(s.now_s, lost / (lost + left[offer]))
-        state = replace(
-            state,
-            beliefs=beliefs,
-            counted_notices=len(notices),
-            agenda=(AgendaItem.NOTICES_ANSWERED, *state.agenda),
-        )
+        state = replace(state, beliefs=beliefs, counted_notices=len(notices))
         replans = self.replans(state)
         planned = state.plan.counts if state.plan is not None and not replans else {}
         live = Counter(counted_as(state.stands_for, fleet, planned).values())
         missing = {offer: count - live[offer] for offer, count in planned.items()}
         commands = self._handler.on_notices(notices, fleet, missing, state.stands_for)
+        again: tuple[AgendaItem, ...] = ()
         if replans:
-            state = self._ask_again(state, s.last_minute_rps, f"{len(notices)} interrupted")
-        return commands, state
+            _, state, again = self._ask_again(state, s.last_minute_rps, f"{len(notices)} interrupted")
+        return commands, state, (*again, AgendaItem.NOTICES_ANSWERED)
 
     def _forget_notices(self, s: Snapshot, state: ControllerState) -> Decided:
-        return (), replace(state, notices=(), counted_notices=0)
+        return (), replace(state, notices=(), counted_notices=0), ()
 
     def _check_slo(self, s: Snapshot, state: ControllerState) -> Decided:
         if self._monitor is None:
-            return (), state
+            return (), state, ()
         launches, monitor = self._monitor.check(s.now_s, s.recent, state.monitor)
-        return launches, state if monitor is state.monitor else replace(state, monitor=monitor)
+        return launches, state if monitor is state.monitor else replace(state, monitor=monitor), ()
 
     def _watch_surge(self, s: Snapshot, state: ControllerState) -> Decided:
         """Plan again at once when more arrives than was planned for; what that plan needs less of can wait."""
         believed = state.believed
         if believed is None or not self.corrects or state.plan is None:
-            return (), state
+            return (), state, ()
         # What was seen before the plan was made is no news to it.
         fresh = min(len(s.windows_rps), round((s.now_s - state.believed_s) / WINDOW_S))
         planned_rps = max(float(believed.mean_at(0.5)[0]), state.plan.capacity_rps)
         seen_rps = surprise_rps(s.windows_rps[len(s.windows_rps) - fresh :], planned_rps)
         if seen_rps is None:
-            return (), state
+            return (), state, ()
         believed = condition_on_rate(believed, seen_rps)
         state = replace(state, believed=believed, believed_s=s.now_s, surprised_s=s.now_s)
-        return (), self._ask_again(state, seen_rps, f"{seen_rps:.0f} requests/s seen", shrink=False)
+        return self._ask_again(state, seen_rps, f"{seen_rps:.0f} requests/s seen", shrink=False)
 
     def _upkeep(self, s: Snapshot, state: ControllerState) -> Decided:
         commands = [
@@ -334,7 +336,7 @@ class Decider:
             for i in overdue(s.fleet, s.now_s)
         ]
         if s.fleet is state.seen and not state.leaving:
-            return commands, state
+            return commands, state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
         spares, state = self._end_spares(s, state, fleet)
         commands += spares
@@ -353,9 +355,7 @@ class Decider:
             # Whatever fails is tried again: an instance that was not ended is paid on.
             seen=None if commands else s.fleet,
         )
-        if self._silent(s, state):
-            state = replace(state, agenda=(AgendaItem.REPLACE_SILENT, *state.agenda))
-        return commands, state
+        return commands, state, (AgendaItem.REPLACE_SILENT,) if self._silent(s, state) else ()
 
     def _end_spares(self, s: Snapshot, state: ControllerState, fleet: Fleet) -> tuple[list[Command], ControllerState]:
         """What was to run until the rest of the plan is ready need not run until the next tick."""
@@ -374,8 +374,11 @@ class Decider:
         return to_give_up(s.fleet, s.now_s, state.gave_up_s, state.answered_since_s)
 
     def _replace_silent(self, s: Snapshot, state: ControllerState) -> Decided:
-        state = replace(state, agenda=(AgendaItem.GIVE_UP_SILENT, *state.agenda))
-        return ((), state) if state.plan is None else self._follow(s, state, mark_unhealthy(s.fleet, s.now_s))
+        commands: Sequence[Command] = ()
+        first: tuple[AgendaItem, ...] = ()
+        if state.plan is not None:
+            commands, state, first = self._follow(s, state, mark_unhealthy(s.fleet, s.now_s))
+        return commands, state, (*first, AgendaItem.GIVE_UP_SILENT)
 
     def _give_up_silent(self, s: Snapshot, state: ControllerState) -> Decided:
         commands = []
@@ -385,11 +388,11 @@ class Decider:
                 f"its bouncer has not answered for {s.now_s - i.silent_s:.0f} s, though the cloud says that it runs"
             )
             commands.append(Drain(reason, -self._offers[i.offer].usd_per_hour, i.offer, i.number))
-        return commands, replace(state, agenda=(AgendaItem.COUNT_GIVEN_UP, *state.agenda))
+        return commands, state, (AgendaItem.COUNT_GIVEN_UP,)
 
     def _count_given_up(self, s: Snapshot, state: ControllerState) -> Decided:
         drained = sum(outcome.done for outcome in s.outcomes)
-        return (), replace(state, gave_up_s=(*state.gave_up_s, *(s.now_s,) * drained))
+        return (), replace(state, gave_up_s=(*state.gave_up_s, *(s.now_s,) * drained)), ()
 
 
 def limits_of(resolved: ResolvedService) -> Limits:

@@ -93,8 +93,9 @@ class Launcher:
         """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens."""
         for intent in tuple(self._intents.values()):
             offer = self._offers.get(intent.offer)
-            # What is not sold any more may not be bought.
-            if offer is None or (intent.made and now_s - intent.at_s >= SHOWN_S):
+            # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
+            # again now, by a controller that begins hours later, it would be bought for an old plan.
+            if offer is None or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
                 self._cross_out(intent)
                 continue
             try:

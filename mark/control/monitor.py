@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from mark.control.ports import RecentAnswers
 from mark.domain.command import Launch
 from mark.domain.offer import Market, Offer
-from mark.domain.service import ResolvedService
+from mark.domain.service import ResolvedService, SloMonitorSettings
 from mark.domain.slo import Slo
 
-WINDOW = 1000  # M: requests looked back at, as far as they are not older than `mark.control.ports.RECENT_S`
-COUNT = 1  # L: instances launched at a time
-PAUSE_S = 300.0  # between two launches
 LONGEST_PAUSE_S = 3600.0
-DEFAULT_TYPE = "c5.large"  # T, where it meets the SLO
+DEFAULT_TYPE = "c5.large"
+DEFAULTS = SloMonitorSettings()
 DEVIATIONS = 3.0  # of a Poisson count: misses of fewer than M requests that are not chance
 HELPED = 0.9  # the share of misses is less than so much of what it was
 
@@ -26,7 +24,7 @@ class MonitorState:
 
     launched_s: float | None = None  # when it last asked for instances, or found that they were no help
     extra: int = 0
-    pause_s: float = PAUSE_S
+    pause_s: float = 0.0  # until it may ask again
     late: float = 1.0  # share of misses when it last asked
     enough: int = 0  # extra instances that ended the last trouble
 
@@ -38,6 +36,7 @@ class MonitorState:
 class SloMonitor:
     """Pure: observation and state in, commands and new state out (docs/semantics.md, 13).
 
+    Requests are looked back at as far as they are not older than `mark.control.ports.RECENT_S`.
     `offer` is what is launched (`default_offer` names it), at `usd_per_hour` each. With `backs_off` the answer to
     misses that go on depends on what the last launch did: where it helped there is one more; where it did not (a model
     that became slow, a function that is late) it ends, and the pause is twice as long. The paper's launches again.
@@ -48,13 +47,11 @@ class SloMonitor:
         slo: Slo,
         offer: str,
         usd_per_hour: float,
+        settings: SloMonitorSettings = DEFAULTS,
         *,
-        window: int = WINDOW,
-        count: int = COUNT,
         backs_off: bool = True,
     ) -> None:
-        self._slo, self._usd_per_hour = slo, usd_per_hour
-        self._window, self._count, self._backs_off = window, count, backs_off
+        self._slo, self._usd_per_hour, self._settings, self._backs_off = slo, usd_per_hour, settings, backs_off
         self.offer = offer
 
     def check(
@@ -67,7 +64,7 @@ class SloMonitor:
         if not self._broken(recent):
             return (), state if state.extra == 0 else replace(state, extra=0, enough=state.extra)
         late = 1.0 - recent.in_time / recent.count
-        count, pause_s = self._count, PAUSE_S
+        count, pause_s = self._settings.count, self._settings.pause_s
         if self._backs_off and state.extra > 0:
             if late >= HELPED * state.late:
                 return (), MonitorState(now_s, 0, min(2.0 * state.pause_s, LONGEST_PAUSE_S), late)
@@ -87,18 +84,19 @@ class SloMonitor:
         """Of a full window fewer than SL_min in time; of fewer requests more misses than chance explains."""
         allowed = (1.0 - self._slo.attainment) * recent.count
         missed = recent.count - recent.in_time
-        if recent.count >= self._window:
+        if recent.count >= self._settings.window:
             return recent.in_time < self._slo.attainment * recent.count
         return missed > allowed + DEVIATIONS * (math.sqrt(allowed) + 1.0)
 
 
 def default_offer(resolved: ResolvedService) -> Offer | None:
-    """What the monitor launches: c5.large if it may be bought, else the cheapest type; None without any offer.
+    """What the monitor launches: the type of the settings, or c5.large if it may be bought, else the cheapest type.
 
-    Of one type on-demand comes first: what is to end an emergency should not be taken away again.
+    Of one type on-demand comes first: what is to end an emergency should not be taken away again. None without offers.
     """
+    wanted = resolved.service.slo_monitor.instance or DEFAULT_TYPE
     return min(
         resolved.offers,
-        key=lambda o: (o.instance != DEFAULT_TYPE, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
+        key=lambda o: (o.instance != wanted, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
         default=None,
     )

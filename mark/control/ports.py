@@ -16,7 +16,6 @@ from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 
 WINDOW_S = 5.0  # P_s of the paper: arrivals are counted over windows of this length
-RECENT = 1000  # M of the paper: requests that the SLO monitor looks back at
 RECENT_S = 120.0  # and how far: a start with nothing ready is no news for ever to a service with a request a second
 
 
@@ -105,7 +104,7 @@ class Telemetry(Protocol):
         """Arrival rates of the last 5 s windows, at most 12, the newest last; NaN where nothing was observed."""
 
     def recent(self) -> RecentAnswers:
-        """The last `RECENT` requests, as far as they were answered or refused within the last `RECENT_S`."""
+        """As many of the last requests as the SLO monitor looks back at; none left more than `RECENT_S` ago."""
 
     def answers(self) -> RecentAnswers:
         """All requests so far. Counts that fall have begun anew."""

@@ -255,9 +255,10 @@ class ServiceRuntime:
             self._history.add(minute - 1, row)
             self._rows = self._history.rows()
             self._counted, self._by_functions = answers, overflow.requests
+            self._minute = minute  # now: where what follows fails, the next round must not write this row again
         if self._noted:
-            self._noted = False
             self._decisions = self._shown(parts, parts.store.recorded(None, NEWEST))
+            self._noted = False
         if rps is None and ready:
             conditions.append(
                 "nothing is known of the load: no request has come yet, or no instance answers for its metrics"

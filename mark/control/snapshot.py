@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mark.control.agenda import AgendaItem
 from mark.control.ports import RecentAnswers
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
@@ -34,7 +35,8 @@ class Snapshot:
 
     The forecast is an input: models are heavy and keep a state of their own, so forecasting is done by the shell that
     builds the snapshot. `gap`: nothing was observed. `outcomes` are those of the commands decided last in this round.
-    `unsure` and `unsure_standbys` count instances by planned offer whose launch has an unknown outcome.
+    `unsure` and `unsure_standbys` count instances by planned offer whose launch has an unknown outcome. `agenda` is
+    that of a round that begins; else what is left of it is in the state.
     """
 
     now_s: float
@@ -49,3 +51,4 @@ class Snapshot:
     unsure: Mapping[str, int]
     unsure_standbys: Mapping[str, int]
     outcomes: tuple[Outcome, ...] = ()
+    agenda: tuple[AgendaItem, ...] = ()

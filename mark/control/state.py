@@ -9,9 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from operator import attrgetter, is_
 from typing import Any
 
+from mark.control.agenda import AgendaItem
 from mark.control.monitor import MonitorState
 from mark.control.snapshot import Outcome
 from mark.domain.command import Command, Launch
@@ -20,28 +21,6 @@ from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.planning.demand.slo_budget import Window
 from mark.planning.market.spot import Belief
-
-
-class AgendaItem(StrEnum):
-    """A step of a round. A round begins with the stages of `FIRST`, `TICK` or `FAST`; a stage may put more in front."""
-
-    PLAN_FIRST = "plan the first fleet"
-    PLAN = "plan, and follow the plan"
-    REPLAN = "plan again, and follow the plan"
-    SETTLE = "see whether the market sold what was asked for"
-    NOTICES = "answer interruption notices"
-    NOTICES_ANSWERED = "forget the answered notices"
-    MONITOR = "check the SLO monitor"
-    SURGE = "compare arrivals with the plan"
-    UPKEEP = "end what is overdue, spare, leaving or drained"
-    REPLACE_SILENT = "launch what replaces silent instances"
-    GIVE_UP_SILENT = "drain silent instances"
-    COUNT_GIVEN_UP = "count the drained silent instances"
-
-
-FIRST = (AgendaItem.PLAN_FIRST,)
-TICK = (AgendaItem.PLAN,)
-FAST = (AgendaItem.NOTICES, AgendaItem.MONITOR, AgendaItem.SURGE, AgendaItem.UPKEEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +53,7 @@ class ControllerState:
     believed: Forecast | None = None  # by the last plan
     believed_s: float = -math.inf
     seen: Fleet | None = None  # the fleet in which upkeep found nothing to do
-    agenda: tuple[AgendaItem, ...] = ()  # of the current round
+    agenda: tuple[AgendaItem, ...] = ()  # what is left of the current round's
     deferred: tuple[Command, ...] = ()  # to be done once the market sold what was asked for
     replanning: Replanning | None = None
 
@@ -82,21 +61,24 @@ class ControllerState:
 # Not stored: a new process observes them again, and the paths of a forecast would fill an item of the store.
 _OF_THE_PROCESS = ("believed", "believed_s", "seen", "agenda", "deferred", "replanning")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
+_durable_of = attrgetter(*_DURABLE)
 
 
 def durable(state: ControllerState) -> ControllerState:
     """What a later process can use of the state."""
-    return ControllerState(**{name: getattr(state, name) for name in _DURABLE})
+    return ControllerState(**dict(zip(_DURABLE, _durable_of(state), strict=True)))
 
 
 def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
     """Does `stored` hold the durable part of the state? Compared by identity: a planner's memory may hold arrays."""
-    return stored is not None and all(getattr(state, name) is getattr(stored, name) for name in _DURABLE)
+    return stored is not None and all(map(is_, _durable_of(state), _durable_of(stored)))
 
 
-def begin_round(state: ControllerState, agenda: tuple[AgendaItem, ...], notices: tuple[Notice, ...]) -> ControllerState:
+def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> ControllerState:
     """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
-    return replace(state, agenda=agenda, notices=state.notices + notices, deferred=(), replanning=None)
+    if not notices and not state.agenda and not state.deferred and state.replanning is None:
+        return state
+    return replace(state, agenda=(), notices=state.notices + notices, deferred=(), replanning=None)
 
 
 def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:

@@ -85,4 +85,5 @@ class StoreError(CloudError):
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
-    return text if len(text) <= 80 else text[:77] + "..."
+    # What is cut out is in the middle: of a path the end says most.
+    return text if len(text) <= 160 else f"{text[:90]}...{text[-67:]}"

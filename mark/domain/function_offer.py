@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+EVERY_FUNCTION = "lambda:*"  # among the sizes that a service's function may have: each that has a profile
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionOffer:
@@ -29,9 +31,30 @@ class FunctionOffer:
         """Price of one second of run time; GB are 1,024 MB, as AWS bills them."""
         return self.usd_per_gb_second * self.memory_mb / 1024.0
 
-    def usd_per_request(self, duration_s: float) -> float:
-        """The bill of one invocation of `duration_s`, rounded up to the billing step."""
+    def billed_s(self, duration_s: float) -> float:
+        """What one invocation of `duration_s` is billed for: rounded up to the billing step."""
         step_s = self.billing_step_ms / 1e3
         # 1e-9: 300 ms must not become four steps of 100 ms through binary rounding.
-        steps = math.ceil(duration_s / step_s - 1e-9)
-        return steps * step_s * self.usd_per_s + self.usd_per_million_requests / 1e6
+        return math.ceil(duration_s / step_s - 1e-9) * step_s
+
+    def usd_per_request(self, duration_s: float) -> float:
+        """The bill of one invocation of `duration_s`."""
+        return self.billed_s(duration_s) * self.usd_per_s + self.usd_per_million_requests / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCalls:
+    """What a function was asked for: `calls` for requests, `cold` of them with a cold start, and `pings` beside them.
+
+    `throttled` requests found no environment that may be used or started; pings that found none are counted, too.
+    """
+
+    calls: int = 0
+    cold: int = 0
+    pings: int = 0
+    throttled: int = 0
+    billed_gb_s: float = 0.0  # GB are 1,024 MB
+
+    @property
+    def cold_share(self) -> float | None:
+        return self.cold / self.calls if self.calls else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -48,6 +49,26 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """What the MArk paper leaves open in Algorithm 1 (section 4.3); `mark-paper` and `mark-optimal` read it."""
+
+    tau_s: float = 300.0  # the boot delay it plans with: the first minute whose demand it covers
+    horizon_steps: int = 60  # of a minute each
+    cool_down_s: float = 360.0  # an instance that no plan wanted for so long is ended
+    launch_overhead_s: float = 180.0  # O_i: this long an instance is paid before it serves
+
+
+@dataclass(frozen=True, slots=True)
+class SloMonitorSettings:
+    """The SLO monitor (section 4.4) launches L instances of type T when too few of the last M requests were in time."""
+
+    window: int = 1000  # M
+    count: int = 1  # L
+    instance: str | None = None  # T; None: c5.large where it may be bought, else the cheapest type
+    pause_s: float = 300.0  # between two launches
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The service file, read and checked; still by name, nothing looked up."""
 
@@ -59,7 +80,8 @@ class ServiceConfig:
     instances: tuple[str, ...]
     max_instances: int
     max_usd_per_hour: float
-    function: str | None
+    functions: tuple[str, ...]  # lambda:MEMORY_MB, of which one is chosen; lambda:* is every size with a profile
+    late: str = "function"  # or "refuse": what becomes of a request that would be late wherever it went
     batching: str = "work-conserving"  # or "paper"
     routing: str = "least-completion"  # or "power-of-two-choices", "fewest-in-flight"
     request_kb: float = 0.0
@@ -68,6 +90,8 @@ class ServiceConfig:
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
     min_instances: int = 1  # 0: functions alone may answer
+    control: ControlSettings = ControlSettings()
+    slo_monitor: SloMonitorSettings = SloMonitorSettings()
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
 
@@ -121,6 +145,16 @@ class ResolvedService:
     @property
     def slo(self) -> Slo:
         return self.service.slo
+
+    @property
+    def functions_in_time(self) -> bool:
+        """Do functions answer within RT_max? Then an overflow is only money, and no miss."""
+        return self.function is not None and self.function.warm_s <= self.slo.rt_max_s
+
+    @property
+    def in_time_usd(self) -> float:
+        """Price of a request that a warm function answers in time; infinite where none does."""
+        return self.function.usd_per_request if self.function is not None and self.functions_in_time else math.inf
 
     def index(self, offer_name: str) -> int:
         """Position of an offer by name; raises KeyError."""

@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,7 +170,7 @@ class Score:
     peak_crps: float
     coverage_50: float
     coverage_90: float
-    by_horizon: tuple[dict[str, float], ...]  # horizon_s, crps, coverage_50, coverage_90
+    by_horizon: tuple[dict[str, float], ...]  # horizon_s, crps, median_error, coverage_50, coverage_90
     fit_s: float
     update_ms: float
     predict_ms: float
@@ -193,7 +193,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """The scores by predictor, in the order asked for, and the forecasts of FANS origins to look at.
+    """The scores by predictor, in the order asked for, and the forecasts of some origins to look at.
 
     `mase_lag` says what MASE is scaled by: the naive error over a "day" or, for want of one, over a "step".
     """
@@ -225,15 +225,18 @@ def backtest(
     predictors: Mapping[str, Predictor],
     *,
     out: str | None = None,
+    fans_at: Collection[int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Backtest:
     """Replay fresh `predictors`, one after the other, and score them.
 
-    `out` names a file (gzip where it ends in .gz) that takes every forecast, as the stable interface says. `progress`
+    `out` names a file (gzip where it ends in .gz) that takes every forecast, as the stable interface says. The
+    forecasts of the origins `fans_at` are kept to be looked at; FANS of them, evenly spread, unless said. `progress`
     takes the share that is done. Raises BadInput, naming the predictor, where one raises or answers what was not asked.
     """
     lag, scale = _mase_scale(split)
-    picked = {split.origins[round(i)] for i in np.linspace(0, len(split.origins) - 1, FANS + 2)[1:-1]}
+    if fans_at is None:
+        fans_at = {split.origins[round(i)] for i in np.linspace(0, len(split.origins) - 1, FANS + 2)[1:-1]}
     scores, fans = {}, {}
     with _opened(out) as write:
         if write is not None:
@@ -245,7 +248,7 @@ def backtest(
                 truth = slice(origin, origin + split.steps)
                 tally.add(forecast.mean_rps, split.load.mean_rps[truth], forecast.peak_rps, split.load.peak_rps[truth])
                 made_by[forecast.predictor] += 1
-                if origin in picked:
+                if origin in fans_at:
                     kept.append(forecast)
                 if write is not None:
                     write(_rows(name, forecast))

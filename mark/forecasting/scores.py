@@ -91,13 +91,11 @@ class Tally:
         return self._mean(5)
 
     def by_step(self) -> list[dict[str, float]]:
-        """CRPS and coverage of each step ahead."""
+        """CRPS, mean absolute error of the median, and coverage of each step ahead."""
         with np.errstate(invalid="ignore"):
             means = self._sums / self._sums[0]
-        return [
-            {"crps": float(column[1]), "coverage_50": float(column[3]), "coverage_90": float(column[4])}
-            for column in means.T
-        ]
+        rows = {"crps": 1, "median_error": 2, "coverage_50": 3, "coverage_90": 4}
+        return [{key: float(column[row]) for key, row in rows.items()} for column in means.T]
 
     def _mean(self, row: int) -> float:
         scored = float(self._sums[0].sum())

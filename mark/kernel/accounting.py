@@ -141,10 +141,14 @@ class Accounting:
         """Departed with an answer."""
         return self.departed - self.rejected
 
+    @property
+    def window(self) -> int:
+        """M, of how many departures `recent` tells."""
+        return len(self.arrays.ring)
+
     def recent(self) -> tuple[int, int]:
         """Of the last M departures: how many there are, how many were answered in time."""
-        ring = self.arrays.ring
-        return min(len(ring), self.departed), int(np.count_nonzero(ring))
+        return min(self.window, self.departed), int(np.count_nonzero(self.arrays.ring))
 
     def latency_mean_s(self) -> float | None:
         return float(self.arrays.total[LATENCY_SUM]) / self.answered if self.answered else None

@@ -11,14 +11,12 @@ from mark.kernel import functions, loop
 from mark.kernel.accounting import Accounts, account
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
-from mark.kernel.state import INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
+from mark.kernel.state import CONCURRENCY, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
 from mark.rules import admission
 
 _destination = compiled(admission.destination)
 _in_time = compiled(admission.in_time)
-_promised_s = compiled(admission.promised_s)
 _FUNCTION = admission.FUNCTION
-_INSTANCE = admission.INSTANCE
 
 
 @compiled
@@ -33,6 +31,7 @@ def _through(
     until_s: float,
     routing: int,
     bouncers: bool,
+    late: int,
 ) -> int:
     """Simulate arrivals [first, ...) before `until_s` until the buffer is full; returns the position of the next."""
     i = first
@@ -52,20 +51,18 @@ def _through(
         else:
             latency = INF
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
-            promise = _promised_s(horizon, pool.value[WARM_S]) if bouncers else INF
-            loop.place(st, out, slot, now, request, promise, mixed)
+            loop.place(st, out, slot, now, request, horizon if bouncers else INF, mixed)
             continue
         function = functions.latency_s(pool, now)
         # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
-        where = _destination(latency, min(function, pool.value[WARM_S]) if function < INF else INF, horizon)
-        if where == _INSTANCE:
-            loop.place(st, out, slot, now, request, _promised_s(horizon, pool.value[WARM_S]), mixed)
-        elif where == _FUNCTION:
+        warm = min(function, pool.value[WARM_S]) if function < INF else INF
+        if _destination(latency, warm, horizon, late) == _FUNCTION:
             functions.answer(pool, out, request, now, function)
             if slot >= 0:
                 loop.in_flight_until(st, slot, now + function)
         else:
-            pool.number[THROTTLED] += 1
+            if pool.value[CONCURRENCY] > 0.0 and function == INF:
+                pool.number[THROTTLED] += 1
             depart(out, request, now, now, INF, INF, REFUSED)
     return i
 
@@ -85,17 +82,19 @@ def advance(
     fine_s: float,
     routing: int,
     bouncers: bool,
+    late: int,
     keep: bool,
 ) -> int:
     """Simulate and account arrivals [first, ...) before `until_s`; returns the position of the next.
 
-    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each.
+    `limit_s` is the latency that each request is admitted for: one for all, or with `mixed` one each. `late` is where
+    what is late wherever goes.
 
     With `keep` it returns once the buffer is full, and leaves what departed in it; else it leaves the buffer empty.
     """
     i = first
     while True:
-        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers)
+        i = _through(st, pool, out, arrivals_s, limit_s, mixed, i, until_s, routing, bouncers, late)
         account(accounts, out, rt_max_s, fine_s)
         full = out.rows[0] >= CHUNK
         if keep or not full:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
 from mark.kernel import functions, loop, service
@@ -28,6 +29,7 @@ from mark.kernel.state import (
     RANDOM,
     READY,
     REQUEST,
+    THROTTLED,
     TOKENS,
     TOKENS_MAX,
     TOKENS_PER_S,
@@ -41,6 +43,7 @@ from mark.kernel.state import (
     Stage,
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
+from mark.rules.admission import FUNCTION
 
 T = TypeVar("T", np.float64, np.int64)
 
@@ -58,7 +61,8 @@ class StageSimulation:
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
     Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
-    promises for a candidate (spot). With `keep` the departures are kept until `departures` takes them.
+    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). With `keep`
+    the departures are kept until `departures` takes them.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class StageSimulation:
         end_s: float,
         function: FunctionUse | None,
         bouncers: bool,
+        late: int = FUNCTION,
         routing: str = "least-completion",
         fine_s: float = 1.0,
         recent: int = 1000,
@@ -78,7 +83,7 @@ class StageSimulation:
     ) -> None:
         self._candidates = tuple(candidates)
         self._limit_s = np.array([rt_max_s])
-        self._bouncers, self._routing = bouncers, ROUTING[routing]
+        self._bouncers, self._late, self._routing = bouncers, late, ROUTING[routing]
         self.accounts = Accounting(rt_max_s=rt_max_s, end_s=end_s, fine_s=fine_s, recent=recent)
         self._kept: list[Departures] | None = [] if keep else None
         self._function = function
@@ -193,6 +198,7 @@ class StageSimulation:
                 self.accounts.fine_s,
                 self._routing,
                 self._bouncers,
+                self._late,
                 self._kept is not None,
             )
             if self._kept is None or not self._out.rows[0]:
@@ -238,17 +244,30 @@ class StageSimulation:
         use = self._function
         if use is None:
             return 0.0
-        init_s = use.cold_s if use.offer.bills_init else 0.0
-        n = self._pool.number
-        return float(
-            n[WARM_CALLS] * use.usd_per_request
-            + n[COLD_CALLS] * use.offer.usd_per_request(use.warm_s + init_s)
-            + n[PINGS] * use.offer.usd_per_request(init_s + use.offer.billing_step_ms / 1e3)
+        return sum(n * use.offer.usd_per_request(takes_s) for n, takes_s in self._invocations(use))
+
+    def function_calls(self) -> FunctionCalls:
+        use, number = self._function, self._pool.number
+        if use is None:
+            return FunctionCalls()
+        gb = use.offer.memory_mb / 1024.0
+        return FunctionCalls(
+            calls=int(number[WARM_CALLS] + number[COLD_CALLS]),
+            cold=int(number[COLD_CALLS]),
+            pings=int(number[PINGS]),
+            throttled=int(number[THROTTLED]),
+            billed_gb_s=sum(n * use.offer.billed_s(takes_s) * gb for n, takes_s in self._invocations(use)),
         )
 
-    @property
-    def cold_starts(self) -> int:
-        return int(self._pool.number[COLD_CALLS])
+    def _invocations(self, use: FunctionUse) -> tuple[tuple[int, float], ...]:
+        """(how many, seconds of each): warm, cold, pings."""
+        init_s = use.cold_s if use.offer.bills_init else 0.0
+        n = self._pool.number
+        return (
+            (int(n[WARM_CALLS]), use.warm_s),
+            (int(n[COLD_CALLS]), use.warm_s + init_s),
+            (int(n[PINGS]), init_s + use.offer.billing_step_ms / 1e3),
+        )
 
     # -- arrays ------------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.prices import Prices
+from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site, load_site
 from mark_infra.controller import process
 from mark_infra.controller.site_control import ServiceSpec
@@ -22,17 +24,21 @@ from mark.domain.load import Load
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.forecasting.registry import make_predictor
 from mark.launch.listener import ListenOptions
+from mark.models.registry_place import pinned
 from mark.planning.policies.registry import make_policy, policy_entry
 from mark.planning.port import Policy
 from mark.planning.resolve import resolve
-from mark.profiling.table import load_profiles
+from mark.profiling.version_profiles import service_profiles
 from mark.simulation.inputs import history_of
 from mark.workload.reader import open_trace
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions(ListenOptions):
-    """What `mark controller` takes; docs/cli.md says what it means. `site` None: the file that MARK_SITE names."""
+    """What `mark controller` takes; docs/cli.md says what it means. `site` None: the file that MARK_SITE names.
+
+    `profile` is one of AWS's configuration.
+    """
 
     services: Sequence[str]
     site: Path | None = None
@@ -42,6 +48,7 @@ class ControllerOptions(ListenOptions):
     history: str | None = None
     catalog: str | None = None
     live_prices: bool = False
+    profile: str | None = None
 
 
 def run_controller(options: ControllerOptions) -> int:
@@ -53,24 +60,32 @@ def run_controller(options: ControllerOptions) -> int:
     if not policy_entry(options.policy).live:
         raise BadInput("plans with what no controller knows", "policy", options.policy)
     site = load_site(Path(path))
-    services = load_services(options.services)
+    session = open_session(options.profile, site.region)
+    services = [pinned(service, files=False) for service in load_services(options.services)]
     for service in services:
         site.service(service.name)
     history = _history(options.history)
     # Where the site has no function, no plan may count on one.
-    services = [s if site.service(s.name).function is not None else replace(s, function=None) for s in services]
+    services = [s if site.service(s.name).function is not None else replace(s, functions=()) for s in services]
     keepers: dict[str, PriceKeeper] = {}
-    specs = [_spec(service, options, history, site, keepers) for service in services]
+    specs = [_spec(service, options, history, site, session, keepers) for service in services]
 
     def started(port: int) -> None:
         print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
 
     address = options.host, options.port
-    return process.serve(site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started)
+    return process.serve(
+        site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session
+    )
 
 
 def _spec(
-    service: ServiceConfig, options: ControllerOptions, history: Load, site: Site, keepers: dict[str, PriceKeeper]
+    service: ServiceConfig,
+    options: ControllerOptions,
+    history: Load,
+    site: Site,
+    session: Any,
+    keepers: dict[str, PriceKeeper],
 ) -> ServiceSpec:
     """`keepers` of prices by catalogue are shared by all services."""
     if options.catalog is not None:
@@ -79,12 +94,13 @@ def _spec(
     prices = None
     if options.live_prices:
         if service.catalog not in keepers:
-            keeper = keepers[service.catalog] = PriceKeeper(Prices(catalog, site.region), scale=site.time_scale)
+            prices_there = Prices(catalog, site.region, session=session)
+            keeper = keepers[service.catalog] = PriceKeeper(prices_there, scale=site.time_scale)
             for note in keeper.step():
                 print(f"mark: {service.name}: {note}", file=sys.stderr)
         prices = keepers[service.catalog]
         catalog = prices.latest.catalog
-    resolved = resolve(service, catalog, load_profiles(service.profile_file))
+    resolved = resolve(service, catalog, service_profiles(service))
     make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
 
     def policy(within: ResolvedService) -> Policy:

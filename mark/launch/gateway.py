@@ -26,7 +26,7 @@ class GatewayOptions(ListenOptions, OverflowOptions):
     """What `mark gateway` takes; docs/cli.md says what it means. `replicas` holds URLs with their weights.
 
     `function_model` is the model that the function has, as clients name it; `slo_ms` what clients are promised: later
-    answers count as late.
+    answers count as late. `profile` is one of AWS's configuration.
     """
 
     replicas: Sequence[tuple[str, float]] = ()
@@ -40,6 +40,7 @@ class GatewayOptions(ListenOptions, OverflowOptions):
     backoff_s: float = 1.0
     probe_s: float = 1.0
     function_model: str | None = None
+    profile: str | None = None
     slo_ms: float | None = None
     drain_s: float = 30.0
     linger_s: float = 0.0
@@ -83,7 +84,7 @@ def run_gateway(options: GatewayOptions) -> None:
 
 
 def _by_functions(options: GatewayOptions) -> ByFunctions | None:
-    functions = options.client()
+    functions = options.client(options.profile)
     if functions is None:
         for field, value in (("function_model", options.function_model), ("slo_ms", options.slo_ms)):
             if value is not None:

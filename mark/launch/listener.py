@@ -66,19 +66,26 @@ class OverflowOptions:
     function: str | None = None
     function_key: Path | None = None
 
-    def client(self) -> FunctionClient | None:
-        """None without a function. Raises BadInput for one that cannot be called."""
+    def client(self, profile: str | None = None) -> FunctionClient | None:
+        """None without a function. `profile` is one of AWS's configuration. Raises BadInput for one that cannot be
+        called."""
         name = self.function
         at_url = name is not None and name.startswith(("http://", "https://"))
         if self.function_key is not None and not at_url:
             raise BadInput("is for a `function` at a URL; AWS's keys are those of its environment", "function_key")
+        if profile is not None and (name is None or at_url):
+            raise BadInput("is for the name of a Lambda `function`", "AWS profile", profile)
         if name is None:
             return None
         if at_url:
             return HttpFunctions(name, key=None if self.function_key is None else key_from(self.function_key))
         if find_spec("aioboto3") is None:
             raise BadInput("needs aioboto3: pip install 'mark-serving[aws]'", "function", name)
-        return LambdaFunctions(name)
+        if profile is None:
+            return LambdaFunctions(name)
+        from mark_infra.aws.session import open_session  # here: a plain installation has no botocore
+
+        return LambdaFunctions(name, session=open_session(profile))
 
 
 def key_from(path: Path) -> str:

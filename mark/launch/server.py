@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import ServiceConfig
 from mark.launch.listener import ListenOptions, OverflowOptions
+from mark.models.registry_place import pinned
 from mark.models.versions import Versions
+from mark.planning.resolve import choose_function
+from mark.profiling.measure_server import RT_MAX_S
 from mark.profiling.policy import candidate
-from mark.profiling.table import load_profiles
-from mark.rules.admission import NEVER_S
+from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
+from mark.rules.admission import LATE, NEVER_S
 from mark.serving import interruption_watch, server_process
 from mark.serving.observe import logs
 
@@ -27,7 +31,8 @@ class ServerOptions(ListenOptions, OverflowOptions):
     """What `mark serve` takes; docs/cli.md says what it means.
 
     `workers` None: the profile's number, else 1. `instance` None: the only type with a profile of the model. With
-    `pace` answers take as long as on `instance`.
+    `pace` answers take as long as on `instance`. `to_measure`: no profile is needed, no request is refused as late, and
+    none goes to a function.
     """
 
     service: str
@@ -40,6 +45,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     profile: str | None = None
     instance: str | None = None
     pace: bool = False
+    to_measure: bool = False
     function_ms: float | None = None
     drain_s: float = 30.0
     linger_s: float = 0.0
@@ -53,10 +59,10 @@ def run_server(options: ServerOptions) -> None:
 
     Raises BadInput for options, files and models that cannot be used, RuntimeError when no worker could be kept.
     """
-    service = load_service(options.service)
+    service = pinned(load_service(options.service))
     tls, auth = options.access()
     logs.to_stderr()
-    serving = _serving(options, service)
+    serving = serving_of(options, service)
     listener = server_process.ListenerConfig(
         host=options.host,
         port=options.port,
@@ -74,22 +80,31 @@ def run_server(options: ServerOptions) -> None:
     server_process.run(lambda: server_process.serve(serving, listener, started))
 
 
-def _serving(options: ServerOptions, service: ServiceConfig) -> server_process.Serving:
+def serving_of(options: ServerOptions, service: ServiceConfig) -> server_process.Serving:
+    """What the options and the service file say of the data plane. Raises BadInput."""
     file = options.profile or service.profile_file
-    of_model = load_profiles(file).get(service.model, {})
-    found, instance = _candidate(service, of_model, options.instance)
+    profiled = replace(service, profile_file=file)
+    profiles = service_profiles(profiled)
+    of_model = profiles.get(service.model, {})
+    if options.to_measure:
+        found, instance = None, options.instance or ""
+    else:
+        found, instance = _candidate(service, of_model, options.instance)
     search = Path(service.source).resolve().parent
-    if options.pace and found is None:
+    if options.pace and instance not in of_model:
         raise BadInput("needs a profile of the model on an instance (`instance`)", "pace")
 
     def code(reference: str) -> str:
-        return _paced(reference, service.model, instance, file, search) if options.pace else reference
+        if not options.pace:
+            return reference
+        own_file, model = profile_source(reference, profiled, profiles)
+        return _paced(reference, model, instance, own_file, search)
 
     if service.versions:
         versions = Versions({v.name: (code(v.model), v.weight) for v in service.versions})
     elif ":" in service.model:
         versions = Versions({"1": (code(service.model), 1.0)})
-    elif found is not None:
+    elif instance in of_model:
         # Nothing to load: what a profile says of a model can still be tried out.
         where = f"&profile={Path(file).resolve()}" if file else ""
         versions = Versions(
@@ -98,21 +113,23 @@ def _serving(options: ServerOptions, service: ServiceConfig) -> server_process.S
         print(f"mark: {service.name} has no code: it answers as slowly as on {instance}", file=sys.stderr)
     else:
         raise BadInput("neither module:Class nor a profile's model on an instance (`instance`)", "model", service.model)
-    functions = options.client()
+    functions = None if options.to_measure else options.client()
     function_s = NEVER_S
     if functions is not None:
-        function_s = _function_s(options, service, {n: p.latency_s(1) for n, p in of_model.items()})
+        function_s = _function_s(options, service, of_model)
     return server_process.Serving(
         name=service.name,
         versions=versions,
         search=search,
-        rt_max_s=service.slo.rt_max_s,
+        rt_max_s=RT_MAX_S if options.to_measure else service.slo.rt_max_s,
         candidate=found,
+        candidates={} if options.to_measure else _candidates(profiled, profiles, instance),
         workers=options.workers or (found.workers if found is not None else 1),
         threads=options.threads,
         most_batch=options.max_batch,
         functions=functions,
         function_s=function_s,
+        late=LATE[service.late],
         hang_s=options.hang_s,
         worker_memory_bytes=options.worker_memory_mib * 2.0**20,
         drain_s=options.drain_s,
@@ -147,9 +164,19 @@ def _candidate(
     return made, instance
 
 
-def _function_s(options: ServerOptions, service: ServiceConfig, measured_s: Mapping[str, float]) -> float:
+def _candidates(
+    service: ServiceConfig, profiles: Mapping[str, Mapping[str, Profile]], instance: str
+) -> dict[str, Candidate]:
+    """Of the versions that have a profile of their own here: each bouncer counts with its version's times."""
+    own = {v.name: version_profiles(v.model, service, profiles, {}).get(instance) for v in service.versions}
+    made = {name: candidate(each, service.slo, service.batching) for name, each in own.items() if each is not None}
+    return {name: each for name, each in made.items() if isinstance(each, Candidate)}
+
+
+def _function_s(options: ServerOptions, service: ServiceConfig, of_model: Mapping[str, Profile]) -> float:
     if options.function_ms is not None:
         return options.function_ms / 1e3
-    if service.function is not None and service.function in measured_s:
-        return measured_s[service.function]
+    chosen, _ = choose_function(service, load_catalog(service.catalog), of_model)
+    if chosen is not None:
+        return chosen.warm_s
     raise BadInput("must be said: there is no profile of the model on a function", "function_ms")

@@ -32,6 +32,7 @@ from mark.domain.service import ServiceConfig
 from mark.ec2.spot_series import load_spot_series, steps_by_zone
 from mark.models.call import Call
 from mark.models.load import load
+from mark.models.registry_place import pinned
 from mark.models.sample import call_from_file, sample_call
 from mark.workload.reader import open_trace
 
@@ -256,7 +257,9 @@ def _call(body: Path | None, service: ServiceConfig) -> Call:
     if ":" not in service.model:
         one = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [0.0]}
         return Call("oip", "application/json", json.dumps({"inputs": [one]}).encode())
-    found = sample_call(load(service.model, Path(service.source).resolve().parent))
+    versions = pinned(service).versions
+    reference = max(versions, key=lambda version: version.weight).model if versions else service.model
+    found = sample_call(load(reference, Path(service.source).resolve().parent))
     if found is None:
         raise BadInput("says neither inputs nor warmup: say what to send, `body` FILE", "model", service.model)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -23,12 +24,15 @@ class ServerFailed(MarkError):
     """The server behind a model does not answer, or not as its protocol says."""
 
 
-class _Server(Model):
+class ServerModel(Model):
+    """A model that another process serves. `headers` go with every request: a key, say."""
+
     known: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
 
     def __init__(self, url: str, reference: str, options: dict[str, str]) -> None:
         self._options = only(options, self.known, reference)
         self._url, self._reference = url, reference
+        self.headers: Mapping[str, str] = {}
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
         self._pool = urllib3.PoolManager(maxsize=1, retries=False, timeout=timeout)  # connections are kept
 
@@ -43,7 +47,7 @@ class _Server(Model):
         raise NotImplementedError
 
     def _ask(self, url: str, body: bytes | None = None, **headers: str) -> urllib3.BaseHTTPResponse:
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         for again in (True, False):
             try:
                 response = self._pool.request("GET" if body is None else "POST", url, body=body, headers=sent)
@@ -67,7 +71,7 @@ class _Server(Model):
             raise ServerFailed(f"{url} answered no JSON: {error}") from error
 
 
-class OipServer(_Server):
+class OipServer(ServerModel):
     """A model of an Open Inference Protocol v2 server; binary tensors where the server says that it takes them."""
 
     def predict(self, batch: list[Any]) -> Any:
@@ -107,7 +111,7 @@ class OipServer(_Server):
         self._binary = set(EXTENSIONS) <= set(server.get("extensions") or () if isinstance(server, dict) else ())
 
 
-class TfServer(_Server):
+class TfServer(ServerModel):
     """A model of TensorFlow Serving's REST interface, row format: an item is an element of `instances`."""
 
     platform = "tensorflow_savedmodel"
@@ -120,7 +124,7 @@ class TfServer(_Server):
         self._ask_json(self._url)
 
 
-class SagemakerServer(_Server):
+class SagemakerServer(ServerModel):
     """A SageMaker container. What its bodies hold is the container's own affair, so `send` says what it takes.
 
     `json` (the default): a request for each item; bytes go as they are. `instances`: the batch as

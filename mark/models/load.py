@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from mark.domain.errors import BadInput
+from mark.models import registry_unpacked
 from mark.models.model import Model
 
 # Imported when used: each brings a library of its own.
@@ -25,7 +26,7 @@ _SERVERS = (
     (re.compile(r"https?://[^/]+/(.+/)?invocations"), "SagemakerServer"),
 )
 _CODE = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*)(\?(?P<query>.*))?")
-_FORMS = "module:Class, torch:FILE, sklearn:FILE, onnx:FILE or the address of a server"
+_FORMS = "module:Class, torch:FILE, sklearn:FILE, onnx:FILE, registry:NAME@VERSION or the address of a server"
 
 
 def load(reference: str, search: Path) -> Model:
@@ -42,6 +43,8 @@ def find(reference: str, search: Path) -> Model:
     forms and their options (`FILE?option=value`); those of `module:Class` are keywords of its constructor, as text.
     """
     kind, _, rest = reference.partition(":")
+    if f"{kind}:" == registry_unpacked.PREFIX:
+        return _unpacked(search / rest)
     if kind in _FILES:
         name, _, query = rest.partition("?")
         file = search / name
@@ -82,6 +85,20 @@ def only(options: dict[str, str], known: dict[str, tuple[str, ...]], reference: 
 def in_one_line(error: Exception) -> str:
     """Kind and text of an error of the model's code."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _unpacked(folder: Path) -> Model:
+    """The model of an unpacked version, whose bytes are checked before any of them runs."""
+    reference = registry_unpacked.check(folder).content.model
+    sys.dont_write_bytecode = True  # from here on: what Python wrote beside the files would run unchecked the next time
+    files = (folder / registry_unpacked.FILES).resolve()
+    found = find(reference, files)
+    code = _CODE.fullmatch(reference)
+    if code is not None and code["module"] in sys.modules:
+        home = Path(sys.modules[code["module"]].__file__ or "").resolve()
+        if not home.is_relative_to(files):  # this process has met another module of that name
+            raise BadInput(f"its module {code['module']} is not the version's own but {home}", str(folder))
+    return found
 
 
 def _attribute(module: str, name: str) -> Any:

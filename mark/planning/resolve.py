@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from mark.catalog.commitment import DISCOUNTS
 from mark.domain.errors import BadInput, Infeasible
+from mark.domain.function_offer import EVERY_FUNCTION, FunctionOffer
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
@@ -17,12 +18,12 @@ from mark.profiling.policy import candidate
 def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> ResolvedService:
     """The offers that the service wants, that the model has a profile for, and that can keep the SLO, by name.
 
-    All others are in `skipped`, by instance type, with the reason. A function without a profile is skipped as well;
-    one that is slower than RT_max stays, because a late answer is better than none. Where no offer is left but the
-    function keeps RT_max, functions alone serve.
+    All others are in `skipped`, by instance type, with the reason, and so are the functions that are not chosen. One
+    that is slower than RT_max stays where none is in time, because a late answer is better than none. Where no offer is
+    left but the function keeps RT_max, functions alone serve.
 
-    Raises BadInput for a model without a profile, a function or a committed type that the catalogue lacks, Infeasible
-    when nothing can keep the SLO.
+    Raises BadInput for a model without a profile, a function or a committed type that the catalogue lacks, or a type of
+    the SLO monitor that is not among the offers; Infeasible when nothing can keep the SLO.
     """
     of_model = profiles.get(service.model)
     if of_model is None:
@@ -47,18 +48,19 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
     for pattern in service.instances:
         if not any(fnmatchcase(offer.instance, pattern) for offer in catalog.offers):
             skipped[pattern] = f"matches nothing in {catalog.name}"
-    function = _function(service, catalog, of_model)
-    if service.function is not None and function is None:
-        skipped[service.function] = f"no profile of {service.model}"
+    function, passed_over = choose_function(service, catalog, of_model)
+    skipped |= passed_over
     committed, committed_usd_per_hour = _committed(service, catalog)
     known = {offer.name for offer, _ in offers}
     for commitment, name in zip(service.committed, committed, strict=True):
         if name not in known:
             reason = skipped.get(commitment.instance, "the service may not buy it on demand")
             skipped[commitment.instance] = f"{reason}; {commitment.count} committed, paid for nothing"
-    if not offers and (function is None or function.warm_s > service.slo.rt_max_s):
-        raise Infeasible(_closest(service, of_model, list(by_type), function))
-    return ResolvedService(
+    wanted = service.slo_monitor.instance
+    if wanted is not None and wanted not in {offer.instance for offer, _ in offers}:
+        reason = skipped.get(wanted, "the service may not buy it")
+        raise BadInput(reason, f"{service.source or service.name} [slo_monitor] instance", wanted)
+    resolved = ResolvedService(
         service=service,
         catalog=catalog,
         offers=tuple(offer for offer, _ in offers),
@@ -69,6 +71,17 @@ def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Map
         committed=committed,
         committed_usd_per_hour=committed_usd_per_hour,
     )
+    if not offers and not resolved.functions_in_time:
+        sizes = [*passed_over, *([function.offer.name] if function is not None else [])]
+        raise Infeasible(_closest(service, of_model, [*by_type, *sizes]))
+    return resolved
+
+
+def with_batching(resolved: ResolvedService, batching: str) -> ResolvedService:
+    """The same offers with batches closed another way; which offers can keep the SLO does not depend on it."""
+    service = replace(resolved.service, batching=batching)
+    found = [candidate(each.profile, service.slo, batching) for each in resolved.candidates]
+    return replace(resolved, service=service, candidates=tuple(each for each in found if isinstance(each, Candidate)))
 
 
 def buyable(resolved: ResolvedService) -> tuple[int, ...]:
@@ -107,13 +120,49 @@ def _candidate(service: ServiceConfig, of_model: Mapping[str, Profile], instance
     return candidate(profile, service.slo, service.batching)
 
 
-def _function(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> FunctionUse | None:
-    if service.function is None:
-        return None
-    offer = catalog.function(service.function)
-    profile = of_model.get(offer.name)
-    if profile is None:
-        return None
+def choose_function(
+    service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]
+) -> tuple[FunctionUse | None, dict[str, str]]:
+    """The service's function, and why each other size that it may have is passed over.
+
+    It is the one with the cheapest request of those that answer within RT_max, or of all where none does. A request
+    overflows as soon as it arrives, with all of RT_max before it, so one size is the cheapest for every request.
+
+    Raises BadInput for a size that the catalogue lacks.
+    """
+    offers = {name: catalog.function(name) for name in service.functions if name != EVERY_FUNCTION}
+    passed_over: dict[str, str] = {}
+    if EVERY_FUNCTION in service.functions:
+        profiled = [name for name in of_model if name.startswith("lambda:")]
+        if not profiled:
+            passed_over[EVERY_FUNCTION] = f"no profile of {service.model}"
+        for name in profiled:
+            try:
+                offers[name] = catalog.function(name)
+            except BadInput as error:
+                passed_over[name] = error.what
+    passed_over |= {name: f"no profile of {service.model}" for name in offers if name not in of_model}
+    uses = [_use(offer, of_model[name]) for name, offer in offers.items() if name in of_model]
+    if not uses:
+        return None, passed_over
+    in_time = [use for use in uses if use.warm_s <= service.slo.rt_max_s]
+    chosen = min(in_time or uses, key=lambda use: (use.usd_per_request, use.warm_s))
+    for use in uses:
+        if use is not chosen:
+            slow = in_time and use not in in_time
+            passed_over[use.offer.name] = "too slow" if slow else f"dearer than {chosen.offer.name}"
+    return chosen, passed_over
+
+
+def function_size(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> str | None:
+    """`lambda:MEMORY_MB` of the function to run: the chosen one, or the first named where no size has a profile."""
+    chosen, _ = choose_function(service, catalog, of_model)
+    if chosen is not None:
+        return chosen.offer.name
+    return next((name for name in service.functions if name != EVERY_FUNCTION), None)
+
+
+def _use(offer: FunctionOffer, profile: Profile) -> FunctionUse:
     first = profile.rows[0]
     return FunctionUse(
         offer=offer,
@@ -123,13 +172,9 @@ def _function(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, P
     )
 
 
-def _closest(
-    service: ServiceConfig, of_model: Mapping[str, Profile], types: list[str], function: FunctionUse | None
-) -> str:
+def _closest(service: ServiceConfig, of_model: Mapping[str, Profile], types: list[str]) -> str:
     found = [(name, profile) for name in types if (profile := profile_of(of_model, name)) is not None]
     times = [(profile.latency_s(1) + profile.overhead_s, name) for name, profile in found]
-    if function is not None:
-        times.append((function.warm_s, function.offer.name))
     what = f"no offer meets the SLO of {service.name} (RT_max {service.slo.rt_max_s * 1e3:g} ms)"
     if not times:
         return f"{what}: no type it may buy has a profile of {service.model}"

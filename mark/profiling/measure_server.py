@@ -12,9 +12,9 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -25,7 +25,8 @@ from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
 from mark.models import oip, sagemaker
 from mark.models.call import Call, Reply
-from mark.models.load import load
+from mark.models.load import find
+from mark.models.registry_place import pinned
 from mark.models.sample import sample_call
 from mark.models.tensors import BadCall
 from mark.models.versions import Versions
@@ -40,7 +41,7 @@ Progress = Callable[[float], None]
 
 _HANG_S = 600.0  # of one batch
 _SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: this number, or as many as fit into this time
-_RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
+RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
 _INPUTS = "declares neither inputs nor warmup: give a request"
 # Ends with the process that started it, whose end of the pipe closes.
 _BUSY = """
@@ -57,7 +58,8 @@ class Profiling:
     `model` is a reference as in a service file, looked for from the folder `search`; `named` is what the profile calls
     it (the reference unless said). `call` is a request of one item; None: made of the model's own `warmup` or
     `inputs`. Each size is measured until the 95 % interval of its mean is within `precision` of it and its p99 is
-    known, or for `seconds`. `background` is how many processes compute meanwhile.
+    known, or for `seconds`. `background` is how many processes compute meanwhile. `headers` go with every request to a
+    server that already runs.
     """
 
     model: str
@@ -72,6 +74,7 @@ class Profiling:
     workers: int = 1
     threads: int | None = None
     background: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_sizes(self.batches, "batches")
@@ -85,6 +88,7 @@ class Profiling:
 
 def of_service(service: ServiceConfig) -> Profiling:
     """The code of a service, or of its version with most requests. BadInput where there is none to measure."""
+    service = pinned(service)
     reference = service.model
     if service.versions:
         reference = max(service.versions, key=lambda version: version.weight).model
@@ -136,7 +140,12 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
 
 
 def _server(what: Profiling, tell: Progress) -> Measured:
-    model = load(what.model, what.search)
+    from mark.models.from_server import ServerModel  # brings an HTTP client that no other measurement needs
+
+    model = find(what.model, what.search)
+    if isinstance(model, ServerModel):
+        model.headers = what.headers
+    model.load()
     call = what.call if what.call is not None else sample_call(model)
     if call is None:
         raise BadInput(_INPUTS, what.model)
@@ -289,7 +298,7 @@ async def _around_service_s(what: Profiling, call: Call) -> float:
         name="model",
         versions=Versions({"1": (what.model, 1.0)}),
         search=what.search,
-        rt_max_s=_RT_MAX_S,
+        rt_max_s=RT_MAX_S,
         threads=what.threads,
     )
     server = ModelServer(serving, ListenerConfig(port=0, limits=HttpLimits(body_bytes=len(call.body) + 1)))

@@ -23,6 +23,7 @@ from mark.domain.slo import Slo
 
 # Quantile 0.99 of the standard normal distribution.
 _Z99 = 2.3263478740408408
+_WIDEST = 2.3  # the widest sigma that a p99 tells is _Z99, where rounding may leave no root
 # Times that differ by less are equal: 300 ms and 3 x 100 ms differ in binary.
 _EPSILON_S = 1e-9
 BATCHING = ("work-conserving", "paper")
@@ -98,3 +99,9 @@ def sigma_of(row: ProfileRow) -> float:
     if under_root < 0.0:
         raise BadInput("no lognormal has a p99 of more than 14.97 x its mean", "p99_ms", row.p99_ms)
     return _Z99 - math.sqrt(under_root)
+
+
+def p99_of(mean: float, sigma: float) -> float:
+    """The 99th percentile by which `sigma_of` tells this lognormal; of a wider one than it can tell, the widest."""
+    sigma = min(sigma, _WIDEST)
+    return mean * math.exp(_Z99 * sigma - sigma * sigma / 2.0)

@@ -6,6 +6,9 @@ batch size; functions are instances called `lambda:MEMORY_MB`. docs/profiles.md 
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -44,8 +47,38 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
     profiles: dict[str, dict[str, Profile]] = {}
     for (model, instance), of_type in rows.items():
         by_batch = tuple(of_type[batch] for batch in sorted(of_type))
+        if by_batch[0].batch > 1 and not instance.startswith("lambda:"):
+            of_model = {other: of for (name, other), of in rows.items() if name == model}
+            family = {other: of for other, of in of_model.items() if _family(other) == _family(instance)}
+            by_batch = (*(_alone(family, by_batch[0]) or _alone(of_model, by_batch[0])), *by_batch)
         profiles.setdefault(model, {})[instance] = Profile(model, instance, by_batch)
     return profiles
+
+
+def _family(instance: str) -> str:
+    return instance.removeprefix("ml.").partition(".")[0]
+
+
+def _alone(others: Mapping[str, Mapping[int, ProfileRow]], smallest: ProfileRow) -> tuple[ProfileRow, ...]:
+    """The row of a request alone on a type whose smallest batch b is larger; none where no other type has both.
+
+    It takes T_b there times the median of T_1 / T_b over the others. To say T_b instead would halve what a type can
+    carry that has no room for two batches of b within RT_max.
+    """
+    pairs = [(rows[1], rows[smallest.batch]) for rows in others.values() if {1, smallest.batch} <= rows.keys()]
+    if not pairs:
+        return ()
+    ratio = min(1.0, statistics.median(one.latency_ms / several.latency_ms for one, several in pairs))
+    assumed = any(row.basis is Basis.ASSUMED for row in chain.from_iterable((*pairs, (smallest,))))
+    alone = replace(
+        smallest,
+        batch=1,
+        latency_ms=smallest.latency_ms * ratio,
+        p99_ms=None if smallest.p99_ms is None else smallest.p99_ms * ratio,
+        w_batch_ms=None,
+        basis=Basis.ASSUMED if assumed else Basis.DERIVED,
+    )
+    return (alone,)
 
 
 def _row(line: Row) -> ProfileRow:

@@ -22,6 +22,10 @@ MEANINGS = {
     "queueing": ("queueing", "clairvoyant plans, minute by minute, of whole instances: with queues less without"),
     "integrality": ("integrality", "clairvoyant plans, minute by minute: whole instances less fractions"),
     "extras": ("extras", "disks and addresses, which the bound leaves out"),
+    "beyond_promise": (
+        "beyond promise",
+        "requests in time beyond the promise, which the bound leaves out",
+    ),
     "other": ("other", "the rest: order of decisions, fleets held for whole minutes, interruptions"),
 }
 

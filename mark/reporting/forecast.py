@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
-from mark.reporting.htmlpage import bullets, drawn, faint, grid, html_page, new_figure, section, styled
+from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import forecasters
@@ -128,30 +129,36 @@ def _fan(found: Backtest, forecast: Forecast, colour: str, legend: bool) -> list
     split = found.split
     origin = round((forecast.origin_s - split.load.start_s) / split.load.step_s)
     begin, end = max(0, origin - forecast.steps), origin + forecast.steps
-    to_minutes = split.load.step_s / 60.0
-    ahead = (np.arange(forecast.steps) + 0.5) * to_minutes  # a step is drawn at its middle
+    # A step is drawn at its middle.
+    minutes = (np.arange(begin, end, dtype=np.float64) + 0.5 - origin) * split.load.step_s / 60.0
+    truth = truth_line(minutes, split.load.mean_rps[begin:end], legend=legend)
+    return [*fan_lines(forecast, minutes[origin - begin :], colour, legend=legend), truth]
+
+
+def fan_lines(forecast: Forecast, x: FloatArray, colour: str, *, legend: bool) -> list[dict[str, Any]]:
+    """The central intervals of 90 and 50 % as bands, and the median, of steps that are drawn at `x`."""
 
     def band(levels: tuple[float, float], name: str, opacity: float) -> dict[str, Any]:
         low, high = (forecast.mean_at(level) for level in levels)
-        x, y = np.concatenate([ahead, ahead[::-1]]), np.concatenate([low, high[::-1]])
-        return line(x, y, name, mode="lines", line_width=0, fill="toself", fillcolor=faint(colour, opacity))
-
-    def line(x: Any, y: Any, name: str, **more: Any) -> dict[str, Any]:
-        shared = {"legendgroup": name, "showlegend": legend, "hoverinfo": "skip" if "fill" in more else "x+y+name"}
-        return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, **shared, **more}
+        there, back = np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])
+        # Without a colour of its own an area has half of its line's, which the page changes on a dark ground.
+        area = {"line_color": colour, "line_width": 0, "fill": "toself", "opacity": 2.0 * opacity}
+        return _line(there, back, name, legend, hoverinfo="skip", **area)
 
     return [
         band((0.05, 0.95), "90 %", 0.16),
         band((0.25, 0.75), "50 %", 0.30),
-        line(ahead, forecast.mean_at(0.5), "median", line_color=colour, line_width=1.6),
-        line(
-            (np.arange(begin, end) + 0.5 - origin) * to_minutes,
-            split.load.mean_rps[begin:end],
-            "truth",
-            line_color="#0f172a",
-            line_width=1.1,
-        ),
+        _line(x, forecast.mean_at(0.5), "median", legend, line_color=colour, line_width=1.6, line_dash="5px,2px"),
     ]
+
+
+def truth_line(x: FloatArray, rates: FloatArray, *, legend: bool) -> dict[str, Any]:
+    return _line(x, rates, "truth", legend, line_color=COLOURS[4], line_width=1.1)
+
+
+def _line(x: FloatArray, y: FloatArray, name: str, legend: bool, **more: Any) -> dict[str, Any]:
+    shared = {"legendgroup": name, "showlegend": legend, "hoverinfo": "x+y+name"}
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, **shared, **more}
 
 
 def _by_horizon(found: Backtest, lines: Sequence[tuple[str, str]], y_title: str) -> Figure:

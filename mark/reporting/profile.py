@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.profile import Candidate
@@ -41,6 +42,32 @@ def profile_table(measured: Measured, promise: Promise | None) -> RenderableType
 def profile_json(measured: Measured, promise: Promise | None) -> dict[str, Any]:
     """`promise` is null without an SLO; where nothing keeps it, all but `rt_max_ms` and `why_not` are."""
     return {**measured.as_json(), "promise": None if promise is None else _promise_json(*promise)}
+
+
+def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:
+    """What `mark profile --on` found, from its JSON: the best type, and a row for each with its bill and latencies."""
+    table = columns("", "$/million", "bill $", "batch: mean ms", "reason")
+    for name, one in found["types"].items():
+        cost = one["usd_per_million"]
+        times = " ".join(f"{batch}: {ms:.3g}" for batch, ms in one["mean_ms"].items())
+        table.add_row(
+            name,
+            "-" if cost is None else f"{cost:.3g}",
+            f"{one['usd']:.4f}",
+            text(times),
+            "" if cost is not None and one["why"].startswith("$") else one["why"],
+        )
+    within, best = f"RT_max of {found['rt_max_ms']:g} ms", found["best"]
+    if best is None:
+        said = f"no type that was measured keeps {within}"
+    else:
+        usd = found["types"][best]["usd_per_million"]
+        said = f"{best} is the cheapest: ${usd:.3g} per million requests at {within}"
+    return page(
+        text(said, "bold"),
+        table,
+        text(f"The bill: ${found['usd']:.4f} of at most ${found['budget_usd']:g}."),
+    )
 
 
 def render_profile(measured: Measured, promise: Promise | None) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mark.domain.function_offer import FunctionCalls
 from mark.planning.policies.alternatives import KEPT, NONE
 from mark.reporting import plots
 from mark.reporting.attribution import TITLE, attribution_rows
@@ -155,9 +156,11 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
     used = [market for market in MARKETS if any(getattr(result.bill, market) for result in results.values())]
     rejected = any(result.requests.rejected for result in results.values())
     interrupted = any(result.fleet.interrupted for result in results.values())
+    called = any(result.functions.calls for result in results.values())
     heads = ["policy", "bill", *(["saves"] if against else []), *(market_name(market) for market in used)]
     heads += ["$ per million", "in time", "worst minute", "p50 ms", "p98 ms", "p99 ms", "by functions"]
-    heads += [*(["rejected"] if rejected else []), "peak fleet", *(["inter-rupted"] if interrupted else []), "regret"]
+    heads += [*(["cold starts"] if called else []), *(["rejected"] if rejected else []), "peak fleet"]
+    heads += [*(["inter-rupted"] if interrupted else []), "regret"]
     rows = []
     for name, result in results.items():
         latency = result.latency_ms
@@ -172,6 +175,7 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
             milliseconds(latency.p98),
             milliseconds(latency.p99),
             percent(overflow_share(result)),
+            *([_cold_starts(result.functions)] if called else []),
             *([f"{result.requests.rejected:,}"] if rejected else []),
             str(result.fleet.peak_instances),
             *([str(result.fleet.interrupted)] if interrupted else []),
@@ -180,6 +184,11 @@ def _outcomes(results: Mapping[str, SimulationResult]) -> str:
         row = f"<th scope=row>{_html(name)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
         rows.append(f"<tr{' class=best' if name == winner else ''}>{row}</tr>")
     return _grid(heads, rows)
+
+
+def _cold_starts(called: FunctionCalls) -> str:
+    title = f"{called.pings:,} pings, {called.throttled:,} throttled, {called.billed_gb_s:,.0f} GB-s billed"
+    return f'<span title="{title}">{percent(called.cold_share, 2)}</span>'
 
 
 def _policy_part(results: Mapping[str, SimulationResult]) -> str:

@@ -91,6 +91,14 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         if requests.total
         else "no requests",
     )
+    called = result.functions
+    if called.calls or called.pings:
+        table.add_row(
+            "Functions",
+            count(called.calls),
+            f"calls, {percent(called.cold_share, 2)} of them with a cold start; {count(called.pings)} pings, "
+            f"{count(called.throttled)} throttled, {count(called.billed_gb_s)} GB-s billed",
+        )
     hours = ", ".join(f"{offer} {h:,.1f} h" for offer, h in sorted(fleet.instance_hours.items()) if h > 0.0)
     table.add_row(
         "Fleet",
@@ -102,7 +110,7 @@ def simulate_table(result: SimulationResult) -> RenderableType:
         regret = (
             f"{number(result.regret)} x the bound" if result.regret is not None else f"none: {result.regret_reason}"
         )
-        table.add_row("Bound", usd(result.bound_usd), f"least possible bill; regret {regret}")
+        table.add_row("Bound", usd(result.bound_usd), f"no policy keeps the promise for less; regret {regret}")
     table.add_row(
         "Speed",
         f"{speed.wall_s:.2f} s",

@@ -227,7 +227,7 @@ def _room_left(winner: str, results: Mapping[str, SimulationResult]) -> list[str
         )
     if result.bound_usd is not None and result.regret is not None:
         sentences.append(
-            f"No policy can answer this traffic for less than {usd(result.bound_usd)} (a proven bound): "
+            f"No policy can keep this promise for less than {usd(result.bound_usd)} (a proven bound): "
             f"{winner} is at {number(result.regret)} times that."
         )
     return sentences

@@ -46,7 +46,7 @@ Traffic: TypeAlias = "str | Path | pd.DataFrame | pd.Series"
 class RunOptions(TypedDict, total=False):
     """Options of `mark simulate`; docs/cli.md says what they mean."""
 
-    predictor: str
+    predictor: str | None
     catalog: str | Path
     profile: str | Path
     markets: Sequence[str]
@@ -89,6 +89,8 @@ class DeployOptions(TypedDict, total=False):
     budget_usd: float | None
     state: Path | None
     state_bucket: str | None
+    profile: str | None
+    session: Any  # boto3's
 
 
 class Service:
@@ -258,7 +260,7 @@ class Service:
         for name in ("markets", "spot_traces"):
             if given.get(name) is not None:
                 given[name] = tuple(map(str, given[name]))
-        policy, predictor = split_policy(policy, given.pop("predictor", "auto"))
+        policy, predictor = split_policy(policy, given.pop("predictor", None))
         if not isinstance(trace, str | Path):
             trace = write_frame(trace, self._temporary("mark-trace-"))
         return RunRequest(trace=str(trace), service=self._file, policy=policy, predictor=predictor, **given)

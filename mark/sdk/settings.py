@@ -32,7 +32,7 @@ class ServiceOptions(TypedDict, total=False):
     max_instances: int
     max_usd_per_hour: float
     committed: Mapping[str, Any]
-    function: str
+    function: str | Sequence[str]
     policy: Mapping[str, Any]
 
 

@@ -17,7 +17,7 @@ import resource
 import signal
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate
 from mark.models.call import Reply
 from mark.models.versions import Versions
-from mark.rules.admission import NEVER_S
+from mark.rules.admission import FUNCTION, NEVER_S
 from mark.serving import interruption_watch as notice
 from mark.serving.backend.bouncer import Bouncer, FixedTimes, ServiceTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
@@ -61,8 +61,10 @@ class Serving:
     """What is served, and how. Times in seconds.
 
     `candidate` holds the profile of this machine; None: service times are learned, and the batch adapts to RT_max
-    (self-tuning). `function_s` is what a warm function takes; it counts only with `functions`. A batch that takes
-    longer than `hang_s` costs its worker process its life; one that has more than `worker_memory_bytes` is replaced.
+    (self-tuning). `candidates` has those of versions, by name, that differ from it. `function_s` is what a warm
+    function takes; it counts only with `functions`, and `late` is where a request goes that would be late wherever it
+    went (`mark.rules.admission`). A batch that takes longer than `hang_s` costs its worker process its life; one that
+    has more than `worker_memory_bytes` is replaced.
     """
 
     name: str
@@ -70,10 +72,12 @@ class Serving:
     search: Path
     rt_max_s: float
     candidate: Candidate | None = None
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)
     workers: int = 1
     threads: int | None = None
     functions: FunctionClient | None = None
     function_s: float = NEVER_S
+    late: int = FUNCTION
     function_timeout_s: float = 30.0
     most_batch: int = 64
     max_queued: int = 10_000
@@ -133,7 +137,8 @@ class ModelServer:
         self._background: set[asyncio.Task[None]] = set()
 
     def _serve(self, version: str, reference: str) -> ServedVersion:
-        serving, candidate = self._serving, self._serving.candidate
+        serving = self._serving
+        candidate = serving.candidates.get(version, serving.candidate)
         times: ServiceTimes
         if candidate is None:
             # A request that just missed a batch waits for its end: two of them fit into RT_max. It is unknown what the
@@ -150,6 +155,7 @@ class ModelServer:
             window_s=window_s,
             workers=0,
             function_s=serving.function_s if serving.functions is not None else NEVER_S,
+            late=serving.late,
             max_queued=serving.max_queued,
             probe_every_s=max(1.0, serving.rt_max_s),
         )

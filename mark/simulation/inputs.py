@@ -12,8 +12,9 @@ from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.ec2.spot_series import SpotSeries, load_spot_series
+from mark.models.registry_place import pinned
 from mark.planning.resolve import resolve
-from mark.profiling.table import load_profiles
+from mark.profiling.version_profiles import service_profiles
 from mark.simulation.request import RunRequest, Sensitivity
 from mark.workload.reader import open_trace
 from mark.workload.tables import TableColumns
@@ -61,9 +62,12 @@ class Inputs:
         return replace(truth, start_s=0.0)
 
 
-def open_service(request: RunRequest) -> ResolvedService:
-    """Service, catalogue and profiles of a request, looked up and checked."""
-    service = load_service(request.service)
+def open_service(request: RunRequest, *, model_files: bool = False) -> ResolvedService:
+    """Service, catalogue and profiles of a request, looked up and checked.
+
+    With `model_files` what a registry has of its versions is fetched as well; to plan, their profiles will do.
+    """
+    service = pinned(load_service(request.service), files=model_files)
     if request.catalog is not None:
         service = replace(service, catalog=request.catalog)
     if request.profile is not None:
@@ -71,7 +75,7 @@ def open_service(request: RunRequest) -> ResolvedService:
     if request.markets is not None:
         service = replace(service, markets=markets_of(request.markets, "markets"))
     catalog = load_catalog(service.catalog)
-    profiles = load_profiles(service.profile_file)
+    profiles = service_profiles(service)
     if request.sensitivity != Sensitivity():
         catalog = _shifted_catalog(catalog, request.sensitivity)
         profiles = {

@@ -15,6 +15,7 @@ from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.offer import Market
 from mark.kernel.stage import StageSimulation
 from mark.planning.port import Policy
+from mark.rules.admission import LATE
 from mark.simulation.inputs import Inputs
 from mark.simulation.world.cloud import SimulatedCloud
 
@@ -56,8 +57,10 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False) -> StageSimu
         end_s=inputs.duration_s,
         function=resolved.function if policy.bouncers else None,
         bouncers=policy.bouncers,
+        late=LATE[resolved.service.late],
         routing=resolved.service.routing,
         fine_s=bin_width_s(resolved.slo),
+        recent=resolved.service.slo_monitor.window,
         seed=inputs.request.seed,
         horizons_s=[
             min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s

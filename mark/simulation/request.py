@@ -26,7 +26,7 @@ class RunRequest:
     trace: str
     service: str
     policy: str = "mark"
-    predictor: str = "auto"
+    predictor: str | None = None  # None: what the policy brings
     catalog: str | None = None
     profile: str | None = None
     markets: tuple[str, ...] | None = None

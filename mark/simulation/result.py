@@ -7,6 +7,7 @@ from typing import Any
 
 from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import Weighed
 from mark.simulation.world.cloud import FleetResult
@@ -102,13 +103,15 @@ class SimulationResult:
     slo_result: SloResult
     latency_ms: Latency
     bill: Bill
+    functions: FunctionCalls
     fleet: FleetResult
     speed: Speed
     timeline: Timeline
     ccdf_ms: FloatArray  # latencies, ascending
     ccdf_share: FloatArray  # share of answered requests slower than that
     decisions: tuple[Decision, ...]
-    bound_usd: float | None = None
+    bound_usd: float | None = None  # (1 - SL_min) of the requests excused
+    bound_own_usd: float | None = None  # as many as were late in this run
     regret: float | None = None
     regret_reason: str = ""  # why there is none
     bound_note: str = ""  # the bin width used, say
@@ -136,7 +139,9 @@ class SimulationResult:
             "slo": {"rt_max_ms": self.slo.rt_max_s * 1e3, "target": self.slo.attainment, **asdict(self.slo_result)},
             "latency_ms": asdict(self.latency_ms),
             "bill_usd": self.bill.as_json(),
+            "functions": {**asdict(self.functions), "cold_share": self.functions.cold_share},
             "bound_usd": self.bound_usd,
+            "bound_own_usd": self.bound_own_usd,
             "regret": self.regret,
             "fleet": asdict(self.fleet),
             "speed": asdict(self.speed),

@@ -32,7 +32,7 @@ from mark.kernel.departures import Recording
 from mark.kernel.stage import StageSimulation
 from mark.planning.policies.alternatives import Weighed, weigh
 from mark.planning.policies.names import BEST_FIXED
-from mark.planning.policies.registry import make_policy, wants_perfect_forecast
+from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
 from mark.planning.port import PlanningContext, Policy
 from mark.simulation.best_fixed import best_fixed
 from mark.simulation.bounding import bound_problem, with_extras
@@ -77,7 +77,9 @@ class _WarmPool:
 class Simulation:
     """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request."""
 
-    def __init__(self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor, *, keep: bool = False) -> None:
+    def __init__(
+        self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor | None = None, *, keep: bool = False
+    ) -> None:
         self._inputs = inputs
         request = inputs.request
         self._seed, self._end_s = request.seed, inputs.duration_s
@@ -99,6 +101,7 @@ class Simulation:
             gaps=inputs.gaps,
             before_rps=inputs.before_rps,
         )
+        self._predictor_note = ""
         self._predictor = self._supervised(predictor)
         self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
         self._first: tuple[Decision, ...] = ()  # of the warm start, which no command makes
@@ -117,14 +120,15 @@ class Simulation:
         self._advance = self._kernel_watch.timed(Arrivals(inputs).advance)
         self._minutes = Minutes(resolved)
 
-    def _supervised(self, predictor: str | Predictor) -> Supervised | None:
+    def _supervised(self, predictor: str | Predictor | None) -> Supervised | None:
         if not self._policy.planner.needs_forecast:
             return None
         most_times = MOST_TIMES
         if wants_perfect_forecast(self._policy_name) or self._inputs.request.foresight:
             predictor, most_times = PerfectPredictor(self._inputs.drawn()), np.inf
-        elif isinstance(predictor, str):
-            predictor = make_predictor(predictor, self._seed, self._inputs.history.step_s)
+        elif predictor is None or isinstance(predictor, str):
+            name, self._predictor_note = predictor_of(self._policy_name, predictor)
+            predictor = make_predictor(name, self._seed, self._inputs.history.step_s)
         supervised = TimedPredictor(predictor, self._predictor_watch, most_times=most_times)
         supervised.fit(self._inputs.history)
         return supervised
@@ -212,12 +216,13 @@ class Simulation:
             raise AssertionError(f"{stage.arrived} requests arrived, {requests.total} were accounted for")
         bill = bill_of(inputs, self._policy, stage, self._cloud)
         slo_result = self._slo_result(requests)
-        bound, regret, reason = None, None, "not asked for"
+        bound, own_bound, regret, reason = None, None, None, "not asked for"
         bound_note = ""
         if inputs.request.with_bound:
-            bound = self._bound(requests.late)
+            promised = inputs.service.slo.attainment
+            bound, own_bound = self._bounds((1.0 - promised) * requests.total, float(requests.late))
             bound_note = bound.note
-            regret, reason = _regret(bill.total, bound, requests, slo_result, inputs.service.slo.attainment)
+            regret, reason = _regret(bill.total, bound, requests, slo_result, promised)
         ccdf_s, ccdf_share = accounts.ccdf()
         plan = self._controller.last_plan
         return SimulationResult(
@@ -240,6 +245,7 @@ class Simulation:
                 max=_ms(accounts.latency_max_s()),
             ),
             bill=bill,
+            functions=stage.function_calls(),
             fleet=self._cloud.fleet_result(self._end_s),
             speed=Speed(
                 wall_s=wall_s,
@@ -259,6 +265,7 @@ class Simulation:
             ),
             weighed=tuple(self._weighed),
             bound_usd=None if bound is None else bound.usd,
+            bound_own_usd=None if own_bound is None else own_bound.usd,
             regret=regret,
             regret_reason=reason,
             bound_note=bound_note,
@@ -280,7 +287,8 @@ class Simulation:
             minutes_below_target=int((share < target).sum()),
         )
 
-    def _bound(self, late: int) -> Bound:
+    def _bounds(self, *late: float) -> list[Bound]:
+        """The bound that excuses this number of late requests, for each of `late`."""
         # A fixed fleet or an endpoint may use what the service does not name; the bound must allow it too.
         own, used = self._inputs.resolved, self._policy.resolved
         known = {offer.name for offer in own.offers}
@@ -293,7 +301,7 @@ class Simulation:
         problem = bound_problem(
             replace(self._inputs, resolved=allowed), self._stage.accounts.fine_counts(), bin_width_s(own.slo)
         )
-        return with_extras(lower_bound(problem, float(late)), self._inputs, self._stage.arrived)
+        return [with_extras(lower_bound(problem, each), self._inputs, self._stage.arrived) for each in late]
 
     def _share_on(self, basis: Basis, bill: Bill) -> float:
         """Share of the bill for what a profile row of this basis is used of."""
@@ -313,6 +321,7 @@ class Simulation:
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += plan.notes
         notes += self._cloud.notes
+        notes += [self._predictor_note] if self._predictor_note else []
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):
             cause = self._controller.causes.get(name)
@@ -327,8 +336,11 @@ def simulate(request: RunRequest) -> SimulationResult:
     return simulate_inputs(open_inputs(request), request.policy, request.predictor)
 
 
-def simulate_inputs(inputs: Inputs, policy: str, predictor: str) -> SimulationResult:
-    """Run one policy over inputs that are open already. Raises BadInput, Infeasible."""
+def simulate_inputs(inputs: Inputs, policy: str, predictor: str | None = None) -> SimulationResult:
+    """Run one policy over inputs that are open already, with its own predictor unless one is named.
+
+    Raises BadInput, Infeasible.
+    """
     return Simulation(inputs, policy, predictor).run()
 
 

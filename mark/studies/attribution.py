@@ -20,9 +20,11 @@ from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import policy_requests, run_all
 
-PARTS = ("forecast_error", "boot_delay", "launch_overhead", "queueing", "integrality", "extras", "other")
+PARTS = (
+    "forecast_error", "boot_delay", "launch_overhead", "queueing", "integrality", "extras", "beyond_promise", "other",
+)  # fmt: skip
 ORACLE = "oracle"
-PAPER = "mark-paper"
+PAPER = ("mark-paper", "mark-optimal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Attribution:
 def compare_attributed(
     request: RunRequest, policies: Sequence[str], wanted: Sequence[str] | None = None, *, workers: int = 1
 ) -> tuple[dict[str, SimulationResult], dict[str, Attribution]]:
-    """`compare`, and the attribution of those in `wanted`, of all that forecast but `mark-paper` unless said.
+    """`compare`, and the attribution of those in `wanted`, of all that forecast but the paper's unless said.
 
     Every planner takes two runs more: with perfect forecasts (unless `oracle` is among the policies and has the same
     planner) and with these in a world where every boot takes its mean. Policies without a regret are left out. Raises
@@ -97,7 +99,7 @@ def _planners(asked: Mapping[str, RunRequest], wanted: Sequence[str] | None) -> 
             raise BadInput("is not among the policies compared", "attribute", named)
         policy = asked[named].policy
         if policy_entry(policy).forecasts:
-            if policy != PAPER or wanted is not None:
+            if policy not in PAPER or wanted is not None:
                 planners[named] = "mark" if wants_perfect_forecast(policy) else policy
         elif wanted is not None:
             raise BadInput("plans without a forecast", "attribute", named)
@@ -112,6 +114,7 @@ def _split(
     extras_in_bound: float,
 ) -> Attribution:
     assert result.bound_usd is not None
+    assert result.bound_own_usd is not None
     bill_usd, perfect_usd, certain_usd = result.bill.total, perfect.bill.total, certain.bill.total
     parts = {
         "forecast_error": bill_usd - perfect_usd,
@@ -120,6 +123,7 @@ def _split(
         "queueing": plans.queueing_usd - plans.whole_usd,
         "integrality": plans.whole_usd - plans.fluid_usd,
         "extras": certain.bill.other - extras_in_bound,
+        "beyond_promise": result.bound_own_usd - result.bound_usd,
     }
     parts["other"] = bill_usd - result.bound_usd - math.fsum(parts.values())
     return Attribution(bill_usd, perfect_usd, certain_usd, result.bound_usd, parts)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from mark.domain.errors import BadInput
 from mark.forecasting.registry import make_predictor
 from mark.planning.policies.names import split_policy
-from mark.planning.policies.registry import make_policy
+from mark.planning.policies.registry import make_policy, predictor_of
 from mark.simulation.inputs import Inputs, TraceQuery, open_inputs, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
@@ -34,7 +34,7 @@ def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]
     chosen = [split_policy(named, request.predictor) for named in policies]
     for policy, predictor in chosen:
         make_policy(policy, inputs.resolved, inputs.evaluated)
-        make_predictor(predictor, request.seed)
+        make_predictor(predictor_of(policy, predictor)[0], request.seed)
     return [replace(request, policy=policy, predictor=predictor) for policy, predictor in chosen]
 
 

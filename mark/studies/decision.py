@@ -14,7 +14,7 @@ from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised
 from mark.planning.policies.fixed import counted
-from mark.planning.policies.registry import make_policy, wants_perfect_forecast
+from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
 from mark.planning.port import PlanningContext
 from mark.simulation.inputs import open_inputs, trace_named_in
 from mark.simulation.request import RunRequest
@@ -38,7 +38,9 @@ def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> t
         if wants_perfect_forecast(request.policy):
             supervised = Supervised(PerfectPredictor(inputs.drawn()), most_times=math.inf)
         else:
-            supervised = Supervised(make_predictor(request.predictor, request.seed, inputs.history.step_s))
+            predictor, note = predictor_of(request.policy, request.predictor)
+            notes += (note,) if note else ()
+            supervised = Supervised(make_predictor(predictor, request.seed, inputs.history.step_s))
         supervised.fit(inputs.history)
         forecast = supervised.predict(60).by_minute()
         if why := supervised.stands_in:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreEr
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
+from mark.models.registry import ObjectStore
 from mark.planning.port import PlanningContext
 
 
@@ -323,6 +325,37 @@ class RampPredictor:
         return Forecast(self.origin_s, self.step_s, np.array([0.1, 0.9]), rates, rates, self.name, rates.copy())
 
 
-_ports: tuple[type[Clock], type[Cloud], type[Functions], type[Telemetry], type[Store], type[Lease]] = (
-    ManualClock, FakeCloud, FakeFunctions, FakeTelemetry, FakeStore, FakeLease,
-)  # fmt: skip
+class FakeObjects:
+    """The port ObjectStore in memory; `created` has the keys in the order of their creation."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all objects."""
+        self.objects: dict[str, bytes] = {}
+        self.created: list[str] = []
+
+    def read(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    def fetch(self, key: str, to: Path) -> bool:
+        if key not in self.objects:
+            return False
+        to.write_bytes(self.objects[key])
+        return True
+
+    def create(self, key: str, content: bytes | Path) -> bool:
+        if key in self.objects:
+            return False
+        self.objects[key] = content if isinstance(content, bytes) else content.read_bytes()
+        self.created.append(key)
+        return True
+
+    def keys(self, prefix: str) -> list[str]:
+        return sorted(key for key in self.objects if key.startswith(prefix))
+
+
+_ports: tuple[
+    type[Clock], type[Cloud], type[Functions], type[Telemetry], type[Store], type[Lease], type[ObjectStore]
+] = (ManualClock, FakeCloud, FakeFunctions, FakeTelemetry, FakeStore, FakeLease, FakeObjects)

@@ -9,12 +9,17 @@ import re
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Navigated(Exception):
+    """The page went while it was asked."""
 
 
 class Browser:
@@ -85,6 +90,8 @@ class Browser:
         while True:
             said = json.loads((await self._socket.receive()).data)
             if said.get("id") == mine:
+                if said.get("error", {}).get("message") == "Inspected target navigated or closed":
+                    raise Navigated
                 assert "error" not in said, said["error"]
                 return said["result"]
             self._hear(said)
@@ -116,9 +123,12 @@ class Browser:
     def until(self, condition: str, within_s: float = 60.0) -> None:
         """Until a JavaScript expression holds."""
         until_s = time.monotonic() + within_s
-        while not self.value(f"Boolean({condition})"):
-            assert time.monotonic() < until_s, f"not within {within_s} s: {condition}; {self.complaints}"
-            self.value("new Promise(requestAnimationFrame)")
+        while time.monotonic() < until_s:
+            with suppress(Navigated):
+                if self.value(f"Boolean({condition})"):
+                    return
+                self.value("new Promise(requestAnimationFrame)")
+        raise AssertionError(f"not within {within_s} s: {condition}; {self.complaints}")
 
     def text(self, selector: str) -> str:
         found = self.value(f"document.querySelector({json.dumps(selector)}).innerText")

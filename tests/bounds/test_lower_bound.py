@@ -52,7 +52,7 @@ def resolved(
 ) -> ResolvedService:
     """Offers with their requests/s."""
     things = tuple(o for o, _ in offers)
-    service = ServiceConfig("s", "m", Slo(rt_max_s, 0.98), "c", tuple(Market), ("*",), 100, 100.0, None)
+    service = ServiceConfig("s", "m", Slo(rt_max_s, 0.98), "c", tuple(Market), ("*",), 100, 100.0, ())
     use = None if usd_per_request is None else function(usd_per_request, warm_s)
     return ResolvedService(service, Catalog("c", things, ()), things, tuple(candidate(rps) for _, rps in offers), use)
 

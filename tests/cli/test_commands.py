@@ -23,6 +23,7 @@ KEYS = {
     "latency_ms": {"mean", "p50", "p95", "p98", "p99", "p999", "max"},
     "bill_usd": {"on_demand", "spot", "burstable", "functions", "sagemaker", "other", "total"},
     "bound_usd": None,
+    "bound_own_usd": None,
     "regret": None,
     "fleet": {"launched", "terminated", "interrupted", "peak_instances", "instance_hours"},
     "speed": {"wall_s", "kernel_s", "planner_s", "predictor_s", "requests_per_wall_s", "peak_rss_mb"},

@@ -36,11 +36,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["compare", "traffic.csv", "--service", "in"], "inception-v3-2026 inception-v3 inner.toml"),
         (["diff", "inn"], "inner.toml"),
         (["simulate", "tra"], "traffic.csv"),
-        (["simulate", "traffic.csv", "--policy", "mark-"], "mark-paper"),
+        (["simulate", "traffic.csv", "--policy", "mark-"], "mark-paper mark-optimal"),
         (["simulate", "traffic.csv", "--predictor", "seas"], "seasonal-naive"),
         (["catalog", "sh"], "show"),
         (["catalog", "show", "aws-202"], "aws-2026"),
-        (["reproduce", "table"], "table2 table5"),
+        (["reproduce", "table"], "table2 table3 table5"),
     ],
 )
 def test_bash_completes(folder: Path, typed: list[str], completed: str) -> None:

@@ -11,8 +11,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from mark_infra.controller.site_control import ServiceSpec
+from mark_infra.aws.prices import Refreshed
+from mark_infra.aws.site import load_site
+from mark_infra.controller.site_control import ServiceSpec, site_parts
 
+from mark.catalog.tables import load_catalog
 from mark.cli.main import main
 
 SITE = """\
@@ -44,6 +47,10 @@ def site(tmp_path: Path) -> Path:
         (["inception-v3", "--site", "SITE", "--policy", "oracle"], "oracle"),
         (["inception-v3", "--site", "SITE", "--host", "0.0.0.0"], "give keys or token secrets"),
         (["inception-v3", "--site", "nowhere.toml"], "nowhere.toml"),
+        (
+            ["inception-v3", "--site", "SITE", "--profile", "nobody"],
+            "AWS profile: is not in AWS's configuration: nobody",
+        ),
     ],
 )
 def test_what_cannot_run_ends_with_one_line(
@@ -75,6 +82,38 @@ def test_unavailable_live_prices_fall_back_to_the_catalogue(
     assert main(argv) == main([*argv, "--live-prices"]) == 0
     assert "prices cannot be refreshed" in capsys.readouterr().err
     assert begun[0].resolved.offers == begun[1].resolved.offers
+
+
+def test_everything_is_asked_with_the_profile(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One session for the cloud, the store, functions and prices."""
+    (tmp_path / "config").write_text("[profile work]\naws_access_key_id = AKIAWORK\naws_secret_access_key = x\n")
+    for name, value in {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("mark_infra.aws.gate._ATTEMPTS", 1)
+    sessions = []
+    monkeypatch.setattr("mark.launch.controller.Prices", lambda *_, session: sessions.append(session) or FakePrices())
+    monkeypatch.setattr("mark_infra.controller.process.serve", lambda *_, session, **__: sessions.append(session) or 0)
+    argv = ["controller", "inception-v3", "--site", str(site), "--profile", "work", "--live-prices"]
+    assert main(argv) == 0
+    prices, served = sessions
+    assert prices is served
+    assert served.get_credentials().access_key == "AKIAWORK"
+    parts = site_parts(load_site(site), session=served)
+    gates = [parts.gate(seconds) for seconds in (None, 1.0)]
+    assert {gate.client("ec2")._get_credentials().access_key for gate in gates} == {"AKIAWORK"}
+    assert parts.session is served
+    parts.close()
+    parts.pool.shutdown()
+
+
+class FakePrices:
+    """As `Prices` that AWS told nothing."""
+
+    def last(self) -> Refreshed:
+        return Refreshed(load_catalog("aws-2019"), {}, ())
+
+    def refresh(self, *, spot_only: bool) -> Refreshed:
+        return self.last()
 
 
 def process(site: Path, *options: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[str]:

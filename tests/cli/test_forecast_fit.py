@@ -216,6 +216,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         make_predictor("no/such/file", 0)
 
 
+@pytest.mark.slow
 def test_a_trained_network_forecasts_alike_from_its_file(tmp_path: Path) -> None:
     """The whole way, once: weights, corrections and ranks survive the file."""
     out, history = str(tmp_path / "lstm.npz"), open_trace(TRACE).load(0.0, 43200.0)

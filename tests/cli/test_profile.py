@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from mark.cli.main import main
+from mark.launch.profile_on import ProfiledOn, ProfileOnOptions, RentalBill
+from mark.profiling.measure import Measured, Size
 from mark.profiling.table import load_profiles
 from tests.serving.test_server_process import address
 
@@ -157,3 +159,50 @@ def test_every_option_stands_in_the_usage(capsys: pytest.CaptureFixture[str]) ->
         "report",
     ):
         assert f"--{option} " in usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nasnet", "--on", "c5.large"), "--on: say how much may be spent: --budget-usd USD"),
+        (("m:M", "--on", "c5.large", "--budget-usd", "1"), "--on: must be a service file"),
+        (("nasnet", "--on", "c5.large", "--budget-usd", "1", "--workers", "2"), "--workers: does not go with --on"),
+        (("nasnet", "--on", "c5.large", "--budget-usd", "1"), "--on: say where to rent: --site FILE, or MARK_SITE"),
+        (("nasnet", "--budget-usd", "1"), "--budget-usd: goes with --on only"),
+        (("nasnet", "--site", "mark-site.toml"), "--site: goes with --on only"),
+    ],
+)
+def test_renting_with_the_wrong_options_is_one_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MARK_SITE", raising=False)
+    assert main(["profile", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_what_was_rented_is_shown_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table, the profile file; SIGTERM ends the run as an interrupt does, and is what it was afterwards."""
+    size = Size(1, 300, 0.1, 0.0, 0.1, None)
+    measured = Measured("nasnet", "c5.large", (size,))
+    why = {"c5.large": "$2.36 per million", "c5.xlarge": "never rented: even at linear scaling $2.40 per million"}
+    bill = RentalBill("c5.large/spot/us-east-1a", 97.0, 0.0023)
+
+    def rented(options: ProfileOnOptions, tell: object) -> ProfiledOn:
+        assert options.types == ("c5.large", "c5.xlarge")
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        costs = {"c5.large": 2.36}
+        return ProfiledOn("nasnet", 1.0, 2.0, "c5.large", why, costs, {"c5.large": measured}, {"c5.large": [bill]})
+
+    monkeypatch.setattr("mark.launch.profile_on.profile_on", rented)
+    before = signal.getsignal(signal.SIGTERM)
+    out = tmp_path / "p.csv"
+    assert main(["profile", "nasnet", "--on", "c5.large,c5.xlarge", "--budget-usd", "2", "--out", str(out)]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "c5.large is the cheapest: $2.36 per million requests at RT_max of 1000 ms" in shown
+    assert "The bill: $0.0023 of at most $2." in shown
+    assert "never rented" in shown
+    assert load_profiles(str(out))["nasnet"]["c5.large"].latency_s(1) == 0.1

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from mark.cli.main import main
-from tests.reporting.paper import test_fig7_page, test_fig8_page, test_fig9_page
+from mark.studies.paper.optimal import Optimal
+from tests.reporting.paper import test_fig6_page, test_fig7_page, test_fig8_page, test_fig9_page
 
 FOUND: dict[str, Callable[[], Any]] = {
+    "fig6": test_fig6_page.found,
     "fig7": test_fig7_page.found,
     "fig8": test_fig8_page.found,
     "fig9": test_fig9_page.found,
@@ -65,9 +67,27 @@ def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment) -> Non
     assert options.get("spot_trace") == ("s.csv" if experiment.figure == "fig7" else None)
 
 
-@pytest.mark.parametrize("figure", ["fig7", "fig8", "table5"])
+@pytest.mark.parametrize("figure", ["fig6", "fig7", "fig8", "table5", "optimal"])
 def test_a_trace_that_is_too_short_is_one_line(figure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = tmp_path / "short.csv"
     short.write_text("t_seconds,count\n" + "".join(f"{60 * i},600\n" for i in range(600)))
     assert main(["reproduce", figure, "--trace", str(short)]) == 2
     assert "a day of history and 490 minutes" in capsys.readouterr().err
+
+
+def test_the_models_of_the_program_can_be_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {}
+
+    def fake(trace: str | None, **options: Any) -> Optimal:
+        given.update(options, trace=trace)
+        return Optimal("t", 0.0, 490, (), ())
+
+    monkeypatch.setattr("mark.cli.reproduce.run_optimal", fake)
+    asked = ["reproduce", "optimal", "--trace", "t.csv", "--model", "nasnet", "--model", "inception-v3", "--json", "-"]
+    assert main(asked) == 0
+    assert (given["trace"], given["models"]) == ("t.csv", ("inception-v3", "nasnet"))
+    assert json.loads(capsys.readouterr().out)["table"] == "optimal"
+    assert main(["reproduce", "table2", "--model", "nasnet"]) == 2
+    assert "--model" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from mark.config.service_file import SERVICE_NAMES, load_service, markets_of
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.service import Commitment, ServiceConfig, Version
+from mark.domain.service import Commitment, ControlSettings, ServiceConfig, SloMonitorSettings, Version
 
 HEAD = '[service]\nname = "s"\nmodel = "m"\nslo_ms = 600\nslo_attainment = 0.98\n'
 
@@ -30,15 +30,29 @@ def test_the_shipped_services_are_the_paper_s_then_and_now() -> None:
         assert (shipped.catalog, shipped.markets) == ("aws-2026" if of_today else "aws-2019", (Market.ON_DEMAND,))
         hardware = ("c7i.*", "c8g.*", "g4dn.xlarge", "g6.xlarge") if of_today else ("c5.*", "p2.xlarge", "t2.*")
         assert shipped.instances == hardware
-        assert (shipped.max_instances, shipped.max_usd_per_hour, shipped.function) == (500, 1000.0, "lambda:3008")
+        assert (shipped.max_instances, shipped.max_usd_per_hour) == (500, 1000.0)
+        assert shipped.functions == (("lambda:*",) if of_today else ("lambda:3008",))
 
 
 def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     short = service(tmp_path, HEAD)
     assert (short.catalog, short.markets, short.instances) == ("aws-2026", (Market.ON_DEMAND,), ("*",))
     assert short.min_instances == 1
-    assert (short.max_instances, short.max_usd_per_hour, short.function) == (500, 1000.0, None)
+    assert (short.max_instances, short.max_usd_per_hour, short.functions) == (500, 1000.0, ())
     assert (short.batching, short.routing, short.as_is) == ("work-conserving", "least-completion", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "functions"),
+    [
+        ('"none"', ()),
+        ('["none"]', ()),
+        ('"lambda:*"', ("lambda:*",)),
+        ('["lambda:2048", "lambda:*"]', ("lambda:2048", "lambda:*")),
+    ],
+)
+def test_a_function_may_have_several_sizes(tmp_path: Path, said: str, functions: tuple[str, ...]) -> None:
+    assert service(tmp_path, HEAD + f"[overflow]\nfunction = {said}\n").functions == functions
 
 
 def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
@@ -48,7 +62,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         + 'batching = "paper"\nrouting = "power-of-two-choices"\n'
         + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
-        + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\n'
+        + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\nlate = "refuse"\n'
         + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
         + "scale_in_cooldown_s = 0\n",
     )
@@ -56,13 +70,28 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     assert (full.request_kb, full.response_kb) == (100.0, 0.5)
     assert full.markets == (Market.SPOT, Market.ON_DEMAND)
     assert full.min_instances == 2
-    assert (full.max_instances, full.max_usd_per_hour, full.function) == (7, 2.5, "lambda:1769")
+    assert (full.max_instances, full.max_usd_per_hour, full.functions) == (7, 2.5, ("lambda:1769",))
+    assert full.late == "refuse"
     # Files lie beside the service file, wherever mark is started.
     assert full.catalog == str(tmp_path / "prices.csv")
     assert full.profile_file == str(tmp_path / "own" / "p.csv")
     assert full.as_is is not None
     assert (full.as_is.kind, full.as_is.target, full.as_is.min_instances) == ("asg", 0.6, 2)
     assert (full.as_is.max_instances, full.as_is.scale_in_cooldown_s) == (9, 0.0)
+
+
+def test_what_the_paper_leaves_open_is_a_setting(tmp_path: Path) -> None:
+    plain = service(tmp_path, HEAD)
+    assert plain.control == ControlSettings(300.0, 60, 360.0, 180.0)
+    assert plain.slo_monitor == SloMonitorSettings(1000, 1, None, 300.0)
+    tuned = service(
+        tmp_path,
+        HEAD
+        + "[control]\ntau_s = 120\nhorizon_steps = 30\ncool_down_s = 0\nlaunch_overhead_s = 90.5\n"
+        + '[slo_monitor]\nwindow = 200\ncount = 3\ninstance = "c5.xlarge"\npause_s = 0\n',
+    )
+    assert tuned.control == ControlSettings(120.0, 30, 0.0, 90.5)
+    assert tuned.slo_monitor == SloMonitorSettings(200, 3, "c5.xlarge", 0.0)
 
 
 def test_a_fixed_fleet_is_said_by_its_number_alone(tmp_path: Path) -> None:
@@ -135,6 +164,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
             "usd_per_hour: must be zero or more: -1",
         ),
         (HEAD + '[overflow]\nfunction = "lambda"\n', "[overflow] function: must be lambda:MEMORY_MB"),
+        (HEAD + '[overflow]\nfunction = ["lambda:512", "none"]\n', "[overflow] function: must be lambda:MEMORY_MB"),
+        (HEAD + "[overflow]\nfunction = []\n", "[overflow] function: must be a list of texts that is not empty"),
+        (HEAD + "[overflow]\nfunction = 512\n", "[overflow] function: must be a"),
+        (HEAD + '[overflow]\nlate = "queue"\n', "[overflow] late: must be one of function, refuse: queue"),
         (HEAD + POLICY.replace("asg", "magic"), "[policy] kind: must be one of asg, hpa, sagemaker, fixed: magic"),
         (HEAD + POLICY.replace("0.5", "50"), "[policy] target: a utilisation must lie between 0 and 1: 50"),
         (HEAD + POLICY.replace("0.5", "0"), "[policy] target: must be above zero: 0"),
@@ -146,6 +179,11 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + POLICY.replace("asg", "fixed"), "[policy] target: a fixed fleet has no target"),
         (HEAD + '[policy]\nkind = "fixed"\ninstance = "x"\nmin = 3\nmax = 4\n', "must equal min in a fixed fleet"),
         (HEAD + "[policy]\n", "[policy] kind: missing"),
+        (HEAD + "[control]\ntau = 5\n", "[control] tau: unknown key, did you mean tau_s?: 5"),
+        (HEAD + "[control]\ntau_s = -1\n", "[control] tau_s: must be zero or more: -1"),
+        (HEAD + "[control]\nhorizon_steps = 61\n", "[control] horizon_steps: forecasts reach 60 steps: 61"),
+        (HEAD + "[slo_monitor]\nwindow = 0\n", "[slo_monitor] window: must lie between 1 and"),
+        (HEAD + "[slo_monitor]\ninstance = 3\n", "[slo_monitor] instance: must be a text that is not empty: 3"),
     ],
 )
 def test_a_wrong_service_is_reported_by_file_section_and_key(tmp_path: Path, text: str, message: str) -> None:

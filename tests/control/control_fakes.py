@@ -49,7 +49,7 @@ def resolved(
     offers = offers or (ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE)
     service = ServiceConfig(
         "inception", "inception-v3", Slo(0.6, 0.98), "aws-2019", tuple(Market), ("*",), max_instances,
-        max_usd_per_hour, "lambda:3008", min_instances=min_instances,
+        max_usd_per_hour, ("lambda:3008",), min_instances=min_instances,
     )  # fmt: skip
     profile = Profile("inception-v3", "any", (ProfileRow(1, 1e3 / capacity_rps),))
     candidate = Candidate(profile, BatchPolicy(1, 0.0), np.array([0.0, 1 / capacity_rps]), capacity_rps, capacity_rps)

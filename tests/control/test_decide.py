@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mark.control.agenda import FAST, TICK, AgendaItem
 from mark.control.decide import Decider
 from mark.control.ports import RecentAnswers
 from mark.control.snapshot import Outcome, Snapshot
-from mark.control.state import FAST, TICK, AgendaItem, ControllerState, begin_round, durable, is_stored, learn
+from mark.control.state import ControllerState, begin_round, durable, is_stored, learn
 from mark.domain.command import Drain, Launch
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
@@ -48,21 +49,21 @@ def refused(command: Any, planned: str = A) -> Outcome:
 
 
 def test_equal_snapshots_and_states_give_equal_decisions() -> None:
-    one, state = decider({OD: 2, A: 1}), begin_round(ControllerState(), TICK, ())
-    assert one.decide(snapshot(ready(1)), state) == one.decide(snapshot(ready(1)), state)
+    one, seen, state = decider({OD: 2, A: 1}), snapshot(ready(1), agenda=TICK), ControllerState()
+    assert one.decide(seen, state) == one.decide(seen, state)
 
 
 def test_a_decision_leaves_its_state_as_it_was() -> None:
-    state = begin_round(ControllerState(), TICK, ())
+    state = ControllerState()
     before = repr(state)
-    decider({OD: 2}).decide(snapshot(), state)
+    decider({OD: 2}).decide(snapshot(agenda=TICK), state)
     assert repr(state) == before
 
 
 def test_ends_wait_for_the_outcome_of_launches() -> None:
     """One OD is to be replaced by one A: first the launch, the drain when it is known what came of it."""
     one = decider({A: 1})
-    commands, state = one.decide(snapshot(ready(1)), begin_round(ControllerState(), TICK, ()))
+    commands, state = one.decide(snapshot(ready(1), agenda=TICK), ControllerState())
     assert [type(command) for command in commands] == [Launch]
     sold = Outcome(commands[0], "done", done=True, started=(2,), planned=A)
     commands, state = one.decide(snapshot(ready(1), outcomes=(sold,)), state)
@@ -74,9 +75,8 @@ def test_ends_wait_for_the_outcome_of_launches() -> None:
 def test_a_refusal_is_an_input_of_the_next_decision() -> None:
     """Where the planner is asked again nothing is ended for a plan that the market refused."""
     one = decider({A: 1}, replans=True)
-    state = begin_round(ControllerState(), TICK, ())
     asked = snapshot(ready(1), forecast=forecast())
-    (launch,), state = one.decide(asked, state)
+    (launch,), state = one.decide(replace(asked, agenda=TICK), ControllerState())
     again, state = one.decide(replace(asked, outcomes=(refused(launch),)), state)
     assert again == (launch,)
     assert state.plan is not None
@@ -85,7 +85,7 @@ def test_a_refusal_is_an_input_of_the_next_decision() -> None:
 
 def test_planning_again_ends_after_each_offer_was_refused() -> None:
     one, asked = decider({A: 1}, replans=True), snapshot(forecast=forecast())
-    commands, state = one.decide(asked, begin_round(ControllerState(), TICK, ()))
+    commands, state = one.decide(replace(asked, agenda=TICK), ControllerState())
     rounds = 0
     while commands:
         rounds += 1
@@ -117,7 +117,7 @@ def test_only_silent_instances_that_were_drained_count_as_given_up(drained: bool
     one = decider({OD: 2})
     state = replace(ControllerState(), plan=Plan(0.0, (Target(OD, 2, "wanted"),)))
     seen = snapshot(ready(1), ready(2, silent_s=0.0))
-    (launch,), state = one.decide(seen, begin_round(state, FAST, ()))
+    (launch,), state = one.decide(replace(seen, agenda=FAST), state)
     assert isinstance(launch, Launch)
     sold = Outcome(launch, "done", done=True, started=(3,), planned=OD)
     (drain,), state = one.decide(replace(seen, outcomes=(sold,)), state)
@@ -129,22 +129,23 @@ def test_only_silent_instances_that_were_drained_count_as_given_up(drained: bool
 def test_notices_stay_in_the_state_until_they_are_answered() -> None:
     """An unfinished round leaves them, and counts them once."""
     one, notice = decider({A: 1}), Notice(1, A, 60.0, 180.0)
-    state = begin_round(replace(ControllerState(), plan=Plan(0.0, (Target(A, 1, "wanted"),))), FAST, (notice,))
-    seen = snapshot(ready(1, A, interruption_at_s=180.0))
+    state = begin_round(replace(ControllerState(), plan=Plan(0.0, (Target(A, 1, "wanted"),))), (notice,))
+    seen = snapshot(ready(1, A, interruption_at_s=180.0), agenda=FAST)
     commands, after = one.decide(seen, state)
     assert commands
     losses = after.beliefs[A].losses
-    again = begin_round(after, FAST, ())
-    assert again.notices == (notice,)
+    again = begin_round(after, ())
+    assert (again.notices, again.agenda) == ((notice,), ())
     _, after = one.decide(seen, again)
     assert after.beliefs[A].losses == losses
-    _, after = one.decide(replace(seen, outcomes=()), after)
+    _, after = one.decide(replace(seen, agenda=()), after)
     assert after.notices == ()
+    assert begin_round(after, ()) is after
 
 
 def test_upkeep_without_a_plan_replaces_nothing() -> None:
-    seen = snapshot(ready(1), ready(2, silent_s=0.0))
-    commands, state = decider({}).decide(seen, begin_round(ControllerState(), FAST, ()))
+    seen = snapshot(ready(1), ready(2, silent_s=0.0), agenda=FAST)
+    commands, state = decider({}).decide(seen, ControllerState())
     assert [type(command) for command in commands] == [Drain]
     assert state.agenda == (AgendaItem.COUNT_GIVEN_UP,)
 

@@ -161,6 +161,18 @@ def test_what_stays_unclear_is_given_up() -> None:
     assert not shop.buyer.unsure(standby=False)
 
 
+def test_an_unclear_launch_of_hours_ago_is_not_made() -> None:
+    """The process died with it; by now it would be bought for a plan that is long over."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("timed out")}
+    shop.buy(OD, 3)
+    shop.cloud.fail = {}
+    calls = len(shop.cloud.calls)
+    again(shop, 36_000.0)
+    assert len(shop.cloud.calls) == calls
+    assert not shop.buyer.unsure(standby=False)
+
+
 def test_a_repeated_launch_still_stands_in_for_what_was_planned() -> None:
     """The offer that it stands in for is part of the intent."""
     shop = Shop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,31 @@ def test_fast_runs_every_window_and_a_tick_every_minute() -> None:
     before = len(world.planner.contexts)
     process.run(300)
     assert len(world.planner.contexts) - before == 5
+
+
+def test_a_store_that_fails_late_costs_no_minute_and_no_second_plan() -> None:
+    """The minute was written and planned for; what fails after that is done in the next round, and alone."""
+    world = World()
+    process = Process(world)
+    process.run(62)
+    recorded, minutes = world.store.recorded, len(world.planner.contexts)
+    world.telemetry.total = RecentAnswers(600, 600)
+    process.run(50)
+    world.planner.wanted = {OD: 3}  # so that there is a decision to show
+    failed: list[int] = []
+
+    def fails(before_id: int | None, count: int) -> Any:
+        if failed:
+            return recorded(before_id, count)
+        failed.append(1)
+        raise StoreError("a hiccup")
+
+    world.store.recorded = fails  # type: ignore[method-assign]
+    process.run(22)
+    assert failed
+    (runtime,) = process.manager._runtimes.values()
+    assert {minute: row.requests for minute, row in runtime._rows.items()} == {0: 0, 1: 600}
+    assert len(world.planner.contexts) == minutes + 1
 
 
 def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from mark.control.monitor import MonitorState, SloMonitor, default_offer
 from mark.control.ports import RecentAnswers
 from mark.domain.offer import Market
+from mark.domain.service import SloMonitorSettings
 from mark.domain.slo import Slo
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, offer, resolved
 
@@ -45,6 +47,16 @@ def _run(monitor: SloMonitor, late: Callable[[float, int], float], until_s: int 
         if commands:
             launches[now_s] = state.extra_at(now_s)
     return launches
+
+
+def test_window_count_and_pause_are_settings() -> None:
+    tuned = SloMonitor(
+        Slo(0.6, 0.98), "c5.large/on-demand", 0.085, SloMonitorSettings(100, 3, pause_s=60.0), backs_off=False
+    )
+    assert list(_run(tuned, lambda now_s, extra: 1.0, 185)) == [0, 60, 120, 180]
+    (launch,), state = tuned.check(0.0, RecentAnswers(100, 97), MonitorState())  # the window is full
+    assert (launch.count, launch.usd_per_hour, state.extra_at(59.0)) == (3, pytest.approx(0.255), 3)
+    assert MONITOR.check(0.0, RecentAnswers(100, 97), MonitorState())[0] == ()
 
 
 def test_the_paper_s_launches_every_five_minutes() -> None:
@@ -94,5 +106,8 @@ def test_it_buys_c5_large_on_demand_else_the_cheapest() -> None:
     big = offer("p2.xlarge", usd_per_hour=0.9)
     assert default_offer(resolved(BURSTABLE, SPOT_A, ON_DEMAND, big)) is ON_DEMAND
     assert default_offer(resolved(SPOT_A, big)) is SPOT_A
+    of = resolved(BURSTABLE, ON_DEMAND, big)
+    of = replace(of, service=replace(of.service, slo_monitor=SloMonitorSettings(instance="p2.xlarge")))
+    assert default_offer(of) is big
     assert default_offer(resolved(offer("c5.4xlarge", usd_per_hour=0.68), big)).instance == "c5.4xlarge"
     assert default_offer(resolved(offer("p2.xlarge", Market.SPOT, 0.27, zone="a"), big)) is big

@@ -4,6 +4,7 @@ NOT_RUN = {
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
+    ("deploy.md", "import boto3"): "needs an AWS account",
     ("deploy.md", "aws ssm start-session --target INSTANCE "): "needs an AWS account",
     ("deploy.md", "make test-slow          # every module w"): "takes minutes; CI runs it",
     (
@@ -18,7 +19,16 @@ NOT_RUN = {
         "profiling.md",
         "mark profile ranker:Ranker --instance c5",
     ): "takes minutes; the page on a bouncer before your server profiles one in seconds",
+    (
+        "profiling.md",
+        "mark profile service.toml --on c7i.large",
+    ): "rents machines; tests/infra/testbed/test_profile_on.py runs it on the testbed",
     ("reconcile.md", "mark reconcile my-access-logs/ --service"): "needs an invoice",
+    ("reproduce.md", "for size in large xlarge 2xlarge 4xlarge"): "needs an AWS account",
+    (
+        "reproduce.md",
+        "mark reproduce fig6 --trace $D/traces/tw",
+    ): "takes a minute, and data that is not in the repository",
     (
         "reproduce.md",
         "mark reproduce fig7 --spot-trace $D/spot",
@@ -28,9 +38,19 @@ NOT_RUN = {
         "reproduce.md",
         "mark reproduce fig9 --report fig9.html",
     ): "takes half a minute; tests/cli/test_reproduce.py runs a part",
+    (
+        "reproduce.md",
+        "mark reproduce optimal --trace $D/traces",
+    ): "takes a minute, and data that is not in the repository",
+    (
+        "reproduce.md",
+        "from mark.simulation.run import simulate",
+    ): "takes minutes, and data that is not in the repository",
     ("results.md", "mark reproduce table5"): "takes minutes",
     ("results.md", "mark compare $D/traces/twitter_stream_20"): "takes minutes, and data that is not in the repository",
-    ("results.md", "mark compare $D/traces/TRACE --service S"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/regret.py families"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/warm_pool.py --hours 4"): "takes minutes, and data that is not in the repository",
+    ("results.md", "python benchmarks/miss_price.py judge"): "takes minutes, and data that is not in the repository",
     ("results.md", "mark simulate $D/traces/twitter_stream_2"): "takes minutes, and data that is not in the repository",
     ("results.md", "mark compare $D/traces/worldcup98_apr30_"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/make_alb_log.py 100000"): "takes a minute; a million requests",

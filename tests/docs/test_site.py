@@ -52,12 +52,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_builds_strictly_and_loads_nothing_from_elsewhere(site: Path) -> None:
     for path in site.rglob("*.html"):
         elsewhere = [url for url in _Page(path).loaded if urlsplit(url).netloc]
         assert elsewhere == [], path
 
 
+@pytest.mark.slow
 def test_links_and_anchors_lead_somewhere(site: Path) -> None:
     pages = {path: _Page(path) for path in site.rglob("*.html")}
     for path, page in pages.items():

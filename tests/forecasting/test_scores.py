@@ -116,7 +116,7 @@ def test_the_tally_is_the_loop_over_forecasts_and_steps() -> None:
     assert tally.coverage_90 == pytest.approx(overall("90"))
     assert tally.peak_crps == pytest.approx(2.0 * overall("crps"))
     for h, row in enumerate(tally.by_step()):
-        for key, name in (("crps", "crps"), ("coverage_50", "50"), ("coverage_90", "90")):
+        for key, name in (("crps", "crps"), ("median_error", "error"), ("coverage_50", "50"), ("coverage_90", "90")):
             assert row[key] == pytest.approx(sum(scores[name][h]) / len(scores[name][h]))
 
 
@@ -124,6 +124,6 @@ def test_without_any_truth_all_scores_are_undefined() -> None:
     tally = tallied([(np.ones((19, 2)), np.array([NAN, 1.0]))])
     assert tally.crps == 0.0
     assert math.isnan(tally.by_step()[0]["crps"])
-    assert tally.by_step()[1] == {"crps": 0.0, "coverage_50": 1.0, "coverage_90": 1.0}
+    assert tally.by_step()[1] == {"crps": 0.0, "median_error": 0.0, "coverage_50": 1.0, "coverage_90": 1.0}
     assert math.isnan(Tally(3).crps)
     assert math.isnan(Tally(3).coverage_90)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from mark_predictors.auto import Auto
 from mark_predictors.seasonal_naive import SeasonalNaive
 
@@ -76,6 +77,7 @@ def test_auto_fitted_in_pieces_equals_auto_fitted_at_once() -> None:
     np.testing.assert_array_equal(at_once.predict(12).mean_rps, pieces.predict(12).mean_rps)
 
 
+@pytest.mark.slow
 def test_auto_in_turns_learns_only_what_is_due() -> None:
     """A day later there is something new to learn; until the turn, updates only follow the load."""
     turns, at_once, late = Auto(), Auto(), Auto()

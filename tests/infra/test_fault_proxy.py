@@ -58,6 +58,7 @@ def test_errors_silence_and_lost_answers(moto: MotoServer) -> None:
         assert {(request.service, request.action) for request in proxy.requests[:4]} == {("sqs", "CreateQueue")}
 
 
+@pytest.mark.slow
 def test_a_fault_plan_follows_its_seed_and_spares_other_actions(moto: MotoServer) -> None:
     def run(seed: int) -> list[Fault | None]:
         quick = (Fault.THROTTLED, Fault.UNAVAILABLE)

@@ -87,6 +87,7 @@ class Case:
     routing: str = "least-completion"
     seed: int = 0
     limits_s: tuple[float, ...] = ()  # by request; empty: RT_max for all
+    late: int = admission.FUNCTION
 
 
 @dataclass
@@ -314,22 +315,18 @@ class World:
         now, case = self.env.now, self.case
         limit = case.limits_s[request] if case.limits_s else case.rt_max_s
         horizon = limit if case.bouncers else admission.NEVER_S
-        promised_s = admission.promised_s(horizon, case.function.warm_s if case.function else admission.NEVER_S)
         best = self.choose()
         if best is not None:
             best.asked.append(request)
         latency = admission.NEVER_S if best is None else best.completion_s() - now + best.reserve_s()
         if best is not None and admission.in_time(latency, horizon):
             self.outcome.promised.append(request)
-            best.take(request, promised_s)
+            best.take(request, horizon)
             return
         by_function = self.environments.latency_s()
         # a bouncer knows whether functions answer at all, not whether the next call will be a cold start
         promised = case.function.warm_s if case.function and by_function < admission.NEVER_S else admission.NEVER_S
-        where = admission.destination(latency, promised, limit)
-        if where == admission.INSTANCE and best is not None:
-            best.take(request, promised_s)
-        elif where == admission.FUNCTION:
+        if admission.destination(latency, promised, limit, case.late) == admission.FUNCTION:
             self.environments.call(by_function)
             self.answer(request, BY_FUNCTION, now, now + by_function)
         else:

@@ -24,6 +24,7 @@ def stage_of(case: Case) -> StageSimulation:
         end_s=END_S,
         function=case.function,
         bouncers=case.bouncers,
+        late=case.late,
         routing=case.routing,
         seed=case.seed,
         keep=True,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionCalls, FunctionOffer
 from mark.domain.service import FunctionUse
 from mark.kernel.stage import StageSimulation
 from tests.kernel.reference import function
@@ -41,7 +42,7 @@ def test_the_first_call_starts_cold_and_the_next_is_warm() -> None:
     """A cold start takes its extra seconds; an environment that became idle at this very moment is warm."""
     stage, latencies = call(function(WARM_S, COLD_S), [0.0, WARM_S + COLD_S, 10.0])
     assert latencies.tolist() == [WARM_S + COLD_S, WARM_S, WARM_S]
-    assert (stage.accounts.by_functions, stage.cold_starts, stage.accounts.late) == (3, 1, 1)
+    assert (stage.accounts.by_functions, stage.function_calls().cold, stage.accounts.late) == (3, 1, 1)
 
 
 @pytest.mark.parametrize(("idle_s", "warm"), [(59.0, True), (60.0, False), (61.0, False)])
@@ -59,7 +60,7 @@ def test_calls_take_the_environment_used_last() -> None:
     use = function(WARM_S, COLD_S, keep_alive_s=60.0)
     stage, latencies = call(use, [0.0, 0.0, 0.0, 30.0, 60.0, 90.0, 120.0, 120.0])
     assert latencies.tolist() == [2.25] * 3 + [0.25] * 4 + [2.25]
-    assert stage.cold_starts == 4
+    assert stage.function_calls().cold == 4
 
 
 def test_the_account_limit_refuses_and_frees_up_again() -> None:
@@ -69,6 +70,27 @@ def test_the_account_limit_refuses_and_frees_up_again() -> None:
     assert latencies.tolist() == [2.25] * 3 + [np.inf] * 2 + [0.25] * 3 + [np.inf]
     assert (stage.accounts.by_functions, stage.accounts.rejected) == (6, 3)
     assert stage.accounts.recent() == (9, 3)
+    assert stage.function_calls().throttled == 3
+
+
+def test_what_was_called_is_counted_and_billed() -> None:
+    """One cold call, three warm ones, two pings and no throttle, in GB-s as the catalogue's year bills them."""
+    offer = FunctionOffer(2048, 1e-5, 0.2, 100.0, 10, 1e4, 600.0, bills_init=True)
+    stage, _ = call(FunctionUse(offer, WARM_S, COLD_S, "measured"), [0.0, 10.0, 20.0, 50.0], {30.0: 3})
+    warm_s, cold_s, ping_s = 0.3, 2.3, 2.1  # 0.25, 2.25 and 2.1 s, rounded up to 0.1 s
+    billed_gb_s = 2.0 * (3 * warm_s + cold_s + 2 * ping_s)
+    calls = stage.function_calls()
+    assert (calls.calls, calls.cold, calls.pings, calls.throttled) == (4, 1, 2, 0)
+    assert calls.billed_gb_s == pytest.approx(billed_gb_s)
+    assert calls.cold_share == 0.25
+    assert stage.function_usd() == pytest.approx(billed_gb_s * 1e-5 + 6 * 0.2e-6)
+
+
+def test_a_refusal_where_there_is_no_function_is_no_throttle() -> None:
+    stage = StageSimulation([], rt_max_s=1.0, end_s=10.0, function=None, bouncers=True)
+    stage.advance(np.array([1.0]), 0, np.inf)
+    assert (stage.accounts.rejected, stage.function_calls()) == (1, FunctionCalls())
+    assert stage.function_calls().cold_share is None
 
 
 def test_the_ramp_is_a_bucket_that_begins_full() -> None:
@@ -94,7 +116,7 @@ def test_pings_make_calls_warm_and_are_repeatable() -> None:
     wanted = [(0.0, 2), (0.0, 2), (0.0, 3), (10.0, 3), (10.0, 9), (20.0, 9)]
     assert [stage.warm(at_s, environments) for at_s, environments in wanted] == [2, 0, 1, 0, 2, 0]
     stage.advance(np.array([30.0, 30.0, 30.0]), 0, np.inf)
-    assert stage.cold_starts == 0
+    assert stage.function_calls().cold == 0
     assert stage.recording().finish_s.tolist() == [30.25] * 3
 
 
@@ -117,7 +139,7 @@ def test_the_bill_is_the_sum_of_warm_cold_and_pings(bills_init: bool) -> None:
     """Each in whole billing steps; whether initialisation is billed is the catalogue's matter."""
     use = function(0.25, 2.01, bills_init=bills_init)
     stage, _ = call(use, [10.0, 10.0, 10.0, 20.0], pings={0.0: 2})
-    assert stage.cold_starts == 1
+    assert stage.function_calls().cold == 1
     step_usd = 0.1 * use.offer.usd_per_s
     warm_steps, cold_steps, ping_steps = 3 * 3, 23 if bills_init else 3, 2 * (22 if bills_init else 1)
     usd = (warm_steps + cold_steps + ping_steps) * step_usd + (3 + 1 + 2) * 0.2e-6
@@ -141,7 +163,7 @@ def test_laws_of_the_pool(gaps: list[int], concurrency: int, ramp: float, burst:
     cold = latencies == WARM_S + COLD_S
     assert stage.accounts.by_functions == answered.sum()
     assert stage.accounts.rejected == (~answered).sum() == (stage.recording().slot == REFUSED).sum()
-    assert stage.cold_starts == cold.sum()
+    assert stage.function_calls().cold == cold.sum()
     assert (answered == (cold | (latencies == WARM_S))).all()
     most = tokens = max(burst, ramp, 1.0)
     before = 0.0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mark.domain.profile import Candidate
 from mark.kernel.stage import StageSimulation
+from mark.rules.admission import FUNCTION, REJECT
 from tests.kernel.reference import Case, Change, World, candidate, function
 
 END_S = 1e4
@@ -26,6 +27,7 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         end_s=END_S,
         function=case.function,
         bouncers=case.bouncers,
+        late=case.late,
         routing=case.routing,
         seed=case.seed,
         keep=True,
@@ -56,7 +58,7 @@ def check(case: Case) -> None:
     np.testing.assert_array_equal(recording.slot, expected.slot)
     np.testing.assert_allclose(recording.start_s, expected.start_s, rtol=0.0, atol=1e-9)
     np.testing.assert_allclose(recording.finish_s, expected.finish_s, rtol=0.0, atol=1e-9)
-    assert stage.cold_starts == expected.cold_starts
+    assert stage.function_calls().cold == expected.cold_starts
     assert pings == expected.pings
 
 
@@ -109,6 +111,7 @@ def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", 
         routing,
         draw(st.integers(0, 2**40)),
         tuple(ticks(2, 40) for _ in arrivals) if limits else (),
+        draw(st.sampled_from([FUNCTION, REJECT])),
     )
 
 

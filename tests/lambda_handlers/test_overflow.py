@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,7 @@ def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest
         FunctionConfig("other", 1024, handler="model_of_overflow.other", folder=str(folder)),
         FunctionConfig("missing", 1024, variables(folder) | {"MARK_MODEL": "model_of_overflow:Missing"}),
     ]
+    began_s = time.monotonic()
     with local_lambda(folder, configs) as there:
         LambdaWorld(there.url, monkeypatch)
 
@@ -206,7 +208,7 @@ def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest
             (unlucky,) = await functions.call([oip(13.0)], 30.0)
             assert unlucky.status == 500
             assert functions.spent.calls == 2
-            assert 0.002 <= functions.spent.billed_s < 10.0
+            assert 0.002 <= functions.spent.billed_s < time.monotonic() - began_s
             await functions.close()
             for name, said in (("other", "Unhandled: .*not an event of calls"), ("missing", "has no Missing")):
                 functions = LambdaFunctions(name)
@@ -217,6 +219,7 @@ def test_in_the_runtime_of_aws_behind_the_port(folder: Path, monkeypatch: pytest
 
         asyncio.run(main())
         # What it says that it is billed for, and what it is: the runtime's own share lies between.
+        began_s = time.monotonic()
         status, result = get(f"{there.url}/2015-03-31/functions/overflow/invocations", {"warm": True, "hold_ms": 50})
         assert (status, result["cold"]) == (200, False)
-        assert 50 <= result["billed_ms"] < 1000
+        assert 50 <= result["billed_ms"] <= 1 + 1e3 * (time.monotonic() - began_s)

@@ -65,6 +65,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     assert [(each["name"], each["data"]) for each in found] == [("output_0", [11, 22]), ("output_1", [2, 4])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [True, False], ids=["any batch", "batch of one"])
 def test_an_exported_program_knows_its_inputs(tmp_path: Path, linear: Any, dynamic: bool) -> None:
     """A batch fixed at one is run item by item."""

@@ -59,7 +59,7 @@ def resolved(
             instances=("*",),
             max_instances=max_instances,
             max_usd_per_hour=max_usd_per_hour,
-            function="lambda:3008",
+            functions=("lambda:3008",),
             as_is=as_is,
             source="test.toml",
         ),

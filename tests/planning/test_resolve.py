@@ -11,9 +11,9 @@ from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Catalog, Market
 from mark.domain.profile import Profile
-from mark.domain.service import Commitment, ResolvedService, ServiceConfig
+from mark.domain.service import Commitment, ResolvedService, ServiceConfig, SloMonitorSettings
 from mark.domain.slo import Slo
-from mark.planning.resolve import profile_of, resolve
+from mark.planning.resolve import choose_function, function_size, profile_of, resolve
 from mark.profiling.table import load_profiles
 
 DAY = load_catalog("aws-2019")
@@ -72,15 +72,56 @@ def test_a_function_slower_than_the_slo_is_still_resolved() -> None:
     slow = deployed(load_service("opennmt-ende")).function
     assert slow is not None
     assert slow.warm_s == 3.1
-    assert deployed(replace(load_service("nasnet"), function=None)).function is None
+    assert deployed(replace(load_service("nasnet"), functions=())).function is None
 
 
 def test_a_function_without_a_profile_is_skipped() -> None:
-    found = deployed(replace(load_service("nasnet"), function="lambda:1024"))
+    found = deployed(replace(load_service("nasnet"), functions=("lambda:1024",)))
     assert found.function is None
     assert dict(found.skipped)["lambda:1024"] == "no profile of nasnet"
     with pytest.raises(BadInput, match="lambda:9999"):
-        deployed(replace(load_service("nasnet"), function="lambda:9999"))
+        deployed(replace(load_service("nasnet"), functions=("lambda:9999",)))
+
+
+def test_the_cheapest_function_in_time_is_chosen() -> None:
+    sized = load_service("inception-v3-2026")
+    today, by_type = load_catalog("aws-2026"), PROFILES["inception-v3-2026"]
+    for rt_max_ms, functions, size in [
+        (600, ("lambda:*",), "lambda:3008"),  # 380 ms, for the fewest GB-seconds
+        (300, ("lambda:*",), "lambda:5120"),  # 268 ms
+        (200, ("lambda:*",), "lambda:10240"),  # 171 ms
+        (100, ("lambda:*",), "lambda:3008"),  # none is in time: the cheapest
+        (300, ("lambda:10240", "lambda:3008"), "lambda:10240"),
+        (300, ("lambda:3008",), "lambda:3008"),
+    ]:
+        service = replace(with_slo(sized, rt_max_ms), functions=functions)
+        chosen, passed_over = choose_function(service, today, by_type)
+        assert chosen is not None
+        assert (chosen.offer.name, function_size(service, today, by_type)) == (size, size)
+        profiled = {"lambda:3008", "lambda:5120", "lambda:10240"}
+        assert passed_over.keys() | {size} == (profiled if "lambda:*" in functions else set(functions))
+    found = deployed(replace(with_slo(sized, 300), functions=("lambda:*",)), today)
+    why = dict(found.skipped)
+    assert (why["lambda:3008"], why["lambda:10240"]) == ("too slow", "dearer than lambda:5120")
+
+
+def test_a_size_that_is_not_sold_is_passed_over() -> None:
+    chosen, passed_over = choose_function(
+        replace(load_service("inception-v3"), functions=("lambda:*",)), DAY, PROFILES["inception-v3-2026"]
+    )
+    assert chosen is not None
+    assert chosen.offer.name == "lambda:3008"
+    assert passed_over == dict.fromkeys(["lambda:5120", "lambda:10240"], "functions have 128 to 3008 MB")
+
+
+def test_without_a_profile_the_first_named_function_runs() -> None:
+    named = replace(load_service("nasnet"), functions=("lambda:*", "lambda:2048", "lambda:1024"))
+    assert function_size(named, DAY, {}) == "lambda:2048"
+    assert function_size(replace(named, functions=("lambda:*",)), DAY, {}) is None
+    assert choose_function(replace(named, functions=("lambda:*",)), DAY, {}) == (
+        None,
+        {"lambda:*": "no profile of nasnet"},
+    )
 
 
 def test_an_unknown_model_says_which_are_known() -> None:
@@ -94,7 +135,7 @@ def test_an_infeasible_slo_names_the_closest_offer() -> None:
     with pytest.raises(Infeasible, match=r"closest is lambda:3008 with 380\.0 ms"):
         deployed(replace(with_slo(load_service("inception-v3"), 100), instances=("m5.*",)))
     with pytest.raises(Infeasible, match="no type it may buy has a profile"):
-        deployed(replace(load_service("inception-v3"), instances=("m5.*",), function=None))
+        deployed(replace(load_service("inception-v3"), instances=("m5.*",), functions=()))
 
 
 def test_functions_alone_may_serve_when_they_are_fast_enough() -> None:
@@ -109,6 +150,15 @@ def test_a_sagemaker_type_has_its_ec2_profile() -> None:
     assert profile_of(of_model, "ml.m5.large") is None
     found = deployed(replace(load_service("inception-v3"), markets=(Market.SAGEMAKER,), instances=("ml.p2.*",)))
     assert [offer.name for offer in found.offers] == ["ml.p2.xlarge/sagemaker"]
+
+
+def test_what_the_slo_monitor_launches_must_be_for_sale() -> None:
+    service = load_service("opennmt-ende")
+    for instance, reason in (("c5.large", "one request takes 2180.0 ms"), ("m5.large", "the service may not buy it")):
+        wanted = replace(service, slo_monitor=SloMonitorSettings(instance=instance))
+        with pytest.raises(BadInput, match=rf"\[slo_monitor\] instance: {reason}.*{instance}"):
+            deployed(wanted)
+    assert deployed(replace(service, slo_monitor=SloMonitorSettings(instance="p2.xlarge"))).offers
 
 
 def committing(*committed: Commitment) -> ResolvedService:

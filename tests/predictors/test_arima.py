@@ -50,6 +50,7 @@ def test_the_filter_is_that_of_statsmodels(order: tuple[int, int, int], gap: sli
     np.testing.assert_allclose(variance * fit.params[-1], expected.var_pred_mean, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coefficient", [0.5, 0.9])
 def test_a_process_is_found_again(coefficient: float) -> None:
     """An autoregression around a daily wave: its coefficient, and intervals that hold what they say."""

@@ -69,6 +69,7 @@ def test_the_seed_decides_everything_and_nothing_global_is_left_changed(make: ty
     assert not same(one.state(), third.state())
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_resumed_training_ends_like_an_unbroken_one(make: type[NetworkPredictor]) -> None:
     """Weights, moments, the best so far and the epoch's draws all come back from the checkpoint."""

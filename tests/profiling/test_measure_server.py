@@ -79,6 +79,7 @@ def quick(model: str, folder: Path, **more: Any) -> Profiling:
     return Profiling(model, folder, **dict[str, Any](batches=(1, 4), seconds=0.3) | more)
 
 
+@pytest.mark.slow
 def test_times_are_those_that_the_model_took(folder: Path) -> None:
     """However late this machine's sleeps end: what is measured has them inside. Order random, warm-ups left out."""
     found = profile(quick("timed:Timed", folder, instance="c5.large"))
@@ -145,6 +146,7 @@ def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
         profile(quick("timed:silent", folder, call=refused))
 
 
+@pytest.mark.slow
 def test_busy_processes_beside_end_with_the_measurement(folder: Path) -> None:
     seen: set[psutil.Process] = set()
     plan = quick("timed:silent", folder, background=1, call=Call("sagemaker", "text/plain", b"x"), batches=(1,))
@@ -217,7 +219,7 @@ def test_a_service_is_measured_by_its_code() -> None:
         from mark.domain.slo import Slo
 
         return ServiceConfig(
-            "s", model, Slo(1.0, 0.9), "aws-2026", (), (), 1, 1.0, None, versions=versions, source="/a/s.toml"
+            "s", model, Slo(1.0, 0.9), "aws-2026", (), (), 1, 1.0, (), versions=versions, source="/a/s.toml"
         )
 
     what = of_service(service("m:A"))

@@ -29,6 +29,25 @@ def test_rows_are_grouped_and_sorted_by_batch(tmp_path: Path) -> None:
     assert read["n"]["x"].rows[0].basis is Basis.ASSUMED
 
 
+def test_a_request_alone_takes_its_share_of_the_smallest_batch(tmp_path: Path) -> None:
+    rows = "m,c5.large,1,10,,,,,,\nm,c5.large,4,40,,,,,,\nm,g4.large,1,30,,,,,,\nm,g4.large,4,40,,,,,,\n"
+    read = profiles(
+        tmp_path, HEAD + rows + "m,c5.xlarge,4,20,30,9,1,,2,\nm,p3.large,4,8,,,,,,\nm,c5.metal,3,9,,,,,,\n"
+    )["m"]
+    of_family, four = read["c5.xlarge"].rows
+    assert (of_family.batch, of_family.latency_ms, of_family.p99_ms, of_family.w_batch_ms) == (1, 5.0, 7.5, None)
+    assert (of_family.workers, of_family.overhead_ms, of_family.basis) == (2, 1.0, Basis.DERIVED)
+    assert (four.batch, four.latency_ms, four.basis) == (4, 20.0, Basis.MEASURED)
+    assert read["p3.large"].rows[0].latency_ms == 8.0 * 0.5  # of a quarter and three quarters
+    assert [row.batch for row in read["c5.metal"].rows] == [3]  # no type has rows of 1 and 3
+
+
+def test_what_follows_from_an_assumed_row_is_assumed() -> None:
+    alone, two = load_profiles()["opennmt-ende"]["c5.2xlarge"].rows
+    assert alone.latency_ms == pytest.approx(two.latency_ms * 894.0 / 1500.0)
+    assert (alone.basis, two.basis) == (Basis.ASSUMED, Basis.MEASURED)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

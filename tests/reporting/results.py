@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mark.domain.bill import Bill
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.simulation.result import (
     Decision,
@@ -52,6 +53,7 @@ def result(
         slo_result=SloResult(attainment, None if attainment is None else attainment - 0.05, 3),
         latency_ms=Latency(mean=210.0, p50=190.0, p95=400.0, p98=480.0, p99=530.0, p999=590.0, max=640.0),
         bill=Bill(on_demand=usd, functions=0.5),
+        functions=FunctionCalls(20_000, 40, 30, 0, 22_500.0),
         fleet=FleetResult(12, 10, 1, 6, {"c5.large/on-demand": 96.0}),
         speed=Speed(0.5, 0.2, 0.1, 0.1, 2e6, 240.0),
         timeline=timeline(),

@@ -28,7 +28,10 @@ ORIGINS = (7200.0, 10_800.0)
 
 
 def score(crps: float = 10.0, **changes: Any) -> Score:
-    rows = ({"horizon_s": 60.0 * (h + 1), "crps": crps, "coverage_50": 0.5, "coverage_90": 0.9} for h in range(60))
+    rows = (
+        {"horizon_s": 60.0 * (h + 1), "crps": crps, "median_error": 0.1 * h, "coverage_50": 0.5, "coverage_90": 0.9}
+        for h in range(60)
+    )
     built = Score(
         predictor="auto",
         mase=1.1,
@@ -119,6 +122,14 @@ def test_a_fan_lies_where_its_forecast_says() -> None:
     assert (median.x[0], median.x[-1], median.y[0]) == (0.5, 59.5, 10.0)
     assert (truth.x[0], truth.y[0], truth.x[-1], truth.y[-1]) == (-59.5, 60.0, 59.5, 179.0)
     assert sum(bool(band.showlegend) for band in bands) == 4
+
+
+def test_a_fan_is_readable_without_colour() -> None:
+    """Dashes tell the median from the truth; an area has its line's colour, which the page changes on a dark ground."""
+    outer, inner, median, truth = fans_figure(found(auto=score())).data[:4]
+    assert (median.line.dash, truth.line.dash) == ("5px,2px", None)
+    assert outer.opacity < inner.opacity
+    assert (outer.fillcolor, outer.line.color) == (None, median.line.color)
 
 
 def test_the_lines_by_horizon_are_the_scores() -> None:

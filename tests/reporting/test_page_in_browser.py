@@ -113,6 +113,7 @@ def test_the_page_is_small_enough_to_be_sent(page: str) -> None:
     assert Path(page.removeprefix("file://")).stat().st_size < 2_500_000
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", [420, 1000, 1360])
 def test_nothing_is_wider_than_the_window(browser: Browser, page: str, width: int) -> None:
@@ -121,6 +122,7 @@ def test_nothing_is_wider_than_the_window(browser: Browser, page: str, width: in
     assert browser.value("document.querySelectorAll('.plot .scatterlayer path.js-line').length") > len(POLICIES)
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(("width", "rows"), [(1360, [7]), (1000, [4, 3]), (420, [1] * 7)])
 def test_cards_stand_in_even_rows(browser: Browser, page: str, width: int, rows: list[int]) -> None:
@@ -129,6 +131,7 @@ def test_cards_stand_in_even_rows(browser: Browser, page: str, width: int, rows:
     assert [tops.count(top) for top in sorted(set(tops))] == rows
 
 
+@pytest.mark.slow
 @needs_browser
 def test_figures_follow_the_colours_that_are_preferred(browser: Browser, page: str) -> None:
     line = "getComputedStyle(document.querySelector('[data-shared=bills] path.js-line')).stroke"
@@ -155,6 +158,7 @@ def contrast(a: str, b: str) -> float:
     return max(found) / min(found)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_lines_end_with_their_names_that_do_not_overlap(browser: Browser, page: str) -> None:
     shown(browser, page)
@@ -171,6 +175,7 @@ def test_lines_end_with_their_names_that_do_not_overlap(browser: Browser, page: 
     assert ordered[0][1] >= buttons - 2.0
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_narrower_window_names_lines_in_the_legend(browser: Browser, page: str) -> None:
     shown(browser, page)
@@ -179,6 +184,7 @@ def test_a_narrower_window_names_lines_in_the_legend(browser: Browser, page: str
     assert browser.value("document.querySelectorAll('[data-shared=bills] .legendtext').length") == len(POLICIES)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_line_leads_from_a_name_to_its_end(browser: Browser, page: str) -> None:
     shown(browser, page)
@@ -187,6 +193,7 @@ def test_a_line_leads_from_a_name_to_its_end(browser: Browser, page: str) -> Non
     )
 
 
+@pytest.mark.slow
 @needs_browser
 def test_on_paper_it_is_light_and_a_few_pages(browser: Browser, page: str) -> None:
     shown(browser, page, dark=True)
@@ -198,6 +205,7 @@ def test_on_paper_it_is_light_and_a_few_pages(browser: Browser, page: str) -> No
     assert browser.value("document.getElementById('cut').textContent") == "480 more decisions are in the file."
 
 
+@pytest.mark.slow
 @needs_browser
 def test_figures_fit_their_places_on_paper_and_again_after(browser: Browser, page: str) -> None:
     """A figure is drawn for paper before the rules for paper count: it cannot ask how high its place will be."""
@@ -214,6 +222,7 @@ def test_figures_fit_their_places_on_paper_and_again_after(browser: Browser, pag
     browser.until(f"JSON.stringify({drawn.replace('SIDE', repr('width'))}) === JSON.stringify({widths})", within_s=20.0)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_browser_that_cannot_unpack_says_so(browser: Browser, page: str) -> None:
     gone = browser.send("Page.addScriptToEvaluateOnNewDocument", source="delete self.DecompressionStream")

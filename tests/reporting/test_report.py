@@ -99,6 +99,7 @@ def test_everything_asked_for_is_on_the_page() -> None:
     assert "Decisions and why" in page
     assert "boot +60 s" in page
     assert "holds" in page
+    assert '<span title="30 pings, 0 throttled, 22,500 GB-s billed">0.20 %</span>' in page
 
 
 def test_one_policy_alone_makes_the_same_page_without_comparisons() -> None:

@@ -52,6 +52,7 @@ def test_simulate_shows_monthly_cost_and_share_by_answerer() -> None:
     assert "$304 a month" in text
     assert "instances 90.0 %, functions 9.9 %" in text
     assert "regret 1.25 x the bound" in text
+    assert "0.20 % of them with a cold start; 30 pings, 0 throttled, 22,500 GB-s" in " ".join(text.split())
 
 
 def test_a_run_without_requests_still_prints() -> None:

@@ -110,7 +110,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
         ("2", "m:B", 0.75),
     ]
     assert (found.catalog, found.markets, found.instances) == ("aws-2019", ("on-demand", "spot"), ("c5.*",))
-    assert (found.max_instances, found.max_usd_per_hour, found.function) == (7, 9.5, "lambda:3008")
+    assert (found.max_instances, found.max_usd_per_hour, found.functions) == (7, 9.5, ("lambda:3008",))
     assert [(c.instance, c.count, c.usd_per_hour) for c in found.committed] == [
         ("c5.large", 2, None),
         ("c5.xlarge", 1, 0.1),
@@ -249,6 +249,7 @@ def test_importing_mark_loads_neither_numpy_nor_numba() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_example_runs_and_is_what_the_documentation_shows(folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     names = ("ranker.py", "try_it.py")

@@ -267,8 +267,10 @@ def test_a_request_that_the_model_raises_on_fails_alone(folder: Path) -> None:
     ]
     retries = re.search(r"^mark_retries_total\{.*\} (.*)$", page, re.MULTILINE)
     assert retries is not None
-    assert 2 <= float(retries[1]) <= 16
-    assert said.count("ValueError: not 49") == 2
+    # Up to fifteen others shared its batch; on a busy machine, where requests come one by one, none may have.
+    assert float(retries[1]) <= 16
+    # Together with others it raised first, then by itself.
+    assert said.count("ValueError: not 49") == (2 if float(retries[1]) else 1)
 
 
 def test_a_killed_worker_under_load_loses_no_request(folder: Path) -> None:

@@ -15,9 +15,15 @@ def check_laws(result: SimulationResult, *, refunds: bool = False) -> None:
     duration_s = out["trace"]["duration_s"]
     assert requests["total"] == requests["instances"] + requests["functions"] + requests["rejected"]
     assert requests["total"] == out["trace"]["requests"]
+    assert requests["functions"] == out["functions"]["calls"] >= out["functions"]["cold"]
+    assert (out["functions"]["billed_gb_s"] > 0.0) == (bill["functions"] > 0.0)
     assert bill["total"] == pytest.approx(sum(v for k, v in bill.items() if k != "total"))
     assert all(v >= 0.0 for v in bill.values())
     assert out["regret"] is None or out["regret"] >= 1.0
+    if out["regret"] is not None:
+        # A policy may be late as often as the promise allows; this run was late as often as it was.
+        assert out["regret"] == pytest.approx(out["bill_usd"]["total"] / out["bound_usd"])
+        assert out["bound_usd"] <= out["bound_own_usd"] * (1.0 + 1e-9)
     assert out["regret"] is not None or out["regret_reason"]
     if requests["rejected"]:
         assert out["regret"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mark.domain.ec2_limits import LAUNCH_CREDIT_STARTS_PER_DAY
 from mark.domain.fleet import Phase
 from mark.simulation.inputs import open_inputs
@@ -27,6 +29,7 @@ def simulated(*markets: str, bound: bool) -> SimulationResult:
     return Simulation(open_inputs(request), "mark", request.predictor).run()
 
 
+@pytest.mark.slow
 def test_burstables_save_and_keep_the_slo() -> None:
     """Cheaper than on demand alone by a tenth at least, as many in time, and never below the bound."""
     plain, both = simulated("on-demand", bound=False), simulated("on-demand", "burstable", bound=True)

@@ -43,6 +43,7 @@ def test_every_policy_keeps_the_laws(policy: str) -> None:
     check_laws(simulate(request(policy=policy)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_spot_with_interruptions_loses_no_request(seed: int) -> None:
     """Every request is answered although instances are taken away all the time."""
@@ -113,6 +114,7 @@ def test_an_endpoint_is_bounded_by_its_own_prices_too() -> None:
     check_laws(result)
 
 
+@pytest.mark.slow
 def test_the_oracle_is_not_dearer_than_a_forecast() -> None:
     """Perfect forecasts on a load of sudden steps save money."""
     results = compare(request(duration_s=3 * HOUR, with_bound=False), ("mark", "oracle"))
@@ -216,3 +218,25 @@ def test_fewest_in_flight_routing_is_slower_than_least_completion() -> None:
         return result.latency_ms.p95 or 0.0
 
     assert p95("least-completion") < p95("fewest-in-flight")
+
+
+@pytest.mark.parametrize("late", ["function", "refuse"])
+def test_what_is_late_wherever_goes_where_the_service_file_says(late: str, tmp_path: Path) -> None:
+    """NASNet's function takes 2.3 of 1 s: what one instance has no room for is answered late there, or refused."""
+    service = tmp_path / "service.toml"
+    service.write_text(
+        '[service]\nname = "s"\nmodel = "nasnet"\nslo_ms = 1000\nslo_attainment = 0.98\n'
+        '[fleet]\ncatalog = "aws-2019"\n'
+        f'instances = ["c5.xlarge"]\nmax_instances = 1\n[overflow]\nfunction = "lambda:3008"\nlate = "{late}"\n'
+    )
+    result = simulate(
+        RunRequest(
+            "synthetic:poisson?rate=10", str(service), duration_s=120.0, predictor="seasonal-naive", with_bound=False
+        )
+    )
+    check_laws(result)
+    requests = result.requests
+    overflow = {"function": requests.functions, "refuse": requests.rejected}
+    assert overflow.pop(late) > 0.5 * requests.total
+    assert set(overflow.values()) == {0}
+    assert requests.late == requests.functions

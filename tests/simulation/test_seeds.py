@@ -18,6 +18,7 @@ from tests.simulation.laws import check_laws
 POLICIES = (
     "mark",
     "mark-paper",
+    "mark-optimal",
     "reactive",
     "static-peak",
     "static-mean",
@@ -77,6 +78,7 @@ def test_any_seed_keeps_the_laws(first: int) -> None:
     assert served >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_one_seed_one_result_for_every_policy(seed: int) -> None:
     """Every policy twice on the same inputs: identical but for the speed, the inputs unspoilt by those before."""

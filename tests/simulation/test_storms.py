@@ -53,7 +53,7 @@ def stormy(service: str, share: float) -> SimulationResult:
 @pytest.mark.parametrize("service", list(INPUTS))
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.8, 1.0])
 def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float) -> None:
-    """Whether functions make up for what is lost, or nothing does; afterwards no stand-in runs beside spot."""
+    """Whether functions make up for what is lost, or nothing does; afterwards spot takes over from stand-ins."""
     result = stormy(service, share)
     check_laws(result)
     assert result.fleet.interrupted > 0
@@ -67,7 +67,9 @@ def test_a_spot_storm_keeps_the_slo_and_spot_returns(service: str, share: float)
     }
     # A boot may take five minutes, what is replaced ends within the next.
     swapped = int(BACK_S / 60.0) + 8
-    assert not np.any(ready[Market.ON_DEMAND][swapped:])
+    # The last stand-in may stay as long as it is open whether the load needs it at all: then no launch replaces it.
+    assert np.all(ready[Market.ON_DEMAND][swapped:] <= 1)
+    assert ready[Market.ON_DEMAND][-1] == 0
     assert np.all(ready[Market.SPOT][swapped:] > 0)
     assert not np.any(ready[Market.BURSTABLE][swapped:])
     if share == 1.0:

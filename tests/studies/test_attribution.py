@@ -52,6 +52,15 @@ def test_the_parts_add_up_to_bill_less_bound(compared: Compared) -> None:
         assert data["gap_usd"] == pytest.approx(sum(data["parts_usd"].values()))
 
 
+def test_requests_in_time_beyond_the_promise_are_a_part(compared: Compared) -> None:
+    results, found = compared
+    for name, one in found.items():
+        own, bound = results[name].bound_own_usd, results[name].bound_usd
+        assert own is not None
+        assert bound is not None
+        assert one.parts["beyond_promise"] == own - bound > 0.0
+
+
 def test_perfect_forecasts_have_no_forecast_error(compared: Compared) -> None:
     results, found = compared
     assert found["oracle"].parts["forecast_error"] == 0.0

@@ -127,6 +127,7 @@ def test_a_constant_fleet_is_read_from_the_invoice(tmp_path: Path) -> None:
     assert found.paid_usd("mark") == pytest.approx(found.invoice.usd - saved)
 
 
+@pytest.mark.slow
 def test_a_roll_out_does_not_make_a_fleet_inconstant(tmp_path: Path) -> None:
     """Twice as many for one hour of twenty-four."""
     request = replace(REQUEST, service=service(tmp_path), trace="synthetic:poisson?rate=0.1", duration_s=24 * HOUR)

@@ -14,6 +14,7 @@ from tests.workload.files import arrivals
 SAMPLES = Path(__file__).parents[2] / "traces"
 
 
+@pytest.mark.slow
 def test_the_recipe_makes_the_sample_traces_again(tmp_path: Path) -> None:
     runpy.run_path(str(SAMPLES / "make_samples.py"))["main"](tmp_path)
     for name in ("diurnal_day_5s.csv.gz", "alb_sample.log.gz"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from threading import RLock
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.gate import Gate, reaction
 from mark_infra.aws.inventory import (
     DRAINING,
+    INTERRUPTED,
+    INTERRUPTED_KEPT_S,
     LAUNCH,
     OFFER,
     READY,
@@ -111,7 +114,10 @@ class Ec2Cloud:
     def fleet(self) -> Fleet:
         """The same object until something changes. Raises CloudError when EC2 has not answered for a minute."""
         machines = self._machines()
-        doomed = {id: gone_s for id, _, gone_s in self._notices.interruptions()}
+        # What another controller was told stands in the tags; an instance that outlives its end for long is none such.
+        since_s = self._unix_s() - INTERRUPTED_KEPT_S
+        doomed = {m.id: m.gone_unix_s for m in machines.values() if (m.gone_unix_s or 0.0) >= since_s}
+        doomed |= {id: gone_s for id, _, gone_s in self._notices.interruptions()}
         fleet = Fleet(tuple(self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()))
         with self._lock:
             if fleet != self._fleet:
@@ -172,13 +178,18 @@ class Ec2Cloud:
 
     def notices(self) -> tuple[Notice, ...]:
         number_of = {m.id: (number, m.offer) for number, m in self._machines().items()}
-        found = []
+        found, new = [], []
         with self._lock:
             for id, at_s, gone_s in self._notices.interruptions():
                 if id in number_of and id not in self._told:
                     self._told.add(id)
+                    new.append((id, gone_s))
                     found.append(Notice(*number_of[id], self._clock.at_s(at_s), self._clock.at_s(gone_s)))
             self._told &= number_of.keys()
+        for id, gone_s in new:  # for a controller that takes over: the queue tells it no more
+            with suppress(CloudError):
+                self._tag([id], {INTERRUPTED: f"{gone_s:.3f}"})
+                self._inventory.changed([id], gone_unix_s=gone_s)
         return tuple(found)
 
     # -- what must happen soon -----------------------------------------------------------------------------------------

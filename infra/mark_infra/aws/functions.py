@@ -32,12 +32,13 @@ _BILLED = re.compile(rb"\tBilled Duration: (\d+) ms\t")
 class LambdaFunctions:
     """Invokes one function by name, synchronously, over kept connections (as many as it may run at once).
 
-    Endpoint (`AWS_ENDPOINT_URL_LAMBDA`), credentials and, unless given, the region are boto3's own. Nothing is retried
-    here: a second try would come too late, and the caller knows how much time is left.
+    Endpoint (`AWS_ENDPOINT_URL_LAMBDA`), credentials and, unless given, the region are those of `session`, boto3's;
+    without one they are found as AWS's SDKs find them. Nothing is retried here: a second try would come too late, and
+    the caller knows how much time is left.
     """
 
-    def __init__(self, name: str, *, region: str | None = None, connections: int = 1000) -> None:
-        self._name, self._region, self._connections = name, region, connections
+    def __init__(self, name: str, *, region: str | None = None, connections: int = 1000, session: Any = None) -> None:
+        self._name, self._region, self._connections, self._session = name, region, connections, session
         self._client: Any = None
         self._opened = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -49,9 +50,10 @@ class LambdaFunctions:
             if self._client is not None:
                 return
             # Here: a plain installation has no aioboto3, and its import takes 0.8 s.
-            import aioboto3
             from aiobotocore.config import AioConfig
-            from botocore.exceptions import NoRegionError  # type: ignore[import-untyped]
+            from botocore.exceptions import NoRegionError, ProfileNotFound  # type: ignore[import-untyped]
+
+            from mark_infra.aws.session import async_session
 
             config = AioConfig(
                 max_pool_connections=self._connections,
@@ -60,9 +62,10 @@ class LambdaFunctions:
                 read_timeout=LONGEST_S,  # the call's own limit is shorter
             )
             try:
-                client = aioboto3.Session().client("lambda", region_name=self._region, config=config)
+                session = await async_session(self._session)
+                client = session.client("lambda", region_name=self._region, config=config)
                 self._client = await self._opened.enter_async_context(client)
-            except (NoRegionError, ValueError) as error:
+            except (NoRegionError, ProfileNotFound, ValueError) as error:
                 raise BadInput(f"AWS cannot be asked: {error}", "function", self._name) from error
 
     async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:

@@ -6,12 +6,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
 from typing import Any
 
-import botocore.session  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.exceptions import (  # type: ignore[import-untyped]
     BotoCoreError,
@@ -19,11 +17,13 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
     CredentialRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
 )
-from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from mark_infra.aws.session import new_session
 from mark_infra.aws.site import Site
 
 CONNECT_S, READ_S = 2.0, 5.0
@@ -54,9 +54,17 @@ _DENIED = frozenset((
     *("PendingVerification", "RequestExpired"),
 ))  # fmt: skip
 
+# What a person must mend: a profile, a login that is over.
+_NO_CREDENTIALS = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    SSOError,
+    TokenRetrievalError,
+)
 
-# What is read of an instance. DescribeInstances says fifty things more, and reading them takes as long again.
-_OF_INSTANCE = frozenset(("InstanceId", "InstanceType", "LaunchTime", "PrivateIpAddress", "State", "Tags"))
+# Gates may share a session, and to make clients with one is not thread-safe.
+_making = threading.Lock()
 
 
 def reaction(code: str, message: str) -> CloudError:
@@ -98,7 +106,8 @@ def computing(monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]
 class Gate:
     """Makes the clients of a site and calls them. Thread-safe.
 
-    `options` go to botocore's `create_client`; without them endpoint and credentials are found as AWS's SDKs find them.
+    `session` is boto3's, of `open_session` or a user's own; without one, credentials and configuration are found as
+    AWS's SDKs find them. `options` go to its `client`.
     Every call is tried three times, with pauses of up to 1 and 2 s (the SDK's standard mode; its adaptive one, once
     throttled, holds up every later call of the client, by far more than a tick has). A call whose answer is lost is
     repeated, too: what must not happen twice carries a token. An answer may take `read_s`, or READ_S.
@@ -110,6 +119,7 @@ class Gate:
         self,
         site: Site,
         *,
+        session: Any = None,
         options: Mapping[str, Any] | None = None,
         read_s: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -119,7 +129,7 @@ class Gate:
         self._recovery_clock = recovery_clock or monotonic
         self._read_s = READ_S if read_s is None else read_s
         self._lock = threading.Lock()
-        self._session: Any = None
+        self._session, self._making = session, nullcontext() if session is None else _making
         self._clients: dict[str, Any] = {}
         self._left_s, self._at_s = _BUDGET_S, self._recovery_clock()
 
@@ -133,15 +143,12 @@ class Gate:
                     retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                     max_pool_connections=32,
                 )
+                options = {"region_name": self._region, **self._options}
                 try:
                     if self._session is None:
-                        self._session = botocore.session.Session()
-                        paths = self._session.get_config_variable("data_path")
-                        self._session.register_component("data_loader", _loader(paths))
-                    if service == "ec2":
-                        _shorten(self._session)
-                    options = {"region_name": self._region, **self._options}
-                    self._clients[service] = self._session.create_client(service, config=config, **options)
+                        self._session = new_session()
+                    with self._making:
+                        self._clients[service] = self._session.client(service, config=config, **options)
                 except (BotoCoreError, ValueError) as error:
                     raise CloudError(f"{service}: {error}") from error
             return self._clients[service]
@@ -168,7 +175,7 @@ class Gate:
             if isinstance(found, ThrottledError) or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
                 self._failed(began_s)
             raise found from error
-        except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        except _NO_CREDENTIALS as error:
             self._failed(began_s)
             raise DeniedError(str(error)) from error
         except (
@@ -191,15 +198,3 @@ class Gate:
         with self._lock:
             self._at_s = self._recovery_clock()  # what failed brings nothing back
             self._left_s -= took_s
-
-
-@cache
-def _loader(paths: str | None) -> Any:
-    """What the SDK knows of the services, read once: EC2's model alone takes a third of a second, for every gate."""
-    return create_loader(paths)
-
-
-def _shorten(session: Any) -> None:
-    """Before the session's first client of EC2: leave out what is never read of an instance."""
-    shape = session.get_component("data_loader").load_service_model("ec2", "service-2")["shapes"]["Instance"]
-    shape["members"] = {name: member for name, member in shape["members"].items() if name in _OF_INSTANCE}

@@ -29,6 +29,9 @@ _SHARE = 0.2
 SITE, SERVICE, OFFER, LAUNCH = "mark:site", "mark:service", "mark:offer", "mark:launch"
 # Unix times, empty where it is not so (any more): since when it is ready or drained, when it was last resumed.
 STANDBY, READY, DRAINING, RESUMED = "mark:standby", "mark:ready", "mark:draining", "mark:resumed"
+INTERRUPTED = "mark:interrupted"  # Unix time at which the cloud takes it back
+# An announced interruption is told for so long after it: a controller that was away for a while needs it still.
+INTERRUPTED_KEPT_S = 1800.0
 _ENDED = frozenset(("shutting-down", "terminated"))
 
 
@@ -47,6 +50,7 @@ class DescribedInstance:
     ready_unix_s: float | None = None  # since when it serves, for as long as it runs
     draining_unix_s: float | None = None  # since when it takes nothing new
     resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
+    gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +229,7 @@ def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
         ready_unix_s=_time(tags.get(READY)),
         draining_unix_s=_time(tags.get(DRAINING)),
         resumed_unix_s=_time(tags.get(RESUMED)),
+        gone_unix_s=_time(tags.get(INTERRUPTED)),
     )
 
 

@@ -23,6 +23,7 @@ from mark.domain.time import DAY_S
 from mark.workload.counts import trace_of_counts
 from mark.workload.trace import Trace
 from mark_infra.aws.gate import Gate
+from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site
 
 # (how long it is kept, the finest period), in seconds: CloudWatch user guide, "Metrics retention".
@@ -130,15 +131,13 @@ def _results(gate: Gate, metric: Metric) -> Iterator[Any]:
 
 
 def _own_gate(where: str) -> Gate:
-    try:  # here, because a plain installation has no boto3, and its import takes 50 ms
-        import boto3  # type: ignore[import-untyped]
+    try:
+        session = open_session()
     except ImportError as error:
         raise BadInput(f"needs the AWS adapter, which comes with the extra `aws` ({error})", where) from None
-
-    region = boto3.session.Session().region_name
-    if region is None:
+    if session.region_name is None:
         raise BadInput("needs a region: set AWS_DEFAULT_REGION", where)
-    return Gate(Site(name="", region=region, store=""))
+    return Gate(Site(name="", region=session.region_name, store=""), session=session)
 
 
 def _time(spec: str, text: str) -> float:

@@ -23,6 +23,7 @@ from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.errors import CloudError
 from mark_infra.aws import cloud
 from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import INTERRUPTED_KEPT_S
 from mark_infra.aws.site import Site
 
 _LOG = logging.getLogger("mark.aws")
@@ -31,8 +32,6 @@ _LOG = logging.getLogger("mark.aws")
 WAIT_S = 3
 # SQS hides for so long what was received; half of it is the time that readers have to act and to record.
 VISIBILITY_S = 30
-# An announced interruption is told for so long after it: a controller that was away for a while needs it still.
-KEPT_S = 1800.0
 _MOST_CHANGES = 100_000
 _SLOWEST_S = 30.0
 _STATES = frozenset(("pending", "running", "stopping", "stopped", "shutting-down", "terminated"))
@@ -222,7 +221,7 @@ class NoticeListener:
         return True
 
     def _forget(self) -> None:
-        old_unix_s = self._now_unix_s() - KEPT_S
+        old_unix_s = self._now_unix_s() - INTERRUPTED_KEPT_S
         for old in [i for i in self._interruptions.values() if i.gone_unix_s < old_unix_s]:
             del self._interruptions[old.instance_id]
         while len(self._changes) > _MOST_CHANGES:

@@ -58,7 +58,7 @@ class Refreshed:
 class Prices:
     """Refreshes `catalog`, whose prices are for `region`; good prices are kept in the file `cache` if there is one.
 
-    `options` are `Gate`'s. Asking takes seconds: not to be done on a tick's way.
+    `session` and `options` are `Gate`'s. Asking takes seconds: not to be done on a tick's way.
     """
 
     def __init__(
@@ -67,12 +67,15 @@ class Prices:
         region: str,
         cache: Path | None = None,
         *,
+        session: Any = None,
         options: Mapping[str, Any] | None = None,
         now_unix_s: Callable[[], float] = time.time,
     ) -> None:
         self._catalog, self._region, self._cache, self._now_unix_s = catalog, region, cache, now_unix_s
-        self.ec2_gate = Gate(Site(name="", region=region, store=""), options=options)
-        self.pricing_gate = Gate(Site(name="", region=PRICING_REGION, store=""), options=options)
+        self.ec2_gate, self.pricing_gate = (
+            Gate(Site(name="", region=where, store=""), session=session, options=options)
+            for where in (region, PRICING_REGION)
+        )
         self._good = _read(cache, region)
         self._notes: list[str] = []
 

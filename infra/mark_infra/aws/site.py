@@ -23,7 +23,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ from mark.domain.errors import BadInput
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # what a service file allows too
 _SITE_KEYS = {"name", "region", "store", "queue_url", "bouncer_port", "key_file", "time_scale"}
 _SERVICE_KEYS = {"launch_template", "subnets", "target_groups", "function", "gateway"}
+
+
+# After a service's name: instances that are rented to be measured have it in their tag mark:service. No controller
+# answers for that service, so none gives them requests, and one ends those that are left over.
+TO_MEASURE = ".profile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,10 @@ class Site:
             return self.services[name]
         except KeyError:
             raise BadInput(f"site {self.name} has nothing for this service", f"[services.{name}]") from None
+
+    def to_measure(self, name: str) -> Site:
+        """The same site with the service that rents instances to measure this one: behind no balancer."""
+        return replace(self, services={name + TO_MEASURE: replace(self.service(name), target_groups=(), function=None)})
 
 
 def load_site(path: Path) -> Site:

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from mark.control.ports import Clock
 from mark.control.ports import Functions as FunctionsPort
@@ -53,10 +53,13 @@ class LambdaWarming:
         clock: Clock,
         *,
         region: str | None = None,
+        session: Any = None,
         functions: Callable[[], Pinged] | None = None,
     ) -> None:
         self._name, self._keep_alive_s, self._clock = name, keep_alive_s, clock
-        self._make: Callable[[], Pinged] = functions or (lambda: LambdaFunctions(name, region=region, connections=MOST))
+        self._make: Callable[[], Pinged] = functions or (
+            lambda: LambdaFunctions(name, region=region, connections=MOST, session=session)
+        )
         self._functions: Pinged | None = None
         self._lock = threading.Lock()
         self._warm = 0  # environments that the last round reached, and when it was begun

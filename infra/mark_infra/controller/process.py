@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import uvicorn
 
@@ -36,8 +37,11 @@ def serve(
     auth: Auth | None,
     dry_run: bool,
     started: Callable[[int], None],
+    session: Any = None,
 ) -> int:
     """Run until SIGTERM or SIGINT; the exit code. `started` is told the port once the door is open.
+
+    `session` is boto3's, whose credentials and configuration it has on AWS; without one those that AWS's SDKs find.
 
     A cloud that does not answer at first is asked again and again. Raises BadInput for an address that cannot be had.
     """
@@ -46,7 +50,7 @@ def serve(
     door = _listen(address)
     ends = threading.Event()
     with _ended_by_signals(ends.set), door:
-        control = open_control(site, specs, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning)
+        control = open_control(site, specs, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning, session=session)
         if control is None:
             return 0
         pulse = _Pulse()

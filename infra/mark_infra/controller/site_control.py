@@ -76,7 +76,7 @@ class SiteParts:
     """What a site's control is put together from, which it closes in the end. `site_parts` makes the usual ones.
 
     `gate` makes a new gate, which waits at most that many seconds for an answer (None: as long as usual). `pool` runs
-    rounds.
+    rounds. `session` is boto3's, for what no gate asks.
     """
 
     gate: Callable[[float | None], Gate]
@@ -84,20 +84,32 @@ class SiteParts:
     lease: FencedLease
     pool: Executor
     close: Callable[[], None]
+    session: Any = None
 
 
 def site_parts(
     site: Site,
     *,
     dry_run: bool = False,
+    session: Any = None,
     options: Mapping[str, Any] | None = None,
     ttl_s: float = TTL_S,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> SiteParts:
-    """Parts that reach AWS. Calls are given their time by `monotonic`. Raises CloudError or BadInput."""
+    """Parts that reach AWS by `session`, boto3's, or else as AWS's SDKs do. Calls are given their time by `monotonic`.
+
+    Raises CloudError or BadInput.
+    """
 
     def gate(read_s: float | None = None) -> Gate:
-        return Gate(site, options=options, read_s=read_s, monotonic=monotonic, recovery_clock=time.monotonic)
+        return Gate(
+            site,
+            session=session,
+            options=options,
+            read_s=read_s,
+            monotonic=monotonic,
+            recovery_clock=time.monotonic,
+        )
 
     # Tables of their own: what fails or is silent in one place must not use up the time that another may cost. Above
     # all the lease, which the process that acts must be able to renew.
@@ -108,7 +120,7 @@ def site_parts(
         terms.close()
 
     lease = FencedLease(MemoryTerms() if dry_run else terms, f"{site.name}/controller", ttl_s=ttl_s)
-    return SiteParts(gate, table, lease, _Rounds(_THREADS, monotonic), close)
+    return SiteParts(gate, table, lease, _Rounds(_THREADS, monotonic), close, session)
 
 
 class SiteControl:
@@ -206,6 +218,10 @@ class SiteControl:
         return self._site
 
     @property
+    def session(self) -> Any:
+        return self._parts.session
+
+    @property
     def dry_run(self) -> bool:
         return self._dry_run
 
@@ -265,7 +281,13 @@ class _Service:
         gateway = there.gateway
         warming = None
         if function is not None and there.function is not None and not control.dry_run:
-            warming = LambdaWarming(there.function, function.offer.keep_alive_s, clock, region=control.site.region)
+            warming = LambdaWarming(
+                there.function,
+                function.offer.keep_alive_s,
+                clock,
+                region=control.site.region,
+                session=control.session,
+            )
         telemetry = ScrapedTelemetry(
             store,
             now_s=clock.now_s(),
@@ -273,6 +295,7 @@ class _Service:
             scale=clock.scale,
             gateway=gateway is not None,
             function=None if function is None else function.offer,
+            look_back=spec.resolved.service.slo_monitor.window,
             before_rps=last_rps(history),
             keep_load=(lambda _: None) if control.dry_run else kept.append_load,
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
@@ -430,12 +453,17 @@ def open_control(
     dry_run: bool,
     wait: Callable[[float], bool],
     tell: Callable[[str], None],
+    session: Any = None,
 ) -> SiteControl | None:
-    """Build and start it, as often as it takes; None when `wait` (which is told the seconds) says to give up."""
+    """Build and start it, as often as it takes; None when `wait` (which is told the seconds) says to give up.
+
+    `session` is that of `site_parts`.
+    """
     pause_s = 1.0
     while True:
         try:
-            control = SiteControl(site, specs, dry_run=dry_run)
+            parts = site_parts(site, dry_run=dry_run, session=session)
+            control = SiteControl(site, specs, dry_run=dry_run, parts=parts)
             control.start()
             return control
         except CloudError as error:

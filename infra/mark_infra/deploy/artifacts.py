@@ -17,23 +17,16 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from fnmatch import fnmatch
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.version import VERSION
+from mark.models.files import walk
 
 FUNCTION_PYTHON = "3.12"  # terraform/modules/overflow
 MOST_FUNCTION_BYTES = 250 * 1024 * 1024  # unpacked, Lambda's limit for a zip
-MOST_ARCHIVE_BYTES = 10 * 1024**3
-# What is no part of a model: tools' own folders (and everything hidden), and what could hold a secret.
-_LEFT_OUT = ("__pycache__", "node_modules", "venv", "*.egg-info")
-_SECRETS = (
-    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "keys", "*.keys", "keys.*", "*secret*"),
-    *("credentials*", "*.tfstate*", "*.tfvars*", "*.env"),
-)
 _MODEL_SIDE = ("numpy", "orjson")  # what mark.models imports
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 
@@ -84,23 +77,6 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "constraints.txt").is_file() else None
 
 
-def shipped_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """The files of a model's folder by their path in it, and those left out because they may hold a secret."""
-    files: dict[str, Path] = {}
-    kept_back: list[str] = []
-    for path, name in _walk(folder, folder):
-        if any(fnmatch(path.name.lower(), pattern) for pattern in _SECRETS):
-            kept_back.append(name)
-        else:
-            files[name] = path
-    size = sum(path.stat().st_size for path in files.values())
-    if size > MOST_ARCHIVE_BYTES:
-        raise BadInput(
-            "more than 10 GiB: give the service a folder of its own", str(folder), f"{size / 1024**3:.0f} GiB"
-        )
-    return files, sorted(kept_back)
-
-
 def archive(files: Mapping[str, Path | bytes], to: Path) -> Path:
     """A .tar.gz of files by name."""
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -135,10 +111,10 @@ def function_package(files: Mapping[str, Path | bytes], libraries: Path, to: Pat
         home = Path(spec.origin).parent
         contents |= {
             f"{package}/{name}": path
-            for path, name in _walk(home, home)
+            for path, name in walk(home, home)
             if path.suffix in (".py", ".csv", ".toml")  # profiles, too: a service without code answers by them
         }
-    contents |= {name: path for path, name in _walk(libraries, libraries)}
+    contents |= {name: path for path, name in walk(libraries, libraries)}
     size = sum(len(content) if isinstance(content, bytes) else content.stat().st_size for content in contents.values())
     if size > MOST_FUNCTION_BYTES:
         raise BadInput(
@@ -177,24 +153,22 @@ def libraries(files: Mapping[str, Path | bytes], cache: Path, pins: Path) -> Pat
             *("-c", str(pins), "-r", str(file)),
         )
         shutil.rmtree(Path(work, "there", "bin"), ignore_errors=True)
-        Path(work, "there").rename(folder)
+        try:
+            Path(work, "there").rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was quicker
+                raise
     return folder
 
 
 def libraries_name(requirements: bytes, pins: Path) -> str:
     """Of the folder in the cache."""
-    said = json.dumps([_MODEL_SIDE, requirements.decode(), pins.read_text(encoding="utf-8"), FUNCTION_PYTHON])
+    try:
+        text = requirements.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8", "requirements.txt") from None
+    said = json.dumps([_MODEL_SIDE, text, pins.read_text(encoding="utf-8"), FUNCTION_PYTHON])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
-
-
-def _walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or any(fnmatch(path.name, pattern) for pattern in _LEFT_OUT):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path, top)
-        elif path.is_file():
-            yield path, path.relative_to(top).as_posix()
 
 
 def _pip(*arguments: str) -> None:

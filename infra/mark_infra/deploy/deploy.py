@@ -19,18 +19,24 @@ import secrets
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mark.config.service_file import SERVICE_NAMES
+from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
+from mark.models.files import shipped_files, walk
+from mark.models.registry_unpacked import FILES
+from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.reporting.monthly import CostLine, ServiceCost, monthly
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark_infra.aws.gate import Gate
+from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, leftovers
 from mark_infra.deploy.artifacts import (
@@ -38,7 +44,6 @@ from mark_infra.deploy.artifacts import (
     constraints,
     function_package,
     libraries,
-    shipped_files,
     terraform_modules,
     wheel,
 )
@@ -49,6 +54,7 @@ _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
 _GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 _GPU_DISK_GIB, _DISK_GIB = 100, 8
+_VERSIONS = "versions"  # of a registry, in the archive
 _FILES = ("torch", "sklearn", "onnx")
 
 Say = Callable[[str], None]
@@ -59,7 +65,7 @@ class DeployTarget:
     """Where to deploy, and for whom. Without a certificate clients are met by plain HTTP, from named networks only."""
 
     name: str = "mark"
-    region: str = ""  # default: AWS_REGION or AWS_DEFAULT_REGION
+    region: str = ""  # default: the session's own, AWS_REGION, AWS_DEFAULT_REGION, the profile's
     zones: tuple[str, ...] = ()  # default: the region's first three
     certificate: str | None = None  # ARN, of ACM
     clients: tuple[str, ...] = ("0.0.0.0/0",)
@@ -67,6 +73,8 @@ class DeployTarget:
     budget_usd: float | None = None
     state: Path | None = None  # folder; default: .mark-deploy/NAME
     state_bucket: str | None = None  # of Terraform's own state; default: a file in the folder
+    profile: str | None = None  # of AWS's configuration; default: AWS_PROFILE, as AWS's SDKs have it
+    session: Any = field(default=None, repr=False)  # boto3's, instead of a profile
 
     @property
     def folder(self) -> Path:
@@ -143,6 +151,7 @@ def shipment(service_file: str, search: Path | None = None) -> Shipment:
             files[name] = inside
             # The file is named as it is found from the folder's top, where service.toml will be.
             text = _said_anew(text, key, name)
+        text = _with_versions(text, service, files)
         _check_models(service, folder, files)
     files["service.toml"] = text.encode()
     return Shipment(deployment, files, kept_back)
@@ -153,7 +162,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
 
     Raises BadInput for what is missing here (Terraform, credentials, a region), MarkError for what fails.
     """
-    target = _checked(target)
+    target, gate = _checked(target)
     names = [one.service.name for one in shipments]
     if not names:
         raise BadInput("say which services", "SERVICE")
@@ -164,7 +173,6 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
         )
     terraform = _terraform(target)
-    gate = _gate(target)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
     built = target.folder / "artifacts"
     say("building the wheel of mark, and what the services need")
@@ -201,8 +209,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             needs = libraries(one.files, built / "libraries", pins)
             described["function"] = {
                 "zip": str(function_package(one.files, needs, built / f"{name}.zip")),
-                "memory_mb": int(str(one.service.function).partition(":")[2]),
-                "environment": environment_of(one.service),
+                "memory_mb": one.deployment.function.offer.memory_mb,
+                "environment": environment_of(one.service, one.deployment.function.offer.name),
             }
         variables["services"][name] = described
     root = target.folder / "terraform" / "examples" / "complete"
@@ -225,12 +233,11 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable. Raises BadInput where there is no
     state of this site, MarkError for what fails.
     """
-    target = _checked(target)
+    target, gate = _checked(target)
     root = target.folder / "terraform" / "examples" / "complete"
     if not (root / "terraform.tfvars.json").is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
     terraform = _terraform(target)
-    gate = _gate(target)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
     terraform.init()
     group = terraform.outputs().get("controller_group")
@@ -262,16 +269,47 @@ def image_of(deployment: ResolvedService) -> tuple[str, int]:
     return _AL2023.format("arm64" if arm else "x86_64"), _DISK_GIB
 
 
-def environment_of(service: ServiceConfig) -> dict[str, str]:
-    """What the overflow function's handler reads. Of several versions it has the one with the most weight."""
+def environment_of(service: ServiceConfig, size: str) -> dict[str, str]:
+    """What the handler of a function of this size (`lambda:MEMORY_MB`) reads: of several versions, the heaviest."""
     model, version = service.model, "1"
     if service.versions:
         most = max(service.versions, key=lambda version: version.weight)
-        model, version = most.model, most.name
+        model, version = _shipped(most.model), most.name
     elif ":" not in model:
         profile = f"&profile=service/{Path(service.profile_file).name}" if service.profile_file else ""
-        model = f"mark.profiling.replay:Replay?model={model}&instance={service.function}{profile}"
+        model = f"mark.profiling.replay:Replay?model={model}&instance={size}{profile}"
     return {"MARK_MODEL": model, "MARK_MODEL_PATH": "service", "MARK_NAME": service.name, "MARK_VERSION": version}
+
+
+def _with_versions(text: str, service: ServiceConfig, files: dict[str, Path | bytes]) -> str:
+    """Adds what a registry has for the service to `files`; the service file names it as it is found there.
+
+    So an instance asks no registry, and all instances of a site serve the same bytes until the next deployment.
+    """
+    registered = [version for version in service.versions if version.model.startswith(UNPACKED)]
+    said = load_service(service.source).versions
+    if registered and not said:  # `model` itself names a version
+        (version,) = registered
+        line = f'"{version.name}" = {{ model = "{_shipped(version.model)}", weight = 1.0 }}'
+        text = f"{text.rstrip()}\n\n[service.versions]\n{line}\n"
+    needs: list[str] = []
+    for version in registered:
+        folder = Path(version.model.removeprefix(UNPACKED))
+        files |= {f"{_VERSIONS}/{folder.name}/{name}": path for path, name in walk(folder, folder)}
+        if (own := folder / FILES / "requirements.txt").is_file():
+            needs.append(read_text(own).strip())
+    for before, version in zip(said, service.versions, strict=False):
+        if version in registered:
+            quoted = rf"""(["']){re.escape(before.model)}\1"""  # whole: one reference may be the beginning of another
+            text = re.sub(quoted, json.dumps(_shipped(version.model)), text)
+    if needs and "requirements.txt" not in files:
+        files["requirements.txt"] = ("\n".join(dict.fromkeys(needs)) + "\n").encode()
+    return text
+
+
+def _shipped(model: str) -> str:
+    """The reference where the archive is unpacked."""
+    return f"{UNPACKED}{_VERSIONS}/{Path(model).name}" if model.startswith(UNPACKED) else model
 
 
 def _said_anew(text: str, key: str, value: str) -> str:
@@ -279,15 +317,35 @@ def _said_anew(text: str, key: str, value: str) -> str:
     return re.sub(rf"^(\s*{key}\s*=\s*).*$", lambda line: line[1] + json.dumps(value), text, count=1, flags=re.M)
 
 
-def _checked(target: DeployTarget) -> DeployTarget:
+def _checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
+    """With its region, and the way to AWS there. Raises BadInput."""
     if not _SITE.fullmatch(target.name):
         raise BadInput("must be 1 to 20 small letters, digits and dashes, a letter first", "name", target.name)
-    region = target.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
-    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
-        raise BadInput("say in which region of AWS: `region`, or AWS_REGION", "region", region or None)
     if importlib.util.find_spec("boto3") is None:
         raise BadInput("needs boto3: pip install 'mark-serving[aws]'", "mark deploy")
-    return replace(target, region=region)
+    if target.profile is not None and target.session is not None:
+        raise BadInput("has a profile itself: give one of the two", "session", target.profile)
+    region = target.region or (os.environ.get("AWS_REGION") if target.session is None else None)
+    session = open_session(target.profile, region) if target.session is None else target.session
+    region = region or session.region_name or os.environ.get("AWS_REGION") or ""
+    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
+        raise BadInput("say in which region of AWS: `region`, or AWS_REGION", "region", region or None)
+    site = Site(target.name, region, f"dynamodb:{target.name}-state")
+    return replace(target, region=region), Gate(site, session=session)
+
+
+def _credentials(target: DeployTarget) -> Callable[[], Mapping[str, str]] | None:
+    """What Terraform finds the same credentials by; None: it finds them as we do.
+
+    A profile is handed on by its name. What a session has is told anew for every command, as it may be renewed between.
+    """
+    if target.profile is not None:
+        named = {"AWS_PROFILE": target.profile}
+        return lambda: named
+    if target.session is None:
+        return None
+
+    return lambda: environment_keys(target.session)
 
 
 def _terraform(target: DeployTarget) -> Terraform:
@@ -309,26 +367,30 @@ def _terraform(target: DeployTarget) -> Terraform:
         s3 = {"bucket": target.state_bucket, "key": key, "region": target.region, "encrypt": True, "use_lockfile": True}
         backend = {"s3": s3}
     (root / "backend.tf.json").write_text(json.dumps({"terraform": {"backend": backend}}), encoding="utf-8")
-    return Terraform(root, {"keys": _keys(target.folder)})
+    return Terraform(root, {"keys": _keys(target.folder)}, _credentials(target))
 
 
 def _keys(folder: Path) -> str:
     """The key file, made once: the controller's own key first."""
     file = folder / "keys"
-    if not file.is_file():
+    if not file.is_file() or not file.stat().st_size:
         folder.mkdir(parents=True, exist_ok=True)
         made = (("controller", "admin"), ("operator", "admin"), ("client", "infer"))
-        _write_secret(file, "".join(f"{name}:{secrets.token_urlsafe(32)}:{scopes}\n" for name, scopes in made))
+        whole = folder / f".keys-{secrets.token_hex(8)}"
+        try:
+            _write_secret(whole, "".join(f"{name}:{secrets.token_urlsafe(32)}:{scopes}\n" for name, scopes in made))
+            if file.is_file() and not file.stat().st_size:
+                file.unlink(missing_ok=True)  # of a process that was killed while it wrote
+            with suppress(FileExistsError):  # another process was quicker: its keys hold
+                os.link(whole, file)
+        finally:
+            whole.unlink(missing_ok=True)
     return file.read_text(encoding="utf-8")
 
 
 def _write_secret(path: Path, text: str) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _gate(target: DeployTarget) -> Gate:
-    return Gate(Site(target.name, target.region, f"dynamodb:{target.name}-state"))
 
 
 def _known(account: Callable[[], str]) -> str:
@@ -339,14 +401,14 @@ def _known(account: Callable[[], str]) -> str:
 
 
 def _deployment(service_file: str) -> ResolvedService:
-    return open_service(RunRequest(trace="", service=service_file))
+    return open_service(RunRequest(trace="", service=service_file), model_files=True)
 
 
 def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | bytes]) -> None:
     """Raises BadInput for a model that would not be found where the archive is unpacked."""
     for model in [version.model for version in service.versions] or [service.model]:
         kind, colon, rest = model.partition(":")
-        if not colon or kind in ("http", "https"):
+        if not colon or kind in ("http", "https", "version"):
             continue
         if kind in _FILES:
             if rest.partition("?")[0] not in files:
@@ -361,8 +423,9 @@ def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | 
 def _check_archive(path: Path, shipped: Shipment) -> None:
     """Raises MarkError where what arrives is not what was checked here."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
-        small = [member for member in tar.getmembers() if member.name.endswith((".toml", ".csv"))]
-        tar.extractall(folder, members=small, filter="data")
+        read = [m for m in tar.getmembers() if m.name.endswith((".toml", ".csv")) or m.name.startswith(f"{_VERSIONS}/")]
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        tar.extractall(folder, members=read)
         arrived = _deployment(str(Path(folder, "service.toml")))
     if (arrived.offers, arrived.skipped) != (shipped.deployment.offers, shipped.deployment.skipped):
         raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
@@ -377,7 +440,7 @@ def _cost(deployment: ResolvedService) -> ServiceCost:
         usd_per_hour=cheapest.usd_per_hour if cheapest is not None else 0.0,
         max_usd_per_hour=service.max_usd_per_hour,
         disk_gib=image_of(deployment)[1],
-        function=service.function if function is not None else None,
+        function=function.offer.name if function is not None else None,
         function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
     )
 

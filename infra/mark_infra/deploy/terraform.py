@@ -18,6 +18,11 @@ from mark.domain.errors import BadInput, MarkError
 
 _LEAST = (1, 11)  # write-only arguments: keys that are in no state file
 _PLAN = "site.tfplan"
+# What says whose credentials a program of AWS has.
+_IDENTITY = frozenset((
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"),
+    *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+))  # fmt: skip
 
 # Share of the changes done (0 to 1), and what was just done.
 Progress = Callable[[float, str], None]
@@ -35,15 +40,18 @@ class ResourceChange:
 class Terraform:
     """Runs in `folder`, a root module. `secrets` are variables that stand on no command line and in no file.
 
+    `credentials`, asked before every command, are variables of AWS's SDKs that take the place of our environment's.
     Raises BadInput where there is no Terraform that is new enough, MarkError (here and in every method) with
     Terraform's own first error.
     """
 
-    def __init__(self, folder: Path, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, secrets: Mapping[str, str], credentials: Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
         program = shutil.which("terraform")
         if program is None:
             raise BadInput("is not installed: see https://developer.hashicorp.com/terraform/install", "terraform")
-        self._program, self._folder = program, folder
+        self._program, self._folder, self._credentials = program, folder, credentials
         self._environment = {
             **os.environ,
             **{f"TF_VAR_{name}": value for name, value in secrets.items()},
@@ -86,9 +94,15 @@ class Terraform:
         """Values of the root module's outputs, by name; none before the first apply."""
         return {name: one["value"] for name, one in json.loads(self._run("output", "-json")).items()}
 
+    def _variables(self) -> dict[str, str]:
+        if self._credentials is None:
+            return self._environment
+        others = {name: value for name, value in self._environment.items() if name not in _IDENTITY}
+        return {**others, **self._credentials()}
+
     def _run(self, *arguments: str) -> str:
         process = subprocess.run(
-            [self._program, *arguments], cwd=self._folder, env=self._environment, capture_output=True, text=True
+            [self._program, *arguments], cwd=self._folder, env=self._variables(), capture_output=True, text=True
         )
         if process.returncode != 0:
             raise MarkError(f"terraform {arguments[0]}: {_first_error(process.stderr or process.stdout)}")
@@ -100,7 +114,7 @@ class Terraform:
         with subprocess.Popen(
             program,
             cwd=self._folder,
-            env=self._environment,
+            env=self._variables(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

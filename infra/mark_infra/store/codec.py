@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from mark.control.agenda import AgendaItem
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
-from mark.control.state import AgendaItem, ControllerState, Replanning
+from mark.control.state import ControllerState, Replanning
 from mark.control.views import Limits
 from mark.domain.bill import Bill
 from mark.domain.command import Drain, Launch, Resume, Stop, Terminate, Warm

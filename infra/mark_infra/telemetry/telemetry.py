@@ -15,7 +15,7 @@ from threading import Lock
 
 import numpy as np
 
-from mark.control.ports import RECENT, RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
+from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
 from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
@@ -56,7 +56,8 @@ class ScrapedTelemetry:
     With a `gateway` its clients' requests are counted: also those that found no instance. Until the first of them
     windows are missing, too: before traffic is switched over to a service its load is not zero. `spent` is what this
     process itself had functions do so far: invocations, and the seconds that are billed for them. `before_rps` is the
-    rate of the history's last minute: what is known until the first window is over.
+    rate of the history's last minute: what is known until the first window is over. `look_back` is how many requests
+    `recent` tells of, about: it takes whole windows.
     """
 
     def __init__(
@@ -68,12 +69,13 @@ class ScrapedTelemetry:
         scale: float = 1.0,
         gateway: bool = False,
         function: FunctionOffer | None = None,
+        look_back: int = 1000,
         before_rps: float | None = None,
         keep_load: Callable[[Load], None] = lambda _: None,
         spent: Callable[[], tuple[int, float]] | None = None,
     ) -> None:
         self._store, self._gateway, self._function, self._keep_load = store, gateway, function, keep_load
-        self._before_rps = before_rps
+        self._look_back, self._before_rps = look_back, before_rps
         self._spent, self._spent_before = spent, (0, 0.0)
         self._window_s = WINDOW_S / scale  # on the wall
         self._lock = Lock()
@@ -219,7 +221,7 @@ class ScrapedTelemetry:
         with self._lock:
             for window in reversed(self._recent):
                 requests, misses = requests + window.requests, misses + window.misses
-                if requests >= RECENT:
+                if requests >= self._look_back:
                     break
         return RecentAnswers(round(requests), round(requests - misses))
 

@@ -31,8 +31,9 @@ from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market
 from mark.domain.service import ServiceConfig
+from mark.models.registry_place import pinned
 from mark.serving.observe import logs
-from mark_infra.aws.site import Site, dump_site
+from mark_infra.aws.site import TO_MEASURE, Site, dump_site
 from mark_infra.telemetry.counters import read_gateway
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.control_server import ControlServer
@@ -61,7 +62,7 @@ class Daemon:
 
     def __init__(self, folder: Path, settings: TestbedSettings) -> None:
         self._folder, self._settings = folder, settings
-        self._services = [load_service(name) for name in settings.services]
+        self._services = [pinned(load_service(name)) for name in settings.services]
         self._catalog = _one_catalog(self._services)
         self.ends = threading.Event()
         self.site: Site | None = None
@@ -74,7 +75,7 @@ class Daemon:
     def _start(self, started: ExitStack) -> None:
         folder, settings, services = self._folder, self._settings, self._services
         region = "us-east-1"
-        functions = {s.name: f"mark-{s.name}-overflow" for s in services if s.function is not None}
+        functions = {s.name: f"mark-{s.name}-overflow" for s in services if s.functions}
         self._functions = started.enter_context(
             LambdaProcess(
                 folder,
@@ -89,7 +90,8 @@ class Daemon:
         )
         self.machines = started.enter_context(
             Processes(
-                {s.name: ServedProgram(Path(s.source), _options(s, functions, settings)) for s in services},
+                {s.name: ServedProgram(Path(s.source), _options(s, functions, settings)) for s in services}
+                | {s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"]) for s in services},
                 folder / LOGS,
                 variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
                 region=region,

@@ -24,10 +24,13 @@ from urllib.parse import unquote, urlencode
 from uuid import UUID
 
 from mark.catalog.tables import load_catalog
+from mark.domain.errors import BadInput
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.offer import Delay
 from mark.domain.service import ServiceConfig
-from mark.profiling.table import load_profiles
+from mark.models.registry_unpacked import PREFIX
+from mark.planning.resolve import function_size
+from mark.profiling.version_profiles import profile_source, service_profiles
 from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.function_pool import Account, EnvironmentPool
@@ -82,28 +85,37 @@ class Config:
 
 
 def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, spare: int = 4) -> FunctionConfig:
-    """The function behind a service's bouncers. Raises ValueError where the service file names none.
+    """The function behind a service's bouncers. Raises BadInput where the service file names none.
 
     The account would allow a thousand environments at once; as processes of one computer they must be fewer.
     """
-    if service.function is None:
-        raise ValueError(f"{service.name} has no function")
     search = str(Path(service.source).resolve().parent)
-    model, profiled = service.model, load_profiles(service.profile_file).get(service.model, {})
-    options = {"model": model, "instance": service.function, "search": search}
-    if service.profile_file is not None:
-        options["profile"] = str(Path(service.profile_file).resolve())
+    profiles = service_profiles(service)
+    model, profile, profiled = service.model, service.profile_file, profiles.get(service.model, {})
+    size = function_size(service, load_catalog(service.catalog), profiled)
+    if size is None:
+        where = f"{service.source or service.name} [overflow] function"
+        named = ", ".join(service.functions) or "none"
+        raise BadInput("no size to run: name one, or profile the model on one", where, named)
+    options = {"instance": size, "search": search}
+    heaviest = max(service.versions, key=lambda version: version.weight, default=None)
+    if heaviest is not None and heaviest.model.startswith(PREFIX):
+        model = heaviest.model
+        profile, options["profiled"] = profile_source(model, service, profiles)
+    options["model"] = model
+    if profile is not None:
+        options["profile"] = str(Path(profile).resolve())
     kind = "Paced"
     if ":" not in model:
         kind = "Replay"
         del options["search"]
     cold_ms = None
-    if service.function in profiled:
-        cold_ms = profiled[service.function].rows[0].cold_ms
+    if size in profiled:
+        cold_ms = profiled[size].rows[0].cold_ms
         model = f"mark.profiling.replay:{kind}?{urlencode(options)}"
     return FunctionConfig(
         name=name,
-        memory_mb=int(service.function.removeprefix("lambda:")),
+        memory_mb=int(size.removeprefix("lambda:")),
         # One core each, as a function of less than 3.5 GB has hardly more.
         variables={"MARK_MODEL": model, "MARK_MODEL_PATH": search, "MARK_NAME": service.name, "OMP_NUM_THREADS": "1"},
         folder=search,

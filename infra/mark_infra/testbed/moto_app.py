@@ -32,12 +32,28 @@ Environ = dict[str, Any]
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
+class ConditionalPuts:
+    """A WSGI app around moto in which one of several writers of a key with `If-None-Match: *` succeeds, as on S3.
+
+    moto looks for the key and then writes it: of two at once both may succeed.
+    """
+
+    def __init__(self, app: Callable[[Environ, StartResponse], Iterable[bytes]]) -> None:
+        self._app, self._one_by_one = app, threading.Lock()
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if "HTTP_IF_NONE_MATCH" not in environ:
+            return self._app(environ, start_response)
+        with self._one_by_one:
+            return self._app(environ, start_response)
+
+
 class MotoApp:
     """The WSGI app. `guard(service)` surrounds each request; `targets` answers JSON requests by X-Amz-Target."""
 
     def __init__(self, guard: Callable[[str], AbstractContextManager[Any]], targets: Mapping[str, Answer]) -> None:
         self._guard, self._targets = guard, dict(targets)
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._moto = ConditionalPuts(DomainDispatcherApplication(create_backend_app))
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         service = _service(environ)

@@ -1,7 +1,7 @@
 """What capacity serves of the load that is believed: by level of capacity and number of steps, in expectation.
 
 In step t capacity x serves E[S(D_t, x)]: D_t is drawn from the forecast's quantiles and the unrest within a step, and
-S is what bouncers serve in time, a queueing formula (`overflow_rps`, `late_share`).
+S is what bouncers serve in time, a queueing formula (`overflow_rps`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,8 @@ _SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
 _ALL = np.ones(1)
 _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
 _EQUAL = np.full(10, 0.1)
-# Where a minute that is too small is lost, its tail decides: 19 rates for a twentieth each, and for the last one rates
-# as many standard deviations of a normal above the middle as real load was above forecasts of three minutes ahead. The
-# weights were set by hand; on which traces and forecasts is not recorded, and no command refits them.
-_TAIL = [NormalDist().cdf(deviations) for deviations in (1.9, 2.5, 3.2, 4.0, 6.0)]
-_WITH_TAIL = np.concatenate([np.arange(1, 39, 2) / 40.0, _TAIL])
-_TAIL_WEIGHTS = np.concatenate([np.full(19, 0.05), [0.015, 0.012, 0.011, 0.008, 0.004]])
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
-_GRID, _GRID_WITH_TAIL = 48, 72  # levels of load at which savings are worked out; linear between
+_GRID = 48  # levels of load at which savings are worked out; linear between
 _FAR = 40.0  # an exponent beyond which exp() is lost in rounding
 
 
@@ -69,35 +63,37 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
     the upper end b = capacity x patience at rate (C - L) / (exp(2 (C - L) b / L) - 1) (Harrison 1985, section 5.6).
     The kernel confirms it: docs/policies.md. Arguments broadcast; at most all of the load overflows.
     """
-    return _each(load_rps, capacity_rps, patience_s, True)
-
-
-def late_share(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
-    """Share of requests that wait longer than `patience_s` where none is turned away, so that all of them queue.
-
-    The same motion with no upper end: its stationary distribution is exponential (Harrison 1985, section 1.9), so
-    P(wait > w) = exp(-2 (C - L) C w / L), and all are late where the load exceeds the capacity. The kernel confirms
-    it: docs/policies.md. Arguments broadcast.
-    """
-    return _each(load_rps, capacity_rps, patience_s, False)
-
-
-def _each(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float, sheds: bool) -> FloatArray:
     load, capacity = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64))
     found = np.empty(load.shape)
-    _all_of(
-        np.ascontiguousarray(load).ravel(), np.ascontiguousarray(capacity).ravel(), patience_s, sheds, found.ravel()
+    _overflow_of_all(
+        np.ascontiguousarray(load).ravel(), np.ascontiguousarray(capacity).ravel(), patience_s, found.ravel()
     )
     return found
 
 
+def capacity_for(load_rps: float, share: float, patience_s: float) -> float:
+    """Requests/s of capacity at which bouncers turn away that share of a load above zero, by `overflow_rps`."""
+    return float(_capacity_for(load_rps, share, patience_s))
+
+
 @compiled
-def _all_of(load: FloatArray, capacity: FloatArray, patience_s: float, sheds: bool, found: FloatArray) -> None:
-    for i in range(len(load)):
-        if sheds:
-            found[i] = _overflow_rps(load[i], capacity[i], patience_s)
+def _capacity_for(load: float, share: float, patience_s: float) -> float:
+    low, high = 0.0, load
+    while _overflow_rps(load, high, patience_s) > share * load:
+        low, high = high, 2.0 * high
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if _overflow_rps(load, middle, patience_s) > share * load:
+            low = middle
         else:
-            found[i] = _late_share(load[i], capacity[i], patience_s)
+            high = middle
+    return high
+
+
+@compiled
+def _overflow_of_all(load: FloatArray, capacity: FloatArray, patience_s: float, found: FloatArray) -> None:
+    for i in range(len(load)):
+        found[i] = _overflow_rps(load[i], capacity[i], patience_s)
 
 
 @compiled
@@ -117,17 +113,7 @@ def _overflow_rps(load: float, capacity: float, patience_s: float) -> float:
 
 
 @compiled
-def _late_share(load: float, capacity: float, patience_s: float) -> float:
-    if capacity <= load:
-        return 1.0
-    times_load = 2.0 * (capacity - load) * capacity * patience_s
-    return math.exp(-times_load / load) if times_load < _FAR * load else 0.0
-
-
-@compiled
-def _serve(
-    demand: FloatArray, weights: FloatArray, spacing_rps: float, patience_s: float, sheds: bool, served: FloatArray
-) -> None:
+def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience_s: float, served: FloatArray) -> None:
     """Fill `served` (levels + 1, steps + 1) of `ServedLoad`; `demand` (steps, points) in requests/s, with `weights`."""
     steps, points = demand.shape
     for k in range(len(served)):
@@ -137,36 +123,30 @@ def _serve(
         for t in range(steps):
             for i in range(points):
                 load = demand[t, i]
-                if sheds:
-                    lost = _overflow_rps(load, capacity, patience_s)
-                else:
-                    lost = load * _late_share(load, capacity, patience_s)
-                total += weights[i] * (load - lost)
+                total += weights[i] * (load - _overflow_rps(load, capacity, patience_s))
             served[k, t + 1] = total
 
 
-def served_load(
-    forecast: Forecast, patience_s: float, backlog_s: float | None = None, steps: int = HORIZON
-) -> ServedLoad:
+def served_load(forecast: Forecast, patience_s: float, steps: int = HORIZON, *, spread: float = 1.0) -> ServedLoad:
     """What capacity would serve, expected over the forecast's quantiles and the unrest within a step.
 
-    `patience_s`: how long a request may wait for its service to begin. `backlog_s` is given where what exceeds the
-    capacity is not shed but queues and makes others late too: then every excess of Poisson arrivals over that long
-    counts as not served.
+    `patience_s`: how long a request may wait for its service to begin. `spread`: the weight of the quantiles, the rest
+    being the median's (`OverflowPrice`).
     """
     steps = min(steps, forecast.steps)
-    points, weights, grid = _LEVELS, _EQUAL, _GRID
-    if backlog_s is not None:
-        points, weights, grid = _WITH_TAIL, _TAIL_WEIGHTS, _GRID_WITH_TAIL
-    place = np.interp(points, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
+    place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
     low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
     high = np.minimum(low + 1, len(forecast.levels) - 1)
     weight = (place - low)[:, None]
     mean = forecast.mean_rps[low, :steps] * (1.0 - weight) + forecast.mean_rps[high, :steps] * weight
     middle = np.maximum(forecast.mean_at(0.5)[:steps], 1e-12)
     # Beyond the highest level as far as a normal distribution goes on.
-    beyond = np.maximum(_normal_at(points) / _normal_at(forecast.levels[-1:]), 1.0) - 1.0
+    beyond = np.maximum(_normal_at(_LEVELS) / _normal_at(forecast.levels[-1:]), 1.0) - 1.0
     mean += (mean - middle) * beyond[:, None]
+    equal = _EQUAL
+    if spread < 1.0:
+        mean = np.vstack([mean, middle])
+        equal = np.append(spread * _EQUAL, 1.0 - spread)
     # What 5 s peaks show beyond Poisson arrivals, which the formulas know of.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
     deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / middle * mean
@@ -176,8 +156,8 @@ def served_load(
     highest = float(demand.max())
     # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
     top_rps = max(1.25 * highest, highest + 4.0 / patience_s)
-    spacing_rps = max(top_rps, 1e-9) / grid
-    served = np.empty((grid + 1, steps + 1))
-    each = np.outer(weights, shares).ravel()
-    _serve(demand.reshape(steps, -1), each, spacing_rps, patience_s, backlog_s is None, served)
+    spacing_rps = max(top_rps, 1e-9) / _GRID
+    served = np.empty((_GRID + 1, steps + 1))
+    each = np.outer(equal, shares).ravel()
+    _serve(demand.reshape(steps, -1), each, spacing_rps, patience_s, served)
     return ServedLoad(served, spacing_rps)

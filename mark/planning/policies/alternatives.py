@@ -20,7 +20,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import ServedLoad, served_load
-from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
+from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
 from mark.planning.port import PlanningContext
@@ -45,7 +45,9 @@ class LoadBelief:
 class Alternative:
     """A fleet by offer and what it is expected to cost, averaged over the horizon.
 
-    `capacity_rps` is of all its instances, `overflow_rps` what they leave over. Committed instances cost nothing here.
+    `capacity_rps` is of all its instances, `overflow_rps` what they leave over of the
+    load that is believed, the median weighed as the plan weighs it (`OverflowPrice`). Committed instances cost nothing
+    here.
     """
 
     label: str
@@ -124,22 +126,21 @@ class _Scales:
         chosen = steady + (() if carries is None else (carries,))
         candidates = [resolved.candidates[i] for i in chosen]
         rt_max_s = resolved.slo.rt_max_s
-        function = resolved.function
-        self._sheds = sheds(resolved)
         slack_s = min(rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates[: len(steady)])
         self._offers = [resolved.offers[i] for i in chosen]
         self._names = [offer.name for offer in self._offers]
         self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = context.forecast.by_minute()
-        if not self._sheds:
-            self._forecast = believed(self._forecast, context.last_minute_rps)
         patience_s = max(slack_s, 0.01 * rt_max_s)
-        self._saved: ServedLoad = served_load(self._forecast, patience_s, None if self._sheds else rt_max_s)
+        load_rps = float(context.forecast.mean_at(0.5)[0])
+        price = overflow_price(resolved, steady, context.answered, load_rps, patience_s)
+        self._usd_per_overflow = price.usd
+        self._saved: ServedLoad = served_load(self._forecast, patience_s, spread=price.spread)
         self._steps = self._saved.served.shape[1] - 1
         # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
-        usd = function.usd_per_request if self._sheds and function is not None else neutral_usd(resolved, steady)
-        terms = Pools(self._offers, list(self._usable_rps)).terms(context.beliefs, context.now_s, usd)
-        self._usd_per_overflow = usd if self._sheds else usd * price_factor(context.answered, resolved.slo)
+        pools = Pools(self._offers, list(self._usable_rps))
+        terms = pools.terms(context.beliefs, context.now_s, shed_usd(resolved, neutral_usd(resolved, steady)))
+        self._functions_in_time = resolved.functions_in_time
         self._usd_per_step = terms.offer_usd_per_hour * STEP_S / 3600.0
         # How many burstables may be started is the planner's to know: they are no alternative.
         self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
@@ -159,7 +160,7 @@ class _Scales:
         found = {tuple(wanted): self._priced(CHOSEN, wanted)}
         if any(self._running):
             found.setdefault(tuple(self._running), self._priced(KEPT, self._running))
-        if self._sheds:
+        if self._functions_in_time:
             nothing = [0] * len(self._names)
             found.setdefault(tuple(nothing), self._priced(NONE, nothing))
         best = next((i for i in self._order if self._can_be_had[i]), None)
@@ -180,7 +181,7 @@ class _Scales:
         return Weighed(
             self._belief(plan),
             self._steps * STEP_S,
-            "function calls" if self._sheds else "misses of the SLO",
+            "function calls" if self._functions_in_time else "misses of the SLO",
             chosen,
             tuple(sorted(found.values(), key=lambda one: (one.usd_per_hour, one.label))),
         )

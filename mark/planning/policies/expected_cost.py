@@ -10,10 +10,8 @@ So load that comes with probability q is covered when q x (functions saved) exce
 with the launch as its set-up cost; and what runs is swapped for something cheaper where that pays for the launch. What
 is replaced stays until its replacement serves, for capacity that boots counts only from when it is expected.
 
-Where functions cannot answer within RT_max (or there are none), nothing is shed: all requests queue, and in a minute
-whose load exceeds the capacity nearly all of them are late. So the tail of the forecast counts, what came in the last
-minute is believed to go on, and a miss costs what the budget of misses makes it cost
-(mark/planning/demand/slo_budget.py).
+Where functions cannot answer within RT_max, or there are none, what is left over is late or refused. Such a miss costs
+what the budget of misses makes it cost (mark/planning/demand/slo_budget.py), and a function call where one is made.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import ServedLoad, served_load
-from mark.planning.demand.slo_budget import believed, neutral_usd, price_factor, sheds
+from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, carrier
 from mark.planning.port import PlanningContext
@@ -55,15 +53,11 @@ class ExpectedCostPolicy:
     def __init__(self, name: str, resolved: ResolvedService, how: str = "auto") -> None:
         self.name = name
         self._how, self._resolved = how, resolved
-        chosen = buyable(resolved)
+        self._steady = chosen = buyable(resolved)
         rt_max_s = resolved.slo.rt_max_s
         candidates = [resolved.candidates[i] for i in chosen]
         slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
         self._patience_s = max(slack_s, 0.01 * rt_max_s)
-        self._sheds = sheds(resolved)
-        self._backlog_s = None if self._sheds else rt_max_s
-        if how == "auto" and not self._sheds:
-            self._how = "fast"  # misses are priced so high that proofs take five times as long
         carries = carrier(resolved)
         if carries is not None:
             chosen += (carries,)
@@ -79,9 +73,8 @@ class ExpectedCostPolicy:
         self._burst = None
         if carries is not None:
             self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
-        self._usd_per_overflow, self._overflow = neutral_usd(resolved, buyable(resolved)), "misses of the SLO"
-        if self._sheds and resolved.function is not None:
-            self._usd_per_overflow, self._overflow = resolved.function.usd_per_request, "function calls"
+        self._usd_per_overflow = shed_usd(resolved, neutral_usd(resolved, self._steady))
+        self._overflow = "function calls" if resolved.functions_in_time else "misses of the SLO"
 
     def begin(self) -> None:
         return None
@@ -105,12 +98,11 @@ class ExpectedCostPolicy:
         if not self._offers:
             warm = self._warm(float(forecast.mean_at(0.5)[0]))
             return Plan(context.now_s, (), forecast.predictor, notes=("functions alone serve",), warm=warm), memory
-        factor = 1.0
-        if not self._sheds:
-            forecast = believed(forecast, context.last_minute_rps)
-            factor = price_factor(context.answered, self._resolved.slo)
-        usd_per_overflow = factor * self._usd_per_overflow
-        saved = served_load(forecast, self._patience_s, self._backlog_s)
+        price = overflow_price(
+            self._resolved, self._steady, context.answered, float(forecast.mean_at(0.5)[0]), self._patience_s
+        )
+        usd_per_overflow = price.usd
+        saved = served_load(forecast, self._patience_s, spread=price.spread)
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
         pool, program = self._program(saved, running, terms, context, usd_per_overflow)
         stay = 0
@@ -121,7 +113,7 @@ class ExpectedCostPolicy:
         counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
         if self._burst is not None:
             counts[self._burst.place] += stay
-        if not self._sheds and not counts.any():
+        if not self._resolved.functions_in_time and not counts.any():
             counts = self._least(forecast, running, terms)
         kept, spare = counts, np.zeros_like(counts)
         if not context.first:
@@ -272,7 +264,7 @@ class ExpectedCostPolicy:
         nearly always enough (square-root staffing), and an idle one costs nothing but a ping when it is recycled.
         """
         function = self._resolved.function
-        if function is None or self._backlog_s is not None:
+        if function is None or not self._resolved.functions_in_time:
             return 0
         busy = max(0.0, overflow_rps) * function.warm_s
         return min(function.offer.concurrency, 1 + math.ceil(busy + 3.0 * math.sqrt(busy)))
@@ -292,7 +284,7 @@ class ExpectedCostPolicy:
         pool_of = {self._pools.offers[i].name: k for k, members in enumerate(self._pools.members) for i in members}
         left = spare.copy()
         budget = ""
-        if not self._sheds:
+        if not self._resolved.functions_in_time:
             unspent = 1.0 - min(1.0, context.answered.burnt(self._resolved.slo))
             budget = f", at {1e3 * usd_per_overflow:.2g} $ a thousand; {unspent:.0%} of their budget is left"
         targets = []

@@ -102,7 +102,7 @@ def without_functions(resolved: ResolvedService, pairs: list[tuple[Offer, Candid
             resolved.service,
             markets=tuple(sorted({offer.market for offer, _ in pairs})),
             instances=tuple(sorted({offer.instance for offer, _ in pairs})),
-            function=None,
+            functions=(),
             max_instances=MOST * len(pairs),
             max_usd_per_hour=NO_LIMIT_USD_PER_HOUR,
         ),

@@ -4,9 +4,9 @@ One pick at a time: take the candidate whose cost per request over the unfulfill
 
     cost_i = (O_i + (e - tau + 1) P_i) / N_i,    N_i = sum over t in [tau, e] of 60 s x min(C_i, F_t - planned capacity)
 
-until the demand of step tau is covered. F is the median of the highest 5 s rate per step, P_i the price of a minute,
-O_i = 180 s of the price, e the last step up to which demand exceeds the capacity throughout. Instances that run are
-candidates without O_i, each usable once. Destroyed is only what the last six plans all left out.
+until the demand of step tau is covered; e is the last step up to which demand exceeds the capacity throughout.
+Instances that run are candidates without O_i, each usable once. F, O_i and the cool-down are the paper's system's
+(`paper_system`).
 """
 
 from __future__ import annotations
@@ -19,34 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.arrays import FloatArray
-from mark.domain.errors import Infeasible
-from mark.domain.offer import Market
-from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.port import PlanningContext
-from mark.planning.resolve import buyable
+from mark.planning.policies.paper_system import Choices, PaperSystem, Provisioned
 
-TAU_STEPS = 5  # the boot delay the paper plans with, in one-minute steps
-LAUNCH_OVERHEAD_S = 180.0  # O_i: this long an instance is paid before it serves
-COOL_DOWN_PLANS = 6
-STANDBY_SHARE = 0.2  # "a few stopped burstable instances" (section 4.5): per spot instance
 # Costs that differ by less than this share are equal: rounding must not decide between equal prices per request.
 TIE = 1e-9
 NO_DEMAND_RPS = 1e-9
 _BLOCK = 64  # repeated picks of one candidate that are evaluated in one array operation
-
-Memory = tuple[Mapping[str, int], ...]  # what each of the last plans wanted, by offer; the newest last
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What Algorithm 1 chooses from; arrays of shape (offers,), in name order, which is the tie order."""
-
-    capacity_rps: FloatArray  # C_i
-    usd_per_step: FloatArray  # P_i
-    launch_usd: FloatArray  # O_i of an instance that does not run yet
-    running: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,108 +106,15 @@ def _cheapest(cost: FloatArray) -> int:
     return int(np.argmax(cost <= cost.min() * (1.0 + TIE)))
 
 
-def cooled(wanted: Mapping[str, int], live: Mapping[str, int], memory: Memory) -> dict[str, int]:
-    """`wanted`, and of what lives also what any of the last plans wanted: nothing else is destroyed."""
-    return {
-        offer: max(wanted.get(offer, 0), min(live.get(offer, 0), max(plan.get(offer, 0) for plan in (*memory, wanted))))
-        for offer in sorted({*wanted, *live})
-    }
-
-
-def standbys(resolved: ResolvedService, spot_instances: int) -> tuple[Target, ...]:
-    """Stopped burstables that stand in for interrupted spot instances: of the cheapest type per request/s."""
-    count = math.ceil(STANDBY_SHARE * spot_instances)
-    burstable = [i for i, offer in enumerate(resolved.offers) if offer.market is Market.BURSTABLE]
-    if count == 0 or not burstable:
-        return ()
-    _, _, name, capacity_rps = min(
-        (
-            resolved.offers[i].usd_per_hour / resolved.candidates[i].capacity_rps,
-            resolved.offers[i].usd_per_hour,
-            resolved.offers[i].name,
-            resolved.candidates[i].capacity_rps,
-        )
-        for i in burstable
-    )
-    reason = f"stands by, stopped, for {spot_instances} spot instances; {capacity_rps:.1f} requests/s each when resumed"
-    return (Target(name, count, reason),)
-
-
-class MarkPaperPolicy:
-    """Algorithm 1 behind the port `Planner`; its memory are the last six plans."""
+class MarkPaperPolicy(PaperSystem):
+    """Algorithm 1 in the paper's system."""
 
     name = "mark-paper"
-    needs_forecast = True
-    monitors_slo = True
-    replans = False
 
-    def __init__(self, resolved: ResolvedService) -> None:
-        self._offers = tuple(resolved.offers[i] for i in buyable(resolved))
-        self._names = tuple(offer.name for offer in self._offers)
-        self._capacity_rps = np.array([resolved.candidates[i].capacity_rps for i in buyable(resolved)])
-        self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
-        self._launch_usd = np.array([offer.usd_per_s * LAUNCH_OVERHEAD_S for offer in self._offers])
-        self._resolved = resolved
+    def capacities(self, resolved: ResolvedService, offers: tuple[int, ...]) -> Mapping[int, float]:
+        return {i: resolved.candidates[i].capacity_rps for i in offers}
 
-    def begin(self) -> Memory:
-        return ()
-
-    def plan(self, context: PlanningContext, memory: Memory) -> tuple[Plan, Memory]:
-        if not self._offers and self._resolved.function is None:
-            raise Infeasible(f"{self._resolved.service.name}: no instance can meet the SLO, and there is no function")
-        live = context.fleet.live()
-        if context.forecast is None:
-            held = {name: count for name, count in live.items() if count > 0}
-            targets = tuple(Target(name, count, "kept: there is no forecast") for name, count in sorted(held.items()))
-            return Plan(context.now_s, targets, notes=("no forecast: the fleet stays as it is",)), memory
-        service = self._resolved.service
-        first = 0 if context.first else min(TAU_STEPS, context.forecast.steps - 1)
-        peak_rps = context.forecast.peak_at(0.5)[first : first + 60]
-        choices = Choices(
-            self._capacity_rps,
-            self._usd_per_step,
-            np.zeros_like(self._launch_usd) if context.first else self._launch_usd,
-            np.array([live.get(name, 0) for name in self._names], dtype=np.int64),
-        )
-        picked = greedy(choices, peak_rps, service.max_instances, service.max_usd_per_hour * STEP_S / 3600.0)
-        wanted = {name: int(n) for name, n in zip(self._names, picked.counts, strict=True) if n > 0}
-        memory = (*memory[-(COOL_DOWN_PLANS - 1) :], wanted)
-        kept = cooled(wanted, {name: live[name] for name in self._names if name in live}, memory)
-        plan = Plan(
-            at_s=context.now_s,
-            targets=self._targets(kept, wanted, context, picked, float(peak_rps[0]), first),
-            predictor=context.forecast.predictor,
-            standbys=self._standbys(kept),
-            notes=("stopped at the service's limit of instances or $/h",) if picked.limited else (),
-            capacity_rps=self._capacity_of(kept),
-        )
-        return plan, memory
-
-    def _targets(
-        self,
-        kept: Mapping[str, int],
-        wanted: Mapping[str, int],
-        context: PlanningContext,
-        picked: Picked,
-        peak_rps: float,
-        first: int,
-    ) -> tuple[Target, ...]:
-        live = context.fleet.live()
-        load = (
-            f"forecast p50 of 5 s peak {peak_rps:.0f} requests/s at +{first * STEP_S:.0f} s "
-            f"against capacity {self._capacity_of(live):.0f}"
-        )
-        targets = []
-        for name, usd in zip(self._names, picked.usd_per_request, strict=True):
-            if kept.get(name, 0) == 0:
-                continue
-            why = f"{load}, {usd * 1e3:.4f} $ per thousand" if name in wanted else f"{load}, cooling down"
-            targets.append(Target(name, kept[name], why))
-        return tuple(targets)
-
-    def _capacity_of(self, counts: Mapping[str, int]) -> float:
-        return sum(counts.get(name, 0) * float(c) for name, c in zip(self._names, self._capacity_rps, strict=True))
-
-    def _standbys(self, kept: Mapping[str, int]) -> tuple[Target, ...]:
-        spot = sum(kept.get(offer.name, 0) for offer in self._offers if offer.market is Market.SPOT)
-        return standbys(self._resolved, spot)
+    def provision(self, choices: Choices, peak_rps: FloatArray, first: bool) -> Provisioned:
+        picked = greedy(choices, peak_rps, self._resolved.service.max_instances, self.max_usd_per_step)
+        reasons = tuple(f"{usd * 1e3:.4f} $ per thousand" for usd in picked.usd_per_request)
+        return Provisioned(picked.counts, reasons, picked.limited)

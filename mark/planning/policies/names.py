@@ -7,8 +7,8 @@ BEST_FIXED = "best-fixed"
 FIXED = "fixed:"  # the one name that carries its fleet: fixed:c5.xlarge=10,p2.xlarge=2
 
 
-def split_policy(named: str, predictor: str) -> tuple[str, str]:
-    """`name[:predictor]`, or `fixed:...` whose colon is its own."""
+def split_policy(named: str, predictor: str | None) -> tuple[str, str | None]:
+    """`name[:predictor]`, or `fixed:...` whose colon is its own; `predictor` for a name that brings none."""
     if named.startswith(FIXED):
         return named, predictor
     name, _, other = named.partition(":")

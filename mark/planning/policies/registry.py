@@ -12,11 +12,14 @@ from mark.config import plugins
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
+from mark.forecasting.registry import make_predictor
 from mark.planning.policies.as_is import as_is
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
 from mark.planning.policies.fixed import fixed, fixed_for_peak
+from mark.planning.policies.mark_optimal import MarkOptimalPolicy
 from mark.planning.policies.mark_paper import MarkPaperPolicy
 from mark.planning.policies.names import FIXED
+from mark.planning.policies.paper_system import PaperSystem, paper_admission
 from mark.planning.policies.reactive import reactive
 from mark.planning.policies.static import static
 from mark.planning.policies.target_tracking import target_tracking
@@ -37,17 +40,27 @@ class PolicyEntry:
     """A policy that can be named.
 
     `forecasts`: does its planner need a forecast? `live`: can a controller run it, without knowing the load to come?
-    Lists show policies by `place`, then by name.
+    Lists show policies by `place`, then by name. `predictors` forecast where none is named: the first
+    whose packages are installed.
     """
 
     make: Make
     forecasts: bool
     live: bool = False
     place: int = 100
+    predictors: tuple[str, ...] = ("auto",)
 
 
 def _expected_cost(how: str) -> Make:
     return lambda name, resolved, _: Policy(ExpectedCostPolicy(name, resolved, how=how), resolved, bouncers=True)
+
+
+def _paper(system: type[PaperSystem]) -> Make:
+    def make(_: str, resolved: ResolvedService, __: Load) -> Policy:
+        admitted = paper_admission(resolved)
+        return Policy(system(admitted), admitted, bouncers=True)
+
+    return make
 
 
 def _static(name: str, resolved: ResolvedService, evaluated: Load) -> Policy:
@@ -62,35 +75,32 @@ MARK = PolicyEntry(_expected_cost("auto"), forecasts=True, live=True, place=1)
 GREEDY = PolicyEntry(_expected_cost("fast"), forecasts=True, live=True, place=2)
 # The same with the integer program wherever nothing faster proves the plan within 1 %.
 ILP = PolicyEntry(_expected_cost("ilp"), forecasts=True, live=True, place=3)
-# The paper's greedy as printed: what ours has to beat.
-MARK_PAPER = PolicyEntry(
-    lambda _, resolved, __: Policy(MarkPaperPolicy(resolved), resolved, bouncers=True),
-    forecasts=True,
-    live=True,
-    place=4,
-)
+# The paper's system, which ours has to beat: its greedy as printed, its admission, its LSTM.
+MARK_PAPER = PolicyEntry(_paper(MarkPaperPolicy), forecasts=True, live=True, place=4, predictors=("lstm", "auto"))
+# The same with the program that the paper states in place of its greedy: what the greedy costs.
+MARK_OPTIMAL = PolicyEntry(_paper(MarkOptimalPolicy), forecasts=True, live=True, place=5, predictors=("lstm", "auto"))
 # What the paper compared itself with: a managed endpoint, over-provisioned by two.
-TARGET_TRACKING = PolicyEntry(target_tracking, forecasts=False, place=5)
+TARGET_TRACKING = PolicyEntry(target_tracking, forecasts=False, place=6)
 # Target tracking with the best type and batching: the strongest managed baseline.
-TARGET_TRACKING_BEST = PolicyEntry(target_tracking, forecasts=False, place=6)
+TARGET_TRACKING_BEST = PolicyEntry(target_tracking, forecasts=False, place=7)
 # What a Kubernetes user has: utilisation, no forecast.
 REACTIVE = PolicyEntry(
     lambda _, resolved, evaluated: Policy(reactive(resolved, evaluated), resolved, bouncers=True),
     forecasts=False,
-    place=7,
+    place=8,
 )
 # What the careful do: enough for the highest minute, all day.
-STATIC_PEAK = PolicyEntry(_static, forecasts=False, place=8)
+STATIC_PEAK = PolicyEntry(_static, forecasts=False, place=9)
 # The least one can rent: enough for the mean, functions take the rest.
-STATIC_MEAN = PolicyEntry(_static, forecasts=False, place=9)
+STATIC_MEAN = PolicyEntry(_static, forecasts=False, place=10)
 # The cheapest fleet that never changes: what ours has to beat. Simulations look for it (simulation/best_fixed.py).
-BEST_FIXED_FLEET = PolicyEntry(fixed_for_peak, forecasts=False, place=10)
+BEST_FIXED_FLEET = PolicyEntry(fixed_for_peak, forecasts=False, place=11)
 # Ours with perfect forecasts: what better forecasts could still save.
-ORACLE_ENTRY = PolicyEntry(_expected_cost("auto"), forecasts=True, place=11)
+ORACLE_ENTRY = PolicyEntry(_expected_cost("auto"), forecasts=True, place=12)
 # Any fleet written down.
-FIXED_FLEET = PolicyEntry(lambda name, resolved, _: fixed(name, resolved), forecasts=False, place=12)
+FIXED_FLEET = PolicyEntry(lambda name, resolved, _: fixed(name, resolved), forecasts=False, place=13)
 # What the user runs today, to be checked against the invoice.
-AS_IS = PolicyEntry(lambda _, resolved, evaluated: as_is(resolved, evaluated), forecasts=False, place=13)
+AS_IS = PolicyEntry(lambda _, resolved, evaluated: as_is(resolved, evaluated), forecasts=False, place=14)
 
 
 def policy_names(*, live: bool = False) -> tuple[str, ...]:
@@ -115,6 +125,26 @@ def make_policy(name: str, resolved: ResolvedService, evaluated: Load) -> Policy
     Infeasible for a policy that this service or catalogue cannot have.
     """
     return policy_entry(name).make(name, resolved, evaluated)
+
+
+def predictor_of(policy: str, named: str | None = None) -> tuple[str, str]:
+    """What forecasts for a policy, and a note where that is second best.
+
+    It is `named`, or else the first predictor that the policy brings whose packages are installed. Raises BadInput for
+    an unknown policy.
+    """
+    if named is not None:
+        return named, ""
+    note = ""
+    *preferred, last = policy_entry(policy).predictors
+    for name in preferred:
+        try:
+            make_predictor(name, 0)
+        except BadInput as error:
+            note = f"forecasts by {last}: {error}"
+        else:
+            return name, ""
+    return last, note
 
 
 def wants_perfect_forecast(name: str) -> bool:

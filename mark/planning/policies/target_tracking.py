@@ -195,7 +195,7 @@ def sagemaker_policy(
             resolved.service,
             markets=(Market.SAGEMAKER,),
             instances=(instance,),
-            function=None,
+            functions=(),
             max_instances=NO_LIMIT,
             max_usd_per_hour=NO_LIMIT_USD_PER_HOUR,
         ),

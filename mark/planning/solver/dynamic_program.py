@@ -14,6 +14,8 @@ from mark.domain.arrays import FloatArray, IntArray
 from mark.kernel.compiled import compiled
 from mark.planning.solver.program import ROUNDING, Program
 
+_NEVER_USD = 1e9  # finite, because the kernel interpolates
+
 
 def fewest(program: Program, states: int) -> IntArray:
     """The largest offers, in their order: as many as have at most `states` combined counts."""
@@ -45,11 +47,9 @@ def cheapest(
         left_usd = left_usd[:, -1:] - np.concatenate([saved, np.zeros((steps, 1))], axis=1)
         rented_rps = (slopes < rent).sum(axis=1) * spacing
     shape = program.most[offers] + 1
-    total = int(shape.prod())
     launch_usd, boot_steps = program.launch_usd[offers], program.boot_steps[offers]
-    # All states in one row, the last offer's count moving fastest; `stride` apart are two that differ by one instance.
-    stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
-    states = np.arange(total)[:, None] // stride % shape
+    states, stride = states_of(program.most[offers])
+    total = len(states)
     capacity_rps = states @ program.capacity_rps[offers]
     usd = states @ program.usd_per_step[offers]
     if limits:
@@ -63,6 +63,53 @@ def cheapest(
     chosen = np.empty(steps, dtype=np.int64)
     _go_on(value, states, before, launch_usd, boot_steps, chosen)
     return float(after[before @ stride]), states[chosen].T, np.maximum(0.0, rented_rps - capacity_rps[chosen])
+
+
+def states_of(most: IntArray) -> tuple[IntArray, IntArray]:
+    """All counts from none to `most` (L,), in one row: (S, L); and how far apart those are that differ by one: (L,).
+
+    The last offer's count moves fastest.
+    """
+    shape = most + 1
+    stride = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
+    return np.arange(int(shape.prod()))[:, None] // stride % shape, stride
+
+
+def cover(
+    demand_rps: FloatArray, capacity_rps: FloatArray, state_usd: FloatArray, states: IntArray, most: IntArray,
+    stride: IntArray, launch_usd: FloatArray, before: IntArray,
+) -> IntArray:  # fmt: skip
+    """The cheapest counts (L, T) whose capacity is at least the demand (T,) in each step, launches ready at once.
+
+    `capacity_rps` and `state_usd` (S,) are those of `states`; a state that may not be costs infinity. Some state must
+    cover all. The values of the best ways on are kept at some steps only and found again from there: a day would fill
+    the memory.
+    """
+    steps, total = len(demand_rps), len(states)
+    # What a capacity covers is told by how many of the demands, in order, it reaches.
+    place = np.searchsorted(np.sort(demand_rps), capacity_rps, side="right").astype(np.float64)
+    first = np.searchsorted(np.sort(demand_rps), demand_rps, side="right")
+    short_usd = np.where(np.arange(steps + 1) < first[:, None], _NEVER_USD, 0.0)
+    boot_steps = np.zeros(len(most), dtype=np.int64)
+    block = math.ceil(math.sqrt(steps))
+    begins = range(0, steps, block)
+    value, after = np.empty((block, total)), np.zeros(total)
+    ahead = {}
+
+    def back(begin: int, of: FloatArray) -> FloatArray:
+        part = short_usd[begin : begin + block]
+        _go_back(part, place, state_usd, most + 1, stride, launch_usd, boot_steps, value[: len(part)], of)
+        return value[: len(part)]
+
+    for begin in reversed(begins):
+        ahead[begin] = after.copy()
+        back(begin, after)
+    chosen = np.empty(steps, dtype=np.int64)
+    for begin in begins:
+        part = back(begin, ahead[begin])
+        _go_on(part, states, before, launch_usd, boot_steps, chosen[begin : begin + len(part)])
+        before = states[chosen[begin + len(part) - 1]]
+    return np.asarray(states[chosen].T)
 
 
 @compiled

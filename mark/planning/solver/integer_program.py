@@ -76,17 +76,34 @@ def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: 
     The time budget is in seconds of this machine, because neither solver counts anything steadier; HiGHS can exceed it
     several times. Raises BadInput for a solver that is not to be had.
     """
+    rows = rows_of(program, limits=True)
+    found = solve_rows(rows, _values(program, start), gap, time_budget_s, solver)
+    if found.values is None:
+        return Integer(None, found.bound_usd, found.finished)
+    counts = np.rint(found.values[: rows.integers]).astype(np.int64).reshape(program.offers, program.steps)
+    return Integer(None if violation(program, counts) else counts, found.bound_usd, found.finished)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a solver found for `Rows`: the columns' values, or None, and a proven lower bound; see `Integer`."""
+
+    values: FloatArray | None
+    bound_usd: float
+    finished: bool
+
+
+def solve_rows(rows: Rows, start: FloatArray, gap: float, time_budget_s: float, solver: str) -> Found:
+    """Solve `rows` in whole numbers, beginning with the columns' values `start`; the rest as `solve_integer`."""
     import pulp  # 140 ms, which only a plan that nothing faster proves has to pay
 
-    rows = rows_of(program, limits=True)
     problem, columns = rows.problem()
-    values = _values(program, start)
     if solver == "highs":
         engine = pulp.HiGHS(msg=False, gapRel=gap, timeLimit=time_budget_s, threads=1)
         engine.createAndConfigureSolver(problem)
         engine.buildSolverModel(problem)
         given = np.empty(len(columns))
-        given[[column.index for column in columns]] = values
+        given[[column.index for column in columns]] = start
         problem.solverModel.setSolution(_given(given))
         engine.callSolver(problem)
         _, status = engine.findSolutionValues(problem)
@@ -104,23 +121,22 @@ def solve_integer(program: Program, start: IntArray, gap: float, time_budget_s: 
         )
         if not engine.available():
             raise BadInput("PuLP brings no CBC for this machine", "solver", solver)
-        for column, value in zip(columns, values, strict=True):
+        for column, value in zip(columns, start, strict=True):
             column.setInitialValue(float(value), check=False)
         with tempfile.TemporaryDirectory() as engine.tmpDir:
             try:
                 problem.solve(engine)
             except pulp.PulpSolverError:  # CBC found no time to begin
-                return Integer(None, 0.0, False)
+                return Found(None, 0.0, False)
         # At the time limit `status` says optimal; `sol_status` alone tells.
         status = problem.sol_status
         bound = float(problem.objective.value()) * (1.0 - gap) if status == pulp.LpSolutionOptimal else 0.0
     else:
         raise BadInput(f"unknown (known: {', '.join(SOLVERS)})", "solver", solver)
-    found = np.array([column.value() or 0.0 for column in columns[: program.offers * program.steps]])
-    counts = np.rint(found).astype(np.int64).reshape(program.offers, program.steps)
-    known = status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) and not violation(program, counts)
+    values = np.array([column.value() or 0.0 for column in columns])
+    known = status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
     proven = max(0.0, rows.usd * bound * (1.0 - TOLERANCE)) if math.isfinite(bound) else 0.0
-    return Integer(counts if known else None, proven, status == pulp.LpSolutionOptimal)
+    return Found(values if known else None, proven, status == pulp.LpSolutionOptimal)
 
 
 def quiet_highs() -> highspy.Highs:

@@ -31,7 +31,7 @@ from math import ceil
 from typing import NamedTuple, Protocol
 
 from mark.domain.errors import BadInput
-from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination, promised_s
+from mark.rules.admission import FUNCTION, INSTANCE, NEVER_S, REJECT, TOLERANCE_S, destination
 from mark.rules.batching import joins, reserve_s, start_s
 from mark.serving.backend.request import Batch, Request
 
@@ -108,8 +108,9 @@ class Bouncer:
     `times` says how long a batch takes, `overhead_s` is added once per request, `window_s` is how long a batch that
     isn't full waits for company though a worker is idle (0: work-conserving). `horizon_s` is what is promised, RT_max
     unless said. `function_s` is what a warm function takes, infinite without functions; the attribute may be set to
-    infinity while functions refuse and back. At most `max_queued` requests wait, at most `max_batch_bytes` bytes of
-    bodies are in a batch. `workers` is how many are up; none is fine.
+    infinity while functions refuse and back. What is late wherever goes where `late` says: FUNCTION or REJECT. At most
+    `max_queued` requests wait, at most `max_batch_bytes` bytes of bodies are in a batch. `workers` is how many are up;
+    none is fine.
 
     A request whose deadline is not arrival + RT_max brought it along, and for that request it takes RT_max's place: it
     is never admitted where it would miss it, and dropped (`take_expired`) once it can't be met. Without such a deadline
@@ -128,6 +129,7 @@ class Bouncer:
         window_s: float = 0.0,
         workers: int = 1,
         function_s: float = NEVER_S,
+        late: int = FUNCTION,
         horizon_s: float | None = None,
         max_queued: int = 10_000,
         max_batch_bytes: float = NEVER_S,
@@ -153,7 +155,7 @@ class Bouncer:
         self.queued = 0  # requests that wait
         self.in_flight = 0  # requests that workers have
         self.workers = workers  # those up
-        self._times = times
+        self._times, self._late = times, late
         self._rt_max_s, self._horizon_s, self._overhead_s = rt_max_s, horizon_s, overhead_s
         # A deadline outside of these, counted from the arrival, is the client's own (`own_deadline`).
         self._own_below_s, self._own_above_s = rt_max_s - TOLERANCE_S, rt_max_s + TOLERANCE_S
@@ -162,8 +164,6 @@ class Bouncer:
         self._room = max_queued
         self._probe_every_s, self._probe_s = probe_every_s, -NEVER_S if probe_every_s < NEVER_S else NEVER_S
         self._until_s = NEVER_S  # when a drain must be over
-        # Where functions are slower than RT_max batches fill, whatever was promised.
-        self._keeps_promises = promised_s(horizon_s, function_s) < NEVER_S
         self._open: Batch | None = None
         self._closed: deque[Batch] = deque()
         self._backlog_s = 0.0  # what the closed batches take together
@@ -182,11 +182,6 @@ class Bouncer:
     def promise(self, horizon_s: float) -> None:
         """From now on promise an answer within so long, at most RT_max; what was promised stays."""
         self._horizon_s = min(horizon_s, self._rt_max_s)
-
-    @property
-    def keeps_promises(self) -> bool:
-        """Is no late request admitted? False where functions are slower than RT_max: then batches fill."""
-        return self._keeps_promises
 
     def offer(self, request: Request, now_s: float) -> int:
         """Admission: INSTANCE (it is queued here), FUNCTION or REJECT (the caller's business; see `reason`).
@@ -331,11 +326,11 @@ class Bouncer:
 
         Until then it counts as busy, later than that as gone: with no worker left, what is admitted is what a restart
         can meet. The batch's requests are tried once more, at the head of the queue: one of them may be what ends
-        workers, so each goes alone where there is time for that, else few share a batch. What can no longer be
-        answered in time, of them and of the queue, is handed back by the rule of admission: to functions where they are
-        quicker; else a lost request fails, and one that has not been tried yet stays, however late, if any worker is
-        expected. `at_next`: the worker was done with that batch but for saying so, and at the one behind it: that one's
-        requests are under suspicion, then.
+        workers, so each goes alone where there is time for that, else few share a batch. What can no longer be answered
+        in time, of them and of the queue, is handed back by the rule of admission: to functions where there are any;
+        else a lost request fails, and one that has not been tried yet stays, however late, if any worker is expected.
+        `at_next`: the worker was done with that batch but for saying so, and at the one behind it: that one's requests
+        are under suspicion, then.
         Raises IllegalTransition where the batch isn't running, or no worker is idle.
         """
         if batch is not None:
@@ -412,7 +407,7 @@ class Bouncer:
     # Decisions
 
     def _decide(self, request: Request, size: int, now_s: float, deadline_s: float, hard: bool, reserves: bool) -> int:
-        """Where the request goes; queued where that is here. A hard deadline knows no last resort.
+        """Where the request goes; queued where that is here. What misses a hard deadline is refused.
 
         `reserves`: a request that opens a batch is admitted as if the batch were full.
         """
@@ -450,21 +445,19 @@ class Bouncer:
             # a request that fills a batch ends its window
             latency = (answer_s if total < full else free + service_s[total] + overhead_s) - now_s
         left_s = deadline_s - now_s
-        where = destination(latency, self.function_s, left_s)
-        if where != INSTANCE or (hard and latency > left_s + TOLERANCE_S):
+        if latency > left_s + TOLERANCE_S:
             return self._elsewhere(NO_WORKER if latency == NEVER_S else OVERLOADED, left_s, hard)
 
-        promise_s = deadline_s if hard or self._keeps_promises else NEVER_S
         if batch is None:
             self._close_open()
             expires_s = deadline_s if hard else NEVER_S
-            batch = self._open = Batch(request, items, size, request.arrived_s, promise_s, expires_s)
+            batch = self._open = Batch(request, items, size, request.arrived_s, deadline_s, expires_s)
         else:
             batch.requests.append(request)
             batch.items = total
             batch.bytes += size
-            if promise_s < batch.tightest_s:
-                batch.tightest_s = promise_s
+            if deadline_s < batch.tightest_s:
+                batch.tightest_s = deadline_s
             if hard and deadline_s < batch.expires_s:
                 batch.expires_s = deadline_s
         batch.start_s = start
@@ -481,12 +474,9 @@ class Bouncer:
 
     def _elsewhere(self, reason: str, left_s: float, hard: bool) -> int:
         """FUNCTION or REJECT for a request that no worker will have."""
-        where = destination(NEVER_S, self.function_s, left_s)
-        if hard:
-            if where == FUNCTION and self.function_s > left_s + TOLERANCE_S:
-                where = REJECT
-            if where == REJECT and self._service_s[1] + self._overhead_s > left_s + TOLERANCE_S:
-                reason = DEADLINE
+        where = destination(NEVER_S, self.function_s, left_s, REJECT if hard else self._late)
+        if hard and where == REJECT and self._service_s[1] + self._overhead_s > left_s + TOLERANCE_S:
+            reason = DEADLINE
         self.reason = reason
         return where
 
@@ -501,11 +491,8 @@ class Bouncer:
 
     def _tightest_s(self, batch: Batch, answer_s: float, now_s: float) -> float:
         """The earliest promise of a batch that is kept if it is answered then; a newcomer's where none is."""
-        promises = (self._deadline_s(r) for r in batch.requests)
-        return min(
-            (s for s, own in promises if (own or self._keeps_promises) and answer_s <= s + TOLERANCE_S),
-            default=now_s + self._horizon_s if self._keeps_promises else NEVER_S,
-        )
+        promises = (self._deadline_s(request)[0] for request in batch.requests)
+        return min((s for s in promises if answer_s <= s + TOLERANCE_S), default=now_s + self._horizon_s)
 
     def _deadline_s(self, request: Request) -> tuple[float, bool]:
         """What was promised to the request, and whether it brought that deadline along."""

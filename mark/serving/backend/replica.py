@@ -166,7 +166,7 @@ class Replica:
             except Exception:  # the others in the batch have answers, too
                 self._unanswered(request)
         metrics.deadline_misses += late
-        if requests and self.bouncer.keeps_promises:
+        if requests:
             self.bouncer.promise(self._horizon.answered(len(requests), late))
         if self._settled is not None:
             self._settle()

@@ -250,7 +250,7 @@ class Connection:
         self._reading = True
         self.blocked = False
         self._blocks = 0
-        self._seen: tuple[int, int, int, bool] | None = None
+        self._seen: tuple[int, int, int, bool, bool] | None = None
         self._since_s = 0.0
         self._unread = 0
         self._peer: str | None = None
@@ -650,7 +650,9 @@ class Connection:
         if transport is None:
             return
         phase = self.phase
-        seen = (phase, self.begun, self._blocks, bool(self.waiting))
+        # A client whose other connections the drain ends turns to those that it kept, however long: they start anew.
+        kept = phase == IDLE and self.server.draining
+        seen = (phase, self.begun, self._blocks, bool(self.waiting), kept)
         if seen != self._seen:
             self._seen = seen
             self._since_s = now_s

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import select
+import socket
+import struct
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from mark.domain.errors import BadInput
@@ -16,6 +21,21 @@ if TYPE_CHECKING:
     import ssl
 
 __all__ = ["JSON", "Exchange", "Handler", "HttpLimits", "HttpServer"]
+
+# A filter of Linux (classic BPF: code, jump if true, jump if false, operand): of what comes for a socket of TCP, a
+# segment with SYN is dropped and the rest passes. A client whose SYN was dropped sends it again, Linux after a second.
+_SO_ATTACH_FILTER = 26
+_SYN_IS_DROPPED = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+
+
+def _drop_new(listener: socket.socket) -> None:
+    """Let nothing join the queue of a listener that is about to close: what is in it then would be reset."""
+    if sys.platform != "linux" or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in _SYN_IS_DROPPED))
+    program = struct.pack("HP", len(_SYN_IS_DROPPED), ctypes.addressof(code))
+    with suppress(OSError):  # a sandbox's own network may not know it: the listener closes at once then
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 class HttpServer(Connections):
@@ -71,17 +91,23 @@ class HttpServer(Connections):
             self._sweep_again()
 
     async def let_in(self) -> None:
-        """Accept the connections that are queued already: a listener that closes resets them."""
+        """Accept the connections that are queued already, for a listener that closes resets them; let none follow.
+
+        `stop_listening` comes next, without a turn of the loop between.
+        """
         standing = select.poll()
         listeners: list[Any] = self._listeners
         for listener in listeners:
             for one in listener.sockets:
                 standing.register(one.fileno(), select.POLLIN)
-        for _ in range(self.limits.connections):  # uvloop accepts one in a turn; a flood never ends
-            await asyncio.sleep(0)
-            if not standing.poll(0):
+                _drop_new(one)
+        # A client whose SYN came before is connected once it has the SYN-ACK, and sends: its ACK may be on the way.
+        await asyncio.sleep(self.limits.handshake_s)
+        empty = 0
+        for _ in range(self.limits.connections):  # where new ones are not dropped, a flood never ends
+            empty = 0 if standing.poll(0) else empty + 1
+            if empty > 3:  # uvloop accepts one in a turn; a plain loop accepts all, and owns them two turns later
                 break
-        for _ in range(3):  # a plain loop makes a connection some turns after it has accepted it
             await asyncio.sleep(0)
 
     def stop_listening(self) -> None:

@@ -35,7 +35,8 @@ class HttpLimits:
     answer_timeout_s: float = 10.0  # for taking unread answers, plus their bytes / bytes_per_s_min: cut
     bytes_per_s_min: float = 8 * 1024
     idle_timeout_s: float = 75.0  # between requests; then closed
-    drain_idle_s: float = 1.0  # between requests, once the server has stopped listening
+    handshake_s: float = 0.2  # for connections half made when the server closes: a round trip, and a busy machine
+    drain_idle_s: float = 1.0  # between requests, from when the server has stopped listening
     sweep_s: float = 1.0
 
     def __post_init__(self) -> None:

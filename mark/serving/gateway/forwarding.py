@@ -205,7 +205,7 @@ class Forwarder:
             return
         self._under_way.add(forward)
         if client_s is not None or self._hedges:
-            self._wake(forward, now_s)
+            self._wake(forward, now_s, hedges=self._hedges)
         self._send(forward, attempt, now_s)
 
     def _send(self, forward: _Forward, attempt: ReplicaAttempt[_Forward], now_s: float) -> None:
@@ -272,13 +272,12 @@ class Forwarder:
         else:
             self._send(forward, attempt, now_s)
 
-    def _wake(self, forward: _Forward, now_s: float) -> None:
+    def _wake(self, forward: _Forward, now_s: float, *, hedges: bool) -> None:
         """A timer for what comes next: the time to hedge, or the client's deadline. Most requests need none."""
         settings = self._settings
         due_s = NEVER_S if forward.client_s is None else forward.client_s + settings.grace_s
-        hedge_s = forward.exchange.arrived_s + settings.policy.hedge_after_s
-        if hedge_s > now_s:
-            due_s = min(due_s, hedge_s)
+        if hedges:  # at once where it took so long to come here
+            due_s = min(due_s, max(now_s, forward.exchange.arrived_s + settings.policy.hedge_after_s))
         if due_s < forward.until_s:
             # Loops count in milliseconds, and may be early by one.
             forward.timer = self._loop.call_later(due_s - now_s + 1e-3, self._due, forward)
@@ -292,7 +291,7 @@ class Forwarder:
         attempt = self.gateway.hedge(forward, now_s)
         if attempt is not None:
             self._send(forward, attempt, now_s)
-        self._wake(forward, now_s)
+        self._wake(forward, now_s, hedges=False)
 
     def _by_function(self, forward: _Forward, reason: str) -> bool:
         """Let a function answer, or refuse for this reason; False where none can be asked."""

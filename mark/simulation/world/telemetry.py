@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from mark.control.ports import RECENT, RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers
+from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.offer import Offer
@@ -108,10 +108,10 @@ class SimulatedTelemetry:
         if self._closed == 0:
             return self._before_rps
         recent = slice(max(0, self._closed - 12), self._closed)
-        seen = ~self._missing[recent]
-        if not seen.any():
-            return None
-        return float(self._counts[recent][seen].sum() / (seen.sum() * WINDOW_S))
+        counts, missing = self._counts[recent], self._missing[recent]
+        if missing.any():
+            counts = counts[~missing]
+        return float(counts.sum() / (len(counts) * WINDOW_S)) if len(counts) else None
 
     def windows_rps(self) -> FloatArray:
         recent = slice(max(0, self._closed - 12), self._closed)
@@ -121,7 +121,7 @@ class SimulatedTelemetry:
         accounts = self._stage.accounts
         before = self._departed[0]
         count = accounts.departed - before.count
-        if count >= RECENT:
+        if count >= accounts.window:
             return RecentAnswers(*accounts.recent())
         return RecentAnswers(count, accounts.in_time - before.in_time)
 

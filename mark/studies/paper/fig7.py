@@ -65,9 +65,10 @@ def _runs(
         )
         for with_spot in (False, True)
     )
-    runs = {"mark": simulate_inputs(plain, "mark", "auto"), "mark-spot": simulate_inputs(spot, "mark", "auto")}
+    runs = {"mark": simulate_inputs(plain, "mark"), "mark-spot": simulate_inputs(spot, "mark")}
     if series is not None:
-        runs["mark-spot-series"] = simulate_inputs(replace(spot, spot=(series,)), "mark", "auto")
-    runs["mark-paper"] = simulate_inputs(plain, "mark-paper", "auto")
-    runs["sagemaker"] = simulate_inputs(plain, "target-tracking", "auto")
+        runs["mark-spot-series"] = simulate_inputs(replace(spot, spot=(series,)), "mark")
+    runs["mark-paper"] = simulate_inputs(plain, "mark-paper")
+    runs["mark-paper:artefact"] = simulate_inputs(plain, "mark-paper", "artefact")
+    runs["sagemaker"] = simulate_inputs(plain, "target-tracking")
     return runs

@@ -78,4 +78,4 @@ def _row(model: str, replay: PaperTraffic, duration_s: float, mmpp_duration_s: f
 
 
 def _runs(inputs: Inputs) -> dict[str, SimulationResult]:
-    return {name: simulate_inputs(inputs, policy, "auto") for name, policy in POLICIES.items()}
+    return {name: simulate_inputs(inputs, policy) for name, policy in POLICIES.items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from mark_infra.aws.cloud import LONGEST_DRAIN_S
-from mark_infra.aws.inventory import OLDEST_S, DescribedInstance
+from mark_infra.aws.inventory import INTERRUPTED_KEPT_S, OLDEST_S, DescribedInstance
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.telemetry.clock import WallClock
 
@@ -221,6 +221,20 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
     bench.cloud.terminate(first)
     bench.cloud.terminate(second)
     assert bench.cloud.notices() == ()
+
+
+def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> None:
+    """By a tag: the queue has told it, and tells it no more."""
+    first, second = bench.cloud.launch(SPOT, 2, "t")
+    bench.notices.told = [(bench.id_of(second), Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0)]
+    bench.cloud.notices()
+    bench.pass_s()
+    bench.notices.told = []
+    bench.begin_again()
+    assert {i.number: i.interruption_at_s for i in bench.cloud.fleet().instances} == {first: None, second: 130.0}
+    assert bench.cloud.notices() == ()
+    bench.pass_s(130.0 + INTERRUPTED_KEPT_S)  # it was not taken after all
+    assert {i.interruption_at_s for i in bench.cloud.fleet().instances} == {None}
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])

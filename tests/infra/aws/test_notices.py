@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from mark_infra.aws.gate import Gate
-from mark_infra.aws.notices import KEPT_S, VISIBILITY_S, BridgeEvent, Interruption, NoticeListener, NotOurs, parse
+from mark_infra.aws.inventory import INTERRUPTED_KEPT_S
+from mark_infra.aws.notices import VISIBILITY_S, BridgeEvent, Interruption, NoticeListener, NotOurs, parse
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import CloudError
@@ -181,7 +182,7 @@ def test_a_warning_is_forgotten_long_after_its_end(moto: MotoServer, site: Site)
     warning = event(WARNING, "i-1", **TERMINATED)
     send(moto, site, warning)
     drained(notices)
-    now_unix_s += 120.0 + KEPT_S
+    now_unix_s += 120.0 + INTERRUPTED_KEPT_S
     drained(notices)
     assert len(notices.interruptions()) == 1
     now_unix_s += 1.0
@@ -250,6 +251,7 @@ def test_a_deletion_that_fails_is_made_later(moto: MotoServer, site: Site) -> No
     assert len(notices.changes()) == 1
 
 
+@pytest.mark.slow
 def test_a_follower_takes_no_messages_from_the_leader(moto: MotoServer, site: Site) -> None:
     leads = threading.Event()
     notices = NoticeListener(Gate(site, options=moto.options), site, leads=leads.is_set)
@@ -265,6 +267,7 @@ def test_a_follower_takes_no_messages_from_the_leader(moto: MotoServer, site: Si
         notices.close()
 
 
+@pytest.mark.slow
 def test_throttling_timeouts_and_lost_answers_lose_no_event(moto: MotoServer, site: Site) -> None:
     """The message whose answer was lost is one that SQS holds back for a while."""
     send(moto, site, GOOD)
@@ -303,6 +306,7 @@ def test_the_thread_hears_within_a_moment_and_ends(moto: MotoServer, site: Site,
         notices.close()
 
 
+@pytest.mark.slow
 def test_with_calls_failing_nothing_is_lost_and_nothing_told_twice(moto: MotoServer, site: Site) -> None:
     """Errors and lost answers, on receiving and deleting alike; readers never wait."""
     lots = 12

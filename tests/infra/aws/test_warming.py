@@ -6,7 +6,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import boto3
 import pytest
 from mark_infra.aws.warming import HOLD_MS, LambdaWarming
 
@@ -107,6 +109,24 @@ def test_as_many_environments_as_asked_for_at_once(
     clock.time_s += 60.0
     assert warming.warm(12) == warming.warm(3) == 0, "they are warm"
     assert environments.invocations == 12
+
+
+@pytest.mark.parametrize(
+    ("session", "told"),
+    [(None, "failed"), (boto3.Session("AKIAMINE", "s3cret", region_name="us-east-1"), "started")],
+    ids=["without a session", "with one"],
+)
+def test_it_pings_with_the_sessions_credentials(
+    there: Endpoint, clock: At, monkeypatch: pytest.MonkeyPatch, session: Any, told: str
+) -> None:
+    """The environment has none."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, session=session)
+    warming.warm(1)
+    ended(warming, 1)
+    warming.close()
+    assert warming.counts == {told: 1}
 
 
 def test_more_are_reached_together_with_those_that_are_there(

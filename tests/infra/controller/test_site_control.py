@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import boto3
 import numpy as np
 import pytest
 from mark_infra.aws.gate import _until_s
@@ -185,6 +186,17 @@ def test_an_unreachable_store_is_retried_until_interrupted(site: Site, monkeypat
     assert open_control(there, [charge()], dry_run=False, wait=lambda _: next(waits), tell=said.append) is None
     assert len(said) == 2
     assert all(line.startswith("cannot begin, and tries again in ") and "\n" not in line for line in said)
+
+
+def test_a_site_is_controlled_with_the_session_given(place: Place, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gates ask with it, and what pings functions has it too."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", place.server.url)
+    session = boto3.Session("AKIAMINE", "s3cret")
+    control = open_control(site, [charge()], dry_run=True, wait=lambda _: True, tell=print, session=session)
+    assert control is not None
+    control.close()
+    assert control.session is session
+    assert control._parts.gate(None).client("sts")._get_credentials().access_key == "AKIAMINE"
 
 
 def test_history_and_what_was_seen_since_are_one_load() -> None:

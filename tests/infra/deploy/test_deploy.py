@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
-from mark_infra.deploy.deploy import DeployTarget, destroy, environment_of, image_of, plan, shipment
+from mark_infra.deploy.artifacts import archive
+from mark_infra.deploy.deploy import (
+    DeployTarget,
+    _check_archive,
+    _checked,
+    _keys,
+    destroy,
+    environment_of,
+    image_of,
+    plan,
+    shipment,
+)
 
+from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, MarkError
+from mark.launch.server import ServerOptions, serving_of
+from mark.models.registry_place import open_registry, pinned
+from mark.models.registry_unpacked import check
 from mark.sdk.service import Service
 
 SERVICE = """
@@ -51,7 +71,12 @@ def test_a_profile_from_elsewhere_comes_along(tmp_path: Path) -> None:
 def test_a_shipped_service_is_its_file_alone() -> None:
     sent = shipment("inception-v3")
     assert list(sent.files) == ["service.toml"]
-    assert environment_of(sent.service)["MARK_MODEL"].startswith("mark.profiling.replay:Replay?model=inception-v3")
+    assert environment_of(sent.service, "lambda:1024") == {
+        "MARK_MODEL": "mark.profiling.replay:Replay?model=inception-v3&instance=lambda:1024",
+        "MARK_MODEL_PATH": "service",
+        "MARK_NAME": "inception-v3",
+        "MARK_VERSION": "1",
+    }
 
 
 def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
@@ -78,7 +103,7 @@ def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> No
         '[service.versions]\n"1" = { model = "echo:A", weight = 0.2 }\n"2" = { model = "echo:B", weight = 0.8 }\n'
     )
     file.write_text(file.read_text() + versions)
-    found = environment_of(shipment(str(file)).service)
+    found = environment_of(shipment(str(file)).service, "lambda:1024")
     assert (found["MARK_MODEL"], found["MARK_VERSION"], found["MARK_NAME"]) == ("echo:B", "2", "echo")
 
 
@@ -100,6 +125,61 @@ def test_bad_targets_are_refused_before_anything_is_asked(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(BadInput, match=said):
         plan([shipment("inception-v3")], target, lambda _: None)
+
+
+class Terraforms:
+    """Stands in for `Terraform`: what it would find credentials by is what is of interest; then it gives up."""
+
+    def __init__(self, _: Path, __: object, credentials: Callable[[], Mapping[str, str]] | None) -> None:
+        raise MarkError(json.dumps(None if credentials is None else dict(credentials())))
+
+
+@pytest.fixture
+def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    config = tmp_path / "config"
+    config.write_text("[profile work]\nregion = eu-west-3\naws_access_key_id = AKIAWORK\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setattr("mark_infra.deploy.deploy.Terraform", Terraforms)
+
+
+def told(folder: Path, **where: Any) -> Any:
+    """What Terraform finds credentials by; `region` of the site first."""
+    target = DeployTarget(clients=("10.0.0.0/8",), state=folder / "s", **where)
+    checked, _ = _checked(target)
+    with pytest.raises(MarkError) as given:
+        plan([shipment("inception-v3")], target, lambda _: None)
+    return checked.region, json.loads(str(given.value))
+
+
+@pytest.mark.usefixtures("configuration")
+def test_terraform_has_the_same_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, so that Terraform renews what expires; the region is the profile's unless another is said."""
+    assert told(tmp_path, profile="work") == ("eu-west-3", {"AWS_PROFILE": "work"})
+    assert told(tmp_path, profile="work", region="eu-west-1")[0] == "eu-west-1"
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    assert told(tmp_path) == ("eu-west-3", None)
+    monkeypatch.setenv("AWS_REGION", "eu-west-2")
+    assert told(tmp_path)[0] == "eu-west-2"
+
+
+@pytest.mark.usefixtures("configuration")
+def test_terraform_has_a_sessions_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-2")
+    session = boto3.Session("AKIAMINE", "s3cret", "token", region_name="eu-north-1")
+    region, keys = told(tmp_path, session=session)
+    assert region == "eu-north-1"
+    assert keys == {"AWS_ACCESS_KEY_ID": "AKIAMINE", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_SESSION_TOKEN": "token"}
+    assert "s3cret" not in repr(DeployTarget(session=session))
+
+
+@pytest.mark.usefixtures("configuration")
+def test_a_profile_and_a_session_are_one_too_many(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="give one of the two: work"):
+        told(tmp_path, profile="work", session=boto3.Session())
+    with pytest.raises(BadInput, match="AWS profile: is not in AWS's configuration: nobody"):
+        told(tmp_path, profile="nobody")
 
 
 def test_names_that_aws_writes_alike(tmp_path: Path) -> None:
@@ -124,3 +204,66 @@ def test_from_python_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MarkError, match="not installed"):
         Service(service(tmp_path)).deploy(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_what_a_registry_has_is_sent_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aside: bool) -> None:
+    """As the service's model, or among its versions; where it arrives no registry is asked."""
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    (tmp_path / "far").mkdir()
+    for name, text in (("m.py", "x = 1\n"), ("requirements.txt", "onnxruntime\n")):
+        (tmp_path / "far" / name).write_text(text)
+    files = {path.name: path for path in (tmp_path / "far").iterdir()}
+    registry = open_registry()
+    version = registry.register("m", "m:M", files, profile=("echo:Echo", PROFILE.encode()))
+    registry.promote("m", version.short, "production")
+    file = Path(service(tmp_path / "service"))
+    text = file.read_text()
+    if aside:
+        text += '[service.versions]\n"1" = { model = "echo:Echo", weight = 0.4 }\n'
+        text += '"2" = { model = "registry:m@production", weight = 0.6 }\n'
+    else:
+        text = text.replace("echo:Echo", "registry:m@production")
+    file.write_text(text)
+    sent = shipment(str(file))
+    assert f"versions/{version.id}/files/m.py" in sent.files
+    assert sent.files["requirements.txt"] == b"onnxruntime\n"
+    assert environment_of(sent.service, "lambda:1024")["MARK_MODEL"] == f"version:versions/{version.id}"
+    there = tmp_path / "there"
+    with tarfile.open(archive(sent.files, tmp_path / "sent.tar.gz")) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(there)
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "nowhere"))
+    arrived = serving_of(ServerOptions(service=""), pinned(load_service(str(there / "service.toml"))))
+    name = "2" if aside else version.id[:12]
+    assert arrived.versions.references[name] == f"version:versions/{version.id}"
+    assert check(arrived.search / "versions" / version.id).id == version.id
+    _check_archive(tmp_path / "sent.tar.gz", sent)
+
+
+def test_one_reference_may_be_the_beginning_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    registry, ids = open_registry(), []
+    for number, alias in enumerate(("prod", "prod-eu")):
+        (tmp_path / "m.py").write_text(f"x = {number}\n")
+        profile = ("echo:Echo", PROFILE.encode())
+        ids.append(registry.register("m", "m:M", {"m.py": tmp_path / "m.py"}, profile=profile))
+        registry.promote("m", ids[-1].short, alias)
+    file = Path(service(tmp_path / "service"))
+    versions = '\n[service.versions]\n"1" = { model = "registry:m@prod", weight = 0.4 }\n'
+    file.write_text(file.read_text() + versions + "\"2\" = { model = 'registry:m@prod-eu', weight = 0.6 }\n")
+    sent = shipment(str(file))
+    for version in ids:
+        assert f'model = "version:versions/{version.id}",'.encode() in sent.files["service.toml"]
+
+
+def test_keys_are_whole_or_not_there(tmp_path: Path) -> None:
+    """An empty file is of a process that was killed while it wrote, and is no key file."""
+    (tmp_path / "keys").write_text("")
+    made = _keys(tmp_path)
+    assert [line.split(":")[0] for line in made.splitlines()] == ["controller", "operator", "client"]
+    assert _keys(tmp_path) == made
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o600

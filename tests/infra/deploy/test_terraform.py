@@ -6,6 +6,7 @@ import json
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mark_infra.deploy.terraform import ResourceChange, Terraform
@@ -16,7 +17,9 @@ from mark.domain.errors import BadInput, MarkError
 STAND_IN = """import json, os, sys
 answers = json.load(open("answers.json"))
 with open("calls", "a") as calls:
-    print(json.dumps([sys.argv[1:], os.environ.get("TF_VAR_keys"), os.environ.get("TF_CLI_CONFIG_FILE")]), file=calls)
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    called = [sys.argv[1:], os.environ.get("TF_VAR_keys"), os.environ.get("TF_CLI_CONFIG_FILE"), aws]
+    print(json.dumps(called), file=calls)
 code, out, err = answers.get(sys.argv[1], [0, "", ""])
 sys.stdout.write(out)
 sys.stderr.write(err)
@@ -36,7 +39,7 @@ class StandIn:
         (self.folder / "answers.json").write_text(json.dumps(self.answers))
 
     @property
-    def calls(self) -> list[list[object]]:
+    def calls(self) -> list[list[Any]]:
         return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
 
 
@@ -94,7 +97,7 @@ def test_a_failure_is_its_first_error_in_one_line(program: StandIn) -> None:
 def test_secrets_stand_on_no_command_line(program: StandIn) -> None:
     program.says(show=[0, "{}", ""])
     Terraform(program.folder, {"keys": "s3cret"}).plan(destroy=True)
-    assert all(keys == "s3cret" for _, keys, _ in program.calls)
+    assert all(keys == "s3cret" for _, keys, *_ in program.calls)
     assert "s3cret" not in json.dumps([arguments for arguments, *_ in program.calls])
     assert ["plan", "-json", "-input=false", "-out=site.tfplan", "-destroy"] in [call[0] for call in program.calls]
 
@@ -106,6 +109,26 @@ def test_a_configuration_that_cannot_be_read_is_not_passed_on(
         monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(program.folder / name))
         Terraform(program.folder, {})
         assert program.calls[-1][2] == (passed and str(program.folder / passed))
+
+
+def test_credentials_given_take_the_environments_place(program: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours would win over a profile's. They are asked for anew by every command, and stand on no command line."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.setenv(name, "ours")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "config")
+    told = iter(["first", "second"])
+    terraform = Terraform(program.folder, {}, lambda: {"AWS_SECRET_ACCESS_KEY": next(told)})
+    terraform.init()
+    assert [aws["AWS_SECRET_ACCESS_KEY"] for *_, aws in program.calls] == ["first", "second"]
+    assert all(aws["AWS_CONFIG_FILE"] == "config" for *_, aws in program.calls)
+    assert not [word for *_, aws in program.calls for word in aws.values() if word == "ours"]
+    assert "second" not in json.dumps([arguments for arguments, *_ in program.calls])
+
+
+def test_without_credentials_the_environment_stays(program: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    Terraform(program.folder, {})
+    assert program.calls[-1][3]["AWS_PROFILE"] == "mine"
 
 
 def test_outputs_by_name(program: StandIn) -> None:

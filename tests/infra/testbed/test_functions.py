@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import boto3
 import psutil
@@ -22,6 +23,7 @@ from mark_infra.testbed.functions import FunctionConfig, overflow_function
 
 from mark.config.service_file import load_service
 from mark.models.call import Call
+from mark.models.registry_place import open_registry, pinned
 from tests.infra.testbed.local_lambda import LocalLambda, local_lambda
 from tests.infra.testbed.real_processes import processes_of, wait_for
 from tests.serving.overflow.test_functions import LambdaWorld
@@ -282,6 +284,7 @@ class Double(mark.Model):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profiled", [True, False])
 def test_an_overflow_function_answers_bouncers_at_its_profiles_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiled: bool
@@ -311,6 +314,26 @@ def test_an_overflow_function_answers_bouncers_at_its_profiles_pace(
             await functions.close()
 
         asyncio.run(main())
+
+
+def test_an_overflow_function_holds_the_version_with_most_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a registry: with the bytes and the pace that it was registered with."""
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    rows = b"model,instance,batch,latency_ms,cold_ms\nown:M,lambda:1024,1,30,700\n"
+    version = open_registry().register("m", "own:M", {}, profile=("own:M", rows))
+    file = tmp_path / "service.toml"
+    file.write_text(
+        f'[service]\nname = "s"\nmodel = "registry:m@{version.short}"\nslo_ms = 600\nslo_attainment = 0.98\n'
+        '[overflow]\nfunction = "lambda:1024"\n'
+    )
+    config = overflow_function(pinned(load_service(str(file))), "overflow")
+    said = dict(parse_qsl(config.variables["MARK_MODEL"].partition("?")[2]))
+    assert said["model"] == f"version:{tmp_path}/cache/models/{version.id}"
+    assert (said["profiled"], said["instance"], config.cold_s) == ("own:M", "lambda:1024", 0.7)
+    assert Path(said["profile"]).read_bytes() == rows
 
 
 def test_environments_end_when_the_local_lambda_is_killed(folder: Path, tmp_path: Path) -> None:

@@ -218,6 +218,7 @@ def test_its_environment_is_an_instance_s(tmp_path: Path, monkeypatch: pytest.Mo
         assert get(f"{url}/latest/meta-data/instance-id")[0] == 401
 
 
+@pytest.mark.slow
 def test_the_local_lambda_answers_a_machines_overflow(tmp_path: Path) -> None:
     """All of it is real: the bouncer, AWS's client in it, the functions' processes with the same model."""
     pytest.importorskip("awslambdaric")

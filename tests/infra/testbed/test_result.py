@@ -12,7 +12,7 @@ from mark_infra.testbed.result import result, thinned
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 
-SERVICE = ServiceConfig("s", "m:M", Slo(0.1, 0.5), "aws-2026", (), ("*",), 1, 1.0, None)
+SERVICE = ServiceConfig("s", "m:M", Slo(0.1, 0.5), "aws-2026", (), ("*",), 1, 1.0, ())
 BEFORE = {
     "bill_usd": {"on_demand": 1.0, "total": 1.5, "other": 0.5},
     "launched": 1, "terminated": 0, "interrupted": 0, "peak_instances": 1, "instance_hours": {"a": 1.0},

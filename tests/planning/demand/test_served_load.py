@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mark.domain.arrays import FloatArray
 from mark.kernel.stage import StageSimulation
-from mark.planning.demand.served_load import _TAIL_WEIGHTS, _WITH_TAIL, late_share, overflow_rps, served_load
+from mark.planning.demand.served_load import overflow_rps, served_load
 from tests.planning.build import forecast, resolved, sold
 
 
@@ -18,13 +18,25 @@ from tests.planning.build import forecast, resolved, sold
 @given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
 def test_savings_are_what_capacity_serves_on_average(rate: float, spread: float, peak: float) -> None:
     """Rising in capacity, never above it, and the expected load where everything is covered."""
-    saved = served_load(forecast(rate, spread, peak), 0.5, backlog_s=0.6)
+    saved = served_load(forecast(rate, spread, peak), 0.5)
     served = saved.served[:, 1]
     assert np.all(np.diff(served) >= -1e-9)
     assert np.all(served <= saved.spacing_rps * np.arange(len(served)) + 1e-9)
     # The normal within a step is cut at zero, which can only add.
     assert served[-1] >= rate * 0.99
     assert np.allclose(saved.served[:, 5] - saved.served[:, 4], served)
+
+
+@settings(max_examples=25)
+@given(rate=st.floats(1.0, 1000.0), width=st.floats(0.0, 1.0), spread=st.floats(0.0, 1.0))
+def test_the_median_has_the_weight_that_the_spread_has_not(rate: float, width: float, spread: float) -> None:
+    """What is served is linear in the weight: the quantiles' at 1, the median's alone at 0."""
+    of = forecast(rate, width)
+    half, whole, none = (served_load(of, 0.5, spread=share) for share in (spread, 1.0, 0.0))
+    assert half.spacing_rps == whole.spacing_rps == none.spacing_rps
+    assert np.allclose(half.served, spread * whole.served + (1.0 - spread) * none.served)
+    capacity = none.spacing_rps * np.arange(float(len(none.served)))
+    assert np.allclose(none.served[:, 1], rate - overflow_rps(np.array(rate), capacity, 0.5))
 
 
 @pytest.mark.parametrize("instances", [1, 3, 8])
@@ -62,40 +74,31 @@ def plain_overflow(load: FloatArray, capacity: FloatArray, patience_s: float) ->
     return np.where(capacity > 0.0, np.minimum(turned_away, load**2 / (capacity + load)), load)
 
 
-def plain_late(load: FloatArray, capacity: FloatArray, patience_s: float) -> FloatArray:
-    return np.exp(-2.0 * np.maximum(0.0, capacity - load) * capacity * patience_s / load)
-
-
 @pytest.mark.parametrize("patience_s", [1e-3, 0.4, 50.0])
-def test_the_compiled_formulas_are_the_printed_ones(patience_s: float) -> None:
+def test_the_compiled_formula_is_the_printed_one(patience_s: float) -> None:
     """From far too little capacity to far too much."""
     loads, capacities = np.geomspace(1e-3, 1e4, 40)[:, None], np.append(0.0, np.geomspace(1e-3, 1e5, 60))
     turned = overflow_rps(loads, capacities, patience_s)
     assert turned == pytest.approx(plain_overflow(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
-    late = late_share(loads, capacities, patience_s)
-    assert late == pytest.approx(plain_late(loads, capacities, patience_s), rel=1e-12, abs=1e-12)
 
 
 @settings(max_examples=25)
-@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0), sheds=st.booleans())
-def test_savings_are_the_expectation_of_the_formulas(rate: float, spread: float, peak: float, sheds: bool) -> None:
-    """Point by point: quantiles for a tenth each, or with the tail, and three points within a step."""
+@given(rate=st.floats(1.0, 1000.0), spread=st.floats(0.0, 1.0), peak=st.floats(1.0, 3.0))
+def test_savings_are_the_expectation_of_the_formula(rate: float, spread: float, peak: float) -> None:
+    """Point by point: quantiles for a tenth each, and three points within a step."""
     believed = forecast(rate, spread, peak)
-    saved = served_load(believed, 0.4, None if sheds else 0.6, steps=3)
-    points, weights = (np.arange(0.05, 1.0, 0.1), np.full(10, 0.1)) if sheds else (_WITH_TAIL, _TAIL_WEIGHTS)
-    assert weights.sum() == pytest.approx(1.0)
+    saved = served_load(believed, 0.4, steps=3)
     normal = NormalDist()
     middle = float(believed.mean_at(0.5)[0])
     unrest = max(0.0, ((float(believed.peak_at(0.5)[0]) - middle) / 1.63) ** 2 - middle / 5.0)
     capacity = np.asarray(saved.spacing_rps * np.arange(len(saved.served)), np.float64)
     expected = np.zeros(len(capacity))
-    for point, weight in zip(points, weights, strict=True):
+    for point in np.arange(0.05, 1.0, 0.1):
         mean = float(believed.mean_at(point)[0])
         mean += (mean - middle) * (max(1.0, normal.inv_cdf(point) / normal.inv_cdf(believed.levels[-1])) - 1.0)
         for deviation, share in ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0)):
             load = np.array(max(1e-9, mean * (1.0 + deviation * unrest**0.5 / middle)))
-            lost = plain_overflow(load, capacity, 0.4) if sheds else load * plain_late(load, capacity, 0.4)
-            expected += weight * share * (load - lost)
+            expected += 0.1 * share * (load - plain_overflow(load, capacity, 0.4))
     assert saved.served[:, 1] == pytest.approx(expected, rel=1e-6, abs=1e-6 * rate)
     assert saved.served[:, 3] == pytest.approx(3.0 * expected, rel=1e-6, abs=1e-6 * rate)
 
@@ -112,32 +115,3 @@ def test_savings_against_plain_sampling() -> None:
         capacity = np.array(level * saved.spacing_rps)
         expected = (demand - overflow_rps(demand, capacity, 0.5)).mean()
         assert saved.served[level, 1] == pytest.approx(expected, rel=0.01)
-
-
-def test_where_nothing_is_shed_the_tail_of_the_forecast_counts() -> None:
-    """Of a load spread evenly over 50..150, capacity for q of it serves q in time but for queues; its top goes on."""
-    believed = forecast(100.0, 0.5)
-    saved = served_load(believed, 50.0, backlog_s=60.0)  # so patient that queues do not matter
-    for share in (0.3, 0.6, 0.9):
-        capacity = np.array([50.0 + 100.0 * share])
-        below = (50.0 + float(capacity[0])) / 2.0 * share
-        assert saved.at(capacity)[0, 1] == pytest.approx(below, abs=4.0)
-    assert saved.at(np.array([150.0]))[0, 1] < saved.served[-1, 1]
-
-
-@pytest.mark.parametrize("instances", [2, 6])
-@pytest.mark.parametrize("use", [0.85, 0.95])
-def test_late_share_by_the_kernel(instances: int, use: float) -> None:
-    """Poisson arrivals that all queue, a server of 100 ms each and half a second of patience."""
-    of = resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=900.0)
-    load_rps = use * 10.0 * instances
-    end_s = 3600.0
-    stage = StageSimulation(of.candidates, rt_max_s=0.6, end_s=end_s, function=of.function, bouncers=True)
-    for number in range(1, instances + 1):
-        stage.add(number, 0, 0.0)
-    arrivals = np.sort(np.random.default_rng(3).uniform(0.0, end_s, round(load_rps * end_s)))
-    stage.advance(arrivals, 0, np.inf)
-    stage.finish()
-    expected = float(late_share(np.array(load_rps), np.array(10.0 * instances), 0.5))
-    # For a few instances the motion is coarse: it errs towards late, up to twice.
-    assert 0.5 * expected - 0.02 <= stage.accounts.late / stage.arrived <= expected + 0.02

@@ -1,24 +1,32 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.offer import Market
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
+from mark.planning.demand.served_load import capacity_for, overflow_rps
 from mark.planning.demand.slo_budget import (
     LEAST,
     MOST,
     NEUTRAL,
     SPEND,
+    SPREAD,
     WINDOW_S,
     Answered,
+    OverflowPrice,
     Window,
-    believed,
+    keeping_usd,
     neutral_usd,
+    overflow_price,
     price_factor,
+    shed_usd,
 )
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
 from mark.planning.port import PlanningContext
@@ -32,20 +40,18 @@ def small(function_ms: float | None) -> ResolvedService:
     return resolved(sold("small", 0.2), latencies_ms={"small": 100.0}, function_ms=function_ms)
 
 
-def decided(of: ResolvedService, answered: Answered, last_minute_rps: float | None = None) -> Plan:
-    context = PlanningContext(
-        0.0, of, fleet({SMALL: 10}), forecast(100.0, 0.4), last_minute_rps=last_minute_rps, answered=answered
-    )
+def decided(of: ResolvedService, answered: Answered) -> Plan:
+    context = PlanningContext(0.0, of, fleet({SMALL: 10}), forecast(100.0, 0.4), answered=answered)
     return ExpectedCostPolicy("mark", of).plan(context, None)[0]
 
 
 def test_the_price_by_hand() -> None:
-    """Nothing seen, or spent as planned: neutral. After a quiet half day a fifth of that, after a bad one twice it."""
+    """Nothing seen, or spent as planned: neutral. A quiet half day makes a 25th of that, a bad one 4.3 times it."""
     assert price_factor(Answered(), SLO) == 1.0
     half = WINDOW_S / 2.0
     assert price_factor(Answered(half, 10_000, round(10_000 * 0.02 * SPEND)), SLO) == pytest.approx(1.0)
-    assert price_factor(Answered(WINDOW_S / 4.0, 10_000, 0), SLO) == pytest.approx(0.125 / 0.375)
-    assert price_factor(Answered(half, 10_000, 350), SLO) == pytest.approx((0.875 / 0.75 + 0.125) / 0.625)
+    assert price_factor(Answered(half, 10_000, 0), SLO) == pytest.approx((0.125 / 0.625) ** 2)
+    assert price_factor(Answered(half, 10_000, 350), SLO) == pytest.approx(((0.875 / 0.75 + 0.125) / 0.625) ** 2)
 
 
 @given(seen_s=st.floats(0.0, 1e7), requests=st.integers(0, 10**9), share=st.floats(0.0, 1.0), more=st.floats(0.0, 1.0))
@@ -79,34 +85,70 @@ def test_a_miss_is_priced_by_what_stays() -> None:
     assert neutral_usd(of, ()) == 0.0
 
 
-def test_a_surge_is_believed_until_it_ends() -> None:
-    """The median is not below the last minute, the spread stays; what is above it already stays as it is."""
-    raised = believed(forecast(100.0, 0.4, peak=1.2), 130.0)
-    before = forecast(100.0, 0.4, peak=1.2)
-    assert raised.mean_at(0.5) == pytest.approx([130.0] * 60)
-    assert raised.mean_rps - before.mean_rps == pytest.approx(raised.peak_rps - before.peak_rps)
-    assert believed(before, 90.0) is before
-    assert believed(before, None) is before
+def test_a_shed_request_costs_its_call_and_its_miss() -> None:
+    """In time: the call. Late on the function: both. Refused, by choice or because there is none: the miss."""
+    quick, slow, none = small(380.0), small(2000.0), small(None)
+    assert quick.function is not None
+    assert slow.function is not None
+    assert shed_usd(quick, 1.0) == quick.function.usd_per_request
+    assert shed_usd(slow, 1.0) == 1.0 + slow.function.usd_per_request
+    refuses = replace(slow, service=replace(slow.service, late="refuse"))
+    assert shed_usd(refuses, 1.0) == shed_usd(none, 1.0) == 1.0
 
 
-@pytest.mark.parametrize("function_ms", [2000.0, None])
+@given(load_rps=st.floats(0.1, 500.0))
+@settings(max_examples=30)
+def test_one_more_instance_pays_where_too_much_is_shed(load_rps: float) -> None:
+    """At the price that keeps the promise: of any fleet that sheds more than 2 %, and of one that sheds just that."""
+    of = small(None)
+    usd = keeping_usd(of, (0,), load_rps, 0.5)
+    enough_rps = capacity_for(load_rps, 0.02, 0.5)
+    assert overflow_rps(np.array(load_rps), np.array(enough_rps), 0.5) == pytest.approx(0.02 * load_rps, rel=1e-6)
+    have_rps = enough_rps * np.linspace(0.1, 1.0, 20)
+    saved_rps = overflow_rps(np.array(load_rps), have_rps, 0.5) - overflow_rps(np.array(load_rps), have_rps + 10.0, 0.5)
+    assert np.all(usd * saved_rps >= (1.0 - 1e-9) * of.offers[0].usd_per_s)
+    assert usd * saved_rps[-1] == pytest.approx(of.offers[0].usd_per_s)
+
+
+@given(load_rps=st.floats(1.0, 1000.0), late=st.integers(0, 1_000))
+def test_what_is_expected_is_dear_and_what_may_be_is_the_budgets(load_rps: float, late: int) -> None:
+    """The median costs what keeps the promise or more, the spread what the budget says or a quarter of that."""
+    of, answered = small(None), Answered(WINDOW_S, 10_000, late)
+    price, keeping = overflow_price(of, (0,), answered, load_rps, 0.5), keeping_usd(of, (0,), load_rps, 0.5)
+    by_budget = neutral_usd(of, (0,)) * price_factor(answered, of.slo)
+    assert price.usd == max(by_budget, keeping)
+    assert price.usd * price.spread == pytest.approx(max(by_budget, SPREAD * keeping))
+    quick = small(380.0)
+    assert overflow_price(quick, (0,), answered, load_rps, 0.5) == OverflowPrice(shed_usd(quick, 0.0))
+
+
+def test_a_small_fleet_keeps_the_promise_from_the_start() -> None:
+    """Before anything was seen, and after a quiet day too: 15 requests/s need more than one instance of 10."""
+    for answered in (Answered(), Answered(WINDOW_S, 10_000, 0)):
+        context = PlanningContext(0.0, small(None), fleet({}), forecast(15.0), answered=answered, first=True)
+        count = ExpectedCostPolicy("mark", small(None)).plan(context, None)[0].counts[SMALL]
+        assert overflow_rps(np.array(15.0), np.array(10.0 * count), 0.5) <= 0.02 * 15.0
+
+
+@pytest.mark.parametrize("function_ms", [700.0, None])
 def test_a_budget_that_burns_buys_more_and_is_told(function_ms: float | None) -> None:
     """The same belief after a quiet day, none, and a bad one; the reason names the price and what is left."""
     of = small(function_ms)
     quiet, new, bad = Answered(WINDOW_S, 10_000, 0), Answered(), Answered(WINDOW_S, 10_000, 1_000)
     plans = [decided(of, answered) for answered in (quiet, new, bad)]
     counts = [plan.counts[SMALL] for plan in plans]
-    assert counts[0] < counts[1] < counts[2]
-    assert "at 0.039 $ a thousand; 100% of their budget is left" in plans[1].targets[0].reason
+    assert counts[0] <= counts[1] <= counts[2]
+    assert counts[0] < counts[2]
+    usd = 1e3 * shed_usd(of, neutral_usd(of, (0,)))
+    assert f"at {usd:.2g} $ a thousand; 100% of their budget is left" in plans[1].targets[0].reason
     assert "0% of their budget is left" in plans[2].targets[0].reason
-    assert decided(of, new, last_minute_rps=150.0).counts[SMALL] > counts[1]
 
 
 def test_where_functions_are_in_time_nothing_depends_on_it() -> None:
-    """An overflow is only money there: neither the budget nor the last minute changes the plan."""
+    """An overflow is only money there: the budget does not change the plan."""
     bad = Answered(WINDOW_S, 10_000, 10_000)
     for of in (small(380.0), small(600.0)):
-        assert decided(of, bad, 400.0) == decided(of, Answered(), None)
+        assert decided(of, bad) == decided(of, Answered())
         assert "budget" not in decided(of, bad).targets[0].reason
 
 

@@ -7,11 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
 from mark.domain.errors import Infeasible
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
-from mark.planning.policies.mark_paper import NO_DEMAND_RPS, TIE, Choices, MarkPaperPolicy, greedy
+from mark.domain.service import ControlSettings
+from mark.planning.policies.mark_paper import NO_DEMAND_RPS, TIE, MarkPaperPolicy, greedy
+from mark.planning.policies.paper_system import Choices, paper_admission
 from mark.planning.port import PlanningContext
+from mark.planning.resolve import resolve
+from mark.profiling.policy import paper_window_s
+from mark.profiling.table import load_profiles
 from tests.planning.build import fleet, forecast, resolved, sold, usual
 
 
@@ -130,6 +137,57 @@ def test_instances_of_the_last_six_plans_are_kept() -> None:
         assert "cooling down" not in plan.targets[0].reason or minute
     plan, memory = planner.plan(PlanningContext(360.0, usual(), running, forecast(10.0)), memory)
     assert plan.counts == {"small/on-demand": 1}
+
+
+def _by(control: ControlSettings) -> MarkPaperPolicy:
+    of = usual()
+    return MarkPaperPolicy(replace(of, service=replace(of.service, control=control)))
+
+
+def test_tau_steps_and_launch_overhead_are_settings() -> None:
+    rates = np.where(np.arange(60) < 2, 100.0, 10.0)
+    context = PlanningContext(0.0, usual(), Fleet(()), forecast(rates))
+    assert _by(ControlSettings(tau_s=60.0)).plan(context, ())[0].capacity_rps >= 100.0
+    assert _by(ControlSettings(tau_s=120.0)).plan(context, ())[0].counts == {"small/on-demand": 1}
+    # A large one costs as much to launch as to run for minutes: it pays only where the load is known to last.
+    short = np.where(np.arange(60) < 8, 99.0, 0.0)
+    running = PlanningContext(0.0, usual(), fleet({"small/on-demand": 10}), forecast(short))
+    assert _by(ControlSettings()).plan(running, ())[0].counts == {"small/on-demand": 10}
+    assert _by(ControlSettings(launch_overhead_s=0.0)).plan(running, ())[0].counts == {"large/on-demand": 1}
+    lasting = replace(running, forecast=forecast(99.0))
+    assert _by(ControlSettings()).plan(lasting, ())[0].counts == {"large/on-demand": 1}
+    assert _by(ControlSettings(horizon_steps=3)).plan(lasting, ())[0].counts == {"small/on-demand": 10}
+
+
+@pytest.mark.parametrize(("cool_down_s", "plans"), [(0.0, 1), (60.0, 1), (61.0, 2), (600.0, 10)])
+def test_the_cool_down_is_a_setting(cool_down_s: float, plans: int) -> None:
+    """An instance goes with the first plan after so many that did without it."""
+    planner, running = _by(ControlSettings(cool_down_s=cool_down_s)), fleet({"small/on-demand": 3})
+    _, memory = planner.plan(PlanningContext(0.0, usual(), running, forecast(30.0)), planner.begin())
+    kept = 0
+    while True:
+        plan, memory = planner.plan(PlanningContext(60.0, usual(), running, forecast(10.0)), memory)
+        if plan.counts == {"small/on-demand": 1}:
+            break
+        kept += 1
+    assert kept == plans - 1
+
+
+def test_the_paper_s_admission_sheds_and_waits_for_a_full_batch() -> None:
+    service = load_service("inception-v3")
+    own = resolve(replace(service, late="refuse"), load_catalog("aws-2019"), load_profiles())
+    admitted = paper_admission(own)
+    assert (admitted.service.late, admitted.service.batching) == ("function", "paper")
+    assert admitted.offers == own.offers
+    windows_s = {}
+    for offer, before, after in zip(own.offers, own.candidates, admitted.candidates, strict=True):
+        assert after.policy.n_batch == before.policy.n_batch
+        assert before.policy.w_batch_s == 0.0
+        assert after.policy.w_batch_s == pytest.approx(
+            max(0.0, paper_window_s(before.profile, own.slo, before.policy.n_batch))
+        )
+        windows_s[offer.instance] = after.policy.w_batch_s
+    assert windows_s["p2.xlarge"] > 0.0
 
 
 def test_cooling_down_launches_nothing() -> None:

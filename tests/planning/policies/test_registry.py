@@ -10,7 +10,14 @@ from mark.domain.errors import BadInput
 from mark.domain.fleet import Fleet
 from mark.domain.offer import Market
 from mark.domain.service import AsIsPolicy, ResolvedService
-from mark.planning.policies.registry import make_policy, policy_entry, policy_names, wants_perfect_forecast
+from mark.planning.policies import registry
+from mark.planning.policies.registry import (
+    make_policy,
+    policy_entry,
+    policy_names,
+    predictor_of,
+    wants_perfect_forecast,
+)
 from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, load, resolved, sold
 
@@ -50,6 +57,7 @@ def test_every_name_makes_a_policy_that_plans_its_own_offers(name: str) -> None:
     [
         ("mark", True),
         ("mark-paper", True),
+        ("mark-optimal", True),
         ("oracle", True),
         ("reactive", True),
         ("static-peak", True),
@@ -73,14 +81,31 @@ def test_only_the_oracle_is_told_the_truth() -> None:
     assert [name for name in policy_names() if wants_perfect_forecast(name)] == ["oracle"]
 
 
+def test_a_policy_brings_its_predictor() -> None:
+    assert predictor_of("mark") == ("auto", "")
+    assert predictor_of("mark", "mstl") == ("mstl", "")
+    assert predictor_of("mark-paper", "mstl") == ("mstl", "")
+    pytest.importorskip("torch")
+    assert predictor_of("mark-paper") == ("lstm", "")
+
+
+def test_without_the_packages_of_its_predictor_the_next_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(policy_entry("mark-paper"), predictors=("needs-what-is-not-here", "auto"))
+    monkeypatch.setattr(registry, "policy_entry", lambda _: entry)
+    name, note = predictor_of("mark-paper")
+    assert name == "auto"
+    assert note.startswith("forecasts by auto: ")
+    assert "needs-what-is-not-here" in note
+
+
 def test_an_unknown_policy_names_the_known_ones() -> None:
     """One line to correct the slip with."""
-    with pytest.raises(BadInput, match=r"mark-paper, target-tracking.*magic"):
+    with pytest.raises(BadInput, match=r"mark-paper, mark-optimal, target-tracking.*magic"):
         make_policy("magic", everything(), load(30.0))
 
 
 def test_policies_are_listed_in_the_order_of_their_places() -> None:
-    assert policy_names()[:4] == policy_names(live=True) == ("mark", "greedy", "ilp", "mark-paper")
+    assert policy_names()[:5] == policy_names(live=True) == ("mark", "greedy", "ilp", "mark-paper", "mark-optimal")
     assert policy_names()[-2:] == ("fixed:INSTANCE=COUNT", "as-is")
 
 

@@ -8,6 +8,7 @@ import logging
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import Auth, Grant
+from mark.serving.frontend.limits import HttpLimits
 from mark.serving.gateway.admin import GatewayAdmin, GatewayFailed
 from mark.serving.gateway.forwarding import Forwarding
 from tests.serving.fake_replicas import CLOSE, FakeReplica
@@ -151,11 +153,17 @@ def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> Non
                 async with httpx.AsyncClient(base_url=url, timeout=30.0, trust_env=False) as client:
 
                     async def until_it_is_closed(name: int) -> None:
+                        before_s = time.monotonic()
                         for number in range(10_000):
+                            asked_s, before_s = before_s, time.monotonic()
                             try:
                                 got = await client.post(REAL_INFER, content=body(number))
                             except httpx.ConnectError:
                                 return
+                            except (httpx.ReadError, httpx.RemoteProtocolError):
+                                # This process was stopped for so long that its connection ended as an idle one.
+                                assert time.monotonic() - asked_s >= HttpLimits().drain_idle_s
+                                continue
                             assert got.json()["id"] == str(number)
                             statuses.append(got.status_code)
                             if len(statuses) == 100:

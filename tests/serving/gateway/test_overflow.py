@@ -238,6 +238,8 @@ def test_a_real_gateway_without_replicas_asks_another_server(folder: Path) -> No
         (["--function", "http://127.0.0.1:1/v2/models/m", "--model", "m"], "--slo-ms: must be said with --function"),
         (["--model", "m"], "--model: is for a --function: m"),
         (["--function-key", "x"], "--function-key: is for a --function at a URL"),
+        (["--profile", "x"], "AWS profile: is for the name of a Lambda --function: x"),
+        (["--function", "overflow", "--profile", "nobody"], "AWS profile: is not in AWS's configuration: nobody"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(options: list[str], line: str) -> None:

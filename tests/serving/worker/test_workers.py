@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -119,7 +120,9 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with new_children() as children:
         uvloop.run(test())
         assert children() == []
-    assert not descriptors() - before  # an earlier test's may be closed meanwhile, when its garbage is collected
+    gc.collect()  # what only a failure's traceback holds
+    more = descriptors() - before  # an earlier test's may be closed meanwhile, when its garbage is collected
+    assert not more
 
 
 def descriptors() -> Counter[str]:

@@ -70,7 +70,7 @@ def test_all_answers_are_counted_and_refused_is_late() -> None:
 
 def test_the_last_requests_are_remembered_for_two_minutes() -> None:
     """A bad start is no news for ever: at one request a second a thousand would take a quarter of an hour."""
-    accounts = SimpleNamespace(departed=0, in_time=0, recent=lambda: (1000, 900))
+    accounts = SimpleNamespace(departed=0, in_time=0, window=1000, recent=lambda: (1000, 900))
     stage = SimpleNamespace(arrived=0, accounts=accounts)
     telemetry = SimulatedTelemetry(
         cast(Any, stage), cast(Any, None), (), (), end_s=300.0, step_s=60.0, bin_s=1.0, gaps=(), before_rps=None

@@ -21,7 +21,7 @@ def test_a_preemption_series_is_one_more_run(tmp_path: Path) -> None:
     found = run_fig7(spot_trace=str(series), progress=told.append, **SHORT)  # type: ignore[arg-type]
     (row,) = found.rows
     assert (row.model, found.start_s, told) == ("inception-v3", 7200.0, [1.0])
-    assert list(row.runs) == ["mark", "mark-spot", "mark-spot-series", "mark-paper", "sagemaker"]
+    assert list(row.runs) == ["mark", "mark-spot", "mark-spot-series", "mark-paper", "mark-paper:artefact", "sagemaker"]
     assert len({run.requests.total for run in row.runs.values()}) == 1
     for run in row.runs.values():
         check_laws(run)
@@ -39,4 +39,4 @@ def test_a_missing_or_bad_series_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="header"):
         run_fig7(spot_trace=str(broken), **SHORT)  # type: ignore[arg-type]
     (row,) = run_fig7(**SHORT).rows  # type: ignore[arg-type]
-    assert list(row.runs) == ["mark", "mark-spot", "mark-paper", "sagemaker"]
+    assert list(row.runs) == ["mark", "mark-spot", "mark-paper", "mark-paper:artefact", "sagemaker"]

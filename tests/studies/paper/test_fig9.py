@@ -122,6 +122,7 @@ def test_windows_are_those_of_a_plain_loop_over_the_requests() -> None:
     assert line.share_in_time(WINDOWS // 2) == pytest.approx(after)
 
 
+@pytest.mark.slow
 def test_every_run_obeys_the_laws_on_the_same_requests(found: Fig9) -> None:
     for panel in (*found.surges, *found.storms):
         totals = {line.result.requests.total for line in panel.lines}
@@ -134,6 +135,7 @@ def test_every_run_obeys_the_laws_on_the_same_requests(found: Fig9) -> None:
             assert line.share_in_time(0) == pytest.approx(line.result.slo_result.attainment)
 
 
+@pytest.mark.slow
 def test_mark_keeps_the_slo_when_load_doubles(found: Fig9) -> None:
     """And an endpoint as tight as ours does not: it sees the surge after three minutes, and boots for five."""
     (panel,) = found.surges
@@ -150,6 +152,7 @@ def test_mark_keeps_the_slo_when_load_doubles(found: Fig9) -> None:
     )
 
 
+@pytest.mark.slow
 def test_standbys_make_up_for_a_storm(found: Fig9) -> None:
     """No more of them than were lost, and as much capacity: 7.1 requests/s each for 4.7."""
     (panel,) = found.storms

@@ -9,6 +9,7 @@ import pytest
 from mark.reporting.paper.table5_page import as_json, render
 from mark.studies.paper.replay import MEAN_RPS
 from mark.studies.paper.table5 import run_table5
+from tests.reporting.test_table import plain
 from tests.simulation.laws import check_laws
 
 
@@ -16,9 +17,9 @@ from tests.simulation.laws import check_laws
 def test_one_model_on_a_generated_trace_adds_up() -> None:
     """Same requests for every column, at the paper's mean rate; the parts make SageMaker's bill; ours is cheaper."""
     table = run_table5(models=("lstm-ptb",), start_s=86400.0)
-    calm, raw = table.rows
+    raw, calm = table.rows
     assert (calm.capped, raw.capped) == (True, False)
-    runs = [calm.sagemaker, calm.ours, calm.paper_policy, calm.spot]
+    runs = [calm.sagemaker, calm.ours, calm.paper, calm.artefact, calm.spot]
     assert len({run.requests.total for run in runs}) == 1
     assert runs[0].requests.total / runs[0].trace.duration_s == pytest.approx(MEAN_RPS["lstm-ptb"], rel=0.01)
     for run in runs:
@@ -40,4 +41,7 @@ def test_one_model_on_a_generated_trace_adds_up() -> None:
     assert calm.ratio > 2.0
     shown = json.loads(json.dumps(as_json(table)))
     assert shown["rows"][0]["paper_ratio"] == 2.41
-    assert render(table) is not None
+    page = plain(render(table))
+    assert page.index("the raw stream") < page.index("minutes capped")
+    assert page.count("mark-paper") == page.count("artefact") == 2
+    assert page.count("lstm-ptb  ") >= 5  # no table breaks a name

@@ -1,0 +1,148 @@
+"""What the constants of the price of a miss (mark/planning/demand/slo_budget.py) were fitted on, and judged on.
+
+    python benchmarks/miss_price.py fit [--set NEUTRAL=0.25,GAIN=2 --set NEUTRAL=0.1 ...]
+    python benchmarks/miss_price.py judge
+
+For NASNet and OpenNMT-ende, whose functions are slower than RT_max: `mark` with forecasts by `auto`, on demand, seed 0.
+One row for each setting (without --set: the constants as they are), with dollars and the share in time. Forecasts do
+not depend on what is bought, so those of a part are made once. Real traffic from MARK_DATA or ../shared/data; about a
+minute a part for its forecasts, and 5 to 15 s a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mark.domain.load import Forecast, Load
+from mark.domain.time import DAY_S
+from mark.forecasting.registry import make_predictor
+from mark.planning.demand import slo_budget
+from mark.simulation.inputs import Inputs, open_inputs
+from mark.simulation.request import RunRequest
+from mark.simulation.run import Simulation
+from mark.studies.paper.replay import open_replay, replay_inputs
+
+SERVICES = ("nasnet", "opennmt-ende")
+CONSTANTS = ("NEUTRAL", "SPEND", "START", "GAIN", "LEAST", "MOST", "SPREAD")
+DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[1].parent / "shared" / "data")) / "traces"
+WORLD_CUP, TWITTER, NASA, TAXI = (
+    "worldcup98_apr30_jun30_60s",
+    "twitter_prod_d0_6_60s",
+    "nasa_1995_07_60s",
+    "nyc_taxi_d000_143_1800s",
+)
+STREAM = "twitter_stream_2021_d00_14_60s"  # 490 minutes of it, at the paper's rate; of the others a day
+SCALES = {WORLD_CUP: 0.2, TWITTER: 60.0, NASA: 20.0, TAXI: 15.0}
+Part = tuple[str, float]  # trace, day it begins on
+FITTED_ON: tuple[Part, ...] = (
+    *((STREAM, day) for day in (9, 11.5, 13)),
+    (WORLD_CUP, 46),
+    (TWITTER, 3),
+    (NASA, 15),
+    (TAXI, 85),
+)
+JUDGED_ON: tuple[Part, ...] = (
+    *((STREAM, day) for day in (7, 8, 9.5, 10, 11, 12)),
+    *((trace, day) for trace, days in ((WORLD_CUP, (40, 52)), (TWITTER, (4, 5)), (NASA, (12, 19))) for day in days),
+    (TAXI, 70),
+    (TAXI, 101),
+)
+
+
+class Recorder:
+    """`auto`, with a memory of its forecasts."""
+
+    def __init__(self, step_s: float) -> None:
+        self._auto = make_predictor("auto", 0, step_s)
+        self.forecasts: list[Forecast] = []
+
+    @property
+    def name(self) -> str:
+        return self._auto.name
+
+    def fit(self, history: Load) -> None:
+        self._auto.fit(history)
+
+    def update(self, observed: Load) -> None:
+        self._auto.update(observed)
+
+    def predict(self, steps: int) -> Forecast:
+        self.forecasts.append(self._auto.predict(steps))
+        return self.forecasts[-1]
+
+
+class Replayed:
+    """Says again what `auto` said."""
+
+    name = "auto"
+
+    def __init__(self, forecasts: Sequence[Forecast]) -> None:
+        self._forecasts = iter(forecasts)
+
+    def fit(self, history: Load) -> None: ...
+
+    def update(self, observed: Load) -> None: ...
+
+    def predict(self, steps: int) -> Forecast:
+        return next(self._forecasts)
+
+
+def inputs_of(part: Part, service: str) -> Inputs:
+    trace, day = part
+    file = DATA / f"{trace}.csv.gz"
+    if trace == STREAM:
+        return replay_inputs(service, open_replay(str(file)).raw, day * DAY_S, with_bound=False)
+    request = RunRequest(
+        trace=str(file), service=service, scale=SCALES[trace], start_s=day * DAY_S, duration_s=DAY_S, with_bound=False
+    )
+    return open_inputs(request)
+
+
+def settings_of(texts: Sequence[str]) -> list[dict[str, float]]:
+    as_they_are = {name: getattr(slo_budget, name) for name in CONSTANTS}
+    found = [as_they_are]
+    for text in texts:
+        changed = {name: float(value) for name, _, value in (pair.partition("=") for pair in text.split(","))}
+        if unknown := changed.keys() - as_they_are.keys():
+            raise SystemExit(f"no such constant: {', '.join(sorted(unknown))}")
+        found.append(as_they_are | changed)
+    return found
+
+
+def run(part: Part, settings: Sequence[Mapping[str, float]]) -> None:
+    recorder: Recorder | None = None
+    for service in SERVICES:
+        inputs = inputs_of(part, service)
+        if recorder is None:
+            recorder = Recorder(inputs.history.step_s)
+            Simulation(inputs, "mark", recorder).run()
+        for setting in settings:
+            for name, value in setting.items():
+                setattr(slo_budget, name, value)
+            result = Simulation(inputs, "mark", Replayed(recorder.forecasts)).run()
+            done = result.requests
+            assert done.total == done.instances + done.functions + done.rejected
+            assert result.slo_result.attainment is not None
+            print(
+                f"{part[0]:28} {part[1]:6g}  {service:13}",
+                f"{result.bill.total:8.2f} $ {result.slo_result.attainment:8.2%} ",
+                *(f"{name} {value:g}" for name, value in setting.items()),
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", choices=("fit", "judge"))
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE,...")
+    given = parser.parse_args()
+    settings = settings_of(given.set)  # before a run has changed any
+    for part in FITTED_ON if given.parts == "fit" else JUDGED_ON:
+        run(part, settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Whose credentials and which configuration a process has on AWS: one boto3 session for everything that it asks.
+
+A session opened here has what boto3's users expect: named profiles, roles that profiles assume, SSO. One of a user's
+own is used as it is. Credentials that expire are renewed in one place, the session's, however many clients it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import cache
+from typing import Any
+
+import botocore.session  # type: ignore[import-untyped]
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.credentials import RefreshableCredentials  # type: ignore[import-untyped]
+from botocore.exceptions import (  # type: ignore[import-untyped]
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    ProfileNotFound,
+)
+from botocore.loaders import Loader  # type: ignore[import-untyped]
+
+from mark.domain.errors import BadInput
+
+# What is read of an instance. DescribeInstances says fifty things more, and reading them takes as long again.
+_OF_INSTANCE = frozenset(("InstanceId", "InstanceType", "LaunchTime", "PrivateIpAddress", "State", "Tags"))
+
+
+# For the calls by which a role is assumed, whose client nobody else configures: they stand in every caller's way.
+_RENEWING = Config(connect_timeout=2.0, read_timeout=5.0, retries={"mode": "standard", "total_max_attempts": 3})
+
+
+def open_session(profile: str | None = None, region: str | None = None) -> Any:
+    """The boto3 session of a profile of AWS's configuration; without one, of what AWS's SDKs find (AWS_PROFILE, say).
+
+    `region` is used where the configuration names none: a role is assumed somewhere. Raises BadInput for a profile that
+    does not exist, or that cannot be used.
+    """
+    try:
+        session = new_session(profile, region)
+        if profile is not None:
+            session.get_credentials()  # of a role: who is to assume it; AWS is asked later
+    except ProfileNotFound as error:
+        raise BadInput("is not in AWS's configuration", "AWS profile", error.kwargs["profile"]) from None
+    except BotoCoreError as error:
+        raise BadInput(f"cannot be used ({error})", "AWS profile", profile) from None
+    return session
+
+
+def new_session(profile: str | None = None, region: str | None = None) -> Any:
+    """As `open_session`, but raises what botocore does."""
+    import boto3  # type: ignore[import-untyped]  # here: 50 ms, and a test of a plain installation has none
+
+    own = botocore.session.Session()
+    if profile is not None:
+        own.set_config_variable("profile", profile)
+    if region and own.get_config_variable("region") is None:
+        own.set_config_variable("region", region)
+    own.register_component("data_loader", _loader(own.get_config_variable("data_path")))
+    own.set_default_client_config(_RENEWING)
+    return boto3.Session(botocore_session=own)
+
+
+def environment_keys(session: Any) -> dict[str, str]:
+    """The keys of a boto3 session as they are now, for the environment of a program that has no boto3.
+
+    Raises BadInput where there are none, or they cannot be renewed.
+    """
+    try:
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        access, secret, token = credentials.get_frozen_credentials()[:3]
+    except (BotoCoreError, ClientError) as error:
+        raise BadInput(f"has no credentials ({error})", "session") from None
+    keys = {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token}
+    return {name: key for name, key in keys.items() if key}
+
+
+async def async_session(session: Any) -> Any:
+    """aioboto3's session with the credentials and the profile of boto3's; None: one as AWS's SDKs find it."""
+    # Here: a plain installation has no aioboto3, and its import takes 0.8 s.
+    import aioboto3
+    from aiobotocore.credentials import AioCredentials
+    from aiobotocore.session import get_session
+
+    if session is None:
+        return aioboto3.Session()
+    lender = await asyncio.to_thread(session.get_credentials)  # may ask the instance's metadata
+
+    class Lent(AioCredentials):  # type: ignore[misc]
+        """boto3's credentials, of which there is no second copy to renew."""
+
+        async def get_frozen_credentials(self) -> Any:
+            if isinstance(lender, RefreshableCredentials) and lender.refresh_needed():
+                return await asyncio.to_thread(lender.get_frozen_credentials)
+            return lender.get_frozen_credentials()
+
+    class Lending:
+        async def load_credentials(self) -> Lent | None:
+            return None if lender is None else Lent("", "", method=lender.method)
+
+    own = get_session()
+    if session.profile_name in session.available_profiles:
+        own.set_config_variable("profile", session.profile_name)
+    own.register_component("credential_provider", Lending())
+    return aioboto3.Session(botocore_session=own, region_name=session.region_name)
+
+
+class _Models(Loader):  # type: ignore[misc]
+    """What the SDK knows of the services, of EC2's instances only what is read."""
+
+    def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
+        model = super().load_service_model(service_name, type_name, api_version)
+        if (service_name, type_name) == ("ec2", "service-2"):
+            shape = model["shapes"]["Instance"]
+            shape["members"] = {name: member for name, member in shape["members"].items() if name in _OF_INSTANCE}
+        return model
+
+
+@cache
+def _loader(paths: str | None) -> Any:
+    """Models are read once: EC2's alone takes a third of a second, for every gate."""
+    return _Models([os.path.expanduser(os.path.expandvars(path)) for path in (paths or "").split(os.pathsep) if path])

@@ -1,0 +1,170 @@
+"""mark models register, list, show, promote, rollback, diff: a registry of models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from mark.catalog.tables import load_catalog
+from mark.cli.arguments import Commands, add_json
+from mark.cli.output import deliver
+from mark.domain.cells import is_file, read_text
+from mark.domain.errors import BadInput
+from mark.models.registry import ModelVersion, Registry
+from mark.models.registry_place import open_registry, parse_reference
+from mark.profiling.table import load_profiles
+from mark.reporting.models import (
+    Profiles,
+    model_json,
+    model_table,
+    models_json,
+    models_table,
+    move_json,
+    move_text,
+    version_diff,
+    version_diff_json,
+    version_diff_table,
+    version_json,
+    version_table,
+)
+from mark.sdk.registry import register
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Versions of models that never change, named by what they hold, and aliases such as `production` that are "
+        'moved from one to another. A service file names them: model = "registry:NAME@ALIAS".'
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    made = _action(actions, "register", run_register, "keep a model as a new version")
+    made.add_argument("model", metavar="MODEL", help="module:Class, onnx:FILE, torch:FILE or sklearn:FILE")
+    made.add_argument("--name", required=True, metavar="NAME", help="of the model in the registry")
+    made.add_argument(
+        "--metrics", action="append", default=[], metavar="FILE.json|KEY=NUMBER", help="how good it is; repeatable"
+    )
+    made.add_argument("--profile", metavar="FILE", help="its latency by batch size, a .csv file: it is planned with")
+    made.add_argument("--parent", metavar="V", help="the version that it was made from: an alias or sha256:HEX")
+    made.add_argument(
+        "--files",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="which files of the folder; repeatable (default: all, of a graph or program its one file)",
+    )
+    made.add_argument("--alias", metavar="ALIAS", help="let this alias name it, too")
+    _action(actions, "list", run_list, "the models of the registry, and where their aliases are")
+    shown = _action(actions, "show", run_show, "a model's versions, or one version")
+    shown.add_argument("which", metavar="NAME[@V]", help="V is an alias, or sha256: and some digits")
+    promoted = _action(actions, "promote", run_promote, "let an alias name a version")
+    promoted.add_argument("which", metavar="NAME@V")
+    promoted.add_argument("alias", metavar="ALIAS")
+    back = _action(actions, "rollback", run_rollback, "let an alias name what it named before")
+    back.add_argument("name", metavar="NAME")
+    back.add_argument("alias", metavar="ALIAS")
+    for each in (promoted, back):
+        each.add_argument("--expect", metavar="V", help="only if the alias names this one now; none: not yet any")
+    diff = _action(actions, "diff", run_diff, "two versions: files, metrics, latency, dollars")
+    diff.add_argument("before", metavar="NAME@V")
+    diff.add_argument("after", metavar="NAME@V")
+    diff.add_argument("--catalog", default="aws-2026", metavar="NAME|FILE", help="prices (default: aws-2026)")
+
+
+def run_register(args: argparse.Namespace) -> int:
+    version = register(
+        args.model,
+        args.name,
+        metrics=_metrics(args.metrics),
+        profile=args.profile,
+        parent=args.parent,
+        files=args.files,
+        registry=args.registry,
+    )
+    if args.alias is not None:
+        open_registry(args.registry).promote(args.name, version.full, args.alias)
+    deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
+    return 0
+
+
+def run_list(args: argparse.Namespace) -> int:
+    registry = open_registry(args.registry)
+    models = {name: (registry.versions(name), registry.aliases(name)) for name in registry.names()}
+    deliver(models_json(models), args.json, lambda: models_table(models))
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    registry = open_registry(args.registry)
+    if "@" in args.which:
+        version = _find(registry, args.which)
+        deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
+        return 0
+    versions = registry.versions(args.which)
+    histories = {alias: registry.history(args.which, alias) for alias in registry.aliases(args.which)}
+    deliver(model_json(args.which, versions, histories), args.json, lambda: model_table(versions, histories))
+    return 0
+
+
+def run_promote(args: argparse.Namespace) -> int:
+    name, which = parse_reference(args.which, "NAME@V")
+    move = open_registry(args.registry).promote(name, which, args.alias, args.expect)
+    deliver(move_json(name, move), args.json, lambda: move_text(name, move))
+    return 0
+
+
+def run_rollback(args: argparse.Namespace) -> int:
+    move = open_registry(args.registry).rollback(args.name, args.alias, args.expect)
+    deliver(move_json(args.name, move), args.json, lambda: move_text(args.name, move))
+    return 0
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    registry = open_registry(args.registry)
+    before, after = _find(registry, args.before), _find(registry, args.after)
+    profiles = _profiles(registry, before), _profiles(registry, after)
+    diff = version_diff(before, after, profiles, load_catalog(args.catalog))
+    deliver(version_diff_json(diff), args.json, lambda: version_diff_table(diff))
+    return 0
+
+
+def _action(actions: Commands[argparse.ArgumentParser], name: str, run: object, what: str) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=what, allow_abbrev=False)
+    parser.add_argument(
+        "--registry", metavar="DIR|s3://BUCKET/PREFIX", help="default: MARK_REGISTRY, else .mark-registry"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _find(registry: Registry, text: str) -> ModelVersion:
+    return registry.find(*parse_reference(text, "NAME@V"))
+
+
+def _profiles(registry: Registry, version: ModelVersion) -> Profiles:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "profile.csv")
+        return load_profiles(str(file))[version.content.profiled] if registry.fetch_profile(version, file) else {}
+
+
+def _metrics(given: list[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in given:
+        if is_file(Path(text)):
+            try:
+                said = json.loads(read_text(Path(text)))
+            except ValueError as error:
+                raise BadInput(f"is no JSON: {error}", text) from None
+            if not isinstance(said, dict):
+                raise BadInput("must be an object of numbers by name", text)
+            found |= said
+            continue
+        metric, equals, value = text.partition("=")
+        try:
+            found[metric] = float(value)
+        except ValueError:
+            metric = ""
+        if not metric or not equals:
+            raise BadInput("must be a file, or NAME=NUMBER", "metrics", text)
+    return found

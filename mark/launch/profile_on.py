@@ -1,0 +1,430 @@
+"""Measure a model on instance types that are rented for it, and find the one on which a million requests cost least.
+
+`RentedSearch` does what `ProfileSearch` decides, on a cloud behind the port `Cloud`: it launches one instance at a time
+(spot first where that may be bought), waits until its bouncer is ready, measures, and ends it. Whatever happens, it
+ends everything that it launched; what a run that was killed left over, the next one ends first.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mark_infra.aws.balancer import Balancer
+from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import PERIOD_S, Inventory
+from mark_infra.aws.orphans import GRACE_S
+from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.site import TO_MEASURE, Site, load_site
+from mark_infra.store.store import ServiceStore, open_table
+from mark_infra.telemetry.clock import WallClock
+from mark_infra.testbed.control_server import Remote
+from mark_infra.testbed.environment import of_aws
+from mark_infra.testbed.state import DAEMON
+
+from mark.catalog.tables import load_catalog
+from mark.config.service_file import load_service
+from mark.control.ports import Clock, Cloud
+from mark.domain.ec2_limits import MINIMUM_BILLED_S
+from mark.domain.errors import (
+    BadInput,
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    MarkError,
+    StoreError,
+    ThrottledError,
+    did_you_mean,
+)
+from mark.domain.fleet import Instance, Phase
+from mark.domain.offer import Catalog, Market, Offer
+from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
+from mark.models.call import Call
+from mark.profiling.measure import SIZES, Measured
+from mark.profiling.measure_server import Profiling, profile
+from mark.profiling.search import ProfileSearch, Rent, SearchDone, SearchGoal, longest_s
+from mark.serving.frontend.auth import ADMIN, INFER, read_keys
+
+_END_TRIES = 5
+# A rental stops this long before its time is over: a batch ends, and the cloud is told.
+_TO_END_S = 5.0
+# A launch that was made may be seen this many looks later.
+_LOOKS_TO_SEE = 15
+
+log = logging.getLogger("mark.profiling")
+
+# Measures the instance with this number for a Rent; calls the function meanwhile, which raises when time is over.
+Measure = Callable[[int, Rent, Callable[[], None]], Measured]
+
+
+class RentalOverdue(MarkError):
+    """A rental has lasted as long as the budget has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RentalBill:
+    """An instance that was rented, from its launch to its end, and what that costs at most.
+
+    EC2 bills a little less: from when it says `running`.
+    """
+
+    offer: str
+    seconds: float
+    usd: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOnOptions:
+    """What `mark profile --on` takes. `site` None: the file that MARK_SITE names. `markets` None: the service's."""
+
+    service: str
+    types: Sequence[str]
+    budget_usd: float
+    site: Path | None = None
+    markets: Sequence[Market] | None = None
+    slo_ms: float | None = None
+    batches: tuple[int, ...] = SIZES
+    seconds: float = 10.0
+    precision: float = 0.02
+    seed: int = 0
+    call: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledOn:
+    """What came of it. `why` says of every type what it costs, or why it was not rented."""
+
+    model: str
+    rt_max_s: float
+    budget_usd: float
+    best: str | None
+    why: Mapping[str, str]
+    usd_per_million: Mapping[str, float]
+    measured: Mapping[str, Measured]
+    bills: Mapping[str, Sequence[RentalBill]]
+
+    @property
+    def usd(self) -> float:
+        return sum(bill.usd for bills in self.bills.values() for bill in bills)
+
+    def as_json(self) -> dict[str, object]:
+        """Schema 1 of docs/profiling.md."""
+        return {
+            "schema": 1,
+            "model": self.model,
+            "rt_max_ms": self.rt_max_s * 1e3,
+            "budget_usd": self.budget_usd,
+            "usd": self.usd,
+            "best": self.best,
+            "types": {
+                name: {
+                    "usd_per_million": self.usd_per_million.get(name),
+                    "usd": sum(bill.usd for bill in self.bills.get(name, ())),
+                    "rentals": [
+                        {"offer": bill.offer, "seconds": bill.seconds, "usd": bill.usd}
+                        for bill in self.bills.get(name, ())
+                    ],
+                    "mean_ms": {
+                        str(size.batch): size.mean_s * 1e3
+                        for size in (self.measured[name].sizes if name in self.measured else ())
+                    },
+                    "why": why,
+                }
+                for name, why in self.why.items()
+            },
+        }
+
+
+@dataclass(slots=True)
+class _Held:
+    number: int
+    instance: str
+    offer: Offer
+    launched_s: float
+
+
+@dataclass(slots=True)
+class RentedSearch:
+    """See the module. `offers`: for each type what may be bought of it, in the order in which it is tried.
+
+    `look` lets a moment pass and looks at the cloud anew. `run` tells this run's launches from all others.
+    """
+
+    search: ProfileSearch
+    offers: Mapping[str, Sequence[Offer]]
+    cloud: Cloud
+    clock: Clock
+    measure: Measure
+    look: Callable[[], None]
+    run: str
+    measured: dict[str, Measured] = field(default_factory=dict)
+    bills: dict[str, list[RentalBill]] = field(default_factory=dict)
+    _held: _Held | None = None
+    _launches: int = 0
+    _unanswered: bool = False  # a launch that may have been made
+    _interrupted: set[str] = field(default_factory=set)  # types that were taken back: no spot for them any more
+
+    def execute(self) -> SearchDone:
+        """Rent and measure until the search stops. Raises CloudError where the cloud cannot be used at all."""
+        try:
+            self._end_all()  # left over
+            while not isinstance(step := self.search.next(), SearchDone):
+                if isinstance(step, Rent):
+                    self._rent(step)
+                else:
+                    self._give_back()
+            return step
+        finally:
+            try:
+                self._give_back()
+            finally:
+                self._end_all()
+
+    def _rent(self, step: Rent) -> None:
+        name = step.instance
+        if self._held is None:
+            why = self._launch(name)
+            if self._held is None:
+                self.search.fail(name, why)
+                return
+        held = self._held
+        until_s = held.launched_s + step.longest_s - _TO_END_S
+
+        def in_time() -> None:
+            if self.clock.now_s() > until_s:
+                raise RentalOverdue(f"not done within {step.longest_s:.0f} s of its launch")
+
+        try:
+            self._wait_until_ready(held, in_time)
+            measured = self.measure(held.number, step, in_time)
+            self.look()
+            if measured.failed and (held.offer.market is Market.SPOT or self._is_taken(held.number)):
+                raise MarkError(f"not all could be measured: {next(iter(measured.failed.values()))}")
+        except CloudError:
+            raise
+        except MarkError as error:
+            self.look()
+            taken = self._is_taken(held.number)
+            self._give_back()
+            # An instance that was told of its end refuses requests two minutes before it is gone.
+            if held.offer.market is Market.SPOT and (taken or not isinstance(error, RentalOverdue)):
+                self._interrupted.add(name)  # the search asks for it again
+                log.warning("%s may have been taken back, and is tried on demand: %s", held.offer.name, error)
+            else:
+                self.search.fail(name, str(error))
+            return
+        self.measured[name] = measured
+        self.search.record(name, measured.profile())
+
+    def _launch(self, name: str) -> str:
+        """Launch the first of its offers that can be had; else why none can."""
+        why = ""
+        for offer in self.offers[name]:
+            if offer.market is Market.SPOT and name in self._interrupted:
+                continue
+            self._launches += 1
+            launched_s = self.clock.now_s()
+            answered, self._unanswered = self._unanswered, True
+            try:
+                (number,) = self.cloud.launch(offer.name, 1, f"{self.run}-{self._launches}")
+            except (DeniedError, StoreError, ThrottledError):
+                raise
+            except CloudError as error:  # of this type: no other is lost for it
+                if isinstance(error, (CapacityError, LimitError)):
+                    self._unanswered = answered
+                why = str(error)
+                log.warning("%s cannot be had: %s", offer.name, error)
+                continue
+            self._held = _Held(number, name, offer, launched_s)
+            self._unanswered = answered
+            return ""
+        return why
+
+    def _wait_until_ready(self, held: _Held, in_time: Callable[[], None]) -> None:
+        while (instance := self._seen(held.number)) is None or instance.phase is not Phase.READY:
+            if self._is_taken(held.number):
+                raise MarkError("it ended before it was ready")
+            in_time()
+            self.look()
+
+    def _seen(self, number: int) -> Instance | None:
+        return next((one for one in self.cloud.fleet().instances if one.number == number), None)
+
+    def _is_taken(self, number: int) -> bool:
+        instance = self._seen(number)
+        return instance is None or instance.interruption_at_s is not None
+
+    def _give_back(self) -> None:
+        """End the instance in hand, and bill it."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        try:
+            self._end(held.number)
+        finally:
+            seconds = max(MINIMUM_BILLED_S, math.ceil(self.clock.now_s() - held.launched_s))
+            bill = RentalBill(held.offer.name, seconds, seconds * held.offer.usd_per_s)
+            self.bills.setdefault(held.instance, []).append(bill)
+            self.search.paid(held.instance, bill.usd)
+
+    def _end(self, number: int) -> None:
+        """Raises CloudError where it cannot be ended after some tries."""
+        for left in reversed(range(_END_TRIES)):
+            try:
+                self.cloud.terminate(number)
+                return
+            except CloudError as error:
+                if not left:
+                    raise CloudError(f"instance #{number} may still run, and must be ended by hand: {error}") from error
+                self.look()
+
+    def _end_all(self) -> None:
+        """Whatever this service still has: also of a launch whose answer was lost."""
+        for _ in range(_LOOKS_TO_SEE if self._unanswered else 0):
+            self.look()
+        for instance in self.cloud.fleet().instances:
+            self._end(instance.number)
+
+
+def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda line: None) -> ProfiledOn:
+    """Rent, measure, end, and say what it cost. `tell` hears what is done. Raises BadInput, CloudError."""
+    service = load_service(options.service)
+    path = options.site or os.environ.get("MARK_SITE")
+    if not path:
+        raise BadInput("say where to rent: --site FILE, or MARK_SITE (mark testbed up makes a site here)", "--on")
+    site = load_site(Path(path))
+    if site.time_scale != 1.0:
+        raise BadInput("a testbed that compresses time cannot be measured on", f"{path} time_scale", site.time_scale)
+    own = site.to_measure(service.name)
+    catalog = load_catalog(service.catalog)
+    markets = service.markets if options.markets is None else tuple(options.markets)
+    offers = offers_of(catalog, options.types, markets, list(own.service(service.name + TO_MEASURE).subnets))
+    slo = service.slo if options.slo_ms is None else Slo(options.slo_ms / 1e3, service.slo.attainment)
+    wanted = SearchGoal(slo, service.batching, options.batches, options.seconds)
+    for of_type in offers.values():
+        if (lasts_s := longest_s(of_type[-1], wanted)) >= GRACE_S:  # a running controller would end it as left over
+            what = f"with {of_type[-1].instance} a rental may last {lasts_s:.0f} s, and must be over in {GRACE_S:.0f} s"
+            raise BadInput(what, "--seconds", options.seconds)
+    search = ProfileSearch([of_type[-1] for of_type in offers.values()], wanted, options.budget_usd)
+    rented = _rented(options, service, own, catalog, offers, search, _reached(Path(path)), tell)
+    stop = rented.execute()
+    return ProfiledOn(
+        model=service.model,
+        rt_max_s=slo.rt_max_s,
+        budget_usd=options.budget_usd,
+        best=stop.best,
+        why=stop.why,
+        usd_per_million=search.costs(),
+        measured=rented.measured,
+        bills=rented.bills,
+    )
+
+
+def offers_of(
+    catalog: Catalog, types: Sequence[str], markets: Sequence[Market], zones: Sequence[str]
+) -> dict[str, list[Offer]]:
+    """By type: spot in these zones, the cheapest first, where the markets have it; last the one at a fixed price.
+
+    Raises BadInput for a type that is not sold on demand, and for a burstable: it cannot be busy always.
+    """
+    fixed = {o.instance: o for o in catalog.offers if o.market is Market.ON_DEMAND}
+    burstable = {o.instance for o in catalog.offers if o.market is Market.BURSTABLE}
+    found = {}
+    for name in types:
+        if name in burstable - fixed.keys():
+            raise BadInput("is burstable: types are compared as always busy, and its credits would end", "--on", name)
+        if name not in fixed:
+            raise BadInput(f"the catalogue {catalog.name} has no such type{did_you_mean(name, fixed)}", "--on", name)
+        spot = [o for o in catalog.offers if o.instance == name and o.market is Market.SPOT and o.zone in zones]
+        spot.sort(key=lambda offer: (offer.usd_per_hour, offer.name))
+        found[name] = [*(spot if Market.SPOT in markets else ()), fixed[name]]
+    return found
+
+
+def _reached(site: Path) -> dict[str, str]:
+    """How botocore reaches a site's cloud: a testbed's own way where one runs in its folder, else the usual one."""
+    daemon = site.parent / DAEMON
+    if not daemon.exists():
+        return {}
+    found = of_aws({}, "")
+    return {
+        "endpoint_url": Remote(daemon).endpoint,
+        "aws_access_key_id": found["AWS_ACCESS_KEY_ID"],
+        "aws_secret_access_key": found["AWS_SECRET_ACCESS_KEY"],
+    }
+
+
+def _rented(
+    options: ProfileOnOptions,
+    service: ServiceConfig,
+    site: Site,
+    catalog: Catalog,
+    offers: Mapping[str, Sequence[Offer]],
+    search: ProfileSearch,
+    reached: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> RentedSearch:
+    name = service.name + TO_MEASURE
+    gate = Gate(site, options=reached)
+    inventory, bouncers = Inventory(gate, site), AskedBouncers(site)
+    clock = WallClock(time.time(), site.time_scale)
+    store = ServiceStore(open_table(site.store, gate), name)
+    # All that is sold: an instance that another run left over may be of a type that this one does not name.
+    sold = [offer for offer in catalog.offers if offer.market is not Market.SAGEMAKER]
+    cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, Balancer(gate, (), {}), _NoNotices())
+    key = _key(site)
+
+    def look() -> None:
+        time.sleep(PERIOD_S)
+        try:
+            inventory.refresh()
+            bouncers.poll(inventory.snapshot().of(name))
+            cloud.upkeep()
+        except CloudError as error:  # the next look may succeed; a rental's time limits how many there are
+            log.warning("%s", error)
+
+    def measure(number: int, rent: Rent, in_time: Callable[[], None]) -> Measured:
+        addresses = {cloud.number_of(m.id): m.address for m in inventory.snapshot().of(name)}
+        url = f"http://{addresses[number]}:{site.bouncer_port}/v2/models/{service.name}"
+        what = Profiling(
+            url,
+            named=service.model,
+            instance=rent.instance,
+            call=options.call,
+            batches=rent.batches,
+            precision=options.precision,
+            seconds=rent.seconds,
+            seed=options.seed,
+            headers=key,
+        )
+        tell(f"measuring on {rent.instance}: up to {rent.seconds * len(rent.batches):.0f} s")
+        # A bouncer without a profile believes that an item takes minutes until it has served one.
+        profile(replace(what, batches=(1,), seconds=1e-3), lambda _: in_time())
+        return profile(what, lambda _: in_time())
+
+    return RentedSearch(search, offers, cloud, clock, measure, look, f"profile-{time.time_ns()}")
+
+
+class _NoNotices:
+    """The queue of notices belongs to the controller. An instance that is taken shows in the fleet."""
+
+    def interruptions(self) -> Sequence[tuple[str, float, float]]:
+        return ()
+
+
+def _key(site: Site) -> dict[str, str]:
+    """What a bouncer wants to see of a client. Raises BadInput for a key file without a key that may infer."""
+    if site.key_file is None:
+        return {}
+    for key, grant in read_keys(site.key_file).items():
+        if not grant.scopes.isdisjoint((INFER, ADMIN)):
+            return {"authorization": f"Bearer {key}"}
+    raise BadInput("no key in it may infer", str(site.key_file))

@@ -1,0 +1,83 @@
+"""The files of a model's folder: what is sent with it, or registered, and what stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+
+_FILES = ("torch", "sklearn", "onnx")
+_ELSEWHERE = ("http", "https", "registry", "version")
+MOST_BYTES = 10 * 1024**3
+# What is no part of a model: tools' own folders (and everything hidden), and what could hold a secret.
+_LEFT_OUT = ("__pycache__", "node_modules", "venv", "*.egg-info")
+_SECRETS = (
+    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "keys", "*.keys", "keys.*", "*secret*"),
+    *("credentials*", "*.tfstate*", "*.tfvars*", "*.env", "*password*", "*passwd*", "service?account*.json"),
+)
+
+
+def shipped_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """The files of a model's folder by their path in it, and those left out because they may hold a secret."""
+    files: dict[str, Path] = {}
+    kept_back: list[str] = []
+    for path, name in walk(folder, folder):
+        parts = (path.name,) if path.suffix == ".py" else Path(name).parts  # a package may be called `keys`
+        if any(fnmatch(part.lower(), pattern) for part in parts for pattern in _SECRETS):
+            kept_back.append(name)
+        else:
+            files[name] = path
+    size = sum(path.stat().st_size for path in files.values())
+    if size > MOST_BYTES:
+        raise BadInput(
+            "more than 10 GiB: give the service a folder of its own", str(folder), f"{size / 1024**3:.0f} GiB"
+        )
+    return files, sorted(kept_back)
+
+
+def walk(folder: Path, top: Path) -> Iterator[tuple[Path, str]]:
+    """The files below `folder` in order, each with its path from `top`, without tools' own and hidden ones."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or any(fnmatch(path.name, pattern) for pattern in _LEFT_OUT):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from walk(path, top)
+        elif path.is_file():
+            yield path, path.relative_to(top).as_posix()
+
+
+def model_files(
+    reference: str, folder: Path, patterns: Sequence[str] = (), without: Path | None = None
+) -> tuple[str, dict[str, Path], list[str]]:
+    """What a model consists of: its reference within its folder, its files by their path there, those left out.
+
+    `module:Class` is all of `folder`, `onnx:FILE` and the like are that file; `patterns` say which files of the folder
+    instead. Nothing below `without` counts. Raises BadInput for a model without files, and where what the reference
+    names is not among them.
+    """
+    kind, _, rest = reference.partition(":")
+    if kind in _ELSEWHERE or not rest:
+        raise BadInput("has no files of its own that could be kept", "model", reference)
+    if kind in _FILES:
+        name, question, query = rest.partition("?")
+        folder, name = (folder / name).parent, Path(name).name
+        if not (folder / name).is_file():
+            raise BadInput("no such file", reference, str(folder / name))
+        reference = f"{kind}:{name}{question}{query}"
+        patterns = patterns or (name,)
+        names = {name}
+    else:
+        module = kind.replace(".", "/")
+        names = {f"{module}.py", f"{module}/__init__.py"}
+    found, kept_back = shipped_files(folder)
+    files = {
+        name: path
+        for name, path in found.items()
+        if (not patterns or any(fnmatch(name, pattern) for pattern in patterns))
+        and (without is None or not path.absolute().is_relative_to(without.absolute()))
+    }
+    if not names & files.keys():
+        raise BadInput(f"is not among the files of {folder}", "model", reference)
+    return reference, files, kept_back

@@ -1,0 +1,105 @@
+"""A registry's objects in a local folder, which several processes may use at once."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from mark.domain.errors import BadInput
+from mark.models.registry import ObjectStore
+
+_UNFINISHED = ".unfinished"  # where objects are written before they get their key
+
+
+class FolderObjects:
+    """The port ObjectStore. The folder is made by the first `create`; its file system must know hard links.
+
+    An object is written elsewhere, forced to the disk, and then linked to its key: a link is there or not, and fails
+    where there is one. What a process leaves unfinished is not seen, and may be removed while none is at work.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return self._path(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def fetch(self, key: str, to: Path) -> bool:
+        try:
+            shutil.copyfile(self._path(key), to)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from error
+        return True
+
+    def create(self, key: str, content: bytes | Path) -> bool:
+        path = self._path(key)
+        try:
+            if path.exists():
+                self._force(path.parent)  # whoever linked it may not have come to that yet
+                return False
+            unfinished = self._folder / _UNFINISHED
+            for folder in (unfinished, path.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=unfinished)
+            try:
+                with open(descriptor, "wb") as file:
+                    if isinstance(content, bytes):
+                        file.write(content)
+                    else:
+                        with content.open("rb") as source:
+                            shutil.copyfileobj(source, file)
+                    file.flush()
+                    os.fchmod(descriptor, 0o444)
+                    os.fsync(descriptor)
+                try:
+                    os.link(name, path)
+                except FileExistsError:
+                    return False
+                finally:
+                    self._force(path.parent)  # also what another writer has just made: it is said to be there
+            finally:
+                os.unlink(name)
+        except OSError as error:
+            raise self._unusable(error) from error
+        return True
+
+    def keys(self, prefix: str) -> list[str]:
+        above, _, beginning = prefix.rpartition("/")
+        found = (
+            path.relative_to(self._folder).as_posix()
+            for top in self._path(above).glob(f"{glob.escape(beginning)}*")
+            for path in (top, *top.rglob("*"))
+            if path.is_file()
+        )
+        return sorted(key for key in found if not key.startswith(_UNFINISHED))
+
+    def _force(self, folder: Path) -> None:
+        """The folder's entries to the disk, and those of the folders above, which may be as new."""
+        while True:
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if folder == self._folder:
+                return
+            folder = folder.parent
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key
+
+    def _unusable(self, error: OSError) -> BadInput:
+        return BadInput(f"cannot be used ({error.strerror})", "registry", str(self._folder))
+
+
+_: type[ObjectStore] = FolderObjects

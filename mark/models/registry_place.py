@@ -1,0 +1,87 @@
+"""Where registries are, and references to what is in one: `registry:NAME@ALIAS` or `registry:NAME@sha256:HEX`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mark.config import plugins
+from mark.domain.errors import BadInput
+from mark.domain.service import ServiceConfig, Version
+from mark.models.registry import Registry
+from mark.models.registry_folder import FolderObjects
+from mark.models.registry_unpacked import PREFIX as UNPACKED
+from mark.models.registry_unpacked import cache_folder, unpack
+
+PREFIX = "registry:"
+DEFAULT = ".mark-registry"
+GROUP = "mark.object_stores"  # entry points: a scheme, and what opens a place of it, given as it stands after the colon
+
+
+def open_registry(place: str | None = None) -> Registry:
+    """The registry in a folder, or at `s3://BUCKET/PREFIX`; without a place MARK_REGISTRY's, else `.mark-registry`.
+
+    Raises BadInput.
+    """
+    place = place_of(place)
+    scheme, colon, rest = place.partition(":")
+    if not colon or not rest.startswith("//"):
+        return Registry(FolderObjects(Path(place)))
+    if scheme not in plugins.names(GROUP):
+        raise BadInput(f"must be a folder, or one of {', '.join(plugins.names(GROUP))}", "registry", place)
+    return Registry(plugins.load(GROUP, scheme, "registry")(rest))
+
+
+def place_of(place: str | None) -> str:
+    """The place asked for, MARK_REGISTRY's or the default."""
+    return place or os.environ.get("MARK_REGISTRY") or DEFAULT
+
+
+def pinned(
+    service: ServiceConfig, registry: Callable[[], Registry] = open_registry, *, files: bool = True
+) -> ServiceConfig:
+    """The service with each reference to a registry resolved to a version, which is unpacked and checked.
+
+    So all of a process's workers serve the same version, whenever they start and wherever an alias moves in the
+    meantime. A `model` of a registry becomes the one of its versions, called by the first digits of its hash. A
+    service without such references is returned as it is. Without `files` the versions can be planned for, and not
+    served. Raises BadInput.
+    """
+    versions = service.versions
+    if not versions and service.model.startswith(PREFIX):
+        versions = (Version("", service.model, 1.0),)
+    if not any(version.model.startswith(PREFIX) for version in versions):
+        return service
+    opened = registry()
+    return replace(service, versions=tuple(_pinned(version, opened, service, files) for version in versions))
+
+
+def located(reference: str, registry: Callable[[], Registry] = open_registry) -> str:
+    """A reference without a registry in it: of a `registry:` one the version, unpacked; others as they are."""
+    if not reference.startswith(PREFIX):
+        return reference
+    folder, _ = _unpacked(reference, registry(), "model")
+    return f"{UNPACKED}{folder}"
+
+
+def parse_reference(text: str, where: str) -> tuple[str, str]:
+    """Name and alias, or hash, of `NAME@WHICH`. Raises BadInput."""
+    name, at, which = text.partition("@")
+    if not name or not at or not which:
+        raise BadInput("must be NAME@ALIAS or NAME@sha256:HEX", where, text)
+    return name, which
+
+
+def _pinned(version: Version, registry: Registry, service: ServiceConfig, files: bool) -> Version:
+    if not version.model.startswith(PREFIX):
+        return version
+    folder, id = _unpacked(version.model, registry, f"{service.source or service.name} model", files)
+    return replace(version, name=version.name or id[:12], model=f"{UNPACKED}{folder}")
+
+
+def _unpacked(reference: str, registry: Registry, where: str, files: bool = True) -> tuple[Path, str]:
+    name, which = parse_reference(reference.removeprefix(PREFIX), where)
+    found = registry.find(name, which)
+    return unpack(registry, found, cache_folder(), files=files), found.id

@@ -1,0 +1,185 @@
+"""M/D/c: how long requests wait where c servers take a constant time each, and what rate keeps the wait short.
+
+Arrivals are Poisson, at rate lambda; a service takes D; a = lambda D is the offered load, rho = a / c. The mean wait is
+Crommelin's (1932), the law of the wait Franx's (2001, "A simple solution for the M/D/c waiting time distribution"). The
+queue L seen every D seconds follows L' = max(L - c, 0) + Poisson(a) - what Crommelin starts from - and has the
+generating function
+
+    L(z) = (c - a) (z - 1) / (z^c - exp(a (z - 1))) prod over k = 1..c-1 of (z - z_k) / (1 - z_k),
+
+with z_k the roots of z^c = exp(a (z - 1)) inside the unit circle: z_k = -W(-rho exp(-rho + 2 pi i k / c)) / rho, W
+being Lambert's function, so nothing has to be searched for. The one real root tau > 1 is the pole that is nearest:
+beyond some services the queue is geometric, P(L > j) ~ tau^-j, and what differs from that dies out so quickly that a
+short Fourier transform has it, however close to saturation.
+
+All is scalar: seconds, requests/s, shares from 0 to 1. Every function raises BadInput for a number of servers below
+one, a service time or a share out of range, and a negative or infinite rate or wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput
+
+_MOST_TERMS = 1_000  # of Crommelin's series; where more count, the wait is long and the roots are exact enough
+_HALVINGS = 48  # a rate is found to 4e-15 of saturation
+
+
+def mean_wait_s(arrivals_rps: float, service_s: float, servers: int) -> float:
+    """The mean time that a request waits before its service; infinite from saturation on.
+
+    Crommelin's series, W / D = sum over i >= 1 of P(X_i >= ic) - P(X_i > ic) / rho with X_i ~ Poisson(ia), while it
+    converges quickly: it is exact to many digits where waits are rare. Near saturation, from the roots z_k,
+    E[L] = a / (2 (c - a)) - a / 2 - (c - 1) / 2 + sum of 1 / (1 - z_k), and W = E[L] / lambda.
+    """
+    _check(servers, service_s, rate=arrivals_rps)
+    return service_s * _mean_wait(arrivals_rps * service_s / servers, servers)
+
+
+def share_waiting_at_most(wait_s: float, arrivals_rps: float, service_s: float, servers: int) -> float:
+    """P(wait <= `wait_s`): the share of requests whose service begins so soon; 0 from saturation on."""
+    _check(servers, service_s, rate=arrivals_rps, wait=wait_s)
+    return _share_waiting_at_most(wait_s / service_s, arrivals_rps * service_s / servers, servers)
+
+
+@lru_cache(maxsize=1024)
+def rate_of_mean_wait(wait_s: float, service_s: float, servers: int) -> float:
+    """sup { lambda : mean wait <= `wait_s` } in requests/s; 0 where no wait is allowed."""
+    _check(servers, service_s, wait=wait_s)
+    if wait_s == 0.0:
+        return 0.0
+    services = wait_s / service_s
+    return servers / service_s * _highest_load(lambda load: _mean_wait(load, servers) <= services)
+
+
+@lru_cache(maxsize=1024)
+def rate_of_wait_within(wait_s: float, share: float, service_s: float, servers: int) -> float:
+    """sup { lambda : P(wait <= `wait_s`) >= `share` } in requests/s; `share` lies between 0 and 1."""
+    _check(servers, service_s, wait=wait_s)
+    if not 0.0 < share < 1.0:
+        raise BadInput("must lie between 0 and 1", "share", share)
+    services = wait_s / service_s
+    return servers / service_s * _highest_load(lambda load: _share_waiting_at_most(services, load, servers) >= share)
+
+
+def _highest_load(kept: Callable[[float], bool]) -> float:
+    """The highest load of [0, 1) at which something is kept that is kept at every lower one."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def _mean_wait(load: float, servers: int) -> float:
+    """In services."""
+    if load <= 0.0:
+        return 0.0
+    if load >= 1.0:
+        return math.inf
+    from scipy import special  # 100 ms, which only a plan of the paper's program has to pay
+
+    # The terms shrink by exp(-c (rho - 1 - ln rho)) each.
+    terms = math.ceil(40.0 / (servers * (load - 1.0 - math.log(load))))
+    if terms <= _MOST_TERMS:
+        i = np.arange(1, terms + 1, dtype=np.float64)
+        mean = i * servers * load
+        term = special.gammainc(i * servers, mean) - special.gammainc(i * servers + 1.0, mean) / load
+        return max(0.0, float(term.sum()))
+    offered = servers * load
+    queue = offered / (2.0 * (servers - offered)) - 0.5 * offered - 0.5 * (servers - 1)
+    queue += float((1.0 / (1.0 - _inner_roots(load, servers))).sum().real)
+    return queue / offered
+
+
+def _share_waiting_at_most(services: float, load: float, servers: int) -> float:
+    """Franx: with t = kD - u, 0 < u <= D, the requests queued u before an arrival and those that came since must fit
+    into the kc starts of the k services that end at t.
+    """
+    if load <= 0.0:
+        return 1.0
+    if load >= 1.0:
+        return 0.0
+    from scipy import special  # as in `_mean_wait`
+
+    k = math.floor(services) + 1
+    since = load * servers * (k - services)
+    came = np.arange(min(k * servers, math.ceil(since + 12.0 * math.sqrt(since) + 60.0)), dtype=np.float64)
+    chance = np.exp(special.xlogy(came, since) - since - special.gammaln(came + 1.0))
+    fits = 1.0 - _queue_law(load, servers).longer_than(k * servers - 1 - came)
+    return min(1.0, float(chance @ fits))
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueLaw:
+    """P(L > j) = scale exp(-decay j), plus `rest` of the first j."""
+
+    scale: float
+    decay: float
+    rest: FloatArray
+
+    def longer_than(self, queued: FloatArray) -> FloatArray:
+        short = queued < len(self.rest)
+        rest = self.rest[np.where(short, queued, 0.0).astype(np.int64)]
+        return np.asarray(self.scale * np.exp(-self.decay * queued) + np.where(short, rest, 0.0))
+
+
+@lru_cache(maxsize=64)
+def _queue_law(load: float, servers: int) -> _QueueLaw:
+    """The generating function without its pole at tau, as the coefficients that a Fourier transform finds.
+
+    The next poles lie at least 1 + sqrt(2 pi / c) from 0, so that the coefficients end after some 15 sqrt(c).
+    """
+    above = _tau_less_one(load)  # tau - 1
+    inner = _inner_roots(load, servers)
+    offered = servers * load
+    # With tau^c = exp(a (tau - 1)) the denominator's slope at tau is tau^c (c / tau - a); tau^c may overflow.
+    product = math.exp(float(np.log((1.0 + above - inner) / (1.0 - inner)).sum().real) - offered * above)
+    residue = (servers - offered) * above * product / (servers / (1.0 + above) - offered)
+    points = 2 ** math.ceil(math.log2(64.0 + 32.0 * math.sqrt(servers)))
+    z = np.exp(2j * np.pi * np.arange(1, points) / points)
+    whole = np.ones(points, dtype=np.complex128)  # at z = 1
+    ratio = np.prod((z[:, None] - inner) / (1.0 - inner), axis=1)
+    whole[1:] = (servers - offered) * (z - 1.0) / (z**servers - np.exp(offered * (z - 1.0))) * ratio
+    z = np.concatenate([[1.0], z])
+    rest = np.fft.fft(whole - residue / (z - 1.0 - above)).real / points
+    decay = math.log1p(above)
+    # A share -residue tau^-(j+1) at every j: beyond j they add up to the first of them over tau - 1.
+    return _QueueLaw(-residue / (above * (1.0 + above)), decay, np.cumsum(rest[::-1])[::-1] - rest)
+
+
+def _inner_roots(load: float, servers: int) -> NDArray[np.complex128]:
+    """The roots of z^c = exp(a (z - 1)) inside the unit circle, z = 1 left out; shape (c - 1,)."""
+    from scipy import special  # as in `_mean_wait`
+
+    turns = np.exp(2j * np.pi * np.arange(1, servers) / servers)
+    return np.asarray(-special.lambertw(-load * math.exp(-load) * turns) / load)
+
+
+def _tau_less_one(load: float) -> float:
+    """x > 0 with ln(1 + x) = rho x, by Newton from 1 / rho^2 - 1, which lies above it: the steps only go down."""
+    x = (1.0 - load) * (1.0 + load) / load**2
+    for _ in range(100):
+        step = (math.log1p(x) - load * x) / (1.0 / (1.0 + x) - load)
+        if not step > 1e-15 * x:
+            break
+        x -= step
+    return x
+
+
+def _check(servers: int, service_s: float, rate: float = 0.0, wait: float = 0.0) -> None:
+    if servers < 1:
+        raise BadInput("must be at least one", "servers", servers)
+    if not 0.0 < service_s < math.inf:
+        raise BadInput("must be a number above zero", "service_s", service_s)
+    for where, value in (("arrivals_rps", rate), ("wait_s", wait)):
+        if not 0.0 <= value < math.inf:
+            raise BadInput("must be a number of at least zero", where, value)

@@ -1,0 +1,54 @@
+"""`mark-optimal`: the integer program that the MArk paper states (section 4.3) and does not solve, every minute.
+
+    minimise    sum_t sum_i [ n[i, t] P_i + O_i max(n[i, t] - n[i, t-1], 0) ]
+    subject to  sum_i n[i, t] lambda_i >= F_t,    lambda_i = sup { lambda : W_M/D/c_i(lambda) <= RT_max - T_b }
+
+over the steps from tau on. Of its plan the first step is carried out. F, O_i and the cool-down are the paper's system's
+(`paper_system`), so that a bill differs from that of `mark-paper` by the provisioning alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.service import ResolvedService
+from mark.domain.time import STEP_S
+from mark.planning.policies.paper_system import Choices, PaperSystem, Provisioned, paper_capacities
+from mark.planning.solver.paper_program import PaperProgram, solve_paper
+
+GAP = 0.01
+TIME_BUDGET_S = 2.0  # of the integer program, which only large fleets of many types need
+
+
+class MarkOptimalPolicy(PaperSystem):
+    """The paper's program in the paper's system."""
+
+    name = "mark-optimal"
+
+    def capacities(self, resolved: ResolvedService, offers: tuple[int, ...]) -> Mapping[int, float]:
+        rates = paper_capacities(tuple(resolved.candidates[i] for i in offers), resolved.slo)
+        return dict(zip(offers, rates.tolist(), strict=True))
+
+    def provision(self, choices: Choices, peak_rps: FloatArray, first: bool) -> Provisioned:
+        program = PaperProgram(
+            usd_per_step=choices.usd_per_step,
+            launch_usd=choices.launch_usd if not first else self._launch_usd,
+            capacity_rps=choices.capacity_rps,
+            running=choices.running,
+            demand_rps=peak_rps,
+            max_instances=self._resolved.service.max_instances,
+            max_usd_per_step=self.max_usd_per_step,
+            first=first,
+        )
+        found = solve_paper(program, gap=GAP, time_budget_s=TIME_BUDGET_S)
+        state = "proven" if found.gap <= GAP else "feasible" if found.finished else "time-out"
+        hours = len(peak_rps) * STEP_S / 3600.0
+        fleet = f"the cheapest fleet for {hours * 60.0:.0f} min: {found.usd / hours:.2f} $/h"
+        reasons = tuple(
+            f"{1e3 * usd / (rps * STEP_S):.4f} $ per thousand in {fleet}"
+            for usd, rps in zip(choices.usd_per_step, choices.capacity_rps, strict=True)
+        )
+        return Provisioned(np.asarray(found.counts[:, 0]), reasons, found.limited, f"{found.solver}, {state}")

@@ -1,0 +1,118 @@
+"""Profiles of a service whose versions differ in speed: one profile of the mix that is served.
+
+The versions of a service share its machines, each with batches of its own, so that a share w of the batches takes the
+time of that version. Of the mix a batch of b takes
+
+    T(b) = sum of w_v T_v(b)
+
+which makes its capacity, b / T(b), that of the machine. It is spread by what each version's time varies and by what the
+versions differ: the variance is the mixture's, told as the lognormal of the same mean and variance, for it is by these
+two that a queue waits. The promise holds for each version and not for their mean: a batch size stays only where the
+slowest version keeps RT_max with it, and a type on which one version cannot keep it at all has that version's times,
+with which it is refused. Overhead is the mean by shares, too; workers are the fewest, the basis is the weakest.
+
+To plan for the slowest version alone would be safe and dear: the smallest canary would set the size of the fleet.
+A function holds one version, the one with the largest share, and has its times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mark.domain.profile import Basis, Profile, ProfileRow
+from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
+from mark.models.registry_unpacked import PREFIX, profile_in
+from mark.profiling.policy import candidate, p99_of, sigma_of
+from mark.profiling.table import load_profiles
+
+Profiles = Mapping[str, Profile]  # by instance
+
+_WEAKEST = (Basis.ASSUMED, Basis.DERIVED, Basis.MEASURED)
+
+
+def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
+    """Profiles by model and instance, as the service's file has them; those of its model are of its versions' mix.
+
+    A version has the profile that it was registered with, else the rows of its own reference in the file, else the
+    rows of the service's model, which all versions without one share. A version without requests counts for nothing.
+    Raises BadInput.
+    """
+    profiles = load_profiles(service.profile_file)
+    shared = profiles.get(service.model, {})
+    served = [version for version in service.versions if version.weight > 0.0]
+    own = [version_profiles(version.model, service, profiles, shared) for version in served]
+    if all(each is shared for each in own):
+        return profiles
+    weighted = [(version.weight, each) for version, each in zip(served, own, strict=True)]
+    mixed: dict[str, Profile] = {}
+    for instance in sorted(set.intersection(*(set(each) for _, each in weighted))):
+        parts = [(weight, each[instance]) for weight, each in weighted]
+        if instance.startswith("lambda:"):
+            mixed[instance] = max(parts, key=lambda part: part[0])[1]
+        else:
+            mixed[instance] = mix(service.model, parts, service.slo)
+    return profiles | {service.model: mixed}
+
+
+def version_profiles(
+    reference: str, service: ServiceConfig, profiles: Mapping[str, Profiles], shared: Profiles
+) -> Profiles:
+    """The profiles of one version by instance; `shared` where it has none of its own."""
+    file, model = profile_source(reference, service, profiles)
+    if file != service.profile_file:
+        return load_profiles(file)[model]
+    return shared if model == service.model else profiles[model]
+
+
+def profile_source(reference: str, service: ServiceConfig, profiles: Mapping[str, Profiles]) -> tuple[str | None, str]:
+    """The file with the profile of one version (None: the shipped table), and what its model is called there."""
+    if reference.startswith(PREFIX):
+        found = profile_in(Path(service.source).resolve().parent / reference.removeprefix(PREFIX))
+        if found is not None:
+            return str(found[0]), found[1]
+    return service.profile_file, reference if reference in profiles else service.model
+
+
+def mix(model: str, parts: Sequence[tuple[float, Profile]], slo: Slo) -> Profile:
+    """One instance type's profile of versions that share it, each with its share of the requests."""
+    if len(parts) == 1:
+        return parts[0][1]
+    slowest = max((part for _, part in parts), key=lambda part: part.latency_s(1) + part.overhead_s)
+    if isinstance(candidate(slowest, slo), str):
+        return slowest
+    most = min(part.rows[-1].batch for _, part in parts)
+    sizes = sorted({1, *(row.batch for _, part in parts for row in part.rows if row.batch <= most)})
+    kept = [batch for batch in sizes if batch == 1 or all(_fits(part, batch, slo) for _, part in parts)]
+    workers = min(part.workers for _, part in parts)
+    overhead_ms = sum(weight * part.rows[0].overhead_ms for weight, part in parts)
+    basis = next(each for each in _WEAKEST if any(row.basis == each for _, part in parts for row in part.rows))
+    return Profile(model, parts[0][1].instance, tuple(_row(parts, b, workers, overhead_ms, basis) for b in kept))
+
+
+def _row(
+    parts: Sequence[tuple[float, Profile]], batch: int, workers: int, overhead_ms: float, basis: Basis
+) -> ProfileRow:
+    times_ms = [(weight, part.latency_s(batch) * 1e3, _sigma(part)) for weight, part in parts]
+    mean_ms = sum(weight * time_ms for weight, time_ms, _ in times_ms)
+    # Of a lognormal with mean m, the mean of the squares is m^2 exp(sigma^2).
+    squares = sum(weight * time_ms**2 * math.exp(sigma**2) for weight, time_ms, sigma in times_ms)
+    sigma = math.sqrt(max(0.0, math.log(squares / mean_ms**2)))
+    return ProfileRow(
+        batch=batch,
+        latency_ms=mean_ms,
+        p99_ms=p99_of(mean_ms, sigma) if sigma > 1e-6 else None,
+        overhead_ms=overhead_ms,
+        workers=workers,
+        basis=basis,
+    )
+
+
+def _sigma(part: Profile) -> float:
+    return max(sigma_of(row) for row in part.rows)
+
+
+def _fits(part: Profile, batch: int, slo: Slo) -> bool:
+    return 2.0 * part.latency_s(batch) <= slo.rt_max_s - part.overhead_s

@@ -1,0 +1,123 @@
+"""`mark models`: what people and scripts read, and what they are refused with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.cli.main import main
+
+Captured = pytest.CaptureFixture[str]
+PROFILE = "model,instance,batch,latency_ms\nranker:Ranker,c7i.large,1,{one}\nranker:Ranker,c7i.large,8,{eight}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MARK_REGISTRY", raising=False)
+    Path("ranker.py").write_text("weight = 1\n")
+    return tmp_path
+
+
+def said(capsys: Captured, *words: str) -> Any:
+    capsys.readouterr()
+    assert main(["models", *words, "--json", "-"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def register(capsys: Captured, weight: int = 1, *more: str) -> str:
+    Path("ranker.py").write_text(f"weight = {weight}\n")
+    found: str = said(capsys, "register", "ranker:Ranker", "--name", "ranker", "--files", "*.py", *more)["version"]
+    return found
+
+
+def test_a_model_goes_from_registered_to_rolled_back(folder: Path, capsys: Captured) -> None:
+    old = register(capsys, 1)
+    assert said(capsys, "promote", f"ranker@{old}", "production", "--expect", "none")["number"] == 1
+    new = register(capsys, 2, "--parent", "production", "--alias", "staging")
+    assert said(capsys, "show", "ranker@staging")["version"] == new
+    assert said(capsys, "promote", f"ranker@{new[:15]}", "production", "--expect", old)["version"] == new
+    (listed,) = said(capsys, "list")["models"]
+    assert listed == {"name": "ranker", "versions": 2, "aliases": {"production": new, "staging": new}}
+    assert said(capsys, "rollback", "ranker", "production")["version"] == old
+    shown = said(capsys, "show", "ranker")
+    assert [version["parent"] for version in shown["versions"]] == [None, old]
+    assert [move["version"] for move in shown["aliases"]["production"]] == [old, new, old]
+    assert said(capsys, "show", "ranker@production")["version"] == old
+    assert (folder / ".mark-registry" / "models" / "ranker").is_dir()
+
+
+def test_people_read_tables(capsys: Captured) -> None:
+    version = register(capsys, 1, "--metrics", "auc=0.9")
+    for words, expected in (
+        (["list"], "ranker        1"),
+        (["promote", f"ranker@{version}", "production"], f"ranker@production is {version[:19]}: move 1"),
+        (["show", "ranker"], f"{version[:19]} 2"),
+        (["show", "ranker@production"], "metric auc 0.9"),
+    ):
+        assert main(["models", *words]) == 0
+        assert expected in capsys.readouterr().out
+
+
+def test_a_diff_says_files_metrics_latency_and_dollars(capsys: Captured) -> None:
+    Path("profile.csv").write_text(PROFILE.format(one=10, eight=40))
+    Path("metrics.json").write_text('{"auc": 0.9, "old": 1}')
+    old = register(capsys, 1, "--metrics", "metrics.json", "--profile", "profile.csv")
+    Path("profile.csv").write_text(PROFILE.format(one=10, eight=60))
+    Path("more.py").touch()
+    new = register(capsys, 2, "--metrics", "auc=0.92", "--profile", "profile.csv")
+    found = said(capsys, "diff", f"ranker@{old}", f"ranker@{new}")
+    assert found["files"] == {"more.py": "added", "ranker.py": "changed"}
+    assert found["metrics"] == {"auc": {"before": 0.9, "after": 0.92}, "old": {"before": 1.0, "after": None}}
+    assert found["latency_ms"]["c7i.large"]["8"] == {"before": 40.0, "after": 60.0}
+    usd = found["usd_per_million"]["c7i.large"]
+    assert usd["after"] / usd["before"] == pytest.approx(1.5)
+    assert usd["before"] == pytest.approx(0.08925 / 3600 / (8 / 0.040) * 1e6, rel=1e-6)
+    assert main(["models", "diff", f"ranker@{old}", f"ranker@{new}"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "c7i.large, batch 8, ms 40 60 +50.0%" in lines
+    assert "c7i.large, $ per million 0.124 0.186 +50.0%" in lines
+    assert "more.py added" in lines
+
+
+def test_versions_without_profiles_differ_without_dollars(capsys: Captured) -> None:
+    old, new = register(capsys, 1), register(capsys, 2)
+    found = said(capsys, "diff", f"ranker@{old}", f"ranker@{new}")
+    assert (found["latency_ms"], found["usd_per_million"]) == ({}, {})
+
+
+def test_another_place_is_another_registry(folder: Path, capsys: Captured) -> None:
+    register(capsys, 1, "--registry", "there")
+    assert said(capsys, "list")["models"] == []
+    assert [one["name"] for one in said(capsys, "list", "--registry", "there")["models"]] == ["ranker"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["promote", "ranker", "production"], "NAME@V: must be NAME@ALIAS or NAME@sha256:HEX: ranker"),
+        (["promote", "ranker@staging", "production"], "ranker@staging: no such alias: staging"),
+        (["rollback", "ranker", "production"], "ranker@production: has named nothing before"),
+        (["rollback", "ranker", "production", "--expect", "none"], "ranker@production: is not at none but at sha256:"),
+        (["show", "rankr"], "name: the registry has no such model, did you mean ranker?: rankr"),
+        (["register", "other:X", "--name", "x"], "model: is not among the files of"),
+        (
+            ["register", "ranker:Ranker", "--name", "x", "--metrics", "auc"],
+            "metrics: must be a file, or NAME=NUMBER: auc",
+        ),
+        (["register", "ranker:Ranker", "--name", "x", "--metrics", "ranker.py"], "ranker.py: is no JSON"),
+        (["register", "ranker:Ranker", "--name", "x", "--metrics", "auc=nan"], "metric auc: a metric is a number: nan"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_2(capsys: Captured, words: list[str], line: str) -> None:
+    said(capsys, "promote", f"ranker@{register(capsys)}", "production")
+    capsys.readouterr()
+    assert main(["models", *words]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("mark: error: ")
+    assert told.err.count("\n") == 1
+    assert line in told.err

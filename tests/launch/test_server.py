@@ -1,0 +1,75 @@
+"""What the data plane is told of options and the service file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import pytest
+
+from mark.config.service_file import load_service
+from mark.domain.errors import BadInput
+from mark.launch.server import ServerOptions, serving_of
+from mark.models.registry_place import open_registry, pinned
+from mark.profiling.replay import Replay
+from mark.rules.admission import LATE
+
+SERVICE = '[service]\nname = "s"\nmodel = "{model}"\nslo_ms = 600\nslo_attainment = 0.98\n{more}'
+
+
+def options(folder: Path, model: str = "model:Echo", more: str = "") -> ServerOptions:
+    path = folder / "service.toml"
+    path.write_text(SERVICE.format(model=model, more=more))
+    return ServerOptions(service=str(path))
+
+
+@pytest.mark.parametrize("late", ["function", "refuse"])
+def test_where_late_requests_go_is_the_service_file_s(tmp_path: Path, late: str) -> None:
+    given = options(tmp_path, more=f'[overflow]\nlate = "{late}"\n')
+    assert serving_of(given, load_service(given.service)).late == LATE[late]
+
+
+def test_a_model_without_code_or_profile_is_bad_input(tmp_path: Path) -> None:
+    given = options(tmp_path, model="nobody-knows-it")
+    with pytest.raises(BadInput, match="neither module:Class nor a profile's model"):
+        serving_of(given, load_service(given.service))
+
+
+PROFILE = "model,instance,batch,latency_ms\nown:M,c5.large,1,{}\nown:M,c5.large,8,{}\n"
+VERSIONS = """
+[service.versions]
+"old" = { model = "registry:m@old", weight = 0.5 }
+"new" = { model = "registry:m@new", weight = 0.5 }
+"bare" = { model = "model:Echo", weight = 0.0 }
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerOptions:
+    """Two registered versions of different speed, and one from code without a profile."""
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    registry = open_registry()
+    for name, ms in (("old", 20), ("new", 40)):
+        rows = PROFILE.format(ms, 4 * ms).encode()
+        registry.promote("m", registry.register("m", "own:M", {}, profile=("own:M", rows)).short, name)
+    return options(tmp_path, model="registry:m@old", more=VERSIONS)
+
+
+def test_each_version_is_admitted_by_its_own_times(service: ServerOptions) -> None:
+    """And the machine as a whole, workers and versions without a profile, by the mix's."""
+    found = serving_of(service, pinned(load_service(service.service)))
+    assert {name: one.service_s[8] for name, one in found.candidates.items()} == {"old": 0.080, "new": 0.160}
+    assert found.candidate is not None
+    assert found.candidate.service_s[8] == pytest.approx(0.120)
+
+
+def test_a_paced_version_has_the_pace_of_its_own_profile(service: ServerOptions) -> None:
+    found = serving_of(replace(service, pace=True), pinned(load_service(service.service)))
+    for name, ms in (("old", 20), ("new", 40)):
+        reference = found.versions.references[name]
+        said = dict(parse_qsl(reference.partition("?")[2]))
+        assert said["model"].startswith("version:")
+        assert (said["profiled"], said["instance"]) == ("own:M", "c5.large")
+        assert Replay(said["profiled"], said["instance"], said["profile"]).service_s(1) == ms / 1e3

@@ -1,0 +1,168 @@
+"""`mark.register`, and services that serve what was registered: real servers, real bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+import mark
+from mark.domain.errors import BadInput, MarkError
+from mark.models.registry import ModelVersion
+from mark.profiling.table import load_profiles
+from mark.sdk.running import ServeProcess
+from tests.sdk import models
+
+MODEL = """
+import mark
+
+class Answer(mark.Model):
+    inputs = [mark.TensorSpec("x", "FP32", (1,))]
+
+    def predict(self, batch):
+        with open(__file__.replace("answer.py", "weights.txt")) as file:
+            weight = float(file.read())
+        return [weight for _ in batch]
+"""
+SERVICE = """
+[service]
+name = "answer"
+model = "{model}"
+slo_ms = 2000
+slo_attainment = 0.98
+[fleet]
+catalog = "aws-2026"
+instances = ["c7i.*"]
+"""
+PROFILE = (
+    "model,instance,batch,latency_ms\nanswer:Answer,c7i.large,1,{}\nanswer:Answer,c7i.large,8,{}\nother,t2.small,1,5\n"
+)
+REQUEST = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [0.5]}]}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MARK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MARK_REGISTRY", str(tmp_path / "registry"))
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path / "model")
+    (tmp_path / "model" / "answer.py").write_text(MODEL)
+    return tmp_path
+
+
+def registered(weight: int, latency_ms: float = 10.0) -> ModelVersion:
+    Path("weights.txt").write_text(str(weight))
+    Path("../profile.csv").write_text(PROFILE.format(latency_ms, latency_ms * 4))
+    return mark.register("answer:Answer", "answer", metrics={"auc": weight / 10}, profile="../profile.csv")
+
+
+def service(folder: Path, model: str = "registry:answer@production", more: str = "") -> mark.Service:
+    """In a folder of its own, far from the model's."""
+    (folder / "elsewhere").mkdir(exist_ok=True)
+    (folder / "elsewhere" / "service.toml").write_text(SERVICE.format(model=model) + more)
+    return mark.Service(folder / "elsewhere" / "service.toml")
+
+
+def answer(server: ServeProcess) -> tuple[float, str]:
+    got = httpx.post(f"{server.url}/v2/models/answer/infer", json=REQUEST, trust_env=False, timeout=30.0)
+    assert got.status_code == 200, got.text
+    return got.json()["outputs"][0]["data"][0], got.json()["model_version"]
+
+
+def test_a_rolled_back_alias_serves_the_old_bytes(folder: Path) -> None:
+    """A server stays with the version that it began with; the next one asks the alias anew."""
+    old, new = registered(1), registered(2)
+    registry = mark.open_registry()
+    for version in (old, new):
+        registry.promote("answer", version.short, "production")
+    with service(folder).running() as server:
+        assert answer(server) == (2.0, new.id[:12])
+        registry.rollback("answer", "production")
+        assert answer(server) == (2.0, new.id[:12])
+    Path("weights.txt").write_text("666")  # what is registered is a copy
+    with service(folder).running() as server:
+        assert answer(server) == (1.0, old.id[:12])
+
+
+def test_two_versions_stand_side_by_side(folder: Path) -> None:
+    """Of one module name, each in workers of its own; one is named by an alias, the other by its hash."""
+    old, new = registered(1), registered(2)
+    mark.open_registry().promote("answer", old.short, "production")
+    more = '[service.versions]\n"stable" = { model = "registry:answer@production", weight = 0.5 }\n'
+    more += f'"canary" = {{ model = "registry:answer@{new.short}", weight = 0.5 }}\n'
+    with service(folder, more=more).running() as server:
+        seen = {answer(server) for _ in range(60)}
+        assert seen == {(1.0, "stable"), (2.0, "canary")}
+
+
+def test_a_tampered_version_is_not_served(folder: Path) -> None:
+    """What lies in the cache is checked: a changed file is fetched anew, and a damaged registry is said."""
+    version = registered(1)
+    mark.open_registry().promote("answer", version.short, "production")
+    blob = folder / "registry" / "blobs" / "sha256" / version.content.files["weights.txt"][0]
+    blob.chmod(0o644)
+    blob.write_text("7")
+    with pytest.raises(MarkError, match="the registry is damaged"), service(folder).running():
+        pass
+
+
+def test_the_planner_has_the_profile_of_the_version(folder: Path) -> None:
+    """The alias decides; the service file has no rows of the model at all."""
+    fast, slow = registered(1, 10.0), registered(2, 40.0)
+    registry = mark.open_registry()
+    bought = {}
+    for version in (fast, slow):
+        registry.promote("answer", version.short, "production")
+        decision = service(folder).plan("synthetic:poisson?rate=2000", predictor="seasonal-naive", duration_s=600.0)
+        bought[version.id] = sum(target.count for target in decision.plan.targets)
+    assert bought[slow.id] > 2 * bought[fast.id]
+
+
+def test_a_registered_class_says_its_module(folder: Path) -> None:
+    """`tests.sdk.models:Echo` lies in this repository, of which the patterns take three files."""
+    patterns = ["tests/__init__.py", "tests/sdk/__init__.py", "tests/sdk/models.py"]
+    version = mark.register(models.Echo, "echo", files=patterns)
+    assert version.content.model == "tests.sdk.models:Echo"
+    assert sorted(version.content.files) == patterns
+
+
+def test_a_profile_keeps_the_model_s_rows_alone(folder: Path, tmp_path: Path) -> None:
+    """So that another model's rows, another order or another way to write a number make no other version."""
+    first = registered(1)
+    text = "instance,model,latency_ms,batch,basis\n"
+    text += "c7i.large,answer:Answer,40.00,8,measured\nc7i.large,answer:Answer,1e1,1,\n"
+    Path("../other.csv").write_text(text)
+    again = mark.register("answer:Answer", "answer", metrics={"auc": 0.1}, profile="../other.csv")
+    assert again == first
+    mark.open_registry().fetch_profile(first, tmp_path / "kept.csv")
+    everything = load_profiles("../profile.csv")
+    assert load_profiles(str(tmp_path / "kept.csv")) == {"answer:Answer": everything["answer:Answer"]}
+
+
+def test_a_profile_of_other_models_is_refused(folder: Path) -> None:
+    Path("../profile.csv").write_text("model,instance,batch,latency_ms\na,c5.large,1,5\nb,c5.large,1,5\n")
+    with pytest.raises(BadInput, match=r"profile.csv: has no rows of answer:Answer, only of a, b"):
+        mark.register("answer:Answer", "answer", profile="../profile.csv")
+
+
+def test_what_may_be_a_secret_and_the_registry_stay_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a registry that lies in the model's own folder."""
+    monkeypatch.setenv("MARK_REGISTRY", "kept")
+    Path("tls.pem").write_text("x")
+    first = registered(1)
+    assert registered(1) == first
+    assert sorted(first.content.files) == ["answer.py", "weights.txt"]
+    assert "not kept, because they may hold a secret: tls.pem" in capsys.readouterr().err
+
+
+def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
+    version = registered(1)
+    command = [sys.executable, "-m", "mark.cli.main", "profile", f"registry:answer@{version.short}"]
+    options = ["--batch", "1", "--seconds", "0.2", "--out", "../measured.csv"]
+    subprocess.run([*command, *options], check=True, capture_output=True, timeout=60)
+    assert list(load_profiles("../measured.csv")) == [f"registry:answer@{version.short}"]
