@@ -1,5 +1,7 @@
 """What the constants of the price of a miss (mark/planning/demand/slo_budget.py) were fitted on, and judged on.
 
+The fixed fleet of hindsight (mark/planning/policies/hindsight.py) is judged on the same: MARGIN=0 is without it.
+
     python benchmarks/miss_price.py fit [--set NEUTRAL=0.25,GAIN=2 --set NEUTRAL=0.1 ...]
     python benchmarks/miss_price.py judge
 
@@ -20,13 +22,17 @@ from mark.domain.load import Forecast, Load
 from mark.domain.time import DAY_S
 from mark.forecasting.registry import make_predictor
 from mark.planning.demand import slo_budget
+from mark.planning.policies import hindsight
 from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.run import Simulation
 from mark.studies.paper.replay import open_replay, replay_inputs
 
 SERVICES = ("nasnet", "opennmt-ende")
-CONSTANTS = ("NEUTRAL", "SPEND", "START", "GAIN", "LEAST", "MOST", "SPREAD")
+CONSTANTS = {
+    **dict.fromkeys(("NEUTRAL", "SPEND", "START", "GAIN", "LEAST", "MOST", "SPREAD"), slo_budget),
+    **dict.fromkeys(("HALF_LIFE_S", "MARGIN"), hindsight),
+}
 DATA = Path(os.environ.get("MARK_DATA", Path(__file__).parents[1].parent / "shared" / "data")) / "traces"
 WORLD_CUP, TWITTER, NASA, TAXI = (
     "worldcup98_apr30_jun30_60s",
@@ -102,7 +108,7 @@ def inputs_of(part: Part, service: str) -> Inputs:
 
 
 def settings_of(texts: Sequence[str]) -> list[dict[str, float]]:
-    as_they_are = {name: getattr(slo_budget, name) for name in CONSTANTS}
+    as_they_are = {name: getattr(module, name) for name, module in CONSTANTS.items()}
     found = [as_they_are]
     for text in texts:
         changed = {name: float(value) for name, _, value in (pair.partition("=") for pair in text.split(","))}
@@ -121,7 +127,7 @@ def run(part: Part, settings: Sequence[Mapping[str, float]]) -> None:
             Simulation(inputs, "mark", recorder).run()
         for setting in settings:
             for name, value in setting.items():
-                setattr(slo_budget, name, value)
+                setattr(CONSTANTS[name], name, value)
             result = Simulation(inputs, "mark", Replayed(recorder.forecasts)).run()
             done = result.requests
             assert done.total == done.instances + done.functions + done.rejected

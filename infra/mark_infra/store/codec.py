@@ -36,12 +36,14 @@ from mark.domain.plan import Plan, Target
 from mark.planning.demand.slo_budget import Window
 from mark.planning.market.spot import Belief
 from mark.planning.policies.burstable import Seen
+from mark.planning.policies.expected_cost import ExpectedCostMemory
+from mark.planning.policies.hindsight import PastCosts
 from mark.planning.policies.target_tracking import TrackerState
 
 # What may be stored, with a version: to be raised when a class keeps its fields and changes what they mean.
 DATACLASSES: dict[type, int] = dict.fromkeys(
     (
-        *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, TrackerState),
+        *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
         *(ControllerState, Replanning, Launch, Drain, Terminate, Resume, Stop, Warm),
     ),

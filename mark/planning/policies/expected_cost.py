@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,10 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import ServedLoad, served_load
-from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
+from mark.planning.demand.slo_budget import neutral_usd, overflow_price, price_factor, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
-from mark.planning.policies.burstable import Burst, Lasting, carrier
+from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
+from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program, overflow_usd, wanted_now
@@ -43,8 +44,19 @@ from mark.planning.solver.solve import solve
 TIME_BUDGET_S = 2.0  # of an integer program, where it is asked for and where the plan is not proven before
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedCostMemory:
+    """What the policy remembers: its burstables, and what the past would have cost."""
+
+    burstables: tuple[Seen, ...] = ()
+    past: PastCosts | None = None
+
+
 class ExpectedCostPolicy:
-    """Expected dollars behind the port `Planner`. It remembers burstables. `how` its program is solved: see `solve`."""
+    """Expected dollars behind the port `Planner`. Any other policy's memory is none to it.
+
+    `how` its program is solved: see `solve`.
+    """
 
     needs_forecast = True
     monitors_slo = True
@@ -74,16 +86,20 @@ class ExpectedCostPolicy:
         if carries is not None:
             self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
         self._usd_per_overflow = shed_usd(resolved, neutral_usd(resolved, self._steady))
+        # Where functions answer in time, what a forecast did not foresee costs a call and no promise.
+        self._fixed = None if resolved.functions_in_time or not self._offers else self._fixed_fleets()
         self._overflow = "function calls" if resolved.functions_in_time else "misses of the SLO"
 
-    def begin(self) -> None:
-        return None
+    def begin(self) -> ExpectedCostMemory:
+        return ExpectedCostMemory()
 
-    def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, Any]:
+    def plan(self, context: PlanningContext, memory: Any) -> tuple[Plan, ExpectedCostMemory]:
+        memory = memory if isinstance(memory, ExpectedCostMemory) else self.begin()
         those: tuple[Lasting, ...] = ()
         leaving: tuple[int, ...] = ()
         if self._burst is not None:
-            memory, those = self._burst.look(context.fleet, memory or (), context.now_s)
+            burstables, those = self._burst.look(context.fleet, memory.burstables, context.now_s)
+            memory = replace(memory, burstables=burstables)
             leaving = self._burst.spent(context.fleet, those)
             left = tuple(i for i in context.fleet.instances if i.number not in leaving)
             context = replace(context, fleet=Fleet(left))
@@ -104,13 +120,24 @@ class ExpectedCostPolicy:
         usd_per_overflow = price.usd
         saved = served_load(forecast, self._patience_s, spread=price.spread)
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        pool, program = self._program(saved, running, terms, context, usd_per_overflow)
-        stay = 0
-        if self._burst is not None:
-            program, stay = self._burst.revised(program, those, memory, context.now_s)
-        solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
-        # Columns of one pool together: those that are committed and those that are not.
-        counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
+        counts, stay, solver = self._wanted(saved, running, terms, context, usd_per_overflow, those, memory.burstables)
+        notes: tuple[str, ...] = ()
+        if self._fixed is not None:
+            usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
+            own = counts
+            if memory.past is not None and self._fixed.best(memory.past) is not None:
+                # What is held is not theirs: plans that found it running would be spared its launches.
+                theirs = np.array(memory.past.plans[-1], dtype=np.int64)
+                own, _, _ = self._wanted(saved, theirs, terms, context, usd_per_overflow, those, memory.burstables)
+            past = self._fixed.seen(
+                memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, self._usd_per_miss(context)
+            )
+            memory = replace(memory, past=past)
+            better = self._fixed.best(past)
+            if better is not None:
+                raised = self._fixed.hold(better, counts, running, terms.buyable, forecast, usd_per_step)
+                if self._allowed(raised):
+                    counts, notes = raised, (self._held(better),)
         if self._burst is not None:
             counts[self._burst.place] += stay
         if not self._resolved.functions_in_time and not counts.any():
@@ -125,12 +152,61 @@ class ExpectedCostPolicy:
             predictor=forecast.predictor,
             standbys=self._standbys(counts, context, terms),
             warm=self._warm(float(saved.served[-1, 1]) - served_rps),
-            notes=("stopped at the service's limit of instances or $/h",) if self._limited(counts) else (),
+            notes=(*notes, *(("stopped at the service's limit of instances or $/h",) if self._limited(counts) else ())),
             capacity_rps=float(counts @ self._usable_rps),
-            solver=f"{solution.solver}, {solution.status}",
+            solver=solver,
             leaving=leaving,
         )
         return plan, memory
+
+    def _fixed_fleets(self) -> FixedFleets:
+        service = self._resolved.service
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
+        lasting = np.array([offer.market not in (Market.SPOT, Market.BURSTABLE) for offer in self._offers])
+        affordable = np.minimum(service.max_usd_per_hour // usd_per_hour, service.max_instances)
+        return FixedFleets(
+            self._usable_rps,
+            self._launch_usd,
+            self._boot_steps,
+            self._committed,
+            np.where(lasting, affordable, 0.0).astype(np.int64),
+            late_share=1.0 - self._resolved.slo.attainment,
+            patience_s=self._patience_s,
+        )
+
+    def _usd_per_miss(self, context: PlanningContext) -> float:
+        """At the price by which fixed fleets are judged: less where the budget is spent slower than the window passes.
+
+        Never more: a budget that is gone does not say that capacity should have been held all the time.
+        """
+        factor = min(1.0, price_factor(context.answered, self._resolved.slo))
+        return shed_usd(self._resolved, neutral_usd(self._resolved, self._steady) * factor)
+
+    def _held(self, fleet: FixedFleet) -> str:
+        return (
+            f"{fleet.count} {self._offers[fleet.offer].name} throughout would have kept the promise for "
+            f"{fleet.fixed_usd / fleet.planned_usd:.0%} of what following the load cost: their capacity is held"
+        )
+
+    def _wanted(
+        self,
+        saved: ServedLoad,
+        running: IntArray,
+        terms: SpotTerms,
+        context: PlanningContext,
+        usd_per_overflow: float,
+        those: tuple[Lasting, ...],
+        burstables: tuple[Seen, ...],
+    ) -> tuple[IntArray, int, str]:
+        """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
+        pool, program = self._program(saved, running, terms, context, usd_per_overflow)
+        stay = 0
+        if self._burst is not None:
+            program, stay = self._burst.revised(program, those, burstables, context.now_s)
+        solution = solve(program, self._how, time_budget_s=TIME_BUDGET_S if self._how == "ilp" else 0.0)
+        # Columns of one pool together: those that are committed and those that are not.
+        counts = np.bincount(pool, wanted_now(program, solution.counts), len(running)).astype(np.int64)
+        return counts, stay, f"{solution.solver}, {solution.status}"
 
     def _program(
         self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, usd_per_overflow: float
@@ -168,6 +244,12 @@ class ExpectedCostPolicy:
                 left_s = math.inf if i.ready_s is None else i.ready_s - context.now_s
                 late_rps[: max(1, math.ceil(min(left_s / STEP_S - 1e-6, steps)))] += usable_rps[i.offer]
         return late_rps
+
+    def _allowed(self, counts: IntArray) -> bool:
+        """Within the service's limits?"""
+        service = self._resolved.service
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
+        return bool(counts.sum() <= service.max_instances and counts @ usd_per_hour <= service.max_usd_per_hour)
 
     def _limited(self, counts: IntArray) -> bool:
         service = self._resolved.service

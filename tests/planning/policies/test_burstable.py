@@ -27,7 +27,7 @@ from mark.planning.policies.burstable import (
     starts_left,
     worth_keeping,
 )
-from mark.planning.policies.expected_cost import ExpectedCostPolicy
+from mark.planning.policies.expected_cost import ExpectedCostMemory, ExpectedCostPolicy
 from mark.planning.port import PlanningContext
 from mark.planning.resolve import buyable
 from mark.planning.solver.program import Program
@@ -191,12 +191,12 @@ def test_a_spent_one_is_not_planned_and_is_replaced() -> None:
     planner = ExpectedCostPolicy("mark", of)
     running = Fleet((started(1, 50.0), started(2, 0.5)))
     plan, memory = planner.plan(PlanningContext(600.0, of, running, forecast(18.0)), None)
-    assert [one.number for one in memory] == [1, 2]
+    assert [one.number for one in memory.burstables] == [1, 2]
     assert plan.leaving == (2,)
     assert plan.counts == {T2.name: 2}  # one has credits, one is launched
     steady = Fleet((*fleet({"steady/on-demand": 3}).instances, replace(started(9, 0.5), number=9)))
     everything = tuple(Seen(100 + n, 0.0, 60.0, 0.0) for n in range(RESERVE))
-    plan, _ = planner.plan(PlanningContext(60.0, of, steady, forecast(25.0)), everything)
+    plan, _ = planner.plan(PlanningContext(60.0, of, steady, forecast(25.0)), ExpectedCostMemory(everything))
     assert T2.name not in plan.counts
     assert plan.leaving == (9,)
 
@@ -236,4 +236,4 @@ def test_plans_without_burstables_are_as_ever() -> None:
             for of in (plain, dear)
         ]
         assert of_both[0] == of_both[1]
-        assert of_both[0][1] is None
+        assert of_both[0][1] == ExpectedCostMemory()
