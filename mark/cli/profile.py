@@ -130,6 +130,7 @@ def _run_on(args: argparse.Namespace) -> int:
         markets=args.markets,
         slo_ms=args.slo_ms,
         call=None if args.input is None else call_from_file(args.input),
+        out=None if args.out is None else Path(args.out),
         **said,
     )
     # Ended by SIGTERM, and by a terminal that is closed, as by an interrupt: what was rented is ended first. A SIGHUP

@@ -2,7 +2,8 @@
 
 `RentedSearch` does what `ProfileSearch` decides, on a cloud behind the port `Cloud`: it launches one instance at a time
 (spot first where that may be bought), waits until its bouncer is ready, measures, and ends it. Whatever happens, it
-ends everything that it launched; what a run that was killed left over, the next one ends first.
+ends everything that it launched; what a run that was killed left over, the next one ends first. No answer is waited
+for longer than the rental may last, which is what the budget has room for.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
@@ -47,10 +51,15 @@ from mark.domain.fleet import Instance, Phase
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
+from mark.models import oip, sagemaker
 from mark.models.call import Call
-from mark.profiling.measure import SIZES, Measured
-from mark.profiling.measure_server import Profiling, profile
-from mark.profiling.search import ProfileSearch, Rent, SearchDone, SearchGoal, longest_s
+from mark.models.from_server import ServerModel
+from mark.models.load import find
+from mark.models.sample import sample_call
+from mark.models.tensors import BadCall
+from mark.profiling.measure import SIZES, Measured, profile_csv, sizes_of
+from mark.profiling.measure_server import Profiling
+from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
 from mark.serving.frontend.auth import ADMIN, INFER, read_keys
 
 _END_TRIES = 5
@@ -58,11 +67,15 @@ _END_TRIES = 5
 _TO_END_S = 5.0
 # A launch that was made may be seen this many looks later.
 _LOOKS_TO_SEE = 15
+_OF_A_CLIENT = "times of a client: what its own server adds is in them"
 
 log = logging.getLogger("mark.profiling")
 
-# Measures the instance with this number for a Rent; calls the function meanwhile, which raises when time is over.
-Measure = Callable[[int, Rent, Callable[[], None]], Measured]
+# Seconds that are left of a rental, above zero. Raises RentalOverdue when its time is over.
+LeftS = Callable[[], float]
+# Measures the instance with this number for a Rent, in the time that is left.
+Measure = Callable[[int, Rent, LeftS], Measured]
+_Answer = TypeVar("_Answer")
 
 
 class RentalOverdue(MarkError):
@@ -83,7 +96,10 @@ class RentalBill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOnOptions:
-    """What `mark profile --on` takes. `site` None: the file that MARK_SITE names. `markets` None: the service's."""
+    """What `mark profile --on` takes. `site` None: the file that MARK_SITE names. `markets` None: the service's.
+
+    `out` is a profile file that gets the rows of a type as soon as it was measured.
+    """
 
     service: str
     types: Sequence[str]
@@ -96,6 +112,7 @@ class ProfileOnOptions:
     precision: float = 0.02
     seed: int = 0
     call: Call | None = None
+    out: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +153,7 @@ class ProfiledOn:
                         str(size.batch): size.mean_s * 1e3
                         for size in (self.measured[name].sizes if name in self.measured else ())
                     },
+                    "notes": list(self.measured[name].notes) if name in self.measured else [],
                     "why": why,
                 }
                 for name, why in self.why.items()
@@ -155,7 +173,8 @@ class _Held:
 class RentedSearch:
     """See the module. `offers`: for each type what may be bought of it, in the order in which it is tried.
 
-    `look` lets a moment pass and looks at the cloud anew. `run` tells this run's launches from all others.
+    `look` lets a moment pass and looks at the cloud anew. `run` tells this run's launches from all others. `keep` hears
+    of each measurement at once: it is paid for, whatever becomes of the search.
     """
 
     search: ProfileSearch
@@ -165,12 +184,14 @@ class RentedSearch:
     measure: Measure
     look: Callable[[], None]
     run: str
+    keep: Callable[[Measured], None] = lambda measured: None
     measured: dict[str, Measured] = field(default_factory=dict)
     bills: dict[str, list[RentalBill]] = field(default_factory=dict)
     _held: _Held | None = None
     _launches: int = 0
     _unanswered: bool = False  # a launch that may have been made
     _interrupted: set[str] = field(default_factory=set)  # types that were taken back: no spot for them any more
+    _took_s: dict[str, float] = field(default_factory=dict)  # the last measurement of each type
 
     def execute(self) -> SearchDone:
         """Rent and measure until the search stops. Raises CloudError where the cloud cannot be used at all."""
@@ -198,31 +219,44 @@ class RentedSearch:
         held = self._held
         until_s = held.launched_s + step.longest_s - _TO_END_S
 
-        def in_time() -> None:
-            if self.clock.now_s() > until_s:
+        def left_s() -> float:
+            left = until_s - self.clock.now_s()
+            if left <= 0.0:
                 raise RentalOverdue(f"not done within {step.longest_s:.0f} s of its launch")
+            return left
 
         try:
-            self._wait_until_ready(held, in_time)
-            measured = self.measure(held.number, step, in_time)
+            self._wait_until_ready(held, left_s)
+            # A slow type takes its fewest rounds at any length: in less time it would only be measured worse.
+            began_s = self.clock.now_s()
+            if (took_s := self._took_s.get(name, 0.0)) > until_s - began_s:
+                left = max(0.0, until_s - began_s)
+                raise RentalOverdue(f"{left:.0f} s are left, and its shorter measurement took {took_s:.0f} s")
+            measured = self.measure(held.number, step, left_s)
+            ended_s = self.clock.now_s()
             self.look()
-            if measured.failed and (held.offer.market is Market.SPOT or self._is_taken(held.number)):
-                raise MarkError(f"not all could be measured: {next(iter(measured.failed.values()))}")
+            taken = self._is_taken(held.number)
+            if (measured.failed and (held.offer.market is Market.SPOT or taken)) or (taken and ended_s >= until_s):
+                why = next(iter(measured.failed.values()), "it was taken back")
+                raise MarkError(f"not all could be measured: {why}")
         except CloudError:
             raise
         except MarkError as error:
-            self.look()
-            taken = self._is_taken(held.number)
+            spot = held.offer.market is Market.SPOT
+            if spot:  # another look at what nobody takes back would only be billed
+                self.look()
+            taken = spot and self._is_taken(held.number)
             self._give_back()
             # An instance that was told of its end refuses requests two minutes before it is gone.
-            if held.offer.market is Market.SPOT and (taken or not isinstance(error, RentalOverdue)):
+            if spot and (taken or not isinstance(error, RentalOverdue)):
                 self._interrupted.add(name)  # the search asks for it again
                 log.warning("%s may have been taken back, and is tried on demand: %s", held.offer.name, error)
             else:
                 self.search.fail(name, str(error))
             return
-        self.measured[name] = measured
+        self.measured[name], self._took_s[name] = measured, ended_s - began_s
         self.search.record(name, measured.profile())
+        self.keep(measured)
 
     def _launch(self, name: str) -> str:
         """Launch the first of its offers that can be had; else why none can."""
@@ -248,11 +282,11 @@ class RentedSearch:
             return ""
         return why
 
-    def _wait_until_ready(self, held: _Held, in_time: Callable[[], None]) -> None:
+    def _wait_until_ready(self, held: _Held, left_s: LeftS) -> None:
         while (instance := self._seen(held.number)) is None or instance.phase is not Phase.READY:
             if self._is_taken(held.number):
                 raise MarkError("it ended before it was ready")
-            in_time()
+            left_s()
             self.look()
 
     def _seen(self, number: int) -> Instance | None:
@@ -294,6 +328,53 @@ class RentedSearch:
             self._end(instance.number)
 
 
+class ProfileFile:
+    """Rows of what was measured, in a file that is a whole profile at any moment. None: no file was asked for."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._kept: list[str] = []
+
+    def keep(self, measured: Measured) -> None:
+        """What cannot be written now costs nobody the rest of the search: a warning says so."""
+        if self._file is None:
+            return
+        try:
+            save_profile(measured, self._file)
+        except (OSError, BadInput) as error:
+            log.warning("%s could not be written to %s: %s", measured.instance, self._file, error)
+        else:
+            self._kept = [*(name for name in self._kept if name != measured.instance), measured.instance]
+
+    def at_early_end(self) -> str | None:
+        """One line on what it has where the search does not come to its end; None: no file was asked for."""
+        if self._file is None:
+            return None
+        if not self._kept:
+            return f"ended early: nothing was measured, and {self._file} is as it was"
+        return f"ended early: {self._file} has what was measured on {', '.join(self._kept)}"
+
+
+def save_profile(measured: Measured, file: Path) -> None:
+    """Put its rows into the profile file at once: a reader finds the old file or the new one, never half of it.
+
+    Raises BadInput where the file exists and is no profile, OSError.
+    """
+    text = profile_csv(measured, file)
+    target = file.resolve()  # a link stays one
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as written:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+        if target.exists():
+            unfinished.chmod(target.stat().st_mode & 0o777)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda line: None) -> ProfiledOn:
     """Rent, measure, end, and say what it cost. `tell` hears what is done. Raises BadInput, CloudError."""
     service = load_service(options.service)
@@ -314,8 +395,15 @@ def profile_on(options: ProfileOnOptions, tell: Callable[[str], None] = lambda l
             what = f"with {of_type[-1].instance} a rental may last {lasts_s:.0f} s, and must be over in {GRACE_S:.0f} s"
             raise BadInput(what, "--seconds", options.seconds)
     search = ProfileSearch([of_type[-1] for of_type in offers.values()], wanted, options.budget_usd)
+    file = ProfileFile(options.out)
     rented = _rented(options, service, own, catalog, offers, search, _reached(Path(path)), tell)
-    stop = rented.execute()
+    rented.keep = file.keep
+    try:
+        stop = rented.execute()
+    except BaseException:  # an interrupt too
+        if (line := file.at_early_end()) is not None:
+            tell(line)
+        raise
     return ProfiledOn(
         model=service.model,
         rt_max_s=slo.rt_max_s,
@@ -391,7 +479,7 @@ def _rented(
         except CloudError as error:  # the next look may succeed; a rental's time limits how many there are
             log.warning("%s", error)
 
-    def measure(number: int, rent: Rent, in_time: Callable[[], None]) -> Measured:
+    def measure(number: int, rent: Rent, left_s: LeftS) -> Measured:
         addresses = {cloud.number_of(m.id): m.address for m in inventory.snapshot().of(name)}
         url = f"http://{addresses[number]}:{site.bouncer_port}/v2/models/{service.name}"
         what = Profiling(
@@ -406,11 +494,102 @@ def _rented(
             headers=key,
         )
         tell(f"measuring on {rent.instance}: up to {rent.seconds * len(rent.batches):.0f} s")
-        # A bouncer without a profile believes that an item takes minutes until it has served one.
-        profile(replace(what, batches=(1,), seconds=1e-3), lambda _: in_time())
-        return profile(what, lambda _: in_time())
+        measured = measure_in_time(what, left_s)
+        for note in measured.notes:
+            if note != _OF_A_CLIENT:
+                tell(f"{rent.instance}: {note}")
+        return measured
 
     return RentedSearch(search, offers, cloud, clock, measure, look, f"profile-{time.time_ns()}")
+
+
+def measure_in_time(what: Profiling, left_s: LeftS) -> Measured:
+    """What a client sees of a server, in the time that is left. Raises BadInput, RentalOverdue."""
+    model = find(what.model, what.search)
+    if isinstance(model, ServerModel):
+        model.headers = what.headers
+    within(model.load, left_s())
+    call = what.call if what.call is not None else sample_call(model)
+    if call is None:
+        raise BadInput("declares neither inputs nor warmup: give a request", what.model)
+    try:
+        items, _ = (oip if call.protocol == "oip" else sagemaker).decode(call, model)
+    except BadCall as bad:
+        raise BadInput(bad.text, what.model) from None
+
+    def ask(size: int) -> float:
+        def timed() -> float:
+            began_s = time.perf_counter()
+            model.predict(items * size)
+            return time.perf_counter() - began_s
+
+        return within(timed, left_s())
+
+    sampling = RoundsInTime(what.batches, precision=what.precision, seconds=what.seconds, seed=what.seed)
+    sample_in_time(sampling, ask, left_s)
+    if not (sizes := sizes_of(sampling)):
+        raise BadInput(f"no batch could be run: {next(iter(sampling.failed.values()))}", what.model)
+    return Measured(
+        model=what.named or what.model,
+        instance=what.instance,
+        sizes=sizes,
+        precision=what.precision,
+        failed=dict(sampling.failed),
+        notes=(_OF_A_CLIENT, *sampling.notes()),
+    )
+
+
+def sample_in_time(sampling: RoundsInTime, ask: Callable[[int], float], left_s: LeftS) -> None:
+    """Ask for one item, then for what `sampling` says, until it is done or the time is over.
+
+    `ask` says how long a batch of this size took. Raises RentalOverdue where the time was over before there was any
+    time to tell, and what `ask` raises of the first item.
+    """
+    # A bouncer without a profile believes that an item takes minutes until it has served one.
+    sampling.meet(ask(1))
+    try:
+        while (size := sampling.next_in(left_s())) is not None:
+            try:
+                sampling.record(size, [ask(size)])
+            except RentalOverdue as overdue:
+                if sampling.has(size):
+                    log.warning("a batch of %d: %s; what was timed of it before stays", size, overdue)
+                    sampling.leave(size)
+                else:
+                    sampling.fail(size, str(overdue))
+                raise
+            except MarkError as error:
+                sampling.fail(size, str(error))
+    except RentalOverdue:
+        sampling.settle()
+        if not any(sampling.times_s.values()):
+            raise
+    else:
+        sampling.settle()
+
+
+def within(ask: Callable[[], _Answer], longest_s: float) -> _Answer:
+    """Its answer. Raises RentalOverdue where there is none after `longest_s`, and what `ask` raises.
+
+    The client's own timeout is of each read and begins anew with each: an answer that trickles has no end.
+    """
+    answers: SimpleQueue[tuple[_Answer] | BaseException] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((ask(),))
+        except BaseException as error:
+            answers.put(error)
+
+    # What hangs is left behind: it ends with the machine that it asks, and a daemon holds up no exit.
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer = answers.get(timeout=longest_s)
+    except Empty:
+        raise RentalOverdue(f"no answer in the {longest_s:.0f} s that were left of its rental") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer[0]
 
 
 class _NoNotices:

@@ -11,13 +11,14 @@ planner uses (`mark.profiling.policy.candidate`). Renting is paid for, so two th
   Massively Parallel Hyperparameter Tuning, MLSys 2020), because another boot costs more than the measurement.
 
 EC2 bills from a little after the launch, at least a minute: a rental is begun only where its longest end fits into what
-is left of the budget, at the price on demand.
+is left of the budget, at the price on demand. A type that is slow is measured in fewer rounds in that time
+(`RoundsInTime`): what is slow at one item may be the cheapest for a generous SLO.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mark.domain.ec2_limits import MINIMUM_BILLED_S
@@ -26,7 +27,7 @@ from mark.domain.offer import Offer
 from mark.domain.profile import Profile
 from mark.domain.slo import Slo
 from mark.domain.time import HOUR_S
-from mark.profiling.measure import SIZES, check_sizes
+from mark.profiling.measure import LEAST, SIZES, WARM_UPS, Sampling, check_sizes
 from mark.profiling.policy import candidate
 
 # Seconds for each batch size, as shares of the whole: most of the cost of a rental is its boot.
@@ -39,6 +40,8 @@ _LONGEST_BOOT, _LONGEST_MEASURING = 1.5, 2.0
 # Costs that differ by less are equal: a price per vCPU differs in binary.
 _EQUAL = 1.0 - 1e-9
 _SHORTEST_MS = 1e-3  # what a profile holds
+# Times of a size without which a larger one is not begun: from fewer follows no interval of the mean.
+_LEAST_IN_TIME = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,85 @@ def longest_s(offer: Offer, wanted: SearchGoal) -> float:
     """From the launch of a rental to its end, with the longest boot and all lengths measured."""
     measuring_s = _LONGEST_MEASURING * wanted.seconds * len(wanted.batches)
     return max(MINIMUM_BILLED_S, math.ceil(_LONGEST_BOOT * offer.boot.p95_s + measuring_s))
+
+
+class RoundsInTime(Sampling):
+    """Sampling that ends when a rental does. What is slow gets fewer rounds, and then fewer sizes, and is not given up.
+
+    A size is taken to last as long as its last time, one without any in proportion to the size below; so the first
+    round goes up the sizes, and the second one down: what was begun has two times before any has three. A size is
+    asked for only where that fits into what is left, together with two times of each smaller one. `settle` then makes
+    warm-ups count where two times would not be left without them.
+    """
+
+    def __init__(self, sizes: Collection[int], *, precision: float, seconds: float, seed: int = 0) -> None:
+        super().__init__(sizes, precision=precision, seconds=seconds, seed=seed)
+        self._all_s: dict[int, list[float]] = {size: [] for size in sizes}  # warm-ups too
+        self._item_s = 0.0
+        self._left_out: set[int] = set()
+        self._round, self._rounds = sorted(sizes, reverse=True), 1  # taken from its end
+
+    def meet(self, item_s: float) -> None:
+        """One item took so long, before the first round."""
+        self._item_s = item_s
+        if 1 in self._all_s:
+            self._all_s[1].append(item_s)
+
+    def next_in(self, left_s: float) -> int | None:
+        """A size that fits into what is left, or None: all are done, or nothing fits any more."""
+        while True:
+            if not self._round and self._rounds == 1:
+                self._round, self._rounds = sorted(self._open), 2
+            size = self.next()
+            if size is None or self._fits(size, left_s):
+                return size
+            self.leave(size)
+
+    def record(self, size: int, times_s: Sequence[float], service_s: Sequence[float] = ()) -> None:
+        self._all_s[size] += times_s
+        super().record(size, times_s, service_s)
+
+    def fail(self, size: int, reason: str) -> None:
+        super().fail(size, reason)
+        self._all_s[size] = []
+
+    def leave(self, size: int) -> None:
+        """No time for more of it: what it has stays."""
+        self._open.remove(size)
+        self._left_out.add(size)
+
+    def has(self, size: int) -> bool:
+        """Is there a time of it, be it a warm-up?"""
+        return bool(self._all_s[size])
+
+    def settle(self) -> None:
+        """All that could be measured was. The first times of a size are the ones that rather do not count."""
+        for size, all_s in self._all_s.items():
+            if len(self.times_s[size]) < _LEAST_IN_TIME:
+                self.times_s[size] = all_s[min(WARM_UPS, max(0, len(all_s) - _LEAST_IN_TIME)) :]
+
+    def notes(self) -> tuple[str, ...]:
+        """What the time of the rental was too short for."""
+        few = {size: len(times) for size, times in sorted(self.times_s.items()) if 0 < len(times) < LEAST}
+        none = [size for size in sorted(self._left_out) if not self.times_s[size]]
+        return (
+            *(f"a batch of {size} counts {times} of its rounds only: the type is slow" for size, times in few.items()),
+            *(f"no batch of {size}: the rental had no time for it" for size in none),
+        )
+
+    def _fits(self, size: int, left_s: float) -> bool:
+        if not any(self._all_s.values()):
+            return True  # nothing is known yet, and nothing to lose
+        below = [other for other in self._open if other < size]
+        need_s = self._lasts_s(size) * max(1, self._missing(size))
+        return need_s + sum(self._lasts_s(other) * self._missing(other) for other in below) <= left_s
+
+    def _missing(self, size: int) -> int:
+        return max(0, _LEAST_IN_TIME - len(self._all_s[size]))
+
+    def _lasts_s(self, size: int) -> float:
+        known = max((other for other, times in self._all_s.items() if times and other <= size), default=None)
+        return self._item_s * size if known is None else self._all_s[known][-1] * size / known
 
 
 class ProfileSearch:

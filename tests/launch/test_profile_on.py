@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +18,24 @@ from mark.domain.errors import BadInput, CapacityError, CloudError, DeniedError,
 from mark.domain.fleet import Instance
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.slo import Slo
-from mark.launch.profile_on import ProfileOnOptions, RentedSearch, offers_of, profile_on
-from mark.profiling.measure import Measured, Size
-from mark.profiling.search import ProfileSearch, Rent, SearchDone, SearchGoal
+from mark.launch.profile_on import (
+    LeftS,
+    ProfileFile,
+    ProfileOnOptions,
+    RentalOverdue,
+    RentedSearch,
+    measure_in_time,
+    offers_of,
+    profile_on,
+    sample_in_time,
+    save_profile,
+    within,
+)
+from mark.models.call import Call
+from mark.profiling.measure import Measured, Size, sizes_of
+from mark.profiling.measure_server import Profiling
+from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
+from mark.profiling.table import load_profiles
 from mark.testing.fakes import FakeCloud, ManualClock
 
 WANTED = SearchGoal(Slo(0.3, 0.98), batches=(1, 4), seconds=10.0)
@@ -39,13 +58,18 @@ class Rented:
     """
 
     def __init__(
-        self, *offers: Offer, one_ms: Mapping[str, float], budget_usd: float = 10.0, spot: tuple[Offer, ...] = ()
+        self,
+        *offers: Offer,
+        one_ms: Mapping[str, float],
+        budget_usd: float = 10.0,
+        spot: tuple[Offer, ...] = (),
+        wanted: SearchGoal = WANTED,
     ) -> None:
         self.clock = ManualClock()
         self.cloud = FakeCloud(self.clock)
         self.one_ms, self.boots, self.measured_of = one_ms, True, list[str]()
         self.meet: Callable[[int], None] = lambda number: None
-        self.search = ProfileSearch(offers, WANTED, budget_usd)
+        self.search = ProfileSearch(offers, wanted, budget_usd)
         self.rented = RentedSearch(
             self.search,
             {o.instance: [*(s for s in spot if s.instance == o.instance), o] for o in offers},
@@ -61,11 +85,11 @@ class Rented:
         if self.boots and all(self.clock.t_s >= i.launched_s + BOOT_S for i in self.cloud.instances.values()):
             self.cloud.boot()
 
-    def measure(self, number: int, rent: Rent, in_time: Callable[[], None]) -> Measured:
+    def measure(self, number: int, rent: Rent, left_s: LeftS) -> Measured:
         self.measured_of.append(self.cloud.instances[number].offer)
         self.meet(number)
         self.clock.t_s += rent.seconds * len(rent.batches)
-        in_time()
+        left_s()
         one_s = self.one_ms[rent.instance] / 1e3
         sizes = tuple(Size(b, 300, b * one_s, 0.0, b * one_s, None) for b in rent.batches)
         failed = {} if number in self.cloud.instances else {4: "no connection"}
@@ -78,6 +102,27 @@ class Rented:
         stop = self.rented.execute()
         assert not self.cloud.instances, "something still runs"
         return stop
+
+
+class Sampled(Rented):
+    """Measured request by request, each as long as `one_ms` an item. `hangs` says of which, by the instance's number
+    and the size, no answer comes."""
+
+    hangs: Callable[[int, int], bool] = staticmethod(lambda number, size: False)
+
+    def measure(self, number: int, rent: Rent, left_s: LeftS) -> Measured:
+        def ask(size: int) -> float:
+            most_s = left_s()
+            took_s = math.inf if self.hangs(number, size) else size * self.one_ms[rent.instance] / 1e3
+            self.clock.t_s += min(took_s, most_s)
+            if took_s > most_s:
+                raise RentalOverdue("no answer")
+            return took_s
+
+        sampling = RoundsInTime(rent.batches, precision=0.02, seconds=rent.seconds)
+        sample_in_time(sampling, ask, left_s)
+        failed = dict(sampling.failed)
+        return Measured("m", rent.instance, sizes_of(sampling), failed=failed, notes=sampling.notes())
 
 
 def test_the_best_is_found_and_everything_is_ended() -> None:
@@ -262,6 +307,167 @@ def test_an_instance_that_cannot_be_ended_is_named() -> None:
     world.cloud.fail["terminate"] = CloudError("500")
     with pytest.raises(CloudError, match="#1 may still run, and must be ended by hand: 500"):
         world.rented.execute()
+
+
+GENEROUS = SearchGoal(Slo(60.0, 0.98), batches=(1, 4), seconds=10.0)
+
+
+@pytest.mark.parametrize(("one_s", "batches"), [(0.6, [1, 4]), (8.0, [1, 4]), (20.0, [1]), (100.0, [1])])
+def test_a_slow_type_is_measured_in_fewer_rounds(one_s: float, batches: list[int]) -> None:
+    """145 s are left after the boot, and six rounds of 8 + 32 s would take 240."""
+    world = Sampled(LARGE, one_ms={"c.large": one_s * 1e3}, wanted=GENEROUS)
+    stop = world.end()
+    sizes = world.rented.measured["c.large"].sizes
+    assert [(size.batch, size.mean_s) for size in sizes] == [(b, pytest.approx(b * one_s)) for b in batches]
+    assert all(size.count >= 2 for size in sizes) or one_s == 100.0, "of 100 s only one fits"
+    assert "not measured" not in stop.why["c.large"]
+    ((bill,),) = world.rented.bills.values()
+    assert bill.seconds <= longest_s(LARGE, GENEROUS)
+
+
+def test_a_slow_type_is_not_measured_again_in_less_time() -> None:
+    world = Sampled(LARGE, one_ms={"c.large": 8e3}, wanted=GENEROUS)
+    assert "its shorter measurement took" in world.end().why["c.large"]
+    assert world.rented.measured["c.large"].sizes[0].count >= 2
+
+
+def test_a_type_without_one_answer_is_given_up() -> None:
+    world = Sampled(LARGE, one_ms={"c.large": 150e3}, wanted=GENEROUS)
+    assert world.end().why["c.large"] == "not measured: no answer"
+
+
+def test_a_size_that_hangs_costs_the_others_nothing() -> None:
+    world = Sampled(LARGE, one_ms={"c.large": 20.0})
+    world.hangs = lambda number, size: size == 4
+    world.end()
+    measured = world.rented.measured["c.large"]
+    assert [size.batch for size in measured.sizes] == [1]
+    assert measured.failed == {4: "no answer"}
+    ((bill,),) = world.rented.bills.values()
+    assert bill.seconds <= 220.0
+
+
+def test_spot_that_hangs_and_is_taken_is_tried_on_demand() -> None:
+    """Its times of before its end are nothing to rely on."""
+    world = Sampled(LARGE, one_ms={"c.large": 1000.0}, spot=(SPOT,))
+
+    def hangs(number: int, size: int) -> bool:
+        if number == 1 and world.clock.t_s > 80.0:
+            world.cloud.instances.pop(1, None)
+        return number not in world.cloud.instances
+
+    world.hangs = hangs
+    world.end()
+    assert world.launched() == ["c.large/spot/z", "c.large/on-demand"]
+
+
+@given(st.floats(0.001, 300.0), st.floats(0.001, 300.0), st.sampled_from([0, 1, 4]), st.floats(0.005, 0.02))
+def test_however_slow_the_budget_is_kept(one_s: float, other_s: float, hangs: int, budget_usd: float) -> None:
+    one_ms = {"c.large": one_s * 1e3, "d.large": other_s * 1e3}
+    world = Sampled(LARGE, OTHER, one_ms=one_ms, budget_usd=budget_usd, wanted=GENEROUS)
+    world.hangs = lambda number, size: size == hangs
+    world.end()
+    assert world.search.spent_usd <= budget_usd
+    for bills in world.rented.bills.values():
+        assert all(bill.seconds <= longest_s(LARGE, GENEROUS) for bill in bills)
+
+
+def test_an_answer_is_waited_for_no_longer_than_said() -> None:
+    never = threading.Event()
+    with pytest.raises(RentalOverdue, match="no answer in the 0 s that were left of its rental"):
+        within(never.wait, 0.01)
+    never.set()
+    assert within(lambda: 7, 600.0) == 7
+    with pytest.raises(BadInput):
+        within(lambda: save_profile(Measured("m", "i", ()), Path(__file__)), 600.0)
+
+
+class Holding(BaseHTTPRequestHandler):
+    """Open Inference without tensors declared; of its third request on, the answer comes when the test lets it."""
+
+    protocol_version = "HTTP/1.1"
+    asked = 0
+    let = threading.Event()
+
+    def do_GET(self) -> None:
+        self._answer(b"{}")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        type(self).asked += 1
+        if self.asked > 2:
+            self.let.wait()
+        self._answer(b'{"outputs": [{"name": "y", "datatype": "FP64", "shape": [1], "data": [1]}]}')
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def holding() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Holding) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}/v2/models/m"
+        Holding.let.set()
+        made.shutdown()
+        thread.join()
+
+
+def test_a_server_that_hangs_leaves_what_it_answered(holding: str) -> None:
+    body = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [1]}]}'
+    what = Profiling(holding, named="m", instance="c.large", batches=(1,), call=Call("oip", "application/json", body))
+    found = measure_in_time(what, lambda: 1.0)
+    assert [(size.batch, size.count) for size in found.sizes] == [(1, 2)]
+    assert found.notes[-1] == "a batch of 1 counts 2 of its rounds only: the type is slow"
+
+
+def test_what_was_measured_is_kept_when_the_search_dies(tmp_path: Path) -> None:
+    """At the second type: the file has the first one's rows, and one line says so."""
+    out = tmp_path / "p.csv"
+    file = ProfileFile(out)
+    assert file.at_early_end() == f"ended early: nothing was measured, and {out} is as it was"
+    world = Rented(LARGE, OTHER, one_ms={"c.large": 20.0, "d.large": 40.0})
+    world.rented.keep = file.keep
+
+    def die(number: int) -> None:
+        if world.cloud.instances[number].offer == "d.large/on-demand":
+            raise KeyboardInterrupt
+
+    world.meet = die
+    with pytest.raises(KeyboardInterrupt):
+        world.rented.execute()
+    assert load_profiles(str(out))["m"] == {"c.large": world.rented.measured["c.large"].profile()}
+    assert file.at_early_end() == f"ended early: {out} has what was measured on c.large"
+    assert list(tmp_path.iterdir()) == [out], "nothing unfinished stays"
+
+
+def test_a_file_that_cannot_be_written_costs_no_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = Rented(LARGE, one_ms={"c.large": 20.0})
+    world.rented.keep = ProfileFile(tmp_path / "gone" / "p.csv").keep
+    assert world.end().best == "c.large"
+    assert "c.large could not be written to" in caplog.text
+    assert ProfileFile(None).at_early_end() is None
+
+
+def test_a_profile_is_replaced_at_once(tmp_path: Path) -> None:
+    """Whoever has the old file open reads it to its end; its mode and a link to it stay."""
+    file, link = tmp_path / "p.csv", tmp_path / "link.csv"
+    save_profile(Measured("m", "c.large", (Size(1, 300, 0.1, 0.0, 0.1, None),)), file)
+    file.chmod(0o640)
+    link.symlink_to(file)
+    before = file.read_text()
+    with file.open() as reader:
+        save_profile(Measured("m", "d.large", (Size(1, 300, 0.2, 0.0, 0.2, None),)), link)
+        assert reader.read() == before
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert set(load_profiles(str(file))["m"]) == {"c.large", "d.large"}
 
 
 @st.composite

@@ -13,11 +13,13 @@ from mark.domain.errors import BadInput
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.profile import Profile, ProfileRow
 from mark.domain.slo import Slo
+from mark.profiling.measure import SIZES, WARM_UPS
 from mark.profiling.search import (
     RUNGS,
     End,
     ProfileSearch,
     Rent,
+    RoundsInTime,
     SearchDone,
     SearchGoal,
     at_best,
@@ -228,6 +230,80 @@ def test_seconds_and_batches_are_checked() -> None:
         SearchGoal(WANTED.slo, seconds=0.0)
     with pytest.raises(BadInput, match="batches"):
         SearchGoal(WANTED.slo, batches=(1, 1))
+
+
+def sample(sampling: RoundsInTime, item_s: Callable[[int], float], left_s: float) -> tuple[list[int], float]:
+    """The sizes in the order in which they are asked for, and what is left when nothing more is."""
+    sampling.meet(item_s(0))
+    left_s -= item_s(0)
+    order: list[int] = []
+    while (size := sampling.next_in(left_s)) is not None:
+        order.append(size)
+        took_s = size * item_s(len(order))
+        left_s -= took_s
+        sampling.record(size, [took_s])
+    sampling.settle()
+    return order, left_s
+
+
+def test_a_quick_type_is_sampled_as_anywhere() -> None:
+    sampling = RoundsInTime((4, 1), precision=0.02, seconds=1e9)
+    order, _ = sample(sampling, lambda at: 1e-3, 1e9)
+    assert order[:2] == [1, 4], "the first round goes up the sizes"
+    assert len(order) == 2 * (WARM_UPS + 300)
+    assert [len(times) for times in sampling.times_s.values()] == [300, 300]
+    assert sampling.notes() == ()
+
+
+def test_a_slow_type_counts_two_of_three_rounds() -> None:
+    """0.8 s an item: a round of all sizes takes 50 s, and six have no room in 160."""
+    sampling = RoundsInTime(SIZES, precision=0.02, seconds=2.5)
+    _, left_s = sample(sampling, lambda at: 0.8, 160.0)
+    assert left_s >= 0.0
+    assert all(len(times) >= 2 for times in sampling.times_s.values())
+    assert sampling.notes()[-1] == "a batch of 32 counts 2 of its rounds only: the type is slow"
+
+
+def test_sizes_without_time_for_two_rounds_are_left_out() -> None:
+    sampling = RoundsInTime(SIZES, precision=0.02, seconds=2.5)
+    _, left_s = sample(sampling, lambda at: 5.0, 160.0)
+    assert left_s >= 0.0
+    assert [size for size, times in sampling.times_s.items() if times] == [1, 2, 4, 8]
+    assert sampling.notes()[-2:] == (
+        "no batch of 16: the rental had no time for it",
+        "no batch of 32: the rental had no time for it",
+    )
+
+
+def test_a_slow_first_item_leaves_out_no_size() -> None:
+    """It loads what the others find loaded."""
+    sampling = RoundsInTime(SIZES, precision=0.02, seconds=1.0)
+    sample(sampling, lambda at: 10.0 if at == 0 else 0.02, 160.0)
+    assert all(len(times) >= 3 for times in sampling.times_s.values())
+    assert max(sampling.times_s[1]) == 0.02
+
+
+def test_what_failed_is_not_brought_back() -> None:
+    sampling = RoundsInTime((1, 4), precision=0.02, seconds=1.0)
+    sampling.meet(1.0)
+    assert sampling.next_in(100.0) == 1
+    sampling.record(1, [1.0])
+    assert sampling.next_in(100.0) == 4
+    sampling.fail(4, "no memory")
+    sampling.settle()
+    assert sampling.times_s == {1: [1.0, 1.0], 4: []}
+    assert not sampling.has(4)
+
+
+@given(st.floats(1e-3, 400.0), st.floats(1.0, 300.0), st.lists(st.sampled_from(SIZES), min_size=1, unique=True))
+def test_rounds_end_in_time_with_two_of_a_size(item_s: float, left_s: float, sizes: list[int]) -> None:
+    """Where one item always takes as long; but the first request is made whatever there is."""
+    sampling = RoundsInTime(sizes, precision=1e-9, seconds=1.0)
+    order, rest_s = sample(sampling, lambda at: item_s, left_s)
+    assert rest_s >= -1e-6 or len(order) <= 1
+    counts = [len(times) for _, times in sorted(sampling.times_s.items())]
+    assert counts[0] >= 1
+    assert all(count == 0 or count >= 2 for count in counts[1:])
 
 
 @st.composite
