@@ -22,6 +22,7 @@ from mark.domain.time import HOUR_S
 # One root volume per instance: gp3 in us-east-1, EBS list price since its launch in 2020-12.
 DISK_GIB = 8.0
 DISK_USD_PER_GIB_MONTH = 0.08
+GPU_DISKS = 12.5  # a GPU image needs 100 GiB, as so many disks
 _DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
 
 # Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.
@@ -87,7 +88,7 @@ class Meter:
         self._end_s = end_s
         self._first_hour_free = first_hour_free
         self._bills_disks = bills_disks
-        self._disks = 0
+        self._disks = 0.0
         self._disks_since_s = 0.0
         self._disks_usd = 0.0
 
@@ -135,7 +136,7 @@ class Meter:
         """Surplus CPU credits owed (or, below zero, earned back before they were charged)."""
         self._accounts[offer].paid_usd += usd
 
-    def disks(self, change: int, at_s: float) -> None:
+    def disks(self, change: float, at_s: float) -> None:
         """`change` disks more or fewer exist; stopped instances keep theirs."""
         at_s = min(at_s, self._end_s)
         self._disks_usd += self._disks * (at_s - self._disks_since_s) * _DISK_USD_PER_S

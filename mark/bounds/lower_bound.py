@@ -317,13 +317,22 @@ def _committed_rps(resolved: ResolvedService) -> float:
 def _types(problem: BoundProblem, bins: int) -> list[_Type]:
     resolved = problem.resolved
     terms = problem.spot or (SpotHistory(),) * len(resolved.offers)
+    pools = resolved.service.warm_pool > 0
     return [
-        _type(offer, candidate, term, bins, problem.spot_first_hour_free and offer.market is Market.SPOT)
+        _type(
+            offer,
+            candidate,
+            term,
+            bins,
+            free=problem.spot_first_hour_free and offer.market is Market.SPOT,
+            # Standbys are stopped burstables, the warm pool is of instances on demand.
+            resumes=offer.market is Market.BURSTABLE or (pools and offer.market is Market.ON_DEMAND),
+        )
         for offer, candidate, term in zip(resolved.offers, resolved.candidates, terms, strict=True)
     ]
 
 
-def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, free: bool) -> _Type:
+def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, *, free: bool, resumes: bool) -> _Type:
     capacity_rps = candidate.ceiling_rps
     usd_per_s: float | FloatArray = offer.usd_per_s
     if free:
@@ -331,8 +340,7 @@ def _type(offer: Offer, candidate: Candidate, terms: SpotHistory, bins: int, fre
     elif terms.usd_per_hour is not None:
         usd_per_s = terms.usd_per_hour[:bins] / 3600.0
     boot_s = offer.boot.shortest_s
-    if offer.market is Market.BURSTABLE and offer.resume is not None:
-        # Standbys are stopped burstables.
+    if resumes and offer.resume is not None:
         boot_s = min(boot_s, offer.resume.shortest_s)
     billed_s = max(0.0, boot_s - UNBILLED_PENDING_S)
     name, price = offer.name, usd_per_s / capacity_rps

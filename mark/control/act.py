@@ -47,7 +47,7 @@ class Actor:
                 yield self._carry_out(now_s, command)
 
     def _carry_out(self, now_s: float, command: Command) -> Outcome:
-        done, text = True, "done"
+        done, text, refused = True, "done", False
         try:
             if isinstance(command, Drain | Terminate | Stop | Resume):
                 phase = next((i.phase for i in self._cloud.fleet().instances if i.number == command.number), Phase.GONE)
@@ -74,5 +74,7 @@ class Actor:
                     text = f"done, {started} started"
         except CloudError as error:
             done, text = False, self._launcher.failed(error)
+            # EC2 may lack the capacity for it, or still be stopping it: another one is launched.
+            refused = isinstance(command, Resume) and not isinstance(error, LimitError)
         self._store.record(now_s, command, text)
-        return Outcome(command, text, done)
+        return Outcome(command, text, done, refused)

@@ -19,7 +19,8 @@ from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
-from mark.domain.command import Command, Drain, Launch, Stop, Terminate, Warm
+from mark.control.warm_pool import WarmPool
+from mark.domain.command import Command, Drain, Launch, Terminate, Warm
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market
@@ -53,6 +54,7 @@ class Decider:
             o.name: c.capacity_rps for o, c in zip(policy.resolved.offers, policy.resolved.candidates, strict=True)
         }
         self._handler = InterruptionHandler(policy.resolved)
+        self._pool = WarmPool(policy.resolved)
         offer = default_offer(policy.resolved) if policy.planner.monitors_slo else None
         self._monitor = None
         if offer is not None:
@@ -88,7 +90,8 @@ class Decider:
             commands, state, first = self._stages[agenda[0]](snapshot, state)
             agenda = (*first, *agenda[1:])
             if commands:
-                return tuple(commands), replace(state, agenda=agenda)
+                commands = self._pool.resumed_first(commands, snapshot.fleet, state.not_resumed, snapshot.now_s)
+                return commands, replace(state, agenda=agenda)
             if snapshot.outcomes:  # else each of the many rounds that do nothing would copy it once a stage
                 snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
         return (), replace(state, agenda=()) if state.agenda else state
@@ -279,7 +282,8 @@ class Decider:
         return Launch(target.reason, usd_per_hour, target.offer, count, standby)
 
     def _end(self, instance: Instance, reason: str) -> Command:
-        verb = Terminate if instance.phase is Phase.PENDING else Drain
+        # What boots for the first time is not fit to be stopped; what was in the warm pool goes back there.
+        verb = Terminate if instance.phase is Phase.PENDING and not instance.resumed else Drain
         return verb(reason, -self._offers[instance.offer].usd_per_hour, instance.offer, instance.number)
 
     # -- between ticks -------------------------------------------------------------------------------------------------
@@ -342,7 +346,7 @@ class Decider:
         commands += spares
         planned = state.plan.counts if state.plan is not None else {}
         commands += self._handler.leave(fleet, s.now_s, planned, s.last_minute_rps or 0.0)
-        commands += _ended_when_drained(fleet)
+        commands += self._pool.drained(fleet)
         state = replace(
             state,
             gave_up_s=tuple(at_s for at_s in state.gave_up_s if s.now_s - at_s < PAUSE_S),
@@ -437,15 +441,6 @@ def _ending_order(planned: str) -> Callable[[Instance], tuple[float, bool, bool,
         return credits, i.phase is not Phase.PENDING, i.offer == planned, -i.launched_s, -i.number
 
     return order
-
-
-def _ended_when_drained(fleet: Fleet) -> list[Command]:
-    """Ends or stops of what is drained. Its price was given back when that began."""
-    return [
-        (Stop if i.standby and i.interruption_at_s is None else Terminate)("its queue is empty", 0.0, i.offer, i.number)
-        for i in fleet.instances
-        if i.phase is Phase.DRAINING and i.idle
-    ]
 
 
 def _not_less(plan: Plan, last: Plan, live: Mapping[str, int]) -> Plan:

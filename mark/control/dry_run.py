@@ -83,7 +83,7 @@ class DryRunCloud:
             offer = self._offers[i.offer]
             ready_s = played.at_s + (offer.resume or offer.boot).mean_s
             phase = Phase.READY if now_s >= ready_s else Phase.PENDING
-            return replace(i, phase=phase, launched_s=played.at_s, ready_s=ready_s, idle=False)
+            return replace(i, phase=phase, launched_s=played.at_s, ready_s=ready_s, idle=False, resumed=True)
         return replace(i, phase=played.phase, idle=played.phase is Phase.DRAINING)
 
     def _find(self, number: int) -> Instance:

@@ -15,7 +15,8 @@ from typing import Any
 from mark.control.agenda import AgendaItem
 from mark.control.monitor import MonitorState
 from mark.control.snapshot import Outcome
-from mark.domain.command import Command, Launch
+from mark.control.warm_pool import RETRY_RESUME_S
+from mark.domain.command import Command, Launch, Resume
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -44,6 +45,8 @@ class ControllerState:
     beliefs: dict[str, Belief] = field(default_factory=dict)  # about the market, by offer
     # Number of an instance bought instead of a planned offer that could not be had -> that offer.
     stands_for: dict[int, str] = field(default_factory=dict)
+    # Number of a stopped instance that the cloud did not start -> when it may be resumed again.
+    not_resumed: dict[int, float] = field(default_factory=dict)
     notices: tuple[Notice, ...] = ()  # not answered yet
     counted_notices: int = 0  # of them, the first ones, which the beliefs know of
     surprised_s: float = -math.inf  # when more arrived than the plan was made for
@@ -82,7 +85,9 @@ def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> Controll
 
 
 def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:
-    """What a launch says about the market, and what its instances stand for."""
+    """What a launch or a resume says about the market, and what its instances stand for."""
+    if isinstance(outcome.command, Resume):
+        return _resumed(state, outcome.command.number, now_s, refused=outcome.refused)
     if not isinstance(outcome.command, Launch):
         return state
     offer = outcome.command.offer
@@ -92,6 +97,16 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
     elif outcome.started and known.refusals:
         state = replace(state, beliefs={**state.beliefs, offer: known.sold()})
     return stand_in(state, outcome)
+
+
+def _resumed(state: ControllerState, number: int, now_s: float, *, refused: bool) -> ControllerState:
+    """It counts as what it is, whatever it stood for before its stop; one that was refused is put off."""
+    if number in state.stands_for:
+        state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n != number})
+    not_resumed = {n: until_s for n, until_s in state.not_resumed.items() if until_s > now_s and n != number}
+    if refused:
+        not_resumed[number] = now_s + RETRY_RESUME_S
+    return state if not_resumed == state.not_resumed else replace(state, not_resumed=not_resumed)
 
 
 def stand_in(state: ControllerState, outcome: Outcome) -> ControllerState:

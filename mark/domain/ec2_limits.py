@@ -10,3 +10,5 @@ MINIMUM_BILLED_S = 60.0
 LAUNCH_CREDIT_STARTS_PER_DAY = 100
 # "Instance lifecycle": a terminated instance is described for about so long.
 TERMINATED_DESCRIBED_S = 3600.0
+# "Stop and start": no start until it has stopped, which takes seconds to a minute (assumed: the longest).
+STOPPING_S = 60.0

@@ -13,7 +13,7 @@ class Phase(StrEnum):
     PENDING = "pending"  # launched or resumed, boots; not serving
     READY = "ready"  # serves
     DRAINING = "draining"  # takes no new request, finishes its queue
-    STOPPED = "stopped"  # a standby: only its disk is paid
+    STOPPED = "stopped"  # a standby, or in the warm pool: only its disk is paid
     GONE = "gone"
 
 
@@ -41,6 +41,7 @@ class Instance:
     credits: float | None = None  # burstables: CPU credits left
     idle: bool = False  # nothing queued or running: a draining instance may go
     silent_s: float | None = None  # since when its bouncer does not answer, though it runs
+    resumed: bool = False  # its last start was from a stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,12 @@ class Fleet:
         return Counter(i.offer for i in self.instances if i.phase is Phase.READY)
 
     def standbys(self) -> tuple[Instance, ...]:
-        """Stopped instances that can be resumed."""
-        return tuple(i for i in self.instances if i.phase is Phase.STOPPED)
+        """Stopped instances that are resumed to bridge an interruption."""
+        return tuple(i for i in self.instances if i.phase is Phase.STOPPED and i.standby)
+
+    def pooled(self) -> tuple[Instance, ...]:
+        """Stopped instances that are resumed instead of a launch: the warm pool."""
+        return tuple(i for i in self.instances if i.phase is Phase.STOPPED and not i.standby)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ def cloud_of(inputs: Inputs, policy: Policy, stage: StageSimulation) -> Simulate
         spot=inputs.spot,
         spot_first_hour_free=inputs.request.spot_first_hour_free,
         bills_disks=resolved.catalog.bills_extras,
+        bills_pool=resolved.service.warm_pool > 0,
         workers=[c.workers for c in resolved.candidates],
         on_demand_usd_per_hour={
             o.instance: o.usd_per_hour for o in resolved.catalog.offers if o.market is Market.ON_DEMAND

@@ -18,7 +18,9 @@ from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.bounds.lower_bound import Bound, bin_width_s, lower_bound
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
+from mark.control.monitor import default_offer
 from mark.control.ports import WINDOW_S
+from mark.control.warm_pool import WarmPool
 from mark.domain.bill import Bill
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
@@ -33,6 +35,7 @@ from mark.kernel.stage import StageSimulation
 from mark.planning.policies.alternatives import Weighed, weigh
 from mark.planning.policies.names import BEST_FIXED
 from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
+from mark.planning.policies.static import Static
 from mark.planning.port import PlanningContext, Policy
 from mark.simulation.best_fixed import best_fixed
 from mark.simulation.bounding import bound_problem, with_extras
@@ -101,7 +104,7 @@ class Simulation:
             gaps=inputs.gaps,
             before_rps=inputs.before_rps,
         )
-        self._predictor_note = ""
+        self._predictor_note = self._pool_note = ""
         self._predictor = self._supervised(predictor)
         self._timed = TimedPlanner(self._policy.planner, self._planner_watch)
         self._first: tuple[Decision, ...] = ()  # of the warm start, which no command makes
@@ -153,6 +156,7 @@ class Simulation:
                 self._cloud.start_ready(target.offer, target.count)
             for target in first.standbys:
                 self._cloud.start_ready(target.offer, target.count, standby=True)
+            self._fill_pool(first)
             self._stage.start_warm(first.warm)
         now = 0.0
         window = 0
@@ -186,6 +190,14 @@ class Simulation:
         self._stage.finish()
         self._minutes.sample(self._end_s, self._cloud)
         return self._result(time.perf_counter() - began, first)
+
+    def _fill_pool(self, first: Plan) -> None:
+        """As it is in a service that has run before. A fleet that never changes needs none."""
+        resolved = self._policy.resolved
+        pool = WarmPool(resolved).begun(first, default_offer(resolved))
+        if pool is not None and not isinstance(self._policy.planner, Static):
+            self._cloud.start_ready(pool.offer, pool.count, pooled=True)
+            self._pool_note = f"the warm pool held {pool.count} {pool.offer} at the start"
 
     def _reconcile(self, step: Callable[[], None]) -> None:
         """Run a step of the controller. Where its plan changed the fleet, keep what that plan was weighed against."""
@@ -321,6 +333,7 @@ class Simulation:
         notes += [f"left out ({why}): {', '.join(name for name, w in resolved.skipped if w == why)}" for why in reasons]
         notes += plan.notes
         notes += self._cloud.notes
+        notes += [self._pool_note] if self._pool_note else []
         notes += [self._predictor_note] if self._predictor_note else []
         fallbacks, failures = self._controller.fallbacks, self._controller.failures
         for name, count in sorted(fallbacks.items()):

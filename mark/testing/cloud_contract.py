@@ -83,6 +83,27 @@ class CloudContract:
         assert trial.phase(number) is Phase.STOPPED
         assert not trial.cloud.fleet().instances[0].idle
 
+    def test_what_served_is_stopped_and_resumed_under_its_number(self, trial: CloudUnderTest) -> None:
+        """The warm pool: stopped it is no standby, resumed it serves as before."""
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        trial.boot()
+        assert not trial.cloud.fleet().instances[0].resumed
+        for _ in range(2):
+            trial.cloud.drain(number)
+            trial.cloud.stop(number)
+            assert [i.number for i in trial.cloud.fleet().pooled()] == [number]
+            assert not trial.cloud.fleet().standbys()
+            trial.boot()  # EC2 starts nothing that is still stopping
+            trial.cloud.resume(number)
+            assert trial.phase(number) is Phase.PENDING
+            assert trial.cloud.fleet().instances[0].resumed
+            trial.boot()
+            assert trial.phase(number) is Phase.READY
+        trial.cloud.drain(number)
+        trial.cloud.stop(number)
+        trial.cloud.terminate(number)
+        assert trial.phase(number) is None
+
     @pytest.mark.parametrize("verb", ["drain", "stop", "resume", "terminate"])
     def test_an_unknown_number_is_not_found(self, trial: CloudUnderTest, verb: str) -> None:
         """A number that was never launched raises NotFoundError in every call."""

@@ -262,6 +262,7 @@ class Ec2Cloud:
             standby=machine.standby,
             idle=phase is Phase.DRAINING and self._is_idle(machine),
             silent_s=silent_s,
+            resumed=machine.resumed_unix_s is not None,
         )
 
     def _is_idle(self, machine: DescribedInstance) -> bool:

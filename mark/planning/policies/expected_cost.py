@@ -81,13 +81,18 @@ class ExpectedCostPolicy:
         self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
+        resumes = [o.resume or o.boot for o in self._offers]
+        self._resume_steps = np.array([math.ceil(delay.mean_s / STEP_S) for delay in resumes], dtype=np.int64)
+        self._resume_usd = np.array([boot_usd(replace(o, boot=r)) for o, r in zip(self._offers, resumes, strict=True)])
         self._committed = np.array([resolved.committed.get(o.name, 0) for o in self._offers], dtype=np.int64)
         self._burst = None
         if carries is not None:
             self._burst = Burst(resolved.offers[carries], self._offers.index(resolved.offers[carries]))
         self._usd_per_overflow = shed_usd(resolved, neutral_usd(resolved, self._steady))
-        # Where functions answer in time, what a forecast did not foresee costs a call and no promise.
-        self._fixed = None if resolved.functions_in_time or not self._offers else self._fixed_fleets()
+        # Where functions answer in time, what a forecast did not foresee costs a call and no promise. Burstables that
+        # stay beside the plan are in none of the fleets that it compares.
+        compares = not resolved.functions_in_time and self._offers and self._burst is None
+        self._fixed = self._fixed_fleets() if compares else None
         self._overflow = "function calls" if resolved.functions_in_time else "misses of the SLO"
 
     def begin(self) -> ExpectedCostMemory:
@@ -135,9 +140,12 @@ class ExpectedCostPolicy:
             memory = replace(memory, past=past)
             better = self._fixed.best(past)
             if better is not None:
-                raised = self._fixed.hold(better, counts, running, terms.buyable, forecast, usd_per_step)
+                ready = self._ready(context.fleet)
+                raised = self._fixed.hold(better, counts, running, ready, terms.buyable, forecast, usd_per_step)
                 if self._allowed(raised):
-                    counts, notes = raised, (self._held(better),)
+                    counts = raised
+                if counts @ self._usable_rps >= better.capacity_rps * (1.0 - 1e-9):
+                    notes = (self._held(better),)
         if self._burst is not None:
             counts[self._burst.place] += stay
         if not self._resolved.functions_in_time and not counts.any():
@@ -159,15 +167,24 @@ class ExpectedCostPolicy:
         )
         return plan, memory
 
+    def _ready(self, fleet: Fleet) -> IntArray:
+        """What serves and will: (pools,)."""
+        serving = [i for i in fleet.instances if i.phase is Phase.READY and i.interruption_at_s is None]
+        return self._pools.count(Counter(i.offer for i in serving if not i.standby))
+
     def _fixed_fleets(self) -> FixedFleets:
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         lasting = np.array([offer.market not in (Market.SPOT, Market.BURSTABLE) for offer in self._offers])
-        affordable = np.minimum(service.max_usd_per_hour // usd_per_hour, service.max_instances)
+        # 1e-9: a budget of exactly three instances must hold three.
+        affordable = np.minimum(np.floor(service.max_usd_per_hour / usd_per_hour + 1e-9), service.max_instances)
+        on_demand = np.array([offer.market is Market.ON_DEMAND for offer in self._offers])
+        resumes = on_demand & (service.warm_pool > 0)
         return FixedFleets(
+            [offer.name for offer in self._offers],
             self._usable_rps,
-            self._launch_usd,
-            self._boot_steps,
+            np.where(resumes, self._resume_usd, self._launch_usd),
+            np.where(resumes, self._resume_steps, self._boot_steps),
             self._committed,
             np.where(lasting, affordable, 0.0).astype(np.int64),
             late_share=1.0 - self._resolved.slo.attainment,
@@ -211,22 +228,43 @@ class ExpectedCostPolicy:
     def _program(
         self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, usd_per_overflow: float
     ) -> tuple[IntArray, Program]:
-        """What is to be decided, and the pool of each column: first all pools at their price, then those committed."""
+        """What is to be decided, and the pool of each column: first all pools at their price, then those committed.
+
+        Of what has stopped instances to resume that price is for them and for what runs, which can be stopped and
+        resumed in its turn; what is launched beyond comes last.
+        """
         service = self._resolved.service
         free = np.flatnonzero(self._committed)
-        pool = np.concatenate([np.arange(len(self._offers)), free])
         committed = np.minimum(running, self._committed)
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
         overflow = overflow_usd(saved.served, None, usd_per_overflow, STEP_S)
         late_rps = self._late_rps(context, saved.steps)
+        stopped = self._pools.count(Counter(i.offer for i in context.fleet.pooled()))
+        resumed = np.minimum(most, running - committed + stopped)
+        beyond = np.flatnonzero((stopped > 0) & (resumed < most))
+        pool = np.concatenate([np.arange(len(self._offers)), free, beyond])
         return pool, Program(
-            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free))]),
-            launch_usd=np.concatenate([self._launch_usd, np.zeros(len(free))]),
+            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
+            launch_usd=np.concatenate(
+                [
+                    np.where(stopped > 0, self._resume_usd, self._launch_usd),
+                    np.zeros(len(free)),
+                    self._launch_usd[beyond],
+                ]
+            ),
             capacity_rps=self._usable_rps[pool],
-            boot_steps=self._boot_steps[pool],
-            running=np.concatenate([running - committed, committed[free]]),
-            most=np.concatenate([most, self._committed[free]]),
+            boot_steps=np.concatenate(
+                [
+                    np.where(stopped > 0, self._resume_steps, self._boot_steps),
+                    self._boot_steps[free],
+                    self._boot_steps[beyond],
+                ]
+            ),
+            running=np.concatenate([running - committed, committed[free], np.zeros(len(beyond), dtype=np.int64)]),
+            most=np.concatenate(
+                [np.where(stopped > 0, resumed, most), self._committed[free], (most - resumed)[beyond]]
+            ),
             overflow_usd=overflow_while_booting(overflow, late_rps / saved.spacing_rps),
             spacing_rps=saved.spacing_rps,
             max_instances=service.max_instances,
@@ -249,7 +287,8 @@ class ExpectedCostPolicy:
         """Within the service's limits?"""
         service = self._resolved.service
         usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
-        return bool(counts.sum() <= service.max_instances and counts @ usd_per_hour <= service.max_usd_per_hour)
+        most_usd_per_hour = service.max_usd_per_hour * (1.0 + 1e-9)
+        return bool(counts.sum() <= service.max_instances and counts @ usd_per_hour <= most_usd_per_hour)
 
     def _limited(self, counts: IntArray) -> bool:
         service = self._resolved.service
@@ -281,9 +320,7 @@ class ExpectedCostPolicy:
     ) -> tuple[IntArray, IntArray]:
         """`counts` with spares for what was interrupted, as far as limits allow; and how many of them are spares."""
         there = [i for i in context.fleet.instances if i.phase is not Phase.STOPPED]
-        ready = self._pools.count(
-            Counter(i.offer for i in there if i.phase is Phase.READY and i.interruption_at_s is None and not i.standby)
-        )
+        ready = self._ready(context.fleet)
         need = self._missing(counts, running, ready, context, load_rps)
         if not need.any():
             return counts, np.zeros_like(counts)

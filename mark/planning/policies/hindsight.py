@@ -33,8 +33,9 @@ MOST_INSTANCES = 6
 HALF_LIFE_S = 3.0 * HOUR_S
 ENOUGH_S = 0.5 * HOUR_S  # less of the past says nothing
 MARGIN = 0.98
-# The load fits if the p90 of the next `_SOON` steps is below `_FITS` of the capacity, for a forecast's tails are wide;
-# and the capacity will not be needed if every p90 is below `_IDLE` of it.
+# The load fits if the p90 of the next `_SOON` steps, a boot at least, is below `_FITS` of the capacity, for a
+# forecast's tails are wide, and its median below all of it; and the capacity will not be needed if every p90 is below
+# `_IDLE` of it.
 _LIKELY, _SOON, _FITS, _IDLE = 0.9, 5, 1.25, 0.6
 
 
@@ -43,10 +44,11 @@ class PastCosts:
     """What the past would have cost, discounted; a planner's memory.
 
     `seen_s` of the past count, with `requests` requests. `planned_usd` is of the plans, `fixed_usd` and `fixed_late`
-    (requests) of each of the `FixedFleets`. `plans` are the last plans, newest last: counts by offer.
+    (requests) of each of the `FixedFleets`. `plans` are the last plans, newest last: counts by offer of `offers`.
     """
 
     at_s: float
+    offers: tuple[str, ...] = ()
     seen_s: float = 0.0
     requests: float = 0.0
     planned_usd: float = 0.0
@@ -69,14 +71,15 @@ class FixedFleet:
 class FixedFleets:
     """All fleets of one offer of up to `most` instances, `MOST_INSTANCES` at most, beside a planner's plans.
 
-    By offer: `usable_rps` of an instance, `launch_usd`, `boot_steps`, `committed`, the instances that cost nothing
-    because they are paid for anyway, and `most`, none where it cannot be held for hours. A fleet keeps the
+    By offer of `offers`: `usable_rps` of an instance, `launch_usd`, `boot_steps`, `committed`, the instances that cost
+    nothing because they are paid for anyway, and `most`, none where it cannot be held for hours. A fleet keeps the
     promise that has no capacity for at most `late_share` of the requests, which may wait `patience_s` for their
     service to begin.
     """
 
     def __init__(
         self,
+        offers: Sequence[str],
         usable_rps: FloatArray,
         launch_usd: FloatArray,
         boot_steps: IntArray,
@@ -86,7 +89,9 @@ class FixedFleets:
         late_share: float,
         patience_s: float,
     ) -> None:
+        self._offers = tuple(offers)
         self._usable_rps, self._launch_usd, self._boot_steps = usable_rps, launch_usd, boot_steps
+        self._soon = max(_SOON, int(boot_steps.max(initial=0)) + 1)
         self._committed, self._late_share, self._patience_s = committed, late_share, patience_s
         most = np.minimum(most, MOST_INSTANCES)
         self._offer = np.repeat(np.arange(len(most)), most)
@@ -108,17 +113,17 @@ class FixedFleets:
         A minute in which nothing was observed (None) is left out; a plan that is made again within one is replaced.
         """
         plan = tuple(int(n) for n in counts)
-        if past is None or len(past.fixed_usd) != len(self._count) or len(past.plans[-1]) != len(plan):
+        if past is None or not self.fit(past) or now_s < past.at_s:  # the clock was set back
             none = (0.0,) * len(self._count)
-            return PastCosts(now_s, fixed_usd=none, fixed_late=none, plans=(plan,))
+            return PastCosts(now_s, self._offers, fixed_usd=none, fixed_late=none, plans=(plan,))
         steps = (now_s - past.at_s) / STEP_S
         if steps < 0.5:
             return replace(past, plans=(*past.plans[:-1], plan))
         plans = (*past.plans, plan)[-(int(self._boot_steps.max()) + 2) :]
-        if load_rps is None:
+        if load_rps is None or not math.isfinite(load_rps):
             return replace(past, at_s=now_s, plans=plans)
-        steps = min(steps, 2.0)  # a controller that was away does not know what came
         discount = math.pow(0.5, steps * STEP_S / HALF_LIFE_S)
+        steps = min(steps, 2.0)  # a controller that was away does not know what came
         capacity_rps = np.append(self._capacity_rps, self._serving(past.plans) @ self._usable_rps)
         late = overflow_rps(np.array(load_rps), capacity_rps, self._patience_s) * steps * STEP_S
         held, before = np.array(past.plans[-1]), np.array(past.plans[-2:][0])
@@ -127,6 +132,7 @@ class FixedFleets:
         fixed_usd = steps * self._paid * usd_per_step[self._offer] + usd_per_miss * late[:-1]
         return PastCosts(
             now_s,
+            self._offers,
             discount * past.seen_s + steps * STEP_S,
             discount * past.requests + load_rps * steps * STEP_S,
             discount * past.planned_usd + planned_usd,
@@ -141,9 +147,13 @@ class FixedFleets:
         first = np.maximum(0, len(counts) - 1 - self._boot_steps)
         return np.array([counts[first[i] :, i].min() for i in range(len(first))], dtype=np.int64)
 
+    def fit(self, past: PastCosts) -> bool:
+        """Is it of these fleets? A service's offers and limits may change."""
+        return past.offers == self._offers and len(past.fixed_usd) == len(self._count)
+
     def best(self, past: PastCosts) -> FixedFleet | None:
         """The cheapest that kept the promise, where it beats the plans by `MARGIN`; None if none does."""
-        if past.seen_s < ENOUGH_S or not past.fixed_usd:
+        if past.seen_s < ENOUGH_S or not past.fixed_usd or not self.fit(past):
             return None
         kept = np.array(past.fixed_late) <= self._late_share * past.requests
         cost_usd = np.where(kept, past.fixed_usd, np.inf)
@@ -163,6 +173,7 @@ class FixedFleets:
         fleet: FixedFleet,
         counts: IntArray,
         running: IntArray,
+        ready: IntArray,
         buyable: BoolArray,
         forecast: Forecast,
         usd_per_step: FloatArray,
@@ -170,16 +181,24 @@ class FixedFleets:
         """`counts` with at least the capacity of `fleet`, and with no more than it takes unless more is likely to come.
 
         As they are where nothing near it is likely. What runs anyway comes before what had to be launched, and the
-        dearer goes before the cheaper. Without what the market refuses it may be less.
+        dearer goes before the cheaper; but of the `ready` ones only what the others that are ready make up for, so that
+        what is swapped serves until its replacement does. Without what the market refuses it may be less.
         """
         if float(forecast.mean_at(_LIKELY).max()) < _IDLE * fleet.capacity_rps:
             return counts
+        likely_rps = float(forecast.mean_at(_LIKELY)[: self._soon].max())
+        expected_rps = float(forecast.mean_at(0.5)[: self._soon].max())
         counts, least_rps = counts.copy(), fleet.capacity_rps * (1.0 - 1e-9)
         dearest = np.argsort(-usd_per_step / self._usable_rps, kind="stable")
-        if float(forecast.mean_at(_LIKELY)[:_SOON].max()) <= _FITS * fleet.capacity_rps:
+        if likely_rps <= _FITS * fleet.capacity_rps and expected_rps <= fleet.capacity_rps:
+            spare_rps = float(counts @ self._usable_rps) - least_rps
             for i in dearest:
-                spare = math.floor((float(counts @ self._usable_rps) - least_rps) / float(self._usable_rps[i]))
-                counts[i] -= max(0, min(spare, int(counts[i])))
+                each_rps = float(self._usable_rps[i])
+                spare = max(0, min(math.floor(spare_rps / each_rps), int(counts[i])))
+                spare_rps -= spare * each_rps
+                serving_rps = float(np.minimum(counts, ready) @ self._usable_rps)
+                to_spare = max(0, math.floor((serving_rps - least_rps) / each_rps))
+                counts[i] -= min(spare, max(0, int(counts[i] - ready[i])) + to_spare)
         launched = (fleet.offer, fleet.count if buyable[fleet.offer] else 0)
         for i, most in (*((i, int(running[i] - counts[i])) for i in dearest[::-1]), launched):
             missing = math.ceil((least_rps - float(counts @ self._usable_rps)) / float(self._usable_rps[i]))

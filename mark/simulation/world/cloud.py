@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
-from mark.billing.meter import Meter
+from mark.billing.meter import GPU_DISKS, Meter
 from mark.domain.bill import Bill
-from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, UNBILLED_PENDING_S
+from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, STOPPING_S, UNBILLED_PENDING_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
@@ -62,6 +62,7 @@ class _Record:
     ready_s: float | None = None
     interruption_at_s: float | None = None
     idle: bool = False
+    stopped_s: float = -math.inf
     starts: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are void
     billed_from_s: float | None = None
     warm: bool = False  # of the first fleet: began before the run, so no minimum applies
@@ -91,6 +92,7 @@ class SimulatedCloud:
     an offer the market has at a time (not named: any number). `max_instances` is the account's limit on instances that
     are neither stopped nor gone. `workers[i]` is how many batches an instance runs at a time. A price series needs the
     on-demand price of each spot type: `on_demand_usd_per_hour` by instance type, else taken from on-demand `offers`.
+    `bills_disks` of all instances; `bills_pool`: else of those in the warm pool.
     Of an offer `committed[name]` instances are paid by `committed_usd_per_hour`, run or not.
     Same arguments and calls, same events: every draw is a function of (seed, instance number, purpose).
     """
@@ -107,6 +109,7 @@ class SimulatedCloud:
         max_instances: int | None = None,
         spot_first_hour_free: bool = False,
         bills_disks: bool = False,
+        bills_pool: bool = False,
         workers: Sequence[int] | None = None,
         on_demand_usd_per_hour: Mapping[str, float] | None = None,
         zones: Sequence[str] | None = None,
@@ -118,6 +121,7 @@ class SimulatedCloud:
         self._plane = plane
         self._seed = seed
         self._end_s = end_s
+        self._bills_disks = bills_disks
         self._capacity = dict(capacity or {})
         self._max_instances = max_instances
         self._workers = tuple(workers) if workers is not None else (1,) * len(self._offers)
@@ -158,7 +162,7 @@ class SimulatedCloud:
             costs,
             end_s=end_s,
             first_hour_free=spot_first_hour_free,
-            bills_disks=bills_disks,
+            bills_disks=bills_disks or bills_pool,
             committed=committed,
             committed_usd_per_hour=committed_usd_per_hour,
         )
@@ -217,8 +221,11 @@ class SimulatedCloud:
     def resume(self, number: int) -> None:
         record = self._find(number)
         if record.phase is Phase.STOPPED:
+            if not record.standby and self._now_s - record.stopped_s < STOPPING_S:
+                raise CloudError(f"#{number} {record.offer.name} is still stopping")
             self._room(record.offer_index, 1)
         self._go(record, Phase.PENDING)
+        self._pool_disk(record, -1)
         record.starts += 1
         record.launched_s, record.warm, record.idle = self._now_s, False, False
         self._take_in(record)
@@ -238,15 +245,16 @@ class SimulatedCloud:
         """Is a notice waiting? Then the controller's fast loop should run now."""
         return bool(self._notices)
 
-    def start_ready(self, offer: str, count: int, *, standby: bool = False) -> tuple[int, ...]:
-        """The warm first fleet: ready and billed from now, not counted as launched. Standbys are stopped."""
+    def start_ready(self, offer: str, count: int, *, standby: bool = False, pooled: bool = False) -> tuple[int, ...]:
+        """The warm first fleet: ready and billed from now, not counted as launched. Standbys and pooled are stopped."""
         index = self._offer_index(offer)
         numbers = []
         for _ in range(count):
             record = self._new(index, standby)
             record.warm = True
-            if standby:
+            if standby or pooled:
                 record.phase = Phase.STOPPED
+                self._pool_disk(record, 1)
             else:
                 record.phase = Phase.READY
                 self._take_in(record)
@@ -341,7 +349,8 @@ class SimulatedCloud:
         if record.offer.credits is not None:
             record.account = CreditAccount(record.offer)
         self._alive[record.number] = record
-        self._meter.disks(1, self._now_s)
+        if self._bills_disks:
+            self._meter.disks(1, self._now_s)
         self._touch(record)
         return record
 
@@ -385,7 +394,8 @@ class SimulatedCloud:
         served = record.ready_s is not None
         self._go(record, Phase.STOPPED)
         self._leave(record, served=served, taken=False)
-        record.ready_s, record.idle = None, False
+        record.ready_s, record.idle, record.stopped_s = None, False, self._now_s
+        self._pool_disk(record, 1)
         if record.account is not None:
             record.account.stop()
 
@@ -394,7 +404,10 @@ class SimulatedCloud:
         self._go(record, Phase.GONE)
         if not stopped:
             self._leave(record, served=served, taken=taken)
-        self._meter.disks(-1, self._now_s)
+        if self._bills_disks:
+            self._meter.disks(-1, self._now_s)
+        elif stopped:
+            self._pool_disk(record, -1)
         del self._alive[record.number]
         if record.interruption_at_s is not None:
             self._interrupted += 1
@@ -431,6 +444,10 @@ class SimulatedCloud:
         record.phase = phase
         self._touch(record)
 
+    def _pool_disk(self, record: _Record, change: int) -> None:
+        if not self._bills_disks and not record.standby:
+            self._meter.disks(change * (GPU_DISKS if record.offer.gpus else 1), self._now_s)
+
     def _touch(self, record: _Record) -> None:
         record.view = self._fleet = None
 
@@ -451,6 +468,7 @@ class SimulatedCloud:
             standby=record.standby,
             credits=None if record.account is None else record.account.balance,
             idle=record.idle,
+            resumed=record.starts > 0,
         )
         return record.view
 

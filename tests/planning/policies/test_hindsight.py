@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ EVERY = np.array([True, True])
 
 def fleets(committed: tuple[int, int] = (0, 0), most: tuple[int, int] = (4, 2)) -> FixedFleets:
     return FixedFleets(
+        ("small", "large"),
         RPS,
         LAUNCH_USD,
         BOOT_STEPS,
@@ -101,13 +103,26 @@ def test_a_minute_without_an_observation_is_left_out() -> None:
 
 def test_a_past_of_other_offers_is_none() -> None:
     past = played(fleets(most=(4, 2)), [8.0] * 50, [(1, 0)])
+    assert fleets(most=(2, 2)).best(bursts(fleets(), 60)) is None
+    assert fleets().best(replace(bursts(fleets(), 60), offers=("small", "huge"))) is None
     assert fleets(most=(2, 2)).seen(past, 3060.0, 8.0, counts(1), USD_PER_STEP, MISS_USD).seen_s == 0.0
 
 
 def test_an_absence_counts_as_two_minutes_at_most() -> None:
+    """And for the past as the day that it was."""
     of = fleets()
-    past = of.seen(played(of, [8.0], [(1, 0)]), 86_400.0, 8.0, counts(1), USD_PER_STEP, MISS_USD)
-    assert past.seen_s <= 180.0
+    past = of.seen(played(of, [8.0] * 60, [(1, 0)]), 60.0 * 61 + 86_400.0, 8.0, counts(1), USD_PER_STEP, MISS_USD)
+    assert past.seen_s == pytest.approx(120.0 + 3600.0 * 0.5**8, rel=0.1)
+
+
+def test_a_clock_that_was_set_back_begins_anew() -> None:
+    of = fleets()
+    assert of.seen(played(of, [8.0] * 60, [(1, 0)]), 1800.0, 8.0, counts(1), USD_PER_STEP, MISS_USD).seen_s == 0.0
+
+
+@pytest.mark.parametrize("load_rps", [math.nan, math.inf])
+def test_a_load_that_is_no_number_is_left_out(load_rps: float) -> None:
+    assert played(fleets(), [8.0, load_rps], [(1, 0)]).seen_s == 60.0
 
 
 def bursts(of: FixedFleets, minutes: int) -> PastCosts:
@@ -155,8 +170,24 @@ def test_fleets_have_no_more_instances_than_are_compared() -> None:
 THREE = FixedFleet(0, 3, 30.0, 1.0, 2.0)
 
 
-def held(planned: IntArray, running: IntArray, believed: Forecast, buyable: BoolArray = EVERY) -> list[int]:
-    return fleets().hold(THREE, planned, running, buyable, believed, USD_PER_STEP).tolist()
+def held(
+    planned: IntArray,
+    running: IntArray,
+    believed: Forecast,
+    buyable: BoolArray = EVERY,
+    *,
+    ready: IntArray | None = None,
+) -> list[int]:
+    ready = running if ready is None else ready
+    return fleets().hold(THREE, planned, running, ready, buyable, believed, USD_PER_STEP).tolist()
+
+
+def tailed(rate_rps: float, p90_rps: float) -> Forecast:
+    """One rate, and a tail from the p90 on."""
+    flat = forecast(rate_rps)
+    mean_rps, peak_rps = flat.mean_rps.copy(), flat.peak_rps.copy()
+    mean_rps[flat.levels >= 0.9] = peak_rps[flat.levels >= 0.9] = p90_rps
+    return Forecast(flat.origin_s, flat.step_s, flat.levels, mean_rps, peak_rps, flat.predictor)
 
 
 def test_its_capacity_is_the_least_that_is_held() -> None:
@@ -176,9 +207,17 @@ def test_it_is_the_most_that_is_held_where_the_load_fits() -> None:
 
 def test_more_is_held_where_more_is_likely_soon() -> None:
     """The fleet has room for 30; a forecast's tail up to 37.5 fits, beyond that it is believed."""
-    assert held(counts(6), counts(6), forecast(37.0)) == [3, 0]
-    assert held(counts(6), counts(6), forecast(38.0)) == [6, 0]
+    assert held(counts(6), counts(6), tailed(24.0, 37.0)) == [3, 0]
+    assert held(counts(6), counts(6), tailed(24.0, 38.0)) == [6, 0]
+    assert held(counts(6), counts(6), forecast(31.0)) == [6, 0], "expected is more than its room, though not far more"
     assert held(counts(6), counts(6), forecast(np.append(np.full(5, 10.0), np.full(55, 100.0)))) == [3, 0]
+
+
+def test_what_is_swapped_serves_until_its_replacement_does() -> None:
+    """Three small ones serve, two large ones boot that are cheaper: only when they serve do the small ones go."""
+    assert held(counts(3, 2), counts(3, 2), forecast(24.0), ready=counts(3)) == [3, 2]
+    assert held(counts(3, 2), counts(3, 2), forecast(24.0)) == [0, 2]
+    assert held(counts(4, 1), counts(1, 1), forecast(24.0)) == [1, 1], "launches that are too many"
 
 
 def test_nothing_is_held_where_nothing_near_it_is_likely() -> None:
@@ -259,3 +298,21 @@ def test_what_is_no_memory_of_this_policy_begins_anew(memory: object) -> None:
     context = PlanningContext(0.0, usual(), fleet({SMALL: 3}), forecast(20.0), 20.0)
     _, begun = ExpectedCostPolicy("mark", usual()).plan(context, memory)
     assert begun == ExpectedCostPolicy("mark", usual()).plan(context, ExpectedCostMemory())[1]
+
+
+@pytest.mark.parametrize("changes", [{"max_instances": 2}, {"max_usd_per_hour": 0.45}])
+def test_limits_that_change_while_it_is_held_begin_anew(changes: dict[str, object]) -> None:
+    """And so do offers: what is remembered is of other fleets."""
+    played, _ = hour_of_bursts(bursty())
+    of = bursty(**changes)
+    context = PlanningContext(60.0 * 81, of, fleet({SMALL: 3}), forecast(24.0), 24.0)
+    plan, memory = ExpectedCostPolicy("mark", of).plan(context, played.memory)
+    assert plan.counts.get(SMALL, 0) <= 2
+    assert memory.past is not None
+    assert memory.past.seen_s == 0.0
+    two = resolved(
+        sold("small", 0.2), sold("large", 0.4), latencies_ms={"small": 100.0, "large": 40.0}, function_ms=None
+    )
+    _, memory = ExpectedCostPolicy("mark", two).plan(replace(context, resolved=two), played.memory)
+    assert memory.past is not None
+    assert len(memory.past.plans[-1]) == 2

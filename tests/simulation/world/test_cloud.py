@@ -441,6 +441,7 @@ def test_a_stop_costs_a_t2_its_credits_not_a_t3() -> None:
         c.drain(number)
         c.stop(number)
     assert [i.credits for i in c.fleet().instances] == [0.0, pytest.approx(24.0)]
+    c.advance(3660.0)
     c.resume(1)
     assert c.fleet().instances[0].credits == 60.0
 
