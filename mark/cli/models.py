@@ -78,11 +78,10 @@ def run_register(args: argparse.Namespace) -> int:
         metrics=_metrics(args.metrics),
         profile=args.profile,
         parent=args.parent,
+        alias=args.alias,
         files=args.files,
         registry=args.registry,
     )
-    if args.alias is not None:
-        open_registry(args.registry).promote(args.name, version.full, args.alias)
     deliver({"schema": 1, **version_json(version)}, args.json, lambda: version_table(version))
     return 0
 

@@ -89,12 +89,23 @@ class Decider:
         while agenda:
             commands, state, first = self._stages[agenda[0]](snapshot, state)
             agenda = (*first, *agenda[1:])
+            commands = self._not_refused(commands, state, snapshot.now_s)
             if commands:
                 commands = self._pool.resumed_first(commands, snapshot.fleet, state.not_resumed, snapshot.now_s)
                 return commands, replace(state, agenda=agenda)
             if snapshot.outcomes:  # else each of the many rounds that do nothing would copy it once a stage
                 snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
         return (), replace(state, agenda=()) if state.agenda else state
+
+    def _not_refused(self, commands: Sequence[Command], state: ControllerState, now_s: float) -> Sequence[Command]:
+        """Without launches of what was refused a moment ago, whatever asks for them. They are asked for again later.
+
+        Where the planner is not asked for something else, the launcher is: it needs the launch for that.
+        """
+        if not state.beliefs or not self.replans(state):
+            return commands
+        put_off = {name for name, known in state.beliefs.items() if now_s < known.until_s and known.refusals}
+        return [c for c in commands if not (isinstance(c, Launch) and c.offer in put_off)]
 
     def replans(self, state: ControllerState) -> bool:
         """Is the planner asked again when a launch is refused or an instance interrupted?"""

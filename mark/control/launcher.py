@@ -23,6 +23,7 @@ from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitErro
 from mark.domain.fleet import Phase
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
+from mark.ec2.refusal import refused_with
 
 # A launch whose outcome stays unknown is repeated for this long; by then the fleet shows what it started.
 UNSURE_S = 300.0
@@ -150,6 +151,7 @@ class Launcher:
         limit, count = text, min(command.count, most)
         numbers: tuple[int, ...] = ()
         refused = False
+        put_off: tuple[str, ...] = ()
         if count > 0:
             token = self._token(now_s)
             intent = Intent(token, now_s, command.offer, count, command.standby, planned.name, command.reason)
@@ -159,11 +161,10 @@ class Launcher:
                 refused, decided = len(numbers) < count, True
                 text = f"the market had {len(numbers)} of {count}"
             except CloudError as error:
-                text, decided, refused = (
-                    self.failed(error),
-                    isinstance(error, DECIDED),
-                    isinstance(error, CapacityError),
-                )
+                text, decided = self.failed(error), isinstance(error, DECIDED)
+                if isinstance(error, CapacityError):
+                    offer = self._offers[command.offer]
+                    refused, put_off = True, refused_with(offer, error.scope, self._offers.values())
             if decided:
                 self._cross_out(intent, numbers)
         else:
@@ -172,7 +173,7 @@ class Launcher:
             text = "done"
         elif len(numbers) == count > 0:
             text = f"{count} of {command.count}: {limit}"
-        outcome = Outcome(command, text, text == "done", refused, numbers, planned.name)
+        outcome = Outcome(command, text, text == "done", refused, numbers, planned.name, put_off)
         yield outcome  # first, so that what was started is known whatever the store does
         self._store.record(now_s, command, text)
         return outcome

@@ -17,8 +17,9 @@ from mark.domain.load import Forecast
 class Outcome:
     """What came of a command; for a launch, of one attempt with one offer.
 
-    `text` is the line of the journal. `refused`: the market had less than was asked for. `started` are the numbers of
-    launched instances, and `planned` is the offer that they count for.
+    `text` is the line of the journal. `refused`: there was less than was asked for, and `put_off` are the offers of
+    which none is to be had for a while. `started` are the numbers of launched instances, and `planned` is the offer
+    that they count for.
     """
 
     command: Command
@@ -27,6 +28,7 @@ class Outcome:
     refused: bool = False
     started: tuple[int, ...] = ()
     planned: str = ""
+    put_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

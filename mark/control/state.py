@@ -93,10 +93,21 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
     offer = outcome.command.offer
     known = belief(state, offer, now_s)
     if outcome.refused:
-        state = replace(state, beliefs={**state.beliefs, offer: known.refused(now_s)})
+        refused = {name: belief(state, name, now_s).refused(now_s) for name in _put_off(state, outcome, offer, now_s)}
+        state = replace(state, beliefs={**state.beliefs, **refused})
     elif outcome.started and known.refusals:
         state = replace(state, beliefs={**state.beliefs, offer: known.sold()})
     return stand_in(state, outcome)
+
+
+def _put_off(state: ControllerState, outcome: Outcome, offer: str, now_s: float) -> tuple[str, ...]:
+    """The offers that a refusal puts off: its own, and those in its scope once another of them was refused as well.
+
+    The first may stand alone: a policy of the account may forbid one type, a quota may have room for a smaller one.
+    """
+    own, *others = outcome.put_off or (offer,)
+    again = any(known.refusals and now_s < known.until_s for name in others if (known := state.beliefs.get(name)))
+    return (own, *others) if again else (own,)
 
 
 def _resumed(state: ControllerState, number: int, now_s: float, *, refused: bool) -> ControllerState:

@@ -5,7 +5,7 @@ MarkError
 |-- Infeasible    no offer can keep the SLO        exit 3
 |-- LostLease     stop acting, another one leads
 `-- CloudError    the cloud said no                (never leaves the controller)
-    |-- CapacityError   try another offer or zone
+    |-- CapacityError   try another offer, outside of the refusal's scope
     |-- LimitError      stop asking for more
     |-- NotFoundError   forget the object
     |-- ThrottledError  ask again later
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 
 
 def did_you_mean(value: object, known: Iterable[str]) -> str:
@@ -58,8 +59,21 @@ class CloudError(MarkError):
     """The cloud refused or lost a request."""
 
 
+class RefusalScope(StrEnum):
+    """How much of what is sold a refused launch says something about."""
+
+    OFFER = "offer"  # a type in a zone and a market
+    TYPE = "type"  # in all zones and markets
+    QUOTA = "quota"  # all families that share a quota of vCPUs, in this market
+    MARKET = "market"  # all of spot, or all on demand
+
+
 class CapacityError(CloudError):
-    """The market is out of this offer; another offer may do."""
+    """This is not to be had, and nothing was launched; another offer may do, outside of `scope`."""
+
+    def __init__(self, text: str, scope: RefusalScope = RefusalScope.OFFER) -> None:
+        super().__init__(text)
+        self.scope = scope
 
 
 class LimitError(CloudError):

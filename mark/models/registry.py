@@ -150,14 +150,22 @@ class Registry:
         profile: tuple[str, bytes] | None = None,
         metrics: Mapping[str, float] | None = None,
         parent: str | None = None,
+        alias: str | None = None,
     ) -> ModelVersion:
         """Keep the files of a model as a version of `name`. The same content again is the same version.
 
         `profile` is a profile file's bytes, and the model in it that its rows are of. `parent` names a version of
-        `name`, by hash or alias.
+        `name`, by hash or alias; `alias` is then let name the new version, as `promote` does.
         """
+        # All of it before the first file is copied or sent: these may be gigabytes, and a refusal would waste them.
         _check_name(name, "name")
+        if alias is not None:
+            _check_name(alias, "alias")
+        _check_text(model, "model")
+        if profile is not None:
+            _check_text(profile[0], "profile")
         for metric, value in (metrics or {}).items():
+            _check_text(str(metric), "metrics")
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 raise BadInput("a metric is a number", f"metric {metric}", value)
         for path in files:
@@ -181,9 +189,11 @@ class Registry:
             if profile is not None and digest is not None:
                 self._objects.create(_blob_key(digest), profile[1])
         version = ModelVersion(name, content, self._now(), self._who())
-        if self._objects.create(_version_key(name, version.id), version_text(version)):
-            return version
-        return self._version(name, version.id)
+        if not self._objects.create(_version_key(name, version.id), version_text(version)):
+            version = self._version(name, version.id)
+        if alias is not None:
+            self.promote(name, version.full, alias)
+        return version
 
     def names(self) -> list[str]:
         """The models that have a version."""
@@ -200,12 +210,14 @@ class Registry:
 
     def aliases(self, name: str) -> dict[str, AliasMove]:
         """Where each alias of a model is."""
+        _check_name(name, "name")
         last = {key.split("/")[3]: key for key in self._objects.keys(f"models/{name}/aliases/")}
         return {alias: self._read_move(key) for alias, key in last.items()}
 
     def history(self, name: str, alias: str) -> list[AliasMove]:
         """Every move of an alias, the first one first."""
-        return [self._read_move(key) for key in self._objects.keys(_moves(name, alias))]
+        _check_name(name, "name")
+        return [self._read_move(key) for key in self._objects.keys(_moves(name, _checked_alias(alias)))]
 
     def find(self, name: str, which: str) -> ModelVersion:
         """A version by its alias, or by `sha256:` and digits enough that no other begins so."""
@@ -241,6 +253,7 @@ class Registry:
 
     def rollback(self, name: str, alias: str, expect: str | None = None) -> AliasMove:
         """Let the alias name what it named before its last promotion; again: before the one below. As `promote`."""
+        _check_name(name, "name")
         now = self._now_at(name, _checked_alias(alias))
         if now is None:
             raise BadInput("no such alias", f"{name}@{alias}", alias, known=self.aliases(name))
@@ -377,6 +390,14 @@ def _json(said: Mapping[str, Any]) -> bytes:
 def _check_name(name: str, where: str) -> None:
     if not _NAME.fullmatch(name):
         raise BadInput("must be 1 to 63 letters, digits, dots, dashes or underscores", where, name)
+
+
+def _check_text(text: str, where: str) -> None:
+    """A command line may hold bytes that are no text, and a version is written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput("must be UTF-8", where, ascii(text)) from None
 
 
 def _checked_alias(alias: str) -> str:

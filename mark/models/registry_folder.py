@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from mark.domain.errors import BadInput
@@ -74,14 +75,32 @@ class FolderObjects:
         return True
 
     def keys(self, prefix: str) -> list[str]:
-        above, _, beginning = prefix.rpartition("/")
-        found = (
-            path.relative_to(self._folder).as_posix()
-            for top in self._path(above).glob(f"{glob.escape(beginning)}*")
-            for path in (top, *top.rglob("*"))
-            if path.is_file()
-        )
-        return sorted(key for key in found if not key.startswith(_UNFINISHED))
+        above, slash, _ = prefix.rpartition("/")
+        return sorted(self._below(above + slash, prefix))
+
+    def _below(self, above: str, prefix: str) -> Iterator[str]:
+        """The keys that begin with `prefix`, in the folder `above`, which ends in its slash.
+
+        pathlib's glob passes over what it may not read: the registry would be empty, and an alias never moved.
+        """
+        try:
+            with os.scandir(self._path(above)) as entries:
+                names = [entry.name for entry in entries]
+        except FileNotFoundError:  # nothing was created below it yet
+            return
+        except OSError as error:
+            raise self._unreadable(self._path(above), error) from error
+        for key in (above + name for name in names if above or name != _UNFINISHED):
+            if not key.startswith(prefix):
+                continue
+            try:
+                mode = self._path(key).stat().st_mode
+            except OSError as error:
+                raise self._unreadable(self._path(key), error) from error
+            if stat.S_ISDIR(mode):
+                yield from self._below(f"{key}/", prefix)
+            elif stat.S_ISREG(mode):
+                yield key
 
     def _force(self, folder: Path) -> None:
         """The folder's entries to the disk, and those of the folders above, which may be as new."""
@@ -97,6 +116,9 @@ class FolderObjects:
 
     def _path(self, key: str) -> Path:
         return self._folder / key
+
+    def _unreadable(self, path: Path, error: OSError) -> BadInput:
+        return BadInput(f"cannot be read ({error.strerror})", "registry", str(path))
 
     def _unusable(self, error: OSError) -> BadInput:
         return BadInput(f"cannot be used ({error.strerror})", "registry", str(self._folder))

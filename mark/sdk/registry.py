@@ -27,6 +27,7 @@ def register(
     metrics: Mapping[str, float] | None = None,
     profile: str | Path | None = None,
     parent: str | None = None,
+    alias: str | None = None,
     files: Sequence[str] = (),
     registry: str | None = None,
 ) -> ModelVersion:
@@ -34,15 +35,16 @@ def register(
 
     `model` is what `mark.Service` takes. Kept are the files of its folder, or those that match the patterns `files`;
     what could hold a secret is left out, and said. `metrics` are numbers of your own, `profile` a profile file with
-    rows of the model, `parent` the version that this one was made from, `registry` a folder or `s3://BUCKET/PREFIX`.
-    The same again is the same version. Raises BadInput.
+    rows of the model, `parent` the version that this one was made from, `alias` what shall name it from now on,
+    `registry` a folder or `s3://BUCKET/PREFIX`. The same again is the same version. Raises BadInput.
     """
     reference, folder = reference_of(model)
     within, found, kept_back = model_files(reference, folder, files, without=Path(place_of(registry)))
     if kept_back:
         print(f"mark: not kept, because they may hold a secret: {', '.join(kept_back[:10])}", file=sys.stderr)
     rows = None if profile is None else _rows_of(Path(profile), (within, reference, name))
-    return open_registry(registry).register(name, within, found, profile=rows, metrics=metrics, parent=parent)
+    opened = open_registry(registry)
+    return opened.register(name, within, found, profile=rows, metrics=metrics, parent=parent, alias=alias)
 
 
 def _rows_of(file: Path, names: Sequence[str]) -> tuple[str, bytes]:

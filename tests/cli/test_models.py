@@ -103,6 +103,8 @@ def test_another_place_is_another_registry(folder: Path, capsys: Captured) -> No
         (["rollback", "ranker", "production"], "ranker@production: has named nothing before"),
         (["rollback", "ranker", "production", "--expect", "none"], "ranker@production: is not at none but at sha256:"),
         (["show", "rankr"], "name: the registry has no such model, did you mean ranker?: rankr"),
+        (["register", "ranker:Ranker", "--name", "x", "--alias", "a/b"], "alias: must be 1 to 63 letters"),
+        (["register", "ranker:Ranker", "--name", "a/b"], "name: must be 1 to 63 letters"),
         (["register", "other:X", "--name", "x"], "model: is not among the files of"),
         (
             ["register", "ranker:Ranker", "--name", "x", "--metrics", "auc"],
@@ -121,3 +123,24 @@ def test_what_cannot_be_is_one_line_and_exit_2(capsys: Captured, words: list[str
     assert told.err.startswith("mark: error: ")
     assert told.err.count("\n") == 1
     assert line in told.err
+
+
+def test_a_bad_alias_leaves_no_registry(folder: Path, capsys: Captured) -> None:
+    """It is refused before a file is sent, which may be gigabytes."""
+    assert main(["models", "register", "ranker:Ranker", "--name", "ranker", "--alias", "a b"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "alias: must be 1 to 63 letters, digits, dots, dashes or underscores: a b\n"
+    )
+    assert not (folder / ".mark-registry").exists()
+
+
+def test_a_registry_that_cannot_be_read_is_not_empty(folder: Path, capsys: Captured) -> None:
+    """Nor does a model of it have no version, or an alias no move: exit code 2, with the folder and the reason."""
+    (folder / ".mark-registry").mkdir()
+    (folder / ".mark-registry" / "models").touch()
+    for words in (["list"], ["show", "ranker"], ["show", "ranker@production"], ["rollback", "ranker", "production"]):
+        assert main(["models", *words]) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err.count("\n")) == ("", 1)
+        assert "registry: cannot be read (Not a directory): " in told.err
+        assert str(folder / ".mark-registry" / "models") in told.err

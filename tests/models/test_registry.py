@@ -223,18 +223,50 @@ def test_the_oldest_version_comes_first(registry: Registry, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "metrics", "said"),
+    ("wrong", "said"),
     [
-        ("w\udcff.bin", {}, "files: a file's name must be printable UTF-8"),
-        ("w.bin", {"rows": 10**400}, "metric rows: a metric is a number"),
+        ({"name": "../m"}, "name: must be 1 to 63 letters"),
+        ({"alias": "prod/uction"}, "alias: must be 1 to 63 letters, .*: prod/uction"),
+        ({"alias": ""}, "alias: must be 1 to 63 letters"),
+        ({"parent": "staging"}, "name: the registry has no such model"),
+        ({"model": "m:\udcff"}, "model: must be UTF-8"),
+        ({"profile": ("m:\udcff", b"rows")}, "profile: must be UTF-8"),
+        ({"files": {"w\udcff.bin": Path("w")}}, "files: a file's name must be printable UTF-8"),
+        ({"metrics": {"\udcff": 1.0}}, "metrics: must be UTF-8"),
+        ({"metrics": {"rows": 10**400}}, "metric rows: a metric is a number"),
     ],
 )
-def test_what_cannot_be_written_down_is_refused(
-    registry: Registry, tmp_path: Path, name: str, metrics: dict[str, float], said: str
+def test_what_is_wrong_is_refused_before_any_file_is_sent(
+    objects: FakeObjects, registry: Registry, wrong: dict[str, Any], said: str
 ) -> None:
-    (tmp_path / "w").write_text("x")
+    """Nor is one copied: the file is not even there."""
+    right: dict[str, Any] = {"name": "m", "model": "m:M", "files": {"w": Path("nothing")}}
     with pytest.raises(BadInput, match=said):
-        registry.register("m", "m:M", {name: tmp_path / "w"}, metrics=metrics)
+        registry.register(**(right | wrong))
+    assert objects.created == []
+
+
+def test_a_file_that_is_gone_leaves_no_version(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot be copied \(No such file or directory\)"):
         registry.register("m", "m:M", {"w": tmp_path / "nothing"})
     assert registry.names() == []
+
+
+def test_an_alias_names_what_was_registered_with_it(registry: Registry, tmp_path: Path) -> None:
+    """Also where the version was there before."""
+    first, second = (registered(registry, tmp_path, text, alias="production") for text in "12")
+    assert registry.find("m", "production") == second
+    assert registered(registry, tmp_path, "1", alias="production") == first
+    assert [move.version for move in registry.history("m", "production")] == [first.id, second.id, first.id]
+
+
+def test_a_name_never_leads_out_of_the_registry(registry: Registry) -> None:
+    for action in (
+        lambda: registry.versions(".."),
+        lambda: registry.aliases(".."),
+        lambda: registry.history("..", "production"),
+        lambda: registry.history("m", ".."),
+        lambda: registry.rollback("..", "production"),
+    ):
+        with pytest.raises(BadInput, match=r"(name|alias): must be 1 to 63 letters.*: \.\."):
+            action()

@@ -109,3 +109,54 @@ def test_a_place_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
         FolderObjects(tmp_path / "file").read("a")
     with pytest.raises(BadInput, match="registry: cannot be used"):
         FolderObjects(tmp_path / "file").create("a", b"")
+
+
+def test_a_registry_that_was_never_made_is_empty(tmp_path: Path) -> None:
+    assert FolderObjects(tmp_path / "nothing").keys("models/") == []
+
+
+def test_what_is_no_folder_is_not_an_empty_one(tmp_path: Path) -> None:
+    """The registry's own, or one in it: the folder and the reason are said."""
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=rf"^registry: cannot be read \(Not a directory\): {tmp_path}/file"):
+        Registry(FolderObjects(tmp_path / "file")).names()
+    (tmp_path / "registry" / "models" / "m" / "aliases").mkdir(parents=True)
+    (tmp_path / "registry" / "models" / "m" / "aliases" / "production").touch()
+    with pytest.raises(BadInput, match=r"cannot be read \(Not a directory\): .*/models/m/aliases/production"):
+        Registry(FolderObjects(tmp_path / "registry")).history("m", "production")
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"), [("versions", "Too many levels of symbolic links"), ("lost", "No such file or directory")]
+)
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path: Path, target: str, reason: str) -> None:
+    """A link to itself, or to a disk that is not mounted: a failure that root meets, too."""
+    (tmp_path / "models" / "m").mkdir(parents=True)
+    (tmp_path / "models" / "m" / "versions").symlink_to(target)
+    registry = Registry(FolderObjects(tmp_path))
+    with pytest.raises(BadInput, match=rf"^registry: cannot be read \({reason}\): .*/models/m/versions$"):
+        registry.names()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_without_permission_is_not_an_empty_one(tmp_path: Path) -> None:
+    FolderObjects(tmp_path).create("models/m/versions/a.json", b"")
+    folder = tmp_path / "models" / "m"
+    folder.chmod(0)
+    try:
+        with pytest.raises(BadInput, match=rf"^registry: cannot be read \(Permission denied\): {folder}"):
+            FolderObjects(tmp_path).keys("models/")
+    finally:
+        folder.chmod(0o755)
+
+
+def test_a_model_on_another_disk_is_found_through_its_link(tmp_path: Path) -> None:
+    """And what is not finished is no key."""
+    FolderObjects(tmp_path / "disk").create("versions/a.json", b"x")
+    objects = FolderObjects(tmp_path / "registry")
+    objects.create("models/n/versions/b.json", b"x")
+    (tmp_path / "registry" / "models" / "m").symlink_to(tmp_path / "disk")
+    (tmp_path / "registry" / ".unfinished" / "tmp").touch()
+    assert {"models/m/versions/a.json", "models/n/versions/b.json"} <= set(objects.keys(""))
+    assert not any(key.startswith(".unfinished") for key in objects.keys(""))
+    assert objects.keys("models/m/versions/") == ["models/m/versions/a.json"]

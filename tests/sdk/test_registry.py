@@ -166,3 +166,11 @@ def test_a_model_is_measured_from_the_registry(folder: Path) -> None:
     options = ["--batch", "1", "--seconds", "0.2", "--out", "../measured.csv"]
     subprocess.run([*command, *options], check=True, capture_output=True, timeout=60)
     assert list(load_profiles("../measured.csv")) == [f"registry:answer@{version.short}"]
+
+
+def test_an_alias_can_be_moved_as_a_model_is_registered(folder: Path) -> None:
+    version = mark.register("answer:Answer", "answer", alias="production")
+    assert mark.open_registry().find("answer", "production") == version
+    with pytest.raises(BadInput, match="alias: must be 1 to 63 letters"):
+        mark.register("answer:Answer", "other", alias="a/b")
+    assert mark.open_registry().names() == ["answer"]

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from mark.control import health
 from mark.control.ports import Clock, Cloud
-from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
+from mark.domain.errors import CapacityError, CloudError, NotFoundError
 from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, reaction
+from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -132,7 +132,10 @@ class Ec2Cloud:
         # its answer.
         ids = [m.id for m in self._machines().values() if m.launch == token]
         if len(ids) < count:
-            ids = self._launch(self.offers[offer], count, token, standby=standby)
+            try:
+                ids = self._launch(self.offers[offer], count, token, standby=standby)
+            except CloudError as error:
+                raise launch_refusal(error) from error.__cause__
         numbers = tuple(sorted(self._numbered(ids).values()))
         with self._lock:
             self._launched[token] = numbers
@@ -325,7 +328,7 @@ class Ec2Cloud:
         )
         ids = sorted(id for part in answer.get("Instances", ()) for id in part.get("InstanceIds", ()))
         if not ids:
-            raise worst_of(answer.get("Errors", ()), offer)
+            raise fleet_refusal(answer.get("Errors", ()), f"the market gave none of {offer.name}")
         now_s = self._unix_s()
         self._inventory.born(
             DescribedInstance(id, self.service, offer.name, token, "pending", now_s, standby=standby) for id in ids
@@ -351,16 +354,6 @@ def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:
                 end(gate, inventory, [id])
             return
     inventory.ended(ids)
-
-
-def worst_of(errors: Iterable[Mapping[str, Any]], offer: Offer) -> CloudError:
-    """Why a fleet got no instance at all: each pool may have its own reason."""
-    found = [reaction(str(e.get("ErrorCode", "")), str(e.get("ErrorMessage", ""))) for e in errors]
-    for kind in (LimitError, CapacityError):
-        for error in found:
-            if isinstance(error, kind):
-                return error
-    return found[0] if found else CapacityError(f"the market gave none of {offer.name}")
 
 
 _: type[Cloud] = Ec2Cloud

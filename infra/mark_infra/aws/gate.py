@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -22,7 +22,15 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 )
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
-from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from mark.domain.errors import (
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    NotFoundError,
+    RefusalScope,
+    ThrottledError,
+)
 from mark_infra.aws.session import new_session
 from mark_infra.aws.site import Site
 
@@ -42,17 +50,27 @@ _LIMIT = frozenset((
     *("MaxSpotInstanceCountExceeded", "MaxSpotFleetRequestCountExceeded", "TooManyTargets"),
     *("ResourceCountExceeded", "LimitExceededException", "ServiceQuotaExceededException"),
 ))  # fmt: skip
+# Of a launch: what is refused with it, see `RefusalScope`. Any other code is of the one pool.
+_TYPE = frozenset(("InvalidParameterCombination", "InvalidInstanceType", "UnsupportedInstanceAttribute"))
+_QUOTA = frozenset(("VcpuLimitExceeded", "InstanceLimitExceeded"))
+_UNDECIDED = frozenset((
+    *("InternalError", "InternalFailure", "ServerInternal", "ServiceUnavailable", "Unavailable", "RequestTimeout"),
+    *("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "InternalServerError"),
+))  # fmt: skip
 _THROTTLED = frozenset((
     *("Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "RequestThrottled"),
     *("RequestThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded", "SlowDown"),
     *("ProvisionedThroughputExceededException", "PriorRequestNotComplete", "EC2ThrottledException"),
 ))  # fmt: skip
-_DENIED = frozenset((
-    *("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "UnrecognizedClientException"),
-    *("InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException"),
-    *("MissingAuthenticationToken", "IncompleteSignature", "NotAuthorized", "OptInRequired", "Blocked"),
-    *("PendingVerification", "RequestExpired"),
+_CREDENTIALS = frozenset((
+    *("AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId", "InvalidAccessKeyId"),
+    *("SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "MissingAuthenticationToken"),
+    *("IncompleteSignature", "NotAuthorized", "RequestExpired"),
 ))  # fmt: skip
+_DENIED = _CREDENTIALS | {
+    *("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "OptInRequired", "Blocked"),
+    "PendingVerification",
+}
 
 # What a person must mend: a profile, a login that is over.
 _NO_CREDENTIALS = (
@@ -81,6 +99,47 @@ def reaction(code: str, message: str) -> CloudError:
     if "NotFound" in code or code.endswith("NonExistentQueue"):
         return NotFoundError(text)
     return CloudError(text)
+
+
+def launch_refusal(error: CloudError) -> CloudError:
+    """What an error says of a launch: whatever EC2 answered and did not fail at, nothing was launched.
+
+    So each answer is a CapacityError with its scope, but for throttling, for failures of EC2's own and for a token that
+    was used for something else: these say nothing, and the launch is asked for again. Credentials that are not accepted
+    say nothing of launches either.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, ClientError) or isinstance(error, ThrottledError):
+        return error
+    code = str(cause.response.get("Error", {}).get("Code", ""))
+    if code in _UNDECIDED or code in _CREDENTIALS or cause.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
+        return error
+    return CapacityError(str(error), scope_of(code))
+
+
+def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> CapacityError:
+    """Why an instant fleet got no instance at all: each pool may have its own reason, and the widest counts.
+
+    The call was answered, so under its token there is no other answer, whatever it says.
+    """
+    found = [(str(e.get("ErrorCode", "")), str(e.get("ErrorMessage", ""))) for e in errors]
+    if not found:
+        return CapacityError(otherwise)
+    order = list(RefusalScope)
+    code, message = max(found, key=lambda one: order.index(scope_of(one[0])))
+    return CapacityError(f"{code}: {message}", scope_of(code))
+
+
+def scope_of(code: str) -> RefusalScope:
+    """How much is refused with a launch that EC2 answered by this error code."""
+    if code in _TYPE:
+        return RefusalScope.TYPE
+    if code in _QUOTA:
+        return RefusalScope.QUOTA
+    # Of a limit of whole instances, of rights and of the account nothing is known but the market that met them.
+    if code in _DENIED or code in _LIMIT or code.endswith(("LimitExceeded", "NotPermitted")):
+        return RefusalScope.MARKET
+    return RefusalScope.OFFER
 
 
 @contextmanager

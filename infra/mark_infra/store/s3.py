@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +16,50 @@ from mark_infra.aws.session import open_session
 from mark_infra.aws.site import Site
 
 READ_S = 60.0  # a part of a large file may take that long
-TRIES = 5
+# Before each further try of a create that met another one. Each is twice the one before, so that a large file of the
+# other process has time to arrive; none is drawn by chance, since of those that meet one gets through.
+PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 _THERE = "PreconditionFailed"
-_BUSY = "ConditionalRequestConflict"  # another one creates the same key right now
+_BUSY = ("ConditionalRequestConflict", "OperationAborted")  # another write of the same key is under way
 _NO_KEY = "NoSuchKey"
-_OF_THE_USER = ("NoSuchBucket", "InvalidBucketName", "ParamValidationError", "InvalidToken", "EntityTooLarge")
+_OF_THE_USER = (
+    *("NoSuchBucket", "InvalidBucketName", "ParamValidationError", "InvalidToken", "EntityTooLarge"),
+    *("AllAccessDisabled", "AccountProblem", "NotSignedUp"),
+    *("PermanentRedirect", "AuthorizationHeaderMalformed"),  # the bucket is in another region
+    "RequestTimeTooSkewed",  # the clock of this machine is wrong
+    "NotImplemented",  # a store that is like S3, but knows no `If-None-Match`
+)
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # what the SDK lets pass; S3 says the rest
 
 
 class S3Objects:
     """The port ObjectStore, below `prefix` of a bucket that exists. Objects of at most 5 GB, S3's limit for one PUT.
 
-    Creating is a PUT with `If-None-Match: *`, which S3 grants to one of several writers.
+    Creating is a PUT with `If-None-Match: *`, which S3 grants to one of several writers. `sleep` waits between tries.
     """
 
-    def __init__(self, gate: Gate, bucket: str, prefix: str = "") -> None:
-        self._gate, self._bucket, self._client = gate, bucket, gate.client("s3")
+    def __init__(
+        self, gate: Gate, bucket: str, prefix: str = "", *, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._gate, self._bucket, self._client, self._sleep = gate, bucket, gate.client("s3"), sleep
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
     def read(self, key: str) -> bytes | None:
         answer = self._get(key)
-        return None if answer is None else self._call(answer["Body"].read)
+        return None if answer is None else self._call("read", answer["Body"].read)
 
     def fetch(self, key: str, to: Path) -> bool:
         answer = self._get(key)
         if answer is None:
             return False
         with to.open("wb") as file:
-            self._call(lambda: shutil.copyfileobj(answer["Body"], file, 1 << 20))
+            self._call("read", lambda: shutil.copyfileobj(answer["Body"], file, 1 << 20))
         return True
 
     def create(self, key: str, content: bytes | Path) -> bool:
-        if isinstance(content, Path) and key in self.keys(key):
-            return False  # S3 says so only when it has read all of the file
-        for left in reversed(range(TRIES)):
+        for pause_s in (*PAUSES_S, None):
+            if isinstance(content, Path) and key in self.keys(key):
+                return False  # S3 says so only when it has read all of the file
             try:
                 if isinstance(content, bytes):
                     self._put(key, content)
@@ -56,15 +70,28 @@ class S3Objects:
             except CloudError as error:
                 if _says(error, _THERE):
                     return False
-                if not _says(error, _BUSY) or not left:
-                    raise self._translated(error) from error
+                if not _says(error, *_BUSY):
+                    raise self._translated("written", error) from error
+                if pause_s is None:
+                    raise MarkError(
+                        f"registry {self._where}: another write of {key} was under way at each of {len(PAUSES_S) + 1} "
+                        f"tries in {sum(PAUSES_S):.0f} s; say it again later ({error})"
+                    ) from error
+                # No answer yet: what is under way may create the key, or fail, and then it is for us to create it.
+                self._sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
     def keys(self, prefix: str) -> list[str]:
         found: list[str] = []
         more: dict[str, Any] = {}
         while True:
-            answer = self._call(self._client.list_objects_v2, Bucket=self._bucket, Prefix=self._prefix + prefix, **more)
+            answer = self._call(
+                "listed",
+                self._client.list_objects_v2,
+                Bucket=self._bucket,
+                Prefix=self._prefix + prefix,
+                **more,
+            )
             found += [one["Key"].removeprefix(self._prefix) for one in answer.get("Contents", ())]
             if "NextContinuationToken" not in answer:
                 return found  # which S3 lists in the order of their bytes
@@ -82,26 +109,31 @@ class S3Objects:
         except CloudError as error:
             if _says(error, _NO_KEY):
                 return None
-            raise self._translated(error) from error
+            raise self._translated("read", error) from error
 
-    def _call(self, method: Any, **arguments: Any) -> Any:
+    def _call(self, what: str, method: Any, **arguments: Any) -> Any:
         try:
             return self._gate.call(method, **arguments)
         except CloudError as error:
-            raise self._translated(error) from error
+            raise self._translated(what, error) from error
 
-    def _translated(self, error: CloudError) -> MarkError:
-        where = f"s3://{self._bucket}/{self._prefix}"
-        if isinstance(error, (DeniedError, NotFoundError)) or any(_says(error, code) for code in _OF_THE_USER):
-            return BadInput(f"cannot be used ({error})", "registry", where)
-        return MarkError(f"registry {where}: {error}")
+    @property
+    def _where(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}"
+
+    def _translated(self, what: str, error: CloudError) -> MarkError:
+        """`what` was to be done says which permission is missing where S3 itself says only `Access Denied`."""
+        said = " ".join(str(error).split())
+        if isinstance(error, (DeniedError, NotFoundError)) or _says(error, *_OF_THE_USER):
+            return BadInput(f"cannot be {what} ({said})", "registry", self._where)
+        return MarkError(f"registry {self._where}: cannot be {what} ({said})")
 
 
 def open_bucket(place: str) -> S3Objects:
     """`BUCKET/PREFIX`, with region and credentials as AWS's SDKs find them."""
     where = f"registry s3:{place}"
     bucket, _, prefix = place.removeprefix("//").partition("/")
-    if not bucket:
+    if not _BUCKET.fullmatch(bucket):
         raise BadInput("must be s3://BUCKET or s3://BUCKET/PREFIX", where)
     session = open_session()
     if session.region_name is None:
@@ -113,8 +145,8 @@ def open_bucket(place: str) -> S3Objects:
         raise BadInput(f"cannot be used ({error})", where) from None
 
 
-def _says(error: CloudError, code: str) -> bool:
-    return str(error).startswith(f"{code}:")
+def _says(error: CloudError, *codes: str) -> bool:
+    return str(error).startswith(tuple(f"{code}:" for code in codes))
 
 
 _: type[ObjectStore] = S3Objects

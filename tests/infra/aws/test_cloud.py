@@ -11,7 +11,7 @@ from mark_infra.aws.readiness import Bouncers
 from mark_infra.telemetry.clock import WallClock
 
 from mark.control.health import SILENT_S
-from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError
+from mark.domain.errors import CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Notice, Phase
 from mark.domain.offer import Market
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
@@ -65,18 +65,23 @@ def test_a_zone_without_a_subnet_has_no_capacity(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("code", "scope"),
     [
-        ("InsufficientInstanceCapacity", CapacityError),
-        ("MaxSpotInstanceCountExceeded", LimitError),
-        ("VcpuLimitExceeded", LimitError),
+        ("InsufficientInstanceCapacity", RefusalScope.OFFER),
+        ("InvalidFleetConfiguration", RefusalScope.OFFER),
+        ("InvalidParameterCombination", RefusalScope.TYPE),
+        ("VcpuLimitExceeded", RefusalScope.QUOTA),
+        ("MaxSpotInstanceCountExceeded", RefusalScope.MARKET),
+        ("UnauthorizedOperation", RefusalScope.MARKET),
+        ("InternalError", RefusalScope.OFFER),
     ],
 )
-def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, kind: type[CloudError]) -> None:
-    """And gives something later, under another token."""
+def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, scope: RefusalScope) -> None:
+    """And what else is refused with it; it gives something later, under another token."""
     bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 0}, code
-    with pytest.raises(kind, match=code):
+    with pytest.raises(CapacityError, match=code) as refused:
         bench.cloud.launch(OD, 1, "t")
+    assert refused.value.scope is scope
     assert bench.cloud.fleet().instances == ()
     bench.place.market.left.clear()
     assert len(bench.cloud.launch(OD, 1, "u")) == 1

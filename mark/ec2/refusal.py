@@ -1,0 +1,41 @@
+"""How much of what EC2 sells a refused launch says something about.
+
+A launch is refused for one pool (a type, in a zone, in a market), for a type, for a family's quota of vCPUs, or for a
+whole market: a quota of spot requests, or a policy of the account that forbids spot. What is put off is that much, so
+that the next plan buys something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from mark.domain.errors import RefusalScope
+from mark.domain.offer import Market, Offer
+
+# "Amazon EC2 instance type quotas": one quota of vCPUs for all of these families, one for each other one below.
+_STANDARD = frozenset("acdhimrtz")
+_SHARED = dict.fromkeys(("g", "gr", "vt"), "g and vt")
+_FAMILY = re.compile(r"[a-z]+")
+
+
+def quota_of(offer: Offer) -> tuple[str, bool]:
+    """The quota of vCPUs that an instance of it counts against: the families' name, and whether it is that of spot."""
+    found = _FAMILY.match(offer.instance)
+    family = found.group() if found is not None else offer.instance
+    name = "standard" if family[0] in _STANDARD and family not in ("dl", "inf", "hpc", "mac", "trn") else family
+    return _SHARED.get(name, name), offer.market is Market.SPOT
+
+
+def refused_with(offer: Offer, scope: RefusalScope, offers: Iterable[Offer]) -> tuple[str, ...]:
+    """Names of all `offers` that are refused with this one, itself first."""
+    spot = offer.market is Market.SPOT
+
+    def alike(other: Offer) -> bool:
+        if scope is RefusalScope.TYPE:
+            return other.instance == offer.instance
+        if scope is RefusalScope.QUOTA:
+            return quota_of(other) == quota_of(offer)
+        return scope is RefusalScope.MARKET and (other.market is Market.SPOT) == spot
+
+    return (offer.name, *(other.name for other in offers if other.name != offer.name and alike(other)))
