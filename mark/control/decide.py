@@ -90,6 +90,7 @@ class Decider:
             commands, state, first = self._stages[agenda[0]](snapshot, state)
             agenda = (*first, *agenda[1:])
             commands = self._not_refused(commands, state, snapshot.now_s)
+            commands = state.boots.allowed(commands, snapshot.now_s)
             if commands:
                 commands = self._pool.resumed_first(commands, snapshot.fleet, state.not_resumed, snapshot.now_s)
                 return commands, replace(state, agenda=agenda)
@@ -346,9 +347,18 @@ class Decider:
         return self._ask_again(state, seen_rps, f"{seen_rps:.0f} requests/s seen", shrink=False)
 
     def _upkeep(self, s: Snapshot, state: ControllerState) -> Decided:
-        commands = [
-            self._end(i, f"not ready {s.now_s - i.launched_s:.0f} s after its start: it never will be")
-            for i in overdue(s.fleet, s.now_s)
+        late = overdue(s.fleet, s.now_s)
+        boots = state.boots.timed_out({i.number for i in late}, s.now_s)
+        if boots is not state.boots:
+            state = replace(state, boots=boots)
+        commands: list[Command] = [
+            Terminate(
+                f"not ready {s.now_s - i.launched_s:.0f} s after its start: it never will be",
+                -self._offers[i.offer].usd_per_hour,
+                i.offer,
+                i.number,
+            )
+            for i in late
         ]
         if s.fleet is state.seen and not state.leaving:
             return commands, state, ()
@@ -360,6 +370,7 @@ class Decider:
         commands += self._pool.drained(fleet)
         state = replace(
             state,
+            boots=state.boots.seen(s.fleet, s.now_s),
             gave_up_s=tuple(at_s for at_s in state.gave_up_s if s.now_s - at_s < PAUSE_S),
             # A round may come late: what counts is when an answer was first seen.
             answered_since_s=math.inf if none_answers(s.fleet) else min(state.answered_since_s, s.now_s),

@@ -201,6 +201,8 @@ class ServiceRuntime:
             if condition := prices.trouble():
                 conditions.append(condition)
             self._guard(conditions, lambda: self._reprice(parts, prices.repriced()))
+        if condition := parts.controller.state.boots.trouble():
+            conditions.append(condition)
         if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))
         elif self._guard(conditions, lambda: self._observe(parts, minute, conditions)):

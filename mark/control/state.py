@@ -13,10 +13,11 @@ from operator import attrgetter, is_
 from typing import Any
 
 from mark.control.agenda import AgendaItem
+from mark.control.boots import Boots
 from mark.control.monitor import MonitorState
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
-from mark.domain.command import Command, Launch, Resume
+from mark.domain.command import Command, Drain, Launch, Resume, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -52,6 +53,7 @@ class ControllerState:
     surprised_s: float = -math.inf  # when more arrived than the plan was made for
     gave_up_s: tuple[float, ...] = ()  # when silent instances were drained
     answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
+    boots: Boots = field(default_factory=Boots)
     leaving: bool = False  # is any instance to leave later without a change of the fleet?
     believed: Forecast | None = None  # by the last plan
     believed_s: float = -math.inf
@@ -85,9 +87,12 @@ def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> Controll
 
 
 def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:
-    """What a launch or a resume says about the market, and what its instances stand for."""
+    """What a launch or a resume says about the market, what instances stand for, and which are ended by us."""
     if isinstance(outcome.command, Resume):
         return _resumed(state, outcome.command.number, now_s, refused=outcome.refused)
+    if isinstance(outcome.command, Drain | Terminate) and outcome.done:
+        boots = state.boots.without(outcome.command.number)
+        return state if boots is state.boots else replace(state, boots=boots)
     if not isinstance(outcome.command, Launch):
         return state
     offer = outcome.command.offer

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from mark.control.agenda import AgendaItem
+from mark.control.boots import Boots
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
@@ -45,7 +46,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
-        *(ControllerState, Replanning, Launch, Drain, Terminate, Resume, Stop, Warm),
+        *(Boots, ControllerState, Replanning, Launch, Drain, Terminate, Resume, Stop, Warm),
     ),
     1,
 )
