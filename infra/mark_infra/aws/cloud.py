@@ -302,7 +302,8 @@ class Ec2Cloud:
             STANDBY: "true" if standby else "false",
         }  # fmt: skip
         answer = self._gate.call(
-            self._ec2.create_fleet,
+            self._gate.client("ec2", patient=True).create_fleet,
+            patient=True,
             Type="instant",
             # 64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
             ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{token}".encode()).hexdigest(),

@@ -17,6 +17,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
     CredentialRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
+    ReadTimeoutError,
     SSOError,
     TokenRetrievalError,
 )
@@ -35,6 +36,8 @@ from mark_infra.aws.session import new_session
 from mark_infra.aws.site import Site
 
 CONNECT_S, READ_S = 2.0, 5.0
+# An instant fleet launches all that it was asked for before it answers.
+PATIENT_S = 16.0
 _ATTEMPTS = 3
 # Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
 # cloud that hangs costs its callers a known share of their time.
@@ -189,17 +192,21 @@ class Gate:
         self._read_s = READ_S if read_s is None else read_s
         self._lock = threading.Lock()
         self._session, self._making = session, nullcontext() if session is None else _making
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, bool], Any] = {}
         self._left_s, self._at_s = _BUDGET_S, self._recovery_clock()
 
-    def client(self, service: str) -> Any:
-        """The SDK's client of an AWS service, always the same one. Raises CloudError."""
+    def client(self, service: str, *, patient: bool = False) -> Any:
+        """The SDK's client of an AWS service, always the same one. Raises CloudError.
+
+        A `patient` one waits `PATIENT_S` for an answer and asks twice: for a call that does much before it answers, and
+        that may be repeated later.
+        """
         with self._lock:  # making clients is not thread-safe, using them is
-            if service not in self._clients:
+            if (service, patient) not in self._clients:
                 config = Config(
                     connect_timeout=CONNECT_S,
-                    read_timeout=self._read_s,
-                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                    read_timeout=PATIENT_S if patient else self._read_s,
+                    retries={"mode": "standard", "total_max_attempts": 2 if patient else _ATTEMPTS},
                     max_pool_connections=32,
                 )
                 options = {"region_name": self._region, **self._options}
@@ -207,14 +214,15 @@ class Gate:
                     if self._session is None:
                         self._session = new_session()
                     with self._making:
-                        self._clients[service] = self._session.client(service, config=config, **options)
+                        self._clients[service, patient] = self._session.client(service, config=config, **options)
                 except (BotoCoreError, ValueError) as error:
                     raise CloudError(f"{service}: {error}") from error
-            return self._clients[service]
+            return self._clients[service, patient]
 
-    def call(self, method: Callable[..., Any], **arguments: Any) -> Any:
+    def call(self, method: Callable[..., Any], *, patient: bool = False, **arguments: Any) -> Any:
         """`method(**arguments)` of a client of this gate. Raises a CloudError by reaction, never anything else of AWS.
 
+        What a `patient` client waits for in vain is not unusual, and uses up no time for failing calls.
         Raises ThrottledError at once while the time for failing calls is used up, and when that of `within` is over.
         """
         began_s = self._monotonic()
@@ -241,7 +249,8 @@ class Gate:
             BotoCoreError,
             ResponseParserError,
         ) as error:  # no connection, no answer in time, an answer that is none
-            self._failed(began_s)
+            if not (patient and isinstance(error, ReadTimeoutError)):
+                self._failed(began_s)
             raise CloudError(f"{type(error).__name__}: {error}") from error
 
     def pages(self, method: Callable[..., Any], **arguments: Any) -> Iterator[Any]:

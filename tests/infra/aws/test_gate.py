@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
-from mark_infra.aws.gate import Gate, computing, reaction, within
+from mark_infra.aws.gate import PATIENT_S, READ_S, Gate, computing, reaction, within
 from mark_infra.aws.site import Site
 
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
@@ -107,6 +107,26 @@ def test_a_cloud_that_hangs_is_left_alone_for_a_while() -> None:
     hung.t_s += 60.0
     for _ in range(10):
         assert gate.call(hung) == {}
+
+
+def test_a_call_that_may_take_long_costs_the_others_nothing() -> None:
+    """Four fleets of which no answer came in time; but an error of AWS's own counts."""
+    slow = Service(20.0, *[SILENCE] * 4, refused("InternalError", 500))
+    gate = Gate(SITE, monotonic=slow.monotonic)
+    for _ in range(4):
+        with pytest.raises(CloudError, match="ReadTimeoutError"):
+            gate.call(slow, patient=True)
+    assert gate.call(Service()) == {}
+    with pytest.raises(CloudError, match="InternalError"):
+        gate.call(slow, patient=True)
+    with pytest.raises(ThrottledError, match="left alone"):
+        gate.call(slow)
+
+
+def test_a_patient_client_waits_longer_and_asks_twice() -> None:
+    usual, patient = (Gate(SITE).client("ec2", patient=more).meta.config for more in (False, True))
+    assert (usual.read_timeout, patient.read_timeout) == (READ_S, PATIENT_S)
+    assert (usual.retries["total_max_attempts"], patient.retries["total_max_attempts"]) == (3, 2)
 
 
 def test_time_comes_back_by_one_clock_for_all_threads() -> None:

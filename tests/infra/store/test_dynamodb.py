@@ -51,7 +51,7 @@ class FaultyGate(Gate):
         super().__init__(Site("test", REGION, "dynamodb:any"), options=options)
         self.faulty = FaultyClient(super().client("dynamodb"))
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, *, patient: bool = False) -> Any:
         return self.faulty
 
 

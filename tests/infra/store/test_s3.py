@@ -69,7 +69,7 @@ class AnsweringGate(Gate):
         super().__init__(Site("test", REGION, ""), options=moto.options)
         self.answering = Answering(super().client("s3"), *codes)
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, *, patient: bool = False) -> Any:
         return self.answering
 
 
