@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, shipment
 
-from mark.cli.numbers import above_zero
+from mark.cli.numbers import above_zero, count
 from mark.cli.output import progress, show
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.reporting.monthly import monthly_table
@@ -32,6 +32,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
     where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
     where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
+    boot = parser.add_argument_group("what instances boot from")
+    boot.add_argument("--cpu-index", metavar="URL", help="index of wheels without GPU code (torch's, say)")
+    boot.add_argument("--max-disk", type=count, metavar="GIB", help="refuse a service that needs a larger disk")
     door = parser.add_argument_group("access and alarms")
     door.add_argument("--certificate", metavar="ARN", help="certificate of the load balancer (ACM)")
     door.add_argument("--clients", action="append", metavar="CIDR", help="network of clients (default: all, with TLS)")
@@ -56,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
         budget_usd=args.budget,
         state=args.state,
         state_bucket=args.state_bucket,
+        cpu_index=args.cpu_index,
+        max_disk_gib=args.max_disk,
     )
     try:
         return _destroy(target, args) if args.destroy else _deploy(target, args)
@@ -77,7 +82,11 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
         return 0
     with progress("deploying") as bar:
         deployed = planned.apply(None if bar is None else lambda share, _: bar(share))
-    print(f"requests to   {deployed.address}")
+    by_address: defaultdict[str, list[str]] = defaultdict(list)
+    for name, address in sorted(deployed.addresses.items()):
+        by_address[address].append(name)
+    for address, names in by_address.items():
+        print(f"requests to   {address}" + (f" for {', '.join(names)}" if len(by_address) > 1 else ""))
     print(f"keys          {deployed.keys_file}")
     print(f"site file     {deployed.site_file}", flush=True)
     return 0

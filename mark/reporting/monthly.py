@@ -53,7 +53,14 @@ class CostLine:
     basis: str
 
 
-def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[CostLine]:
+def monthly(
+    services: Sequence[ServiceCost],
+    zones: int,
+    alarms: int,
+    *,
+    balancers: int = 1,
+    controller_disk_gib: float = CONTROLLER_DISK_GIB,
+) -> list[CostLine]:
     """Every line of the bill, in dollars for a month of 730 hours."""
     charges = []
     for one in services:
@@ -73,14 +80,18 @@ def monthly(services: Sequence[ServiceCost], zones: int, alarms: int) -> list[Co
     hours = HOURS_PER_MONTH
     other = [
         (
-            "load balancer",
-            BALANCER_USD_PER_HOUR * hours,
+            "load balancer" if balancers == 1 else f"{balancers} load balancers",
+            balancers * BALANCER_USD_PER_HOUR * hours,
             f"and {usd(BALANCER_LCU_USD_PER_HOUR)} a GB, or 90,000 connections",
         ),
-        ("its public addresses", zones * ADDRESS_USD_PER_HOUR * hours, f"one in each of {zones} zones"),
+        (
+            "its public addresses" if balancers == 1 else "their public addresses",
+            balancers * zones * ADDRESS_USD_PER_HOUR * hours,
+            f"one in each of {zones} zones",
+        ),
         ("NAT gateway", (NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR) * hours, f"and {usd(NAT_USD_PER_GB)} a GB"),
         ("controller", CONTROLLER_USD_PER_HOUR * hours, "t4g.small"),
-        ("its disk", CONTROLLER_DISK_GIB * DISK_USD_PER_GIB_MONTH, "8 GiB"),
+        ("its disk", controller_disk_gib * DISK_USD_PER_GIB_MONTH, f"{controller_disk_gib:.0f} GiB"),
         ("state (DynamoDB)", STATE_USD_PER_HOUR * hours, "assumed: 2 writes a second"),
         ("alarms", alarms * ALARM_USD_PER_MONTH, f"{alarms} of them"),
         ("answers to the internet", None, f"{usd(INTERNET_OUT_USD_PER_GB)} a GB"),

@@ -91,6 +91,8 @@ class DeployOptions(TypedDict, total=False):
     state_bucket: str | None
     profile: str | None
     session: Any  # boto3's
+    cpu_index: str | None
+    max_disk_gib: int | None
 
 
 class Service:

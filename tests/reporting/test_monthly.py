@@ -31,6 +31,13 @@ def test_the_total_is_the_sum_of_priced_parts() -> None:
     assert least_usd_per_month(twice) - least_usd_per_month(charges) == pytest.approx(62.05 + 0.64)
 
 
+def test_each_load_balancer_is_billed() -> None:
+    found = {charge.what: charge.usd_per_month for charge in monthly([ONE], 3, 4, balancers=5, controller_disk_gib=9)}
+    assert found["5 load balancers"] == pytest.approx(5 * 16.425)
+    assert found["their public addresses"] == pytest.approx(5 * 3 * 3.65)
+    assert found["its disk"] == pytest.approx(0.72)
+
+
 def test_without_a_function_none_is_billed() -> None:
     assert not [c for c in monthly([replace(ONE, function=None)], 3, 4) if c.part == "functions"]
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import mark_infra
+import pytest
 
-from tests.terraform.conftest import MODULES
+from tests.terraform.conftest import MODULES, Terraform
+from tests.terraform.mocked_site import ACCOUNT, REGION, MockedSite, Step, resources
 
 SOURCE = Path(mark_infra.__file__).parent
-CALL = re.compile(r"\.(?:call|pages)\(\s*(?!getattr)[\w.()\"\[\]]+\.(\w+)\s*[,)]|\b_call\(\s*\"(\w+)\"")
+CALL = re.compile(r"\.(?:call|pages)\(\s*(?!getattr)[\w.()\"\[\], =]+?\.(\w+)\s*[,)]|\b_call\(\s*\"(\w+)\"")
 # Run at deployment, with rights of its own.
 NOT_THE_CONTROLLERS = {"teardown.py"}
 # Only where a service has several target groups, and Terraform makes one.
@@ -23,7 +28,7 @@ OTHERWISE = {
 # What no client of ours calls: AWS asks for it with a launch, or the machine does it at boot, or its agents.
 BESIDE = {
     *("RunInstances", "PassRole", "CreateServiceLinkedRole"),
-    *("GetObject", "GetParameter", "CreateLogStream", "DescribeLogStreams", "PutLogEvents"),
+    *("GetObjectVersion", "GetParameter", "CreateLogStream", "DescribeLogStreams", "PutLogEvents"),
     *(
         "UpdateInstanceInformation",
         "CreateControlChannel",
@@ -72,3 +77,94 @@ def test_metrics_go_where_the_policy_lets_them() -> None:
     from mark_infra.aws.cloudwatch import NAMESPACE
 
     assert f'"cloudwatch:namespace" = "{NAMESPACE}"' in text
+
+
+EC2, ELB = f"arn:aws:ec2:{REGION}:{ACCOUNT}", f"arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}"
+LAMBDA, ROLES = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function", f"arn:aws:iam::{ACCOUNT}:role"
+TAG, NEW_TAG = "aws:ResourceTag/mark:site", "aws:RequestTag/mark:site"
+TO_EC2 = {"iam:PassedToService": "ec2.amazonaws.com"}
+# Of site "mark", what it may do with its own; and what it may not, of a site whose name its own begins.
+ROLE = f"{ROLES}/mark/mark/bouncers/mark-a-bouncer"
+TARGETS = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
+Thing = tuple[str, dict[str, str]]  # a resource, and what a request says of it
+# Of site "mark": what it may do with its own, and may not, also of a site whose name its own begins.
+OWN_AND_NOT: list[tuple[str, Thing, Thing]] = [
+    (
+        "ec2:CreateFleet",
+        (f"{EC2}:launch-template/lt-1", {TAG: "mark"}),
+        (f"{EC2}:launch-template/lt-1", {TAG: "mark-2"}),
+    ),
+    ("ec2:RunInstances", (f"{EC2}:launch-template/lt-1", {TAG: "mark"}), (f"{EC2}:launch-template/lt-1", {})),
+    ("ec2:RunInstances", (f"{EC2}:instance/*", {NEW_TAG: "mark"}), (f"{EC2}:instance/*", {NEW_TAG: "mark-2"})),
+    ("ec2:RunInstances", (f"{EC2}:volume/*", {NEW_TAG: "mark"}), (f"{EC2}:volume/*", {})),
+    ("ec2:TerminateInstances", (f"{EC2}:instance/i-1", {TAG: "mark"}), (f"{EC2}:instance/i-1", {TAG: "mark-2"})),
+    ("ec2:CreateTags", (f"{EC2}:instance/i-1", {TAG: "mark"}), (f"{EC2}:instance/i-1", {})),
+    (TARGETS[0], (f"{ELB}:targetgroup/mark-a/1", {TAG: "mark"}), (f"{ELB}:targetgroup/mark-a/1", {})),
+    (TARGETS[1], (f"{ELB}:targetgroup/mark-a/1", {TAG: "mark"}), (f"{ELB}:targetgroup/mark-2-a/1", {TAG: "mark-2"})),
+    (
+        "lambda:InvokeFunction",
+        (f"{LAMBDA}:mark-a-overflow", {TAG: "mark"}),
+        (f"{LAMBDA}:mark-2-a-overflow", {TAG: "mark-2"}),
+    ),
+    ("lambda:InvokeFunction", (f"{LAMBDA}:mark-a-overflow", {TAG: "mark"}), (f"{LAMBDA}:other", {TAG: "mark"})),
+    ("iam:PassRole", (ROLE, TO_EC2), (f"{ROLES}/mark/mark-2/bouncers/mark-2-a-bouncer", TO_EC2)),
+    ("iam:PassRole", (ROLE, TO_EC2), (f"{ROLES}/mark-controller", TO_EC2)),
+    ("iam:PassRole", (ROLE, TO_EC2), (ROLE, {"iam:PassedToService": "lambda.amazonaws.com"})),
+]
+
+
+def may(policy: dict[str, Any], action: str, resource: str, context: dict[str, str]) -> bool:
+    """As IAM decides, as far as this policy goes: no denials, patterns with stars, StringEquals."""
+    for statement in policy["Statement"]:
+        assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
+        assert statement["Effect"] == "Allow"
+        conditions = statement.get("Condition", {"StringEquals": {}})
+        assert set(conditions) == {"StringEquals"}
+        if (
+            action in several(statement["Action"])
+            and any(fnmatchcase(resource, pattern) for pattern in several(statement["Resource"]))
+            and all(context.get(key) in several(values) for key, values in conditions["StringEquals"].items())
+        ):
+            return True
+    return False
+
+
+def several(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+@pytest.fixture
+def state(terraform: Terraform, tmp_path: Path) -> dict[str, Any]:
+    site = MockedSite(terraform, tmp_path)
+    return site.run(Step(site.services(["echo", "words"])))[0]
+
+
+@pytest.mark.slow
+def test_another_sites_things_are_out_of_reach(state: dict[str, Any]) -> None:
+    policy = json.loads(resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
+    for action, own, other in OWN_AND_NOT:
+        assert may(policy, action, *own), (action, own)
+        assert not may(policy, action, *other), (action, other)
+
+
+@pytest.mark.slow
+def test_rights_reach_what_the_site_really_has(state: dict[str, Any]) -> None:
+    """Tags and names of the resources are those that the controller's rights go by."""
+    policy = json.loads(resources(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
+    for kind, action, arn in (
+        ("aws_launch_template", "ec2:CreateFleet", f"{EC2}:launch-template/{{id}}"),
+        ("aws_lb_target_group", "elasticloadbalancing:RegisterTargets", f"{ELB}:targetgroup/{{name}}/1"),
+        ("aws_lambda_function", "lambda:InvokeFunction", f"{LAMBDA}:{{function_name}}"),
+    ):
+        found = {at: one for at, one in resources(state, kind).items() if "module.controller" not in at}
+        assert len(found) == 2
+        for one in found.values():
+            context = {f"aws:ResourceTag/{key}": value for key, value in (one["tags"] or {}).items()}
+            assert may(policy, action, arn.format(**one), context), arn.format(**one)
+    roles = resources(state, "aws_iam_role")
+    for at, role in roles.items():
+        arn = f"{ROLES}{role['path'] or '/'}{role['name']}"
+        assert may(policy, "iam:PassRole", arn, TO_EC2) == ("module.fleet[" in at), arn
+    for at, one in resources(state, "aws_s3_object").items():
+        arn = f"arn:aws:s3:::{one['bucket']}/{one['key']}"
+        assert may(policy, "s3:GetObjectVersion", arn, {}) == ("function/" not in at), arn

@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 from mark_infra.aws.site import Site, load_site
-from mark_infra.deploy.artifacts import constraints, libraries_name
+from mark_infra.deploy.artifacts import archive, libraries_name
+from mark_infra.deploy.checkout import constraints
 from mark_infra.deploy.deploy import DeployTarget, Shipment, destroy, plan, shipment
+from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
@@ -94,9 +96,10 @@ def test_a_site_comes_and_goes(
     target = DeployTarget(
         name="mark", region=REGION, clients=("192.0.2.0/24",), alarm_email="a@example.org", state=tmp_path / "s"
     )
-    # What the function imports would be fetched from an index.
+    # What the function and the instances import would be fetched from an index.
+    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
     built = target.folder / "artifacts"
-    (built / "libraries" / libraries_name(b"", constraints(built))).mkdir(parents=True)
+    (built / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     services = shipments(tmp_path)
     said: list[str] = []
 
@@ -147,6 +150,11 @@ def test_a_site_comes_and_goes(
     check_nothing_is_left(moto)
     assert destroy(target, said.append) == []
     assert not any(key.split(":")[1] in line for key in keys for line in said)
+
+
+def no_packages(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
+    file = archive({own.name: own}, to.parent / f"{wanted.service}-wheels.tar")
+    return Wheelhouse(file, file.stat().st_size, 0, frozenset({"mark"}))
 
 
 @contextmanager

@@ -13,13 +13,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import re
 import secrets
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.models.files import shipped_files, walk
-from mark.models.registry_unpacked import FILES
+from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.reporting.monthly import CostLine, ServiceCost, monthly
 from mark.simulation.inputs import open_service
@@ -39,23 +40,22 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, leftovers
-from mark_infra.deploy.artifacts import (
-    archive,
-    constraints,
-    function_package,
-    libraries,
-    terraform_modules,
-    wheel,
-)
+from mark_infra.deploy.artifacts import archive, function_package, libraries, size_of
+from mark_infra.deploy.checkout import constraints, terraform_modules
+from mark_infra.deploy.disk import disk_gib
+from mark_infra.deploy.imports import absent_imports
+from mark_infra.deploy.own_wheel import wheel
+from mark_infra.deploy.places import default_service, placed
 from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
+from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
 _GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
-_GPU_DISK_GIB, _DISK_GIB = 100, 8
 _VERSIONS = "versions"  # of a registry, in the archive
-_FILES = ("torch", "sklearn", "onnx")
+# What a model that is a file needs, by the kind of its reference.
+_FILES = {"torch": "torch", "sklearn": "scikit-learn", "onnx": "onnxruntime"}
 
 Say = Callable[[str], None]
 
@@ -75,6 +75,8 @@ class DeployTarget:
     state_bucket: str | None = None  # of Terraform's own state; default: a file in the folder
     profile: str | None = None  # of AWS's configuration; default: AWS_PROFILE, as AWS's SDKs have it
     session: Any = field(default=None, repr=False)  # boto3's, instead of a profile
+    cpu_index: str | None = None  # of wheels for processors alone, for services without GPUs
+    max_disk_gib: int | None = None  # of an instance; default: what it needs
 
     @property
     def folder(self) -> Path:
@@ -99,8 +101,9 @@ class Deployed:
     """A site that is there."""
 
     site_file: Path
-    address: str  # where clients send requests
+    address: str  # where clients send requests, as far as services are on the first load balancer
     keys_file: Path
+    addresses: Mapping[str, str] = field(default_factory=dict)  # of each service, by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Planned:
         key_file = folder / "controller.key"
         _write_secret(key_file, _keys(folder).splitlines()[0] + "\n")
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=key_file)), encoding="utf-8")
-        return Deployed(site_file, str(outputs["address"]), folder / "keys")
+        return Deployed(site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]))
 
 
 def shipment(service_file: str, search: Path | None = None) -> Shipment:
@@ -176,12 +179,16 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
     built = target.folder / "artifacts"
     say("building the wheel of mark, and what the services need")
-    pins = constraints(built)
+    pins, own = constraints(), wheel(built)
+    disks: dict[str, int] = {}
+    terraform.init()
+    there = terraform.outputs()
+    places = placed(names, there.get("places", {}))
     variables: dict[str, Any] = {
         "site": target.name,
         "region": target.region,
         "zones": list(target.zones) or None,
-        "wheel": str(wheel(built)),
+        "wheel": str(own),
         "constraints": str(pins),
         "certificate_arn": target.certificate,
         "client_cidrs": list(target.clients),
@@ -190,6 +197,9 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "keys_version": int(hashlib.sha256(_keys(target.folder).encode()).hexdigest()[:8], 16),
         # An emulator is one because the SDK's own variable points to it.
         "emulated": "AWS_ENDPOINT_URL" in os.environ,
+        # Besides its own 8 GiB each service's folder, and one archive as it is unpacked.
+        "controller_disk_gb": 8 + math.ceil(1.5 * sum(size_of(one.files) for one in shipments) / 1024**3),
+        "default_service": default_service(names, there.get("default_service")),
         "services": {},
     }
     for one in shipments:
@@ -198,15 +208,22 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         _check_archive(to, one)
         if one.kept_back:
             say(f"{name}: not sent, because they may hold a secret: {', '.join(one.kept_back[:10])}")
-        image, disk_gib = image_of(one.deployment)
+        image, machine, gpus = image_of(one.deployment)
+        wanted = PackagesWanted(name, one.files, libraries_of(one), machine, gpus, target.cpu_index)
+        packages = wheelhouse(wanted, own, pins, built / "wheels")
+        _check_imports(one, packages.modules)
+        sizes = (to.stat().st_size, size_of(one.files))
+        disks[name] = disk_gib(name, packages, *sizes, gpus=gpus, limit=target.max_disk_gib)
         described: dict[str, Any] = {
             "slo_ms": one.service.slo.rt_max_s * 1e3,
             "archive": str(to),
+            "wheels": str(packages.file),
             "image_parameter": image,
-            "disk_gb": disk_gib,
+            "disk_gb": disks[name],
+            **places[name],
         }
         if one.deployment.function is not None:
-            needs = libraries(one.files, built / "libraries", pins)
+            needs = libraries(one.files, wanted.kinds, built / "libraries", pins, target.cpu_index)
             described["function"] = {
                 "zip": str(function_package(one.files, needs, built / f"{name}.zip")),
                 "memory_mb": one.deployment.function.offer.memory_mb,
@@ -216,13 +233,14 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     root = target.folder / "terraform" / "examples" / "complete"
     (root / "terraform.tfvars.json").write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
     say("asking Terraform what is to be done")
-    terraform.init()
     changes = terraform.plan()
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
     charges = monthly(
-        [_cost(one.deployment) for one in shipments],
+        [_cost(one.deployment, disks[one.service.name]) for one in shipments],
         len(target.zones) or 3,
         1 + sum(2 + (one.deployment.function is not None) for one in shipments),
+        balancers=len({place["balancer"] for place in places.values()} | {0}),
+        controller_disk_gib=variables["controller_disk_gb"],
     )
     return Planned(changes, charges, target, terraform)
 
@@ -250,8 +268,8 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     return leftovers(gate, target.name)
 
 
-def image_of(deployment: ResolvedService) -> tuple[str, int]:
-    """The public parameter that names the machine image, and the size of its disk in GiB.
+def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
+    """The public parameter that names the machine image, the processor that it is for, and whether it drives GPUs.
 
     Raises BadInput for types with different processors: a launch template has one image.
     """
@@ -265,8 +283,14 @@ def image_of(deployment: ResolvedService) -> tuple[str, int]:
             f"{arm[0]}, {other[0]}",
         )
     if any(offer.gpus for offer in types.values()):
-        return _GPU, _GPU_DISK_GIB
-    return _AL2023.format("arm64" if arm else "x86_64"), _DISK_GIB
+        return _GPU, "x86_64", True
+    return _AL2023.format("arm64" if arm else "x86_64"), "aarch64" if arm else "x86_64", False
+
+
+def libraries_of(sent: Shipment) -> tuple[str, ...]:
+    """What the service's models need that are files: no code says so, and perhaps no requirements.txt."""
+    kinds = {reference.partition(":")[0] for reference, _ in _models(sent.service)}
+    return tuple(sorted({_FILES[kind] for kind in kinds if kind in _FILES}))
 
 
 def environment_of(service: ServiceConfig, size: str) -> dict[str, str]:
@@ -321,6 +345,8 @@ def _checked(target: DeployTarget) -> tuple[DeployTarget, Gate]:
     """With its region, and the way to AWS there. Raises BadInput."""
     if not _SITE.fullmatch(target.name):
         raise BadInput("must be 1 to 20 small letters, digits and dashes, a letter first", "name", target.name)
+    if f"{target.name}-".startswith("internal-"):
+        raise BadInput("load balancers of this name are refused by AWS: internal-... is its own", "name", target.name)
     if importlib.util.find_spec("boto3") is None:
         raise BadInput("needs boto3: pip install 'mark-serving[aws]'", "mark deploy")
     if target.profile is not None and target.session is not None:
@@ -420,6 +446,25 @@ def _check_models(service: ServiceConfig, folder: Path, files: dict[str, Path | 
             raise BadInput("its module is not in the folder, and no requirements.txt brings it", f"{folder}", model)
 
 
+def _models(service: ServiceConfig) -> Iterator[tuple[str, str]]:
+    """References to the service's models, each with the folder of the archive in which it is to be looked up."""
+    for model in [version.model for version in service.versions] or [service.model]:
+        if model.startswith(UNPACKED):
+            folder = Path(model.removeprefix(UNPACKED))
+            yield check(folder).content.model, f"{_VERSIONS}/{folder.name}/{FILES}"
+        else:
+            yield model, ""
+
+
+def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
+    """Raises BadInput for code that no instance could import."""
+    for reference, folder in _models(sent.service):
+        for file, name in absent_imports(reference.partition(":")[0], sent.files, provided, folder):
+            raise BadInput(
+                "imports what instances will not have: name its package in requirements.txt", f"{file}", name
+            )
+
+
 def _check_archive(path: Path, shipped: Shipment) -> None:
     """Raises MarkError where what arrives is not what was checked here."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
@@ -431,7 +476,7 @@ def _check_archive(path: Path, shipped: Shipment) -> None:
         raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
 
 
-def _cost(deployment: ResolvedService) -> ServiceCost:
+def _cost(deployment: ResolvedService, disk: int) -> ServiceCost:
     service, function = deployment.service, deployment.function
     cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
     return ServiceCost(
@@ -439,7 +484,7 @@ def _cost(deployment: ResolvedService) -> ServiceCost:
         cheapest=cheapest.name if cheapest is not None else "instance (none suits)",
         usd_per_hour=cheapest.usd_per_hour if cheapest is not None else 0.0,
         max_usd_per_hour=service.max_usd_per_hour,
-        disk_gib=image_of(deployment)[1],
+        disk_gib=disk,
         function=function.offer.name if function is not None else None,
         function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
     )

@@ -48,7 +48,13 @@ locals {
     region    = var.region
     account   = data.aws_caller_identity.this.account_id
   }
-  names        = sort(keys(var.services))
+  names = sort(keys(var.services))
+  # Where a service's rules are, by its own name alone unless said: other services that come and go do not move it.
+  places = { for name, service in var.services : name => {
+    balancer = service.balancer
+    priority = coalesce(service.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)
+  } }
+  balancers    = [for number in sort(distinct(concat(["0"], [for place in local.places : tostring(place.balancer)]))) : number]
   bouncer_port = 8080
   functions    = { for name, service in var.services : name => service.function if service.function != null }
   boot_from    = { for name in ["wheel", "constraints"] : name => module.state.artifacts[name] }
@@ -62,10 +68,12 @@ module "state" {
   aws          = local.aws
   keys         = var.keys
   keys_version = var.keys_version
+  balancers    = local.balancers
   emulated     = var.emulated
   artifacts = merge(
     { wheel = var.wheel, constraints = var.constraints },
     { for name, service in var.services : "archive/${name}" => service.archive },
+    { for name, service in var.services : "wheels/${name}" => service.wheels },
     { for name, function in local.functions : "function/${name}" => function.zip },
   )
 }
@@ -80,6 +88,7 @@ module "network" {
   client_cidrs      = var.client_cidrs
   certificate_arn   = var.certificate_arn
   access_log_bucket = var.emulated ? null : module.state.bucket
+  balancers         = local.balancers
   emulated          = var.emulated
 }
 
@@ -109,16 +118,35 @@ module "fleet" {
   service           = each.key
   vpc_id            = module.network.vpc_id
   security_group_id = module.network.bouncer_security_group_id
-  listener_arn      = module.network.listener_arn
-  priority          = index(local.names, each.key) + 1
-  alone             = length(var.services) == 1
+  listener_arn      = module.network.listener_arns[tostring(local.places[each.key].balancer)]
+  priority          = local.places[each.key].priority
   bouncer_port      = local.bouncer_port
   image_id          = local.image_ids[each.key]
   disk_gb           = each.value.disk_gb
   slo_s             = each.value.slo_ms / 1000
-  artifacts         = merge(local.boot_from, { archive = module.state.artifacts["archive/${each.key}"] })
+  artifacts         = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
   keys              = module.state.keys
   function          = try(module.overflow[each.key].function, null)
+  emulated          = var.emulated
+}
+
+# What names no service goes to the default service. The last of all priorities, so that it moves for no other; a rule
+# of the site and not of the service, so that the site changes its mind in one step.
+resource "aws_lb_listener_rule" "default" {
+  count        = var.default_service == null ? 0 : 1
+  listener_arn = module.network.listener_arns[tostring(local.places[var.default_service].balancer)]
+  priority     = 50000
+
+  action {
+    type             = "forward"
+    target_group_arn = module.fleet[var.default_service].target_group.arn
+  }
+
+  condition {
+    path_pattern {
+      values = ["/*"]
+    }
+  }
 }
 
 module "controller" {
@@ -132,19 +160,19 @@ module "controller" {
   security_group_id         = module.network.controller_security_group_id
   image_id                  = nonsensitive(data.aws_ssm_parameter.controller_image.value)
   instance_type             = var.controller_type
+  disk_gb                   = var.controller_disk_gb
   artifacts                 = local.boot_from
+  boot_files                = module.state.boot_files
   table                     = module.state.table
   queue                     = module.events.queue
   keys                      = module.state.keys
   dry_run                   = var.dry_run
   services = { for name in local.names : name => {
-    launch_template_id  = module.fleet[name].launch_template.id
-    launch_template_arn = module.fleet[name].launch_template.arn
-    target_group_arn    = module.fleet[name].target_group.arn
-    role_arn            = module.fleet[name].role_arn
-    image_id            = local.image_ids[name]
-    function            = try(module.overflow[name].function, null)
-    archive             = module.state.artifacts["archive/${name}"]
+    launch_template_id = module.fleet[name].launch_template.id
+    target_group_arn   = module.fleet[name].target_group.arn
+    image_id           = local.image_ids[name]
+    function           = try(module.overflow[name].function.name, null)
+    archive            = module.state.artifacts["archive/${name}"]
   } }
 }
 
@@ -155,8 +183,8 @@ module "observability" {
   alarm_email        = var.alarm_email
   monthly_budget_usd = var.emulated ? null : var.monthly_budget_usd
   queue_name         = module.events.queue.name
-  balancer           = module.network.balancer_arn_suffix
   services = { for name in local.names : name => {
+    balancer     = module.network.balancer_arn_suffixes[tostring(local.places[name].balancer)]
     target_group = module.fleet[name].target_group.suffix
     function     = try(module.overflow[name].function.name, null)
   } }

@@ -1,10 +1,11 @@
 # The controller: one small instance, replaced when it fails. It keeps nothing; its replacement goes on from the store.
 
 locals {
-  name      = "${var.site}-controller"
-  arn       = "arn:${var.aws.partition}"
-  ec2       = "${local.arn}:ec2:${var.aws.region}:${var.aws.account}"
-  functions = compact([for service in var.services : try(service.function.arn, "")])
+  name   = "${var.site}-controller"
+  arn    = "arn:${var.aws.partition}"
+  where  = "${var.aws.region}:${var.aws.account}"
+  ec2    = "${local.arn}:ec2:${local.where}"
+  bucket = values(var.artifacts)[0].bucket
 
   # The format of mark_infra.aws.site. JSON's strings are TOML's.
   site_toml = templatefile("${path.module}/site.toml.tftpl", {
@@ -20,17 +21,28 @@ locals {
       launch_template = service.launch_template_id
       subnets         = var.subnets
       target_groups   = [service.target_group_arn]
-      function        = try(service.function.name, "")
+      function        = service.function
     } }
   })
 
+  # What grows with the number of services, which user data (16 KB) and policies (10,240 characters) must not: files.
+  boot_files = { for name, content in {
+    "site.toml" = local.site_toml
+    archives    = join("", [for name, service in var.services : "${name} ${service.archive.key} ${service.archive.version} ${service.archive.sha256}\n"])
+    } : name => {
+    content = content
+    sha256  = sha256(content)
+  } }
+
   user_data = templatefile("${path.module}/controller.sh.tftpl", {
-    region    = var.aws.region
-    bucket    = values(var.artifacts)[0].bucket
-    artifacts = var.artifacts
-    archives  = { for name, service in var.services : name => service.archive }
+    region = var.aws.region
+    bucket = local.bucket
+    artifacts = merge(var.artifacts, { for name, object in aws_s3_object.boot : name => {
+      key     = object.key
+      version = object.version_id
+      sha256  = local.boot_files[name].sha256
+    } })
     keys      = var.keys.name
-    site_toml = base64gzip(local.site_toml)
     dry_run   = var.dry_run
     log_group = aws_cloudwatch_log_group.this.name
   })
@@ -53,7 +65,9 @@ resource "aws_iam_role" "this" {
   })
 }
 
-# Each statement names the call that needs it. Where Resource is "*", AWS knows no narrower one for these actions.
+# Each statement names the call that needs it. Where Resource is "*", AWS knows no narrower one for these actions. None
+# lists services, so that it does not grow with them: what carries the tag mark:site, or lies in the site's own folder,
+# is the site's. A name alone does not tell, as mark- begins the names of site mark-2, too.
 resource "aws_iam_role_policy" "this" {
   name = "controller"
   role = aws_iam_role.this.id
@@ -76,12 +90,19 @@ resource "aws_iam_role_policy" "this" {
           Resource = "*"
         },
         {
-          # Ec2Cloud.launch: from our launch templates, into our subnets and security group, with our images.
+          # Ec2Cloud.launch: from our launch templates,
+          Sid       = "LaunchFrom"
+          Effect    = "Allow"
+          Action    = ["ec2:CreateFleet", "ec2:RunInstances"]
+          Resource  = "${local.ec2}:launch-template/*"
+          Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
+        },
+        {
+          # into our subnets and security group, with our images.
           Sid    = "LaunchWith"
           Effect = "Allow"
           Action = ["ec2:CreateFleet", "ec2:RunInstances"]
           Resource = concat(
-            [for service in var.services : service.launch_template_arn],
             [for id in distinct([for service in var.services : service.image_id]) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
             [for id in values(var.subnets) : "${local.ec2}:subnet/${id}"],
             ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
@@ -127,7 +148,7 @@ resource "aws_iam_role_policy" "this" {
           Sid       = "PassBouncerRoles"
           Effect    = "Allow"
           Action    = "iam:PassRole"
-          Resource  = [for service in var.services : service.role_arn]
+          Resource  = "${local.arn}:iam::${var.aws.account}:role/mark/${var.site}/bouncers/*"
           Condition = { StringEquals = { "iam:PassedToService" = "ec2.amazonaws.com" } }
         },
         {
@@ -143,10 +164,11 @@ resource "aws_iam_role_policy" "this" {
         },
         {
           # Balancer: instances in and out.
-          Sid      = "Targets"
-          Effect   = "Allow"
-          Action   = ["elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"]
-          Resource = [for service in var.services : service.target_group_arn]
+          Sid       = "Targets"
+          Effect    = "Allow"
+          Action    = ["elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"]
+          Resource  = "${local.arn}:elasticloadbalancing:${local.where}:targetgroup/*"
+          Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
         },
         {
           # Notices: EventBridge's events, read and deleted.
@@ -178,14 +200,11 @@ resource "aws_iam_role_policy" "this" {
           Condition = { StringEquals = { "cloudwatch:namespace" = "mark" } }
         },
         {
-          # aws s3 cp at boot: wheel, constraints, the services' folders.
-          Sid    = "BootFiles"
-          Effect = "Allow"
-          Action = "s3:GetObject"
-          Resource = concat(
-            [for artifact in var.artifacts : artifact.arn],
-            [for service in var.services : service.archive.arn]
-          )
+          # aws s3api get-object at boot: wheel, constraints, site file, the services' folders; by their versions. The bucket is the site's own.
+          Sid      = "BootFiles"
+          Effect   = "Allow"
+          Action   = "s3:GetObjectVersion"
+          Resource = var.boot_files
         },
         {
           # aws ssm get-parameter at boot.
@@ -215,12 +234,13 @@ resource "aws_iam_role_policy" "this" {
           Resource = "*"
         },
       ],
-      length(local.functions) == 0 ? [] : [{
+      alltrue([for service in var.services : service.function == null]) ? [] : [{
         # Warming: invocations that only wake an environment.
-        Sid      = "Warm"
-        Effect   = "Allow"
-        Action   = "lambda:InvokeFunction"
-        Resource = local.functions
+        Sid       = "Warm"
+        Effect    = "Allow"
+        Action    = "lambda:InvokeFunction"
+        Resource  = "${local.arn}:lambda:${local.where}:function:${var.site}-*-overflow"
+        Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
       }]
     )
   })
@@ -229,6 +249,14 @@ resource "aws_iam_role_policy" "this" {
 resource "aws_iam_instance_profile" "this" {
   name = local.name
   role = aws_iam_role.this.name
+}
+
+# As all that instances boot from, by version: a template names one, and old ones stay for a while.
+resource "aws_s3_object" "boot" {
+  for_each = local.boot_files
+  bucket   = local.bucket
+  key      = "artifacts/controller/${each.key}"
+  content  = each.value.content
 }
 
 resource "aws_launch_template" "this" {
@@ -254,7 +282,7 @@ resource "aws_launch_template" "this" {
     device_name = "/dev/xvda"
     ebs {
       volume_type           = "gp3"
-      volume_size           = 8
+      volume_size           = var.disk_gb
       encrypted             = true
       delete_on_termination = true
     }
@@ -297,6 +325,6 @@ resource "aws_autoscaling_group" "this" {
     propagate_at_launch = true
   }
 
-  # Without its rights it would fail as soon as it starts.
+  # Without its rights it would fail as soon as it starts. That there is a way out of its subnets, var.subnets waits for.
   depends_on = [aws_iam_role_policy.this]
 }

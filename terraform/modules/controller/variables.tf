@@ -26,25 +26,23 @@ variable "bouncer_port" {
 variable "services" {
   description = "What there is for each service."
   type = map(object({
-    launch_template_id  = string
-    launch_template_arn = string
-    target_group_arn    = string
-    role_arn            = string
-    image_id            = string
-    function = optional(object({
-      name = string
-      arn  = string
-    }))
+    launch_template_id = string
+    target_group_arn   = string
+    image_id           = string
+    function           = optional(string)
     archive = object({
-      bucket = string
-      key    = string
-      sha256 = string
-      arn    = string
+      key     = string
+      version = string
+      sha256  = string
     })
   }))
   validation {
     condition     = length(var.services) > 0
     error_message = "At least one service."
+  }
+  validation {
+    condition     = length(distinct([for service in var.services : service.image_id])) <= 20
+    error_message = "At most 20 machine images on a site: the controller's policy names each, and its length is limited."
   }
 }
 
@@ -69,13 +67,26 @@ variable "instance_type" {
   default     = "t4g.small"
 }
 
+variable "disk_gb" {
+  description = "Size of its disk, which holds the system, its packages (some 3 GiB together) and every service's folder."
+  type        = number
+  default     = 8
+}
+
+variable "boot_files" {
+  description = "What of the artifacts bucket an instance may boot from: an ARN with a star."
+  type        = string
+}
+
 variable "artifacts" {
   description = "What it boots from, in the artifacts bucket: wheel, constraints."
   type = map(object({
-    bucket = string
-    key    = string
-    sha256 = string
-    arn    = string
+    bucket  = string
+    key     = string
+    version = string
+    file    = string
+    sha256  = string
+    arn     = string
   }))
 }
 

@@ -23,13 +23,16 @@ locals {
   })
 }
 
+# In a folder of their own, as are names below: a service may be called controller.
 resource "aws_cloudwatch_log_group" "this" {
-  name              = "/mark/${var.site}/${var.service}"
+  name              = "/mark/${var.site}/services/${var.service}"
   retention_in_days = var.log_days
 }
 
 resource "aws_iam_role" "this" {
   name = "${local.name}-bouncer"
+  # What the controller may pass on: by a tag AWS cannot tell, and the name of one site may begin another's.
+  path = "/mark/${var.site}/bouncers/"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
     Statement = [{
@@ -48,10 +51,10 @@ resource "aws_iam_role_policy" "this" {
     Statement = concat(
       [
         {
-          # aws s3 cp at boot: wheel, constraints, the service's folder.
+          # aws s3api get-object at boot: packages, the service's folder; by their versions.
           Sid      = "BootFiles"
           Effect   = "Allow"
-          Action   = "s3:GetObject"
+          Action   = "s3:GetObjectVersion"
           Resource = [for artifact in var.artifacts : artifact.arn]
         },
         {
@@ -86,13 +89,15 @@ resource "aws_iam_instance_profile" "this" {
 }
 
 resource "aws_launch_template" "this" {
-  name                                 = local.name
+  name                                 = "${local.name}-bouncer"
   description                          = "Bouncers of ${var.service}"
   update_default_version               = true
   image_id                             = var.image_id
   vpc_security_group_ids               = [var.security_group_id]
   user_data                            = base64encode(local.user_data)
   instance_initiated_shutdown_behavior = "terminate"
+  # By this the controller's right to launch from it is narrowed to its own site.
+  tags = var.emulated ? null : { "mark:site" = var.site }
 
   iam_instance_profile {
     name = aws_iam_instance_profile.this.name
@@ -131,11 +136,13 @@ resource "aws_launch_template" "this" {
 
 resource "aws_lb_target_group" "this" {
   # 32 characters at most, whatever the names are.
-  name                          = "${trimsuffix(substr(local.name, 0, 23), "-")}-${substr(sha1("${var.site}/${var.service}"), 0, 8)}"
-  vpc_id                        = var.vpc_id
-  port                          = var.bouncer_port
-  protocol                      = "HTTP"
-  target_type                   = "instance"
+  name        = "${trimsuffix(substr(local.name, 0, 23), "-")}-${substr(sha1("${var.site}/${var.service}"), 0, 8)}"
+  vpc_id      = var.vpc_id
+  port        = var.bouncer_port
+  protocol    = "HTTP"
+  target_type = "instance"
+  # By this the controller's right to register instances is narrowed to its own site.
+  tags                          = { "mark:site" = var.site }
   load_balancing_algorithm_type = "least_outstanding_requests"
   # As long as a bouncer needs to finish what it accepted.
   deregistration_delay = local.drain_s
@@ -148,9 +155,16 @@ resource "aws_lb_target_group" "this" {
     healthy_threshold   = 2
     unhealthy_threshold = 2
   }
+
+  # The site's default rule lets go of the group of a service that goes before it is deleted: else AWS refuses that.
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
-# Requests name their service in the path or, where a path cannot (SageMaker's /invocations), in a header.
+# Requests name their service in the path or, where a path cannot (SageMaker's /invocations), in a header. Conditions of
+# one rule must all hold, so these are two. No two services' rules fit one request: their order means nothing, and a
+# priority must only be free.
 resource "aws_lb_listener_rule" "path" {
   listener_arn = var.listener_arn
   priority     = var.priority * 2
@@ -162,13 +176,12 @@ resource "aws_lb_listener_rule" "path" {
 
   condition {
     path_pattern {
-      values = var.alone ? ["/*"] : ["/v2/models/${var.service}", "/v2/models/${var.service}/*"]
+      values = ["/v2/models/${var.service}", "/v2/models/${var.service}/*"]
     }
   }
 }
 
 resource "aws_lb_listener_rule" "header" {
-  count        = var.alone ? 0 : 1
   listener_arn = var.listener_arn
   priority     = var.priority * 2 + 1
 

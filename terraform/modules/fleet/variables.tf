@@ -33,14 +33,12 @@ variable "listener_arn" {
 }
 
 variable "priority" {
-  description = "Place of the service's rule among the listener's rules, from 1."
+  description = "Place of the service's two rules among the listener's, which goes from 1 to 50,000: they take 2n and 2n+1."
   type        = number
-}
-
-variable "alone" {
-  description = "Whether this is the site's only service: then it gets every request."
-  type        = bool
-  default     = false
+  validation {
+    condition     = var.priority >= 1 && var.priority <= 24999 && floor(var.priority) == var.priority
+    error_message = "A whole number from 1 to 24,999."
+  }
 }
 
 variable "bouncer_port" {
@@ -66,12 +64,13 @@ variable "slo_s" {
 }
 
 variable "artifacts" {
-  description = "What an instance boots from, in the artifacts bucket: wheel, constraints, archive."
+  description = "What an instance boots from, in the artifacts bucket: wheels, archive."
   type = map(object({
-    bucket = string
-    key    = string
-    sha256 = string
-    arn    = string
+    bucket  = string
+    key     = string
+    version = string
+    sha256  = string
+    arn     = string
   }))
 }
 
@@ -96,4 +95,10 @@ variable "log_days" {
   description = "Days for which logs are kept."
   type        = number
   default     = 30
+}
+
+variable "emulated" {
+  description = "An emulator stands in for AWS: a launch template with tags differs from itself in it."
+  type        = bool
+  default     = false
 }

@@ -176,8 +176,10 @@ resource "aws_vpc_security_group_egress_rule" "controller_to_bouncers" {
   to_port                      = var.bouncer_port
 }
 
+# Several: one takes 100 target groups, a limit that AWS does not raise, and 100 rules, which it does.
 resource "aws_lb" "this" {
-  name                       = var.site
+  for_each                   = toset(var.balancers)
+  name                       = each.key == "0" ? var.site : "${var.site}-${each.key}"
   load_balancer_type         = "application"
   internal                   = false
   security_groups            = [aws_security_group.balancer.id]
@@ -201,10 +203,20 @@ resource "aws_lb" "this" {
       error_message = "Keys would travel the internet in clear: give certificate_arn, or name the networks of your clients in client_cidrs."
     }
   }
+
+  # AWS refuses one that faces the internet in a VPC without a gateway, and without the route it answers nothing.
+  depends_on = [
+    aws_internet_gateway.this,
+    aws_route.internet,
+    aws_route_table_association.public,
+    aws_vpc_security_group_egress_rule.balancer_to_bouncers,
+    aws_vpc_security_group_ingress_rule.clients,
+  ]
 }
 
 resource "aws_lb_listener" "this" {
-  load_balancer_arn = aws_lb.this.arn
+  for_each          = aws_lb.this
+  load_balancer_arn = each.value.arn
   port              = local.door_port
   protocol          = local.tls ? "HTTPS" : "HTTP"
   ssl_policy        = local.tls ? "ELBSecurityPolicy-TLS13-1-2-2021-06" : null
@@ -219,4 +231,15 @@ resource "aws_lb_listener" "this" {
       status_code  = "404"
     }
   }
+}
+
+# Sites that had only one keep it, and its address.
+moved {
+  from = aws_lb.this
+  to   = aws_lb.this["0"]
+}
+
+moved {
+  from = aws_lb_listener.this
+  to   = aws_lb_listener.this["0"]
 }

@@ -6,6 +6,18 @@ output "vpc_id" {
 output "subnets" {
   description = "Private subnet by zone."
   value       = { for zone, subnet in aws_subnet.private : zone => subnet.id }
+  # What is put into them reaches AWS, packages and bouncers at once. Nothing else orders that: a subnet is there long
+  # before there is a way out of it.
+  depends_on = [
+    aws_route.internet,
+    aws_route.nat,
+    aws_route_table_association.private,
+    aws_route_table_association.public,
+    aws_vpc_endpoint.gateway,
+    aws_vpc_security_group_egress_rule.controller_to_bouncers,
+    aws_vpc_security_group_egress_rule.https,
+    aws_vpc_security_group_ingress_rule.bouncer,
+  ]
 }
 
 output "bouncer_security_group_id" {
@@ -18,17 +30,17 @@ output "controller_security_group_id" {
   value       = aws_security_group.controller.id
 }
 
-output "listener_arn" {
-  description = "Listener to which services add their rules."
-  value       = aws_lb_listener.this.arn
+output "listener_arns" {
+  description = "Listeners to which services add their rules, by the balancer's number."
+  value       = { for number, listener in aws_lb_listener.this : number => listener.arn }
 }
 
-output "balancer_arn_suffix" {
-  description = "The load balancer as CloudWatch names it."
-  value       = aws_lb.this.arn_suffix
+output "balancer_arn_suffixes" {
+  description = "The load balancers as CloudWatch names them, by number."
+  value       = { for number, balancer in aws_lb.this : number => balancer.arn_suffix }
 }
 
-output "address" {
-  description = "Where clients send requests."
-  value       = "${local.tls ? "https" : "http"}://${aws_lb.this.dns_name}"
+output "addresses" {
+  description = "Where clients send requests, by the balancer's number."
+  value       = { for number, balancer in aws_lb.this : number => "${local.tls ? "https" : "http"}://${balancer.dns_name}" }
 }

@@ -1,6 +1,10 @@
 variable "site" {
   description = "Name of the site: the tag mark:site, and the beginning of every name."
   type        = string
+  validation {
+    condition     = !can(regex("^internal(-|$)", var.site))
+    error_message = "Load balancers of this name are refused by AWS: internal-... is its own."
+  }
 }
 
 variable "zones" {
@@ -32,6 +36,16 @@ variable "client_cidrs" {
   description = "Address ranges that may reach the load balancer."
   type        = list(string)
   default     = ["0.0.0.0/0"]
+}
+
+variable "balancers" {
+  description = "Names of the load balancers: their numbers, from 0, as text. One takes 100 target groups."
+  type        = list(string)
+  default     = ["0"]
+  validation {
+    condition     = contains(var.balancers, "0") && alltrue([for one in var.balancers : can(regex("^[0-9]{1,2}$", one))])
+    error_message = "Numbers of at most two digits, 0 among them."
+  }
 }
 
 variable "certificate_arn" {

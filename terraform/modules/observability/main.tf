@@ -41,7 +41,7 @@ resource "aws_cloudwatch_metric_alarm" "nobody_ready" {
   alarm_description   = "No instance of ${each.key} is ready."
   namespace           = "AWS/ApplicationELB"
   metric_name         = "HealthyHostCount"
-  dimensions          = { LoadBalancer = var.balancer, TargetGroup = each.value.target_group }
+  dimensions          = { LoadBalancer = each.value.balancer, TargetGroup = each.value.target_group }
   statistic           = "Maximum"
   period              = 60
   evaluation_periods  = 5
@@ -58,7 +58,7 @@ resource "aws_cloudwatch_metric_alarm" "errors" {
   alarm_description   = "Instances of ${each.key} answer with 5xx."
   namespace           = "AWS/ApplicationELB"
   metric_name         = "HTTPCode_Target_5XX_Count"
-  dimensions          = { LoadBalancer = var.balancer, TargetGroup = each.value.target_group }
+  dimensions          = { LoadBalancer = each.value.balancer, TargetGroup = each.value.target_group }
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 5

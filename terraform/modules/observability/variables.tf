@@ -20,14 +20,10 @@ variable "queue_name" {
   type        = string
 }
 
-variable "balancer" {
-  description = "The load balancer, as CloudWatch names it."
-  type        = string
-}
-
 variable "services" {
-  description = "What is watched of each service: its target group (as CloudWatch names it), its function or null."
+  description = "What is watched of each service: its balancer and target group (as CloudWatch names them), its function or null."
   type = map(object({
+    balancer     = string
     target_group = string
     function     = optional(string)
   }))

@@ -51,6 +51,8 @@ resource "aws_lambda_function" "this" {
   handler          = "mark_lambda.overflow.handler"
   memory_size      = var.memory_mb
   timeout          = var.timeout_s
+  # By this the controller's right to wake it is narrowed to its own site.
+  tags = { "mark:site" = var.site }
 
   environment {
     variables = var.environment

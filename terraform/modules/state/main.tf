@@ -1,11 +1,14 @@
 # What outlives instances: files that they boot from, the controller's state, keys.
 
 locals {
-  # By content: what an instance boots from never changes under it, and an unchanged file is not sent again.
+  balancers = "arn:${var.aws.partition}:elasticloadbalancing:${var.aws.region}:${var.aws.account}:loadbalancer/app"
+  # Each name has its key, and each content its version there: what an instance boots from never changes under it, nor
+  # goes away, and an unchanged file is not sent again.
   objects = { for name, path in var.artifacts : name => {
     path   = path
     sha256 = filesha256(path)
-    key    = "artifacts/${filesha256(path)}/${basename(path)}"
+    # Functions' packages are fetched by Lambda alone, as the deployer: no instance may read that folder.
+    key = "${startswith(name, "function/") ? "functions" : "artifacts"}/${name}"
   } }
 }
 
@@ -13,6 +16,14 @@ resource "aws_s3_bucket" "artifacts" {
   bucket_prefix = "${var.site}-artifacts-"
   # Everything in it is made from the user's own files, or a log.
   force_destroy = true
+}
+
+# An instance that boots while something new is sent, or later by an old template, names the version that it wants.
+resource "aws_s3_bucket_versioning" "artifacts" {
+  bucket = aws_s3_bucket.artifacts.id
+  versioning_configuration {
+    status = "Enabled"
+  }
 }
 
 resource "aws_s3_bucket_public_access_block" "artifacts" {
@@ -53,9 +64,9 @@ resource "aws_s3_bucket_policy" "artifacts" {
         Principal = { Service = "logdelivery.elasticloadbalancing.amazonaws.com" }
         Action    = "s3:PutObject"
         Resource  = "${aws_s3_bucket.artifacts.arn}/alb/AWSLogs/${var.aws.account}/*"
-        Condition = { ArnLike = {
-          "aws:SourceArn" = "arn:${var.aws.partition}:elasticloadbalancing:${var.aws.region}:${var.aws.account}:loadbalancer/app/${var.site}/*"
-        } }
+        Condition = { ArnLike = { "aws:SourceArn" = [for number in var.balancers :
+          "${local.balancers}/${number == "0" ? var.site : "${var.site}-${number}"}/*"
+        ] } }
       },
     ]
   })
@@ -74,6 +85,23 @@ resource "aws_s3_bucket_lifecycle_configuration" "artifacts" {
     expiration {
       days = 30
     }
+    noncurrent_version_expiration {
+      noncurrent_days = 1
+    }
+  }
+  # By age alone S3 could not tell what was replaced from what has been right for long.
+  dynamic "rule" {
+    for_each = toset(["artifacts", "functions"])
+    content {
+      id     = "replaced-${rule.key}"
+      status = "Enabled"
+      filter {
+        prefix = "${rule.key}/"
+      }
+      noncurrent_version_expiration {
+        noncurrent_days = 90
+      }
+    }
   }
   rule {
     id     = "uploads"
@@ -91,7 +119,7 @@ resource "aws_s3_object" "artifact" {
   key         = each.value.key
   source      = each.value.path
   source_hash = each.value.sha256
-  depends_on  = [aws_s3_bucket_server_side_encryption_configuration.artifacts]
+  depends_on  = [aws_s3_bucket_server_side_encryption_configuration.artifacts, aws_s3_bucket_versioning.artifacts]
 }
 
 # Snapshots, decisions, numbers of instances, the leader's lease.

@@ -5,13 +5,21 @@ output "bucket" {
   depends_on = [aws_s3_bucket_policy.artifacts]
 }
 
+output "boot_files" {
+  description = "What of the bucket an instance may boot from."
+  value       = "arn:${var.aws.partition}:s3:::${aws_s3_bucket.artifacts.id}/artifacts/*"
+}
+
 output "artifacts" {
   description = "Where each artifact is, by its name."
   value = { for name, object in aws_s3_object.artifact : name => {
     bucket = object.bucket
     key    = object.key
-    sha256 = local.objects[name].sha256
-    arn    = "arn:${var.aws.partition}:s3:::${object.bucket}/${object.key}"
+    # Until it is asked for, the file has no name of its own.
+    version = object.version_id
+    file    = basename(local.objects[name].path)
+    sha256  = local.objects[name].sha256
+    arn     = "arn:${var.aws.partition}:s3:::${object.bucket}/${object.key}"
   } }
 }
 

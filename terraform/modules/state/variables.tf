@@ -17,6 +17,12 @@ variable "artifacts" {
   type        = map(string)
 }
 
+variable "balancers" {
+  description = "Numbers of the load balancers that write their logs here, as the network module has them."
+  type        = list(string)
+  default     = ["0"]
+}
+
 variable "keys" {
   description = "Keys of callers, as a key file of mark serve. Never in the state."
   type        = string

@@ -73,10 +73,13 @@ def test_what_a_function_imports_is_kept(tmp_path: Path) -> None:
     pins.write_text("numpy==2.2.0\n")
     there = tmp_path / "cache" / artifacts.libraries_name(b"torch\n", pins)
     there.mkdir(parents=True)
-    assert artifacts.libraries({"requirements.txt": b"torch\n"}, tmp_path / "cache", pins) == there
+    assert artifacts.libraries({"requirements.txt": b"torch\n"}, (), tmp_path / "cache", pins) == there
     assert artifacts.libraries_name(b"", pins) != there.name
 
 
-def test_constraints_and_modules_are_the_checkouts(tmp_path: Path) -> None:
-    assert "numpy==" in artifacts.constraints(tmp_path / "new").read_text()
-    assert (artifacts.terraform_modules() / "modules" / "fleet" / "main.tf").is_file()
+def test_what_is_packed_already_is_not_compressed(tmp_path: Path) -> None:
+    here = folder(tmp_path / "in", "a.whl")
+    made = artifacts.archive({"a.whl": here / "a.whl", "b": b"text"}, tmp_path / "out" / "wheels.tar")
+    assert b"text" in made.read_bytes()
+    with tarfile.open(made, "r:") as tar:
+        assert tar.getnames() == ["a.whl", "b"]

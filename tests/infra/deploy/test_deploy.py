@@ -14,11 +14,13 @@ from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.deploy import (
     DeployTarget,
     _check_archive,
+    _check_imports,
     _checked,
     _keys,
     destroy,
     environment_of,
     image_of,
+    libraries_of,
     plan,
     shipment,
 )
@@ -86,15 +88,42 @@ def test_a_model_that_would_not_be_there_is_refused(tmp_path: Path) -> None:
     shipment(str(tmp_path / "my.toml"))
 
 
+def test_a_model_that_could_not_be_imported_is_refused(tmp_path: Path) -> None:
+    sent = shipment(service(tmp_path))
+    (tmp_path / "echo.py").write_text("import mark\nimport pandas\n")
+    with pytest.raises(BadInput, match=r"^echo\.py: .* in requirements\.txt: pandas$"):
+        _check_imports(sent, {"mark"})
+    _check_imports(sent, {"mark", "pandas"})
+
+
 def test_images_follow_the_processors(tmp_path: Path) -> None:
-    def image(*instances: str) -> tuple[str, int]:
+    def image(*instances: str) -> tuple[str, str, bool]:
         return image_of(shipment(service(tmp_path, *instances)).deployment)
 
-    assert image("c5.large")[0].endswith("default-x86_64")
-    assert image("c7g.large")[0].endswith("default-arm64")
-    assert "nvidia" in image("g5.xlarge", "g4dn.xlarge", "c5.large")[0]
+    for instances, named, rest in (
+        (["c5.large"], "default-x86_64", ("x86_64", False)),
+        (["c7g.large"], "default-arm64", ("aarch64", False)),
+        (["g5.xlarge", "g4dn.xlarge", "c5.large"], "/latest/ami-id", ("x86_64", True)),
+    ):
+        parameter, *others = image(*instances)
+        assert parameter.endswith(named)
+        assert tuple(others) == rest
     with pytest.raises(BadInput, match=r"choose one kind.*c7g\.large, c5\.large"):
         image("c5.large", "c7g.large")
+
+
+@pytest.mark.parametrize(
+    ("model", "library"),
+    [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
+)
+def test_a_model_that_is_a_file_brings_its_library(tmp_path: Path, model: str, library: str) -> None:
+    """Nothing else on an instance does: it has what serving needs, and no solver, whose libraries these may be."""
+    file = Path(service(tmp_path))
+    assert libraries_of(shipment(str(file))) == ()
+    (tmp_path / model.partition(":")[2].partition("?")[0]).write_text("weights")
+    (tmp_path / "profile.csv").write_text(PROFILE.replace("echo:Echo", model))
+    file.write_text(file.read_text().replace("echo:Echo", model))
+    assert libraries_of(shipment(str(file))) == (library,)
 
 
 def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> None:
@@ -112,6 +141,7 @@ def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> No
     [
         (DeployTarget(name="Mark", region="eu-west-1"), "name: .*: Mark"),
         (DeployTarget(name="a" * 21, region="eu-west-1"), "20 small letters"),
+        (DeployTarget(name="internal-models", region="eu-west-1"), "load balancers of this name are refused"),
         (DeployTarget(region=""), "region: "),
         (DeployTarget(region="Frankfurt"), "region: "),
         (DeployTarget(region="eu-west-1"), "clients: .*in clear"),
@@ -228,6 +258,7 @@ def test_what_a_registry_has_is_sent_along(tmp_path: Path, monkeypatch: pytest.M
     file.write_text(text)
     sent = shipment(str(file))
     assert f"versions/{version.id}/files/m.py" in sent.files
+    assert libraries_of(sent) == ()
     assert sent.files["requirements.txt"] == b"onnxruntime\n"
     assert environment_of(sent.service, "lambda:1024")["MARK_MODEL"] == f"version:versions/{version.id}"
     there = tmp_path / "there"

@@ -18,21 +18,20 @@ variables {
   security_group_id         = "sg-2"
   image_id                  = "ami-2"
   artifacts = {
-    wheel       = { bucket = "b", key = "artifacts/1/mark_serving-1.0-py3-none-any.whl", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/1/mark_serving-1.0-py3-none-any.whl" }
-    constraints = { bucket = "b", key = "artifacts/2/constraints.txt", sha256 = "22", arn = "arn:aws:s3:::b/artifacts/2/constraints.txt" }
+    wheel       = { bucket = "b", key = "artifacts/wheel", version = "v1", file = "mark_serving-1.0-py3-none-any.whl", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/wheel" }
+    constraints = { bucket = "b", key = "artifacts/constraints", version = "v2", file = "constraints.txt", sha256 = "22", arn = "arn:aws:s3:::b/artifacts/constraints" }
   }
-  table = { name = "mark-state", arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/mark-state" }
-  queue = { name = "mark-notices", url = "https://sqs/mark-notices", arn = "arn:aws:sqs:eu-west-1:123456789012:mark-notices" }
-  keys  = { name = "/mark/keys", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/keys" }
+  table      = { name = "mark-state", arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/mark-state" }
+  queue      = { name = "mark-notices", url = "https://sqs/mark-notices", arn = "arn:aws:sqs:eu-west-1:123456789012:mark-notices" }
+  boot_files = "arn:aws:s3:::b/artifacts/*"
+  keys       = { name = "/mark/keys", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/keys" }
   services = {
     inception = {
-      launch_template_id  = "lt-2"
-      launch_template_arn = "arn:aws:ec2:eu-west-1:123456789012:launch-template/lt-2"
-      target_group_arn    = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"
-      role_arn            = "arn:aws:iam::123456789012:role/mark-inception-bouncer"
-      image_id            = "ami-1"
-      function            = { name = "mark-inception-overflow", arn = "arn:aws:lambda:eu-west-1:123456789012:function:mark-inception-overflow" }
-      archive             = { bucket = "b", key = "artifacts/3/inception.tar.gz", sha256 = "33", arn = "arn:aws:s3:::b/artifacts/3/inception.tar.gz" }
+      launch_template_id = "lt-2"
+      target_group_arn   = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"
+      image_id           = "ami-1"
+      function           = "mark-inception-overflow"
+      archive            = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
     }
   }
 }
@@ -75,11 +74,21 @@ run "it_ends_and_changes_only_its_own" {
   }
 }
 
+run "it_launches_from_its_own_templates_only" {
+  assert {
+    condition = alltrue([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement :
+      statement.Condition.StringEquals["aws:ResourceTag/mark:site"] == "mark"
+      if strcontains(jsonencode(statement.Resource), "launch-template/") || strcontains(jsonencode(statement.Resource), "targetgroup/") || strcontains(jsonencode(statement.Resource), "function:")
+    ])
+    error_message = "Templates, target groups and functions are its own by their tag."
+  }
+}
+
 run "it_passes_on_the_bouncers_role_only" {
   assert {
     condition = [for statement in jsondecode(aws_iam_role_policy.this.policy).Statement :
       [flatten([statement.Resource]), statement.Condition.StringEquals["iam:PassedToService"]] if contains(flatten([statement.Action]), "iam:PassRole")
-    ] == [[["arn:aws:iam::123456789012:role/mark-inception-bouncer"], "ec2.amazonaws.com"]]
+    ] == [[["arn:aws:iam::123456789012:role/mark/mark/bouncers/*"], "ec2.amazonaws.com"]]
     error_message = "PassRole is for bouncers, and to EC2."
   }
 }
@@ -95,9 +104,17 @@ run "one_instance_that_gives_nothing_away" {
   }
   assert {
     condition = alltrue([for text in [
-      "mark controller inception/service.toml", "--site /etc/mark/site.toml", "--host 127.0.0.1", "--live-prices", "sha256sum --check",
+      "mark controller$services ", "--site /etc/mark/site.toml", "fetch '${aws_s3_object.boot["site.toml"].key}' '${aws_s3_object.boot["site.toml"].version_id}' '${sha256(output.site_toml)}' /etc/mark/site.toml", "--host 127.0.0.1", "--live-prices", "sha256sum --check",
     ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
     error_message = "It runs the controller, on loopback."
+  }
+  assert {
+    condition     = aws_s3_object.boot["archives"].content == "inception artifacts/archive/inception v3 33\n" && aws_s3_object.boot["site.toml"].content == output.site_toml
+    error_message = "It finds services in files."
+  }
+  assert {
+    condition     = alltrue([for object in values(aws_s3_object.boot) : startswith(object.key, "artifacts/")])
+    error_message = "They are where it may read."
   }
   assert {
     condition     = !strcontains(output.site_toml, "gateway")
@@ -116,5 +133,43 @@ run "dry_run_is_passed_on" {
   assert {
     condition     = strcontains(base64decode(aws_launch_template.this.user_data), "--dry-run")
     error_message = "It buys nothing."
+  }
+}
+
+run "too_many_images" {
+  command = plan
+  variables {
+    services = { for n in range(21) : "s${n}" => {
+      launch_template_id = "lt-2"
+      target_group_arn   = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"
+      image_id           = "ami-${n}"
+      archive            = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
+    } }
+  }
+  expect_failures = [var.services]
+}
+
+run "two_hundred_services_with_long_names" {
+  variables {
+    subnets = { for letter in ["a", "b", "c", "d", "e", "f"] : "ap-southeast-1${letter}" => "subnet-0123456789abcdef${letter}" }
+    services = { for n in range(200) : format("a-service-with-a-name-that-is-much_longer.than-what-most-take-%03d", n) => {
+      launch_template_id = "lt-0123456789abcdef0"
+      target_group_arn   = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-a-service-with-a-name-01234567/73e2d6bc24d8a067"
+      image_id           = "ami-0123456789abcde${n % 20}"
+      function           = "mark-a-service-with-a-name-that-01234567-overflow"
+      archive            = { key = "artifacts/archive/a", version = "v", sha256 = sha256(tostring(n)) }
+    } }
+  }
+  assert {
+    condition     = length(aws_iam_role_policy.this.policy) < 10240
+    error_message = "IAM takes 10,240 characters, whatever there is: 200 services, 20 images, six zones."
+  }
+  assert {
+    condition     = length(base64decode(aws_launch_template.this.user_data)) < 16384
+    error_message = "EC2 takes 16 KB."
+  }
+  assert {
+    condition     = length(split("\n", trimspace(aws_s3_object.boot["archives"].content))) == 200
+    error_message = "All of them are in the file."
   }
 }

@@ -21,9 +21,8 @@ variables {
   image_id          = "ami-1"
   slo_s             = 0.6
   artifacts = {
-    wheel       = { bucket = "b", key = "artifacts/1/mark_serving-1.0-py3-none-any.whl", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/1/mark_serving-1.0-py3-none-any.whl" }
-    constraints = { bucket = "b", key = "artifacts/2/constraints.txt", sha256 = "22", arn = "arn:aws:s3:::b/artifacts/2/constraints.txt" }
-    archive     = { bucket = "b", key = "artifacts/3/inception.tar.gz", sha256 = "33", arn = "arn:aws:s3:::b/artifacts/3/inception.tar.gz" }
+    wheels  = { bucket = "b", key = "artifacts/wheels/inception", version = "v1", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/wheels/inception" }
+    archive = { bucket = "b", key = "artifacts/archive/inception", version = "v3", sha256 = "33", arn = "arn:aws:s3:::b/artifacts/archive/inception" }
   }
   keys     = { name = "/mark/keys", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/keys" }
   function = { name = "mark-inception-overflow", arn = "arn:aws:lambda:eu-west-1:123456789012:function:mark-inception-overflow" }
@@ -51,7 +50,7 @@ run "an_instance_gives_nothing_away" {
 run "a_role_with_four_rights" {
   assert {
     condition = toset(flatten([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Action])) == toset([
-      "s3:GetObject", "ssm:GetParameter", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents", "lambda:InvokeFunction",
+      "s3:GetObjectVersion", "ssm:GetParameter", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents", "lambda:InvokeFunction",
     ])
     error_message = "Boot files, keys, its log, its function."
   }
@@ -67,8 +66,8 @@ run "it_boots_a_bouncer" {
   assert {
     condition = alltrue([for text in [
       "mark serve service.toml", "--instance $instance_type", "--function mark-inception-overflow", "--watch-interruptions",
-      "--tls-terminated-by-balancer", "KillMode=mixed", "sha256sum --check", "fetch 'artifacts/3/inception.tar.gz' '33'",
-      "mark_serving-1.0-py3-none-any.whl[serve,aws]", "-c /opt/mark/constraints.txt",
+      "--tls-terminated-by-balancer", "KillMode=mixed", "sha256sum --check", "fetch 'artifacts/archive/inception' 'v3' '33'",
+      "fetch 'artifacts/wheels/inception' 'v1'", "--no-index", "--require-hashes", "TMPDIR=/var/tmp",
     ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
     error_message = "Checked files, a bouncer of the right type, which drains when it is stopped."
   }
@@ -103,13 +102,48 @@ run "requests_find_ready_bouncers" {
   }
 }
 
-run "alone_it_gets_everything" {
+run "two_rules_of_its_own" {
   variables {
-    alone = true
+    priority = 24999
   }
   assert {
-    condition     = one([for c in aws_lb_listener_rule.path.condition : one(c.path_pattern).values]) == toset(["/*"]) && length(aws_lb_listener_rule.header) == 0
-    error_message = "One service needs no name."
+    condition     = [aws_lb_listener_rule.path.priority, aws_lb_listener_rule.header.priority] == [49998, 49999]
+    error_message = "The last place is before the default service's, 50,000."
+  }
+  assert {
+    condition     = one([for c in aws_lb_listener_rule.header.condition : one(c.http_header)]).values == toset(["inception"])
+    error_message = "The header names the service."
+  }
+}
+
+run "a_priority_of_none" {
+  command = plan
+  variables {
+    priority = 25000
+  }
+  expect_failures = [var.priority]
+}
+
+run "the_site_owns_what_it_launches_from" {
+  assert {
+    condition = alltrue([for tags in [aws_launch_template.this.tags, aws_lb_target_group.this.tags] :
+      tags["mark:site"] == "mark"
+    ])
+    error_message = "The controller's rights go by this tag."
+  }
+  assert {
+    condition     = aws_iam_role.this.path == "/mark/mark/bouncers/"
+    error_message = "The controller passes on what is in this folder."
+  }
+}
+
+run "a_service_called_controller" {
+  variables {
+    service = "controller"
+  }
+  assert {
+    condition     = aws_launch_template.this.name != "mark-controller" && aws_cloudwatch_log_group.this.name != "/mark/mark/controller" && aws_iam_role.this.name != "mark-controller"
+    error_message = "These are the controller's own."
   }
 }
 

@@ -55,11 +55,11 @@ run "instances_are_private" {
 
 run "clients_are_met_with_modern_tls" {
   assert {
-    condition     = aws_lb_listener.this.protocol == "HTTPS" && startswith(aws_lb_listener.this.ssl_policy, "ELBSecurityPolicy-TLS13-1-2")
+    condition     = aws_lb_listener.this["0"].protocol == "HTTPS" && startswith(aws_lb_listener.this["0"].ssl_policy, "ELBSecurityPolicy-TLS13-1-2")
     error_message = "TLS 1.2 at least."
   }
   assert {
-    condition     = aws_lb.this.drop_invalid_header_fields
+    condition     = aws_lb.this["0"].drop_invalid_header_fields
     error_message = "Headers that could be read in two ways are dropped."
   }
 }
@@ -69,7 +69,7 @@ run "plain_http_is_not_for_the_internet" {
   variables {
     certificate_arn = null
   }
-  expect_failures = [aws_lb.this]
+  expect_failures = [aws_lb.this["0"]]
 }
 
 run "plain_http_for_named_networks" {
@@ -78,9 +78,53 @@ run "plain_http_for_named_networks" {
     client_cidrs    = ["192.0.2.0/24"]
   }
   assert {
-    condition     = aws_lb_listener.this.port == 80 && toset(keys(aws_vpc_security_group_ingress_rule.clients)) == toset(["192.0.2.0/24"])
+    condition     = aws_lb_listener.this["0"].port == 80 && toset(keys(aws_vpc_security_group_ingress_rule.clients)) == toset(["192.0.2.0/24"])
     error_message = "Plain HTTP, and only from there."
   }
+}
+
+run "several_balancers_one_door_each" {
+  variables {
+    balancers = ["0", "1", "2"]
+  }
+  assert {
+    condition     = [for number in ["0", "1", "2"] : aws_lb.this[number].name] == ["mark", "mark-1", "mark-2"]
+    error_message = "The first keeps its name."
+  }
+  assert {
+    condition = alltrue([for number in ["0", "1", "2"] :
+      aws_lb.this[number].security_groups == toset([aws_security_group.balancer.id]) && aws_lb_listener.this[number].protocol == "HTTPS"
+    ])
+    error_message = "All are as closed as the first."
+  }
+  assert {
+    condition     = keys(output.addresses) == ["0", "1", "2"] && keys(output.listener_arns) == ["0", "1", "2"]
+    error_message = "Each has an address."
+  }
+}
+
+run "the_first_balancer_is_always_there" {
+  command = plan
+  variables {
+    balancers = ["1"]
+  }
+  expect_failures = [var.balancers]
+}
+
+run "a_name_that_elb_keeps_for_itself" {
+  command = plan
+  variables {
+    site = "internal-models"
+  }
+  expect_failures = [var.site]
+}
+
+run "a_name_whose_second_balancer_elb_refuses" {
+  command = plan
+  variables {
+    site = "internal"
+  }
+  expect_failures = [var.site]
 }
 
 run "a_single_zone_is_refused" {

@@ -9,10 +9,9 @@ variables {
   alarm_email        = "ops@example.org"
   monthly_budget_usd = 500
   queue_name         = "mark-notices"
-  balancer           = "app/mark/1"
   services = {
-    inception = { target_group = "targetgroup/mark-inception/1", function = "mark-inception-overflow" }
-    nasnet    = { target_group = "targetgroup/mark-nasnet/1" }
+    inception = { balancer = "app/mark/1", target_group = "targetgroup/mark-inception/1", function = "mark-inception-overflow" }
+    nasnet    = { balancer = "app/mark-1/2", target_group = "targetgroup/mark-nasnet/1" }
   }
 }
 
@@ -27,6 +26,12 @@ run "somebody_is_told" {
   assert {
     condition     = output.alarms == 6 && toset(keys(aws_cloudwatch_metric_alarm.throttled)) == toset(["inception"])
     error_message = "Alarms are counted, and only a function can be throttled."
+  }
+  assert {
+    condition = [for name in ["inception", "nasnet"] : aws_cloudwatch_metric_alarm.nobody_ready[name].dimensions.LoadBalancer] == [
+      "app/mark/1", "app/mark-1/2"
+    ]
+    error_message = "Each is watched at its own load balancer."
   }
   assert {
     condition     = aws_budgets_budget.this[0].limit_amount == "500" && length(aws_budgets_budget.this[0].notification) == 2

@@ -39,10 +39,24 @@ run "the_bucket_is_private_and_encrypted" {
   }
 }
 
-run "an_artifact_is_named_by_its_content" {
+run "an_artifact_has_a_version_for_each_content" {
   assert {
-    condition     = strcontains(output.artifacts["readme"].key, filesha256("./versions.tf"))
-    error_message = "What an instance boots from cannot change under its name."
+    condition     = one(aws_s3_bucket_versioning.artifacts.versioning_configuration).status == "Enabled" && output.artifacts["readme"].version == aws_s3_object.artifact["readme"].version_id
+    error_message = "What an instance boots from cannot change under it."
+  }
+  assert {
+    condition     = output.artifacts["readme"].sha256 == filesha256("./versions.tf") && output.artifacts["readme"].file == "versions.tf"
+    error_message = "It is checked by its content, and gets its name back."
+  }
+}
+
+run "what_was_replaced_stays_for_90_days" {
+  # Only what was replaced: what has been right for long is needed still.
+  assert {
+    condition = [for rule in aws_s3_bucket_lifecycle_configuration.artifacts[0].rule :
+      one(rule.noncurrent_version_expiration).noncurrent_days if startswith(rule.id, "replaced-") && length(rule.expiration) == 0
+    ] == [90, 90]
+    error_message = "An old template boots for 90 days."
   }
 }
 

@@ -1,0 +1,217 @@
+"""The packages of a service's bouncers, as wheels for their processor in one file: an instance asks no index.
+
+They are resolved when the service is deployed, so what cannot be had is said then and not by an instance that never
+becomes ready. An instance needs a fifth of what planning needs: neither solvers nor a compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PathDistribution
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from mark.domain.errors import BadInput, MarkError
+from mark_infra.deploy.artifacts import archive, bytes_of
+from mark_infra.deploy.pip_program import (
+    for_linux,
+    linux_markers,
+    linux_tags,
+    named_in,
+    pins_beside,
+    run_pip,
+    without_hashes,
+)
+
+PYTHON = "3.11"  # terraform/modules/fleet/bouncer.sh.tftpl
+# All that `mark serve` imports as Terraform's unit starts it; a test runs it with nothing else.
+BOUNCER = ("aioboto3", "httptools", "numpy", "orjson", "prometheus-client", "uvloop")
+LOCK = "requirements.txt"  # in the archive, beside the wheels
+
+
+@dataclass(frozen=True, slots=True)
+class PackagesWanted:
+    """What a service's instances are to have beside mark's own needs, and what they are."""
+
+    service: str
+    files: Mapping[str, Path | bytes]  # of the service: requirements.txt, and what it may name
+    kinds: Sequence[str] = ()  # libraries of models that are files: torch, scikit-learn, onnxruntime
+    machine: str = "x86_64"  # or aarch64
+    gpus: bool = False
+    cpu_index: str | None = None  # of wheels without GPU code
+
+    @property
+    def where(self) -> str:
+        return f"{self.service} requirements.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Wheelhouse:
+    """A .tar of wheels, with a requirements file that names each by version and SHA-256."""
+
+    file: Path
+    packed_bytes: int
+    unpacked_bytes: int
+    modules: frozenset[str] = frozenset()  # that can be imported
+
+
+def wheelhouse(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
+    """The wheels of `wanted`, and `own`, mark's; `pins` is a constraints file. In the folder `to`, which keeps them.
+
+    Raises BadInput for packages that do not suit the instances, MarkError for those that cannot be had.
+    """
+    tags = linux_tags(PYTHON, wanted.machine)
+    if not parse_wheel_filename(own.name)[3] & tags:
+        raise MarkError(f"{own.name} was compiled for another machine than CPython {PYTHON} on {wanted.machine}")
+    kept = to / _name(wanted, own, pins)
+    if not kept.is_dir():
+        to.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to) as work:
+            there = _fetch(wanted, own, pins, Path(work))
+            try:
+                there.rename(kept)
+            except OSError:
+                if not kept.is_dir():  # else another process was quicker
+                    raise
+    wheels = sorted([*kept.glob("*.whl"), own])
+    files: dict[str, Path | bytes] = {path.name: path for path in wheels}
+    files[LOCK] = "".join(map(_locked, wheels)).encode()
+    made = archive(files, to.parent / f"{wanted.service}-wheels.tar")
+    inside = [info for path in wheels for info in zipfile.ZipFile(path).infolist()]
+    modules = {
+        re.sub(r"^[^/]+\.data/(pure|plat)lib/", "", info.filename).split("/")[0].split(".")[0] for info in inside
+    }
+    return Wheelhouse(made, made.stat().st_size, sum(info.file_size for info in inside), frozenset(modules))
+
+
+def _fetch(wanted: PackagesWanted, own: Path, pins: Path, work: Path) -> Path:
+    """A folder with the wheels: with our pins or, where the model's needs exclude them, within our ranges."""
+    text, hashes = without_hashes(_text(wanted))
+    # As a file of the service's folder, so that other files and wheels which it names are found.
+    for name, content in wanted.files.items():
+        if name.endswith((".txt", ".whl")):
+            file = work / "service" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content) if isinstance(content, bytes) else shutil.copy(content, file)
+    (work / "service").mkdir(exist_ok=True)
+    (work / "service" / "requirements.txt").write_text(text, encoding="utf-8")
+    asked = [*_ranges(own), *wanted.kinds]
+    options = [f"--extra-index-url={wanted.cpu_index}"] if wanted.cpu_index else []
+    options += ["-r", "requirements.txt"]
+    loose = work / "constraints.txt"
+    loose.write_text(pins_beside(pins.read_text(encoding="utf-8"), text), encoding="utf-8")
+    try:
+        try:
+            asked, found = _resolved(asked, [*options, "-c", str(loose)], wanted, work)
+        except MarkError:
+            asked, found = _resolved(asked, options, wanted, work)
+        _check(found, wanted)
+        exact = work / "exact.txt"
+        exact.write_text("".join(f"{name}=={version}\n" for name, version in found.items()), encoding="utf-8")
+        linux = for_linux(PYTHON, wanted.machine)
+        run_pip(
+            "download", "--dest", str(work / "wheels"), *linux, *options, "-c", str(exact), *asked, cwd=work / "service"
+        )
+    except BadInput:
+        raise
+    except MarkError as error:
+        what = f"cannot be had as wheels for CPython {PYTHON} on Linux, {wanted.machine}: {error}"
+        raise MarkError(f"{wanted.where}: {what}") from None
+    others = sorted(path.name for path in (work / "wheels").iterdir() if path.suffix != ".whl")
+    if others:
+        raise BadInput("is no wheel: build one, and name it instead", wanted.where, ", ".join(others))
+    for path in (work / "wheels").iterdir():
+        if hashes and parse_wheel_filename(path.name)[0] in named_in(text) and _sha256(path) not in hashes:
+            raise BadInput("says another hash than its index has", wanted.where, path.name)
+    return work / "wheels"
+
+
+def _resolved(
+    asked: list[str], options: list[str], wanted: PackagesWanted, work: Path
+) -> tuple[list[str], dict[str, str]]:
+    """What pip would install, by name, and what is to be asked for to get it.
+
+    pip reads markers (`python_version < "3.13"`) for the Python that it runs on: what only the instance's needs has to
+    be asked for.
+    """
+    markers = linux_markers(PYTHON, wanted.machine)
+    report = work / "report.json"
+    while True:
+        linux = for_linux(PYTHON, wanted.machine)
+        dry = ("install", "--dry-run", "--ignore-installed", "--report", str(report), "--target", str(work / "none"))
+        run_pip(*dry, *linux, *options, *asked, cwd=work / "service")
+        found: list[dict[str, Any]] = [one["metadata"] for one in json.loads(report.read_text("utf-8"))["install"]]
+        versions: dict[str, str] = {canonicalize_name(one["name"]): str(one["version"]) for one in found}
+        needs = [Requirement(line) for one in found for line in one.get("requires_dist", ())]
+        absent = {
+            f"{need.name}{need.specifier}"
+            for need in needs
+            if canonicalize_name(need.name) not in versions and (need.marker is None or need.marker.evaluate(markers))
+        }
+        if not absent:
+            return asked, versions
+        asked = [*asked, *sorted(absent)]
+
+
+def _check(found: Mapping[str, str], wanted: PackagesWanted) -> None:
+    """Raises BadInput for libraries of GPUs without one, and for a torch without GPU code where it has one."""
+    nvidia = sorted(name for name in found if name.startswith("nvidia-"))
+    if nvidia and not wanted.gpus:
+        raise BadInput(
+            "brings libraries for GPUs, and no type of the service has one: say where wheels without are, `cpu_index`",
+            wanted.where,
+            f"{nvidia[0]} and {len(nvidia) - 1} more",
+        )
+    torch = found.get("torch", "")
+    if wanted.gpus and torch.endswith("+cpu"):
+        raise BadInput("has no code for GPUs, which types of the service have", wanted.where, f"torch {torch}")
+
+
+def _ranges(own: Path) -> list[str]:
+    """What mark's wheel says of the versions of BOUNCER."""
+    needs = [Requirement(line) for line in _metadata(own).requires or ()]
+    return sorted({f"{need.name}{need.specifier}" for need in needs if canonicalize_name(need.name) in BOUNCER})
+
+
+def _locked(path: Path) -> str:
+    name, version, *_ = parse_wheel_filename(path.name)
+    return f"{name}=={version} --hash=sha256:{_sha256(path)}\n"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _metadata(path: Path) -> Distribution:
+    whole = zipfile.Path(path)
+    (home,) = (folder for folder in whole.iterdir() if folder.name.endswith(".dist-info"))
+    return PathDistribution(home)
+
+
+def _text(wanted: PackagesWanted) -> str:
+    try:
+        return bytes_of(wanted.files, "requirements.txt").decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8", wanted.where) from None
+
+
+def _name(wanted: PackagesWanted, own: Path, pins: Path) -> str:
+    """Of the folder that keeps the wheels; mark's own is not among them, as it changes oftener."""
+    named = {
+        name: hashlib.sha256(bytes_of(wanted.files, name)).hexdigest()
+        for name in sorted(wanted.files)
+        if name.endswith((".txt", ".whl"))
+    }
+    said = [_ranges(own), named, list(wanted.kinds), wanted.machine, wanted.gpus, wanted.cpu_index, PYTHON]
+    return hashlib.sha256(json.dumps([*said, pins.read_text(encoding="utf-8")]).encode()).hexdigest()[:16]

@@ -1,0 +1,36 @@
+"""Wheels of a few bytes, and pip with no other index than a folder of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from mark_infra.deploy.artifacts import zip_archive
+
+
+def make_wheel(
+    folder: Path, name: str, version: str = "1.0", requires: Sequence[str] = (), tag: str = "py3-none-any"
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    module = name.replace("-", "_")
+    home = f"{module}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
+    extras = "Provides-Extra: serve\n" if any("extra" in need for need in requires) else ""
+    files: dict[str, Path | bytes] = {
+        f"{module}/__init__.py": b"ANSWER = 42\n",
+        f"{home}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{extras}{needs}".encode(),
+        f"{home}/WHEEL": f"Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+        f"{home}/entry_points.txt": f"[console_scripts]\n{name} = {module}:main\n".encode(),
+        f"{home}/RECORD": b"",
+    }
+    return zip_archive(files, folder / f"{module}-{version}-{tag}.whl")
+
+
+def only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip finds what is in the folder, whatever this machine is configured for."""
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))

@@ -1,0 +1,148 @@
+"""A whole site by Terraform's own test command on a mocked provider: no account, no emulator, no waiting for either.
+
+What comes back is what `terraform show -json` says after each step: resources with their values, or a plan's changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.terraform.conftest import Terraform
+
+ACCOUNT, REGION = "123456789012", "eu-west-1"
+_WHERE = f"{REGION}:{ACCOUNT}"
+_ELB = f"arn:aws:elasticloadbalancing:{_WHERE}"
+# The provider itself checks that what it is given looks like an ARN. As long as real ones, for the sake of lengths.
+_RESOURCES: dict[str, dict[str, Any]] = {
+    "aws_iam_role": {"arn": f"arn:aws:iam::{ACCOUNT}:role/role"},
+    "aws_cloudwatch_log_group": {"arn": f"arn:aws:logs:{_WHERE}:log-group:/mark/mark/services/service"},
+    "aws_lb": {"arn": f"{_ELB}:loadbalancer/app/mark/50dc6c495c0c9188"},
+    "aws_lb_listener": {"arn": f"{_ELB}:listener/app/mark/50dc6c495c0c9188/f2f7dc8efc522ab2"},
+    "aws_lb_target_group": {"arn": f"{_ELB}:targetgroup/mark-0123456789abcdef0-01234567/73e2d6bc24d8a067"},
+    "aws_sqs_queue": {"arn": f"arn:aws:sqs:{_WHERE}:mark-notices"},
+    "aws_cloudwatch_event_rule": {"arn": f"arn:aws:events:{_WHERE}:rule/mark-instances"},
+    "aws_lambda_function": {"arn": f"arn:aws:lambda:{_WHERE}:function:function"},
+    "aws_s3_bucket": {"arn": "arn:aws:s3:::mark-artifacts-1", "id": "mark-artifacts-20261124100811135362000001"},
+    "aws_dynamodb_table": {"arn": f"arn:aws:dynamodb:{_WHERE}:table/mark-state"},
+    "aws_launch_template": {"id": "lt-0123456789abcdef0", "latest_version": 1},
+}
+_DATA: dict[str, dict[str, Any]] = {
+    "aws_availability_zones": {"names": [f"{REGION}{letter}" for letter in "abc"]},
+    "aws_ssm_parameter": {"value": "ami-0123456789abcdef0"},
+    "aws_caller_identity": {"account_id": ACCOUNT},
+    "aws_partition": {"partition": "aws"},
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One `run` of the test: variables of the site, and whether they are applied or only planned."""
+
+    services: dict[str, dict[str, Any]]
+    apply: bool = True
+    default: str | None = None
+    site: str = "mark"
+    refused: str | None = None  # the variable
+
+
+class MockedSite:
+    def __init__(self, terraform: Terraform, files: Path) -> None:
+        self._terraform, self._files = terraform, files
+        self._folder = terraform.home / "examples" / "complete"
+        terraform.init(self._folder)
+
+    def services(self, names: Collection[str], places: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+        return {
+            name: {
+                "slo_ms": 600,
+                "archive": self._file(f"{name}.tar.gz"),
+                "wheels": self._file(f"{name}.tar"),
+                "function": {"zip": self._file(f"{name}.zip"), "memory_mb": 1024, "environment": {"MARK_NAME": name}},
+                **(places or {}).get(name, {}),
+            }
+            for name in names
+        }
+
+    def run(self, *steps: Step) -> list[dict[str, Any]]:
+        """The state or the plan after each; nothing for what is refused. Each step starts where the last one ended."""
+        runs = []
+        for number, step in enumerate(steps):
+            described: dict[str, Any] = {
+                "command": "apply" if step.apply else "plan",
+                "variables": {"site": step.site, "services": step.services, "default_service": step.default},
+            }
+            if step.refused:
+                described["expect_failures"] = [step.refused]
+            runs.append({f"step_{number}": described})
+        file = self._folder / "tests" / "mocked.tftest.json"
+        file.parent.mkdir(exist_ok=True)
+        mocked = {"mock_resource": _defaults(_RESOURCES), "mock_data": _defaults(_DATA)}
+        common = {
+            "region": REGION,
+            "wheel": self._file("mark_serving-1.0-py3-none-any.whl"),
+            "constraints": self._file("constraints.txt"),
+            "keys": "controller:0123456789abcdef:admin",
+            "certificate_arn": f"arn:aws:acm:{_WHERE}:certificate/1",
+        }
+        file.write_text(json.dumps({"variables": common, "mock_provider": {"aws": mocked}, "run": runs}))
+        return list(self._answers(len(steps)))
+
+    def _answers(self, count: int) -> Iterator[dict[str, Any]]:
+        command = [self._terraform.program, "test", "-json", "-verbose", "-filter=tests/mocked.tftest.json"]
+        with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, start_new_session=True) as process:
+            assert process.stdout is not None
+            try:
+                found: dict[str, dict[str, Any]] = {}
+                done: set[str] = set()
+                for line in process.stdout:
+                    event = json.loads(line)
+                    assert event.get("diagnostic", {}).get("severity") != "error", event["diagnostic"]
+                    name = event.get("@testrun", "")
+                    if event["type"] in ("test_state", "test_plan"):
+                        found[name] = event[event["type"]]
+                    elif event["type"] == "test_run" and event["test_run"]["progress"] == "complete":
+                        assert event["test_run"]["status"] == "pass", event
+                        done.add(name)
+                    if len(done) == count and (event["type"] == "test_file" or found.keys() >= done):
+                        break
+                assert len(done) == count
+                yield from (found.get(f"step_{number}", {}) for number in range(count))
+            finally:
+                # It would now unmake, for minutes, what was never made.
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _file(self, name: str) -> str:
+        path = self._files / name
+        path.write_text(name)
+        return str(path)
+
+
+def resources(state: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Values by address, of a state or of what a plan will have made."""
+    if "root_module" in state:
+        return {one["address"]: one["values"] for one in _resources(state["root_module"]) if one["type"] == kind}
+    planned = {one["address"]: one["change"]["after"] for one in state["resource_changes"] if one["type"] == kind}
+    return {address: after for address, after in planned.items() if after is not None}
+
+
+def changes(plan: dict[str, Any]) -> dict[str, list[str]]:
+    """What a plan does, by address; without what stays as it is."""
+    done = {one["address"]: one["change"]["actions"] for one in plan["resource_changes"]}
+    return {address: actions for address, actions in done.items() if actions not in (["no-op"], ["read"])}
+
+
+def _resources(module: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from module.get("resources", [])
+    for child in module.get("child_modules", []):
+        yield from _resources(child)
+
+
+def _defaults(values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {kind: {"defaults": value} for kind, value in values.items()}

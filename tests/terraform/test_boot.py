@@ -1,0 +1,211 @@
+"""A bouncer's user data, run: from what `mark deploy` builds to an answer, and once more on the image made of that.
+
+Paths are below a folder, and what only an instance has (the AWS CLI, metadata, systemd, other users) is a small script.
+pip, the environment and `mark serve` are real.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from mark_infra.deploy.artifacts import archive
+from mark_infra.deploy.checkout import constraints
+from mark_infra.deploy.own_wheel import wheel
+from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+
+from mark.domain.errors import MarkError
+from tests.infra.testbed.real_processes import get, held_port, wait_for
+from tests.terraform.conftest import MODULES
+
+KEY = "0123456789abcdef0123"
+SERVICE = """
+[service]
+name = "echo"
+model = "echo:Echo"
+slo_ms = 600
+slo_attainment = 0.98
+profile = "profile.csv"
+[overflow]
+function = "lambda:1024"
+"""
+SERVICE_FILES: dict[str, Path | bytes] = {
+    "service.toml": SERVICE.encode(),
+    "profile.csv": b"model,instance,batch,latency_ms\necho:Echo,c5.large,1,20\necho:Echo,lambda:1024,1,40\n",
+    "echo.py": b"import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n",
+}
+# What an instance has and this machine has not.
+PROGRAMS = {
+    "aws": """
+case "$1" in
+  ssm) cat "$STORE/keys" ;;
+  logs) printf '%s\n' "$@" >>"$STORE/logs" ;;
+  s3api)
+    while [ $# -gt 1 ]; do
+      case "$1" in --key) key=$2 ;; --version-id) version=$2 ;; esac
+      shift
+    done
+    echo "$key" >>"$STORE/fetched"
+    cp "$STORE/${key//\\//-}@$version" "$1" ;;
+esac
+""",
+    "curl": """
+for address; do :; done
+case "$address" in
+  */api/token) echo token ;;
+  */instance-type) echo c5.large ;;
+  */instance-id) cat "$STORE/instance-id" ;;
+  *) exit 22 ;;
+esac
+""",
+    "getent": 'test -f "$STORE/user"',
+    "useradd": 'if [ -f "$STORE/user" ]; then exit 9; fi; touch "$STORE/user"',
+    "systemctl": 'echo "$*" >>"$STORE/systemctl"',
+    "shutdown": 'echo "$*" >>"$STORE/shutdown"',
+    "dnf": "exit 1",  # no index of packages can be reached; the log agent may fail
+    "install": """
+arguments=()
+while [ $# -gt 0 ]; do
+  case "$1" in -o | -g) shift ;; *) arguments+=("$1") ;; esac
+  shift
+done
+exec /usr/bin/install "${arguments[@]}"
+""",
+}
+
+
+class Machine:
+    """A disk below `root`, and the artifacts bucket in `store`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.store, programs = folder / "root", folder / "store", folder / "bin"
+        for made in ("etc/systemd/system", "etc/logrotate.d", "var/tmp", "var/log"):
+            (self.root / made).mkdir(parents=True)
+        self.store.mkdir()
+        programs.mkdir()
+        (self.store / "keys").write_text(f"operator:{KEY}:admin\n")
+        for name, text in PROGRAMS.items():
+            (programs / name).write_text(f"#!/bin/bash\n{text}")
+            (programs / name).chmod(0o755)
+        path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        others = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        self.environment = others | {"PATH": path, "STORE": str(self.store), "PIP_CONFIG_FILE": "/dev/null"}
+
+    def sent(self, kind: str, file: Path, version: str) -> dict[str, str]:
+        """An artifact in the bucket; what the script has for it."""
+        shutil.copy(file, self.store / f"artifacts-{kind}-echo@{version}")
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        said = {"bucket": "b", "key": f"artifacts/{kind}/echo", "version": version, "sha256": sha256}
+        return {f"artifacts.{kind}.{name}": value for name, value in said.items()}
+
+    def boot(self, instance_id: str, artifacts: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        (self.store / "instance-id").write_text(instance_id)
+        text = (MODULES / "modules" / "fleet" / "bouncer.sh.tftpl").read_text(encoding="utf-8")
+        values = artifacts | {"region": "eu-west-1", "service": "echo", "keys": "/mark/keys", "port": "8080"}
+        values |= {"linger_s": "0", "drain_s": "5", "linger_s + drain_s + 10": "15", "log_group": "/mark/mark/echo"}
+        values |= {"function": "mark-echo-overflow"}
+        text = re.sub(r"%\{ if [^}]*\}|%\{ endif \}", "", text)
+        text = re.sub(r"(?<!\$)\$\{([^}]*)\}", lambda found: values[found[1]], text).replace("$${", "${")
+        text = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{self.root}/\1/", text)
+        return subprocess.run(["bash"], input=text, env=self.environment, capture_output=True, text=True)
+
+    def unit(self) -> dict[str, str]:
+        text = (self.root / "etc/systemd/system/mark.service").read_text().replace("\\\n", "")
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+    def fetched(self) -> list[str]:
+        """Keys, since the last time."""
+        found = (self.store / "fetched").read_text().split()
+        (self.store / "fetched").unlink()
+        return found
+
+
+def answer(machine: Machine) -> None:
+    """Starts what the unit says, and asks it."""
+    with held_port() as port:
+        command = shlex.split(machine.unit()["ExecStart"].replace("--port 8080", f"--port {port}"))
+        address = f"http://127.0.0.2:{port}"
+        command[command.index("0.0.0.0")] = "127.0.0.2"
+        environment = machine.environment | {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}
+        with (machine.root / "said").open("w") as said:
+            process = subprocess.Popen(command, cwd=machine.root / "opt/mark/service", env=environment, stderr=said)
+        try:
+            ready = lambda: process.poll() is not None or get(f"{address}/v2/health/ready")[0] == 200  # noqa: E731
+            wait_for(ready, "a bouncer that is ready")
+            assert process.poll() is None, (machine.root / "said").read_text()
+            assert get(f"{address}/metrics")[0] == 401, "it has keys"
+            tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+            headers = {"Authorization": f"Bearer {KEY}"}
+            body = json.dumps({"inputs": [tensor]}).encode()
+            asked = urllib.request.Request(f"{address}/v2/models/echo/infer", body, headers)
+            with urllib.request.urlopen(asked, timeout=30) as found:
+                assert json.load(found)["outputs"][0]["data"] == [1.0, 2.0]
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
+    if shutil.which("python3.11") is None:
+        pytest.skip("instances have Python 3.11")
+    machine, built = Machine(tmp_path), tmp_path / "built"
+    try:
+        packages = wheelhouse(PackagesWanted("echo", SERVICE_FILES), wheel(built), constraints(), built / "wheels")
+    except MarkError as error:
+        pytest.skip(f"no index of packages can be reached: {error}")
+    first = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
+    first |= machine.sent("wheels", packages.file, "v1")
+
+    done = machine.boot("i-1", first)
+    assert done.returncode == 0, done.stderr
+    assert machine.fetched() == ["artifacts/archive/echo", "artifacts/wheels/echo"]
+    there = machine.root / "opt/mark"
+    assert sorted(path.name for path in there.iterdir()) == ["service", "venv"]  # nothing lies about
+    installed = {path.name.partition("-")[0] for path in there.glob("venv/lib/*/site-packages/*.dist-info")}
+    assert "mark_serving" in installed
+    assert not installed & {"numba", "pandas", "scipy", "scikit_learn", "plotly", "highspy", "fastapi"}
+    answer(machine)
+
+    # An image of it, booted with another archive: the environment is there, and what it served before is gone.
+    (machine.store / "artifacts-wheels-echo@v1").unlink()
+    files = {**SERVICE_FILES, "new.txt": b""}
+    del files["profile.csv"]
+    files["service.toml"] = SERVICE.replace('profile = "profile.csv"\n', "").encode()
+    second = first | machine.sent("archive", archive(files, built / "echo.tar.gz"), "v2")
+    old = machine.unit()["ExecCondition"]
+    done = machine.boot("i-2", second)
+    assert done.returncode == 0, done.stderr
+    assert machine.fetched() == ["artifacts/archive/echo"]
+    assert sorted(path.name for path in (there / "service").iterdir()) == ["echo.py", "new.txt", "service.toml"]
+    assert (old.split()[2], machine.unit()["ExecCondition"].split()[2]) == ("i-1", "i-2")
+    assert "restart mark.service" in (machine.store / "systemctl").read_text()
+    assert not (machine.store / "shutdown").exists()
+
+
+def test_a_file_with_another_hash_ends_a_boot(tmp_path: Path) -> None:
+    """And the instance, which says why in the service's log."""
+    machine = Machine(tmp_path)
+    (machine.root / "var/log/cloud-init-output.log").write_text('the last "line"')
+    said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1")
+    said |= machine.sent("wheels", tmp_path / "echo.tar.gz", "v1")
+    (machine.store / "artifacts-archive-echo@v1").write_bytes(b"another")
+    assert machine.boot("i-1", said).returncode != 0
+    assert machine.fetched() == ["artifacts/archive/echo"] * 3
+    assert not (machine.store / "systemctl").exists()
+    assert (machine.store / "shutdown").read_text() == "-h now\n"
+    said = (machine.store / "logs").read_text().splitlines()
+    assert said[:2] == ["logs", "create-log-stream"]
+    assert said.count("boot/i-1") == 2
+    assert json.loads(said[-1])[0]["message"] == 'the last "line"'

@@ -1,0 +1,170 @@
+"""What AWS limits, from one service to 200; and what another service changes of those that are there: nothing."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mark_infra.deploy.places import MOST_SERVICES, Place, placed, priority_of
+
+from tests.terraform.conftest import Terraform
+from tests.terraform.mocked_site import MockedSite, Step, changes, resources
+
+POLICIES = 10_240  # characters of all inline policies of a role
+USER_DATA = 16_384  # bytes, before base64
+RULES = TARGET_GROUPS = 100  # of a load balancer
+SIZES = (1, 2, 14, 50, 200)
+LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
+
+
+@pytest.fixture
+def site(terraform: Terraform, tmp_path: Path) -> MockedSite:
+    return MockedSite(terraform, tmp_path)
+
+
+def names(count: int) -> list[str]:
+    return [LONG.format(n) if n % 2 else f"service-{n:03}" for n in range(count)]
+
+
+def grown() -> list[dict[str, Place]]:
+    """Places of a site that grows, each deployment with what the last one had."""
+    places: list[dict[str, Place]] = []
+    for size in SIZES:
+        places.append(placed(names(size), places[-1] if places else {}))
+    return places
+
+
+@pytest.mark.slow
+def test_every_limit_holds_up_to_200_services(site: MockedSite) -> None:
+    """To 50 applied, so that all is known; 200 planned on top of them, which must not touch the controller's rights."""
+    steps = [
+        Step(site.services(names(size), dict(places)), apply=size <= 50, default=names(1)[0])
+        for size, places in zip(SIZES, grown(), strict=True)
+    ]
+    *states, plan = site.run(*steps)
+    policies, lengths = set(), set()
+    for state in states:
+        check_policies(state)
+        user_data = {at: base64.b64decode(one["user_data"]) for at, one in of(state, "aws_launch_template").items()}
+        assert max(map(len, user_data.values())) <= USER_DATA
+        policies.add(of(state, "aws_iam_role_policy")["module.controller.aws_iam_role_policy.this"]["policy"])
+        lengths.add(len(user_data["module.controller.aws_launch_template.this"]))
+    assert len(policies) == 1, "the controller's policy grows with services"
+    assert len(lengths) == 1, "the controller's user data grows with services"
+    for state, places, size in zip([*states, plan], grown(), SIZES, strict=True):
+        check_balancers(state, places, size)
+    check_policies(plan)
+    check_only_added(plan, set(names(200)) - set(names(50)))
+
+
+@pytest.mark.slow
+def test_a_service_more_changes_nothing_of_others(site: MockedSite) -> None:
+    """The first is its site's default; then come others, and one whose name sorts before all of them."""
+    after = [["c"], ["c", "b", "d"], ["a", "b", "c", "d"]]
+    one, more, all_four = (site.services(now) for now in after)
+    _, second, _, third = site.run(
+        Step(one, default="c"),
+        Step(more, default="c", apply=False),
+        Step(more, default="c"),
+        Step(all_four, default="c", apply=False),
+    )
+    check_only_added(second, {"b", "d"})
+    check_only_added(third, {"a"})
+    (rule,) = (rule for at, rule in resources(third, "aws_lb_listener_rule").items() if ".default[" in at)
+    assert (rule["priority"], rule["condition"][0]["path_pattern"][0]["values"]) == (50_000, ["/*"])
+
+
+@pytest.mark.slow
+def test_a_site_that_aws_would_refuse_is_refused(site: MockedSite) -> None:
+    two = dict(zip(("x", "y"), [{"balancer": 0, "priority": 7}] * 2, strict=True))
+    full = {name: {"balancer": 0, "priority": n + 1} for n, name in enumerate(names(MOST_SERVICES + 1))}
+    assert site.run(
+        Step(site.services(["x"]), apply=False, site="internal-models", refused="var.site"),
+        Step(site.services(["x"]), apply=False, site="internal", refused="var.site"),
+        Step(site.services(["x", "y"], two), apply=False, refused="var.services"),
+        Step(site.services(["x.y", "x-y"]), apply=False, refused="var.services"),
+        Step(site.services(list(full), full), apply=False, refused="var.services"),
+        Step(site.services(["x"]), apply=False, default="y", refused="var.default_service"),
+    )
+
+
+@pytest.mark.slow
+def test_terraform_gives_the_same_priorities_as_we(site: MockedSite) -> None:
+    asked = [*names(4), "controller"]
+    (plan,) = site.run(Step(site.services(asked), apply=False))
+    priorities = {at: rule["priority"] for at, rule in resources(plan, "aws_lb_listener_rule").items()}
+    for name in asked:
+        assert priorities[f'module.fleet["{name}"].aws_lb_listener_rule.path'] == 2 * priority_of(name)
+        assert priorities[f'module.fleet["{name}"].aws_lb_listener_rule.header'] == 2 * priority_of(name) + 1
+
+
+@pytest.mark.slow
+def test_a_service_called_controller_is_one_of_many(site: MockedSite) -> None:
+    (state,) = site.run(Step(site.services(["controller", "echo"])))
+    unique = {
+        "aws_iam_role": "name",
+        "aws_iam_instance_profile": "name",
+        "aws_launch_template": "name",
+        "aws_cloudwatch_log_group": "name",
+        "aws_cloudwatch_metric_alarm": "alarm_name",
+        "aws_lambda_function": "function_name",
+        "aws_lb_target_group": "name",
+        "aws_s3_object": "key",
+    }
+    for kind, key in unique.items():
+        found = Counter(one[key] for one in of(state, kind).values())
+        assert len(found) > 1, kind
+        assert set(found.values()) == {1}, kind
+
+
+def of(state: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    found = resources(state, kind)
+    assert found, kind
+    return found
+
+
+def check_policies(state: dict[str, Any]) -> None:
+    """A role has its policies in its own module."""
+    characters: Counter[str] = Counter()
+    for at, one in of(state, "aws_iam_role_policy").items():
+        # In a plan, what names things that are not there yet is not known yet.
+        characters[at.rpartition(".aws_iam_role_policy")[0]] += len(one.get("policy") or "")
+    assert max(characters.values()) <= POLICIES
+
+
+def check_balancers(state: dict[str, Any], places: dict[str, Place], size: int) -> None:
+    balancers = of(state, "aws_lb")
+    assert len(balancers) == -(-size // MOST_SERVICES)
+    rules: Counter[int] = Counter([0])  # the default service's
+    priorities: defaultdict[int, list[int]] = defaultdict(lambda: [50_000])
+    for at, rule in of(state, "aws_lb_listener_rule").items():
+        if at.startswith("module.fleet["):
+            balancer = places[at.split('"')[1]]["balancer"]
+            rules[balancer] += 1
+            priorities[balancer].append(rule["priority"])
+    groups = Counter(places[at.split('"')[1]]["balancer"] for at in of(state, "aws_lb_target_group"))
+    assert sum(groups.values()) == size
+    assert sum(rules.values()) == 2 * size + 1
+    assert max(rules.values()) <= RULES
+    assert max(groups.values()) <= TARGET_GROUPS
+    for taken in priorities.values():
+        assert len(set(taken)) == len(taken)
+        assert all(0 < priority <= 50_000 for priority in taken)
+
+
+def check_only_added(plan: dict[str, Any], new: set[str]) -> None:
+    """The new services' own things are made, and the controller hears of them."""
+    others = {}
+    for at, actions in changes(plan).items():
+        key = at.split('"')[1].split("/")[-1] if '"' in at else ""
+        if not (key in new and actions == ["create"]):
+            others[at] = actions
+    told = {f'module.controller.aws_s3_object.boot["{file}"]' for file in ("archives", "site.toml")}
+    told |= {f"module.controller.{kind}.this" for kind in ("aws_launch_template", "aws_autoscaling_group")}
+    grows = {at for at, actions in others.items() if actions == ["create"] and "module.network.aws_lb" in at}
+    grows |= {at for at in others if at.startswith("module.state.aws_s3_bucket_policy.")} if grows else set()
+    assert {at for at in others if at not in grows} <= told, others
+    assert all(others[at] == ["update"] for at in others.keys() & told)
