@@ -205,7 +205,7 @@ def test_a_file_with_another_hash_ends_a_boot(tmp_path: Path) -> None:
     assert machine.fetched() == ["artifacts/archive/echo"] * 3
     assert not (machine.store / "systemctl").exists()
     assert (machine.store / "shutdown").read_text() == "-h now\n"
-    said = (machine.store / "logs").read_text().splitlines()
-    assert said[:2] == ["logs", "create-log-stream"]
-    assert said.count("boot/i-1") == 2
-    assert json.loads(said[-1])[0]["message"] == 'the last "line"'
+    lines = (machine.store / "logs").read_text().splitlines()
+    assert lines[:2] == ["logs", "create-log-stream"]
+    assert lines.count("boot/i-1") == 2
+    assert json.loads(lines[-1])[0]["message"] == 'the last "line"'
