@@ -147,9 +147,10 @@ def served_load(forecast: Forecast, patience_s: float, steps: int = HORIZON, *, 
     if spread < 1.0:
         mean = np.vstack([mean, middle])
         equal = np.append(spread * _EQUAL, 1.0 - spread)
-    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of.
+    # What 5 s peaks show beyond Poisson arrivals, which the formulas know of. Below a request in 5 s they show nothing:
+    # a single one is a peak of many times the mean.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
-    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / middle * mean
+    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / np.maximum(middle, 1.0 / 5.0) * mean
     # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.arrays import FloatArray
+from mark.domain.load import LEVELS, Forecast
 from mark.kernel.stage import StageSimulation
 from mark.planning.demand.served_load import overflow_rps, served_load
 from tests.planning.build import forecast, resolved, sold
@@ -115,3 +116,13 @@ def test_savings_against_plain_sampling() -> None:
         capacity = np.array(level * saved.spacing_rps)
         expected = (demand - overflow_rps(demand, capacity, 0.5)).mean()
         assert saved.served[level, 1] == pytest.approx(expected, rel=0.01)
+
+
+def test_peaks_of_single_requests_are_no_unrest() -> None:
+    """A request a minute, foreseen as none at all: any 5 s with a request are a peak of 0.2/s, whatever the mean."""
+    believed = forecast(0.0)
+    mean, peak = believed.mean_rps.copy(), believed.peak_rps.copy()
+    mean[:] = np.linspace(0.0, 0.07, len(LEVELS))[:, None] * np.linspace(1.0, 1e-6, 60)
+    peak[:] = 0.2
+    rare = Forecast(0.0, 60.0, LEVELS, mean, peak, "test")
+    assert served_load(rare, 0.5).spacing_rps * 40.0 < 10.0
