@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -148,6 +149,30 @@ class Catalog:
     def spot_zones(self) -> tuple[str, ...]:
         """The zones in which spot is sold, in the catalogue's order: the first spot series is the first one's."""
         return tuple(dict.fromkeys(o.zone for o in self.offers if o.market is Market.SPOT))
+
+    def in_zones(self, zones: Iterable[str]) -> Catalog:
+        """The same with spot in these zones: each type that is sold as spot anywhere, in every one of them.
+
+        A zone that the catalogue does not know has the dearest price of the type and its highest rate of interruptions
+        until AWS says more.
+        """
+        found: list[Offer] = []
+        spot: dict[str, dict[str, Offer]] = {}
+        for offer in self.offers:
+            if offer.market is Market.SPOT:
+                spot.setdefault(offer.instance, {})[offer.zone] = offer
+            else:
+                found.append(offer)
+        for by_zone in spot.values():
+            there = by_zone.values()
+            unknown = replace(
+                next(iter(there)),
+                usd_per_hour=max(offer.usd_per_hour for offer in there),
+                interruptions_per_hour=max(offer.interruptions_per_hour for offer in there),
+                retired=all(offer.retired for offer in there),
+            )
+            found += [by_zone.get(zone) or replace(unknown, zone=zone) for zone in zones]
+        return replace(self, offers=tuple(found))
 
     def function(self, name: str) -> FunctionOffer:
         """The function `lambda:MEMORY_MB`; raises BadInput when the catalogue lacks it."""

@@ -87,18 +87,20 @@ def _spec(
     session: Any,
     keepers: dict[str, PriceKeeper],
 ) -> ServiceSpec:
-    """`keepers` of prices by catalogue are shared by all services."""
+    """`keepers` of prices by catalogue and zones are shared by all services."""
     if options.catalog is not None:
         service = replace(service, catalog=options.catalog)
-    catalog = load_catalog(service.catalog)
+    zones = tuple(site.service(service.name).subnets)
+    catalog = load_catalog(service.catalog).in_zones(zones)
     prices = None
     if options.live_prices:
-        if service.catalog not in keepers:
+        kept = " ".join((service.catalog, *zones))
+        if kept not in keepers:
             prices_there = Prices(catalog, site.region, session=session)
-            keeper = keepers[service.catalog] = PriceKeeper(prices_there, scale=site.time_scale)
+            keeper = keepers[kept] = PriceKeeper(prices_there, scale=site.time_scale)
             for note in keeper.step():
                 print(f"mark: {service.name}: {note}", file=sys.stderr)
-        prices = keepers[service.catalog]
+        prices = keepers[kept]
         catalog = prices.latest.catalog
     resolved = resolve(service, catalog, service_profiles(service))
     make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
