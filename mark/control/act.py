@@ -59,10 +59,9 @@ class Actor:
                     self._cloud.terminate(command.number)
                 elif isinstance(command, Stop):
                     self._cloud.stop(command.number)
+                elif (room := self._launcher.headroom(command.offer, now_s))[0] == 0:
+                    done, text = False, self._launcher.failed(LimitError(room[1]))
                 else:
-                    most, limit = self._launcher.headroom(command.offer, now_s)
-                    if most == 0:
-                        raise LimitError(limit)
                     self._cloud.resume(command.number)
             elif isinstance(command, Warm):
                 if self._functions is None:
@@ -74,7 +73,7 @@ class Actor:
                     text = f"done, {started} started"
         except CloudError as error:
             done, text = False, self._launcher.failed(error)
-            # EC2 may lack the capacity for it, or still be stopping it: another one is launched.
-            refused = isinstance(command, Resume) and not isinstance(error, LimitError)
+            # EC2 may lack capacity or quota for it, or still be stopping it: another one is launched.
+            refused = isinstance(command, Resume)
         self._store.record(now_s, command, text)
         return Outcome(command, text, done, refused)

@@ -1,83 +1,104 @@
-"""Boots that fail: a release that does not start is not bought again and again.
+"""Boots that fail: what does not start is not bought again and again.
 
 A boot has failed when its instance is gone before it was ready, though neither it was ended by us nor announced as
-interrupted, or when it exceeds the boot timeout. After `IN_A_ROW` of them, with none that succeeded in between, one
-instance at a time is tried, after a pause that doubles with each further one.
+interrupted, or when it exceeds the boot timeout. After `IN_A_ROW` of an offer, with none that succeeded in between, one
+of it at a time is tried, after a pause that doubles with each further one; meanwhile it counts as not to be had.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mark.domain.command import Command, Launch
-from mark.domain.fleet import Fleet, Phase
+from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.time import HOUR_S
 
 IN_A_ROW = 3
 PAUSE_S, LONGEST_PAUSE_S = 60.0, HOUR_S
+# Of what happened to instances in a longer time without a look nothing is known.
+LOOKS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Boots:
-    """`failed` in a row, the last at `failed_s`; the instances with the numbers `booting` are on their way."""
+    """Of one offer: the instances with the numbers `booting` are on their way, `given_up` exceed the boot timeout.
+
+    `failed` in a row, the last at `failed_s`. Those that fail at once count as one from `IN_A_ROW` on.
+    """
 
     booting: tuple[int, ...] = ()
+    given_up: tuple[int, ...] = ()
     failed: int = 0
     failed_s: float = -math.inf
 
-    def seen(self, fleet: Fleet, now_s: float) -> Boots:
-        """With what the fleet shows. The same object while nothing changes."""
-        phases = {i.number: i.phase for i in fleet.instances}
-        gone = [n for n in self.booting if n not in phases]
-        doomed = {i.number for i in fleet.instances if i.interruption_at_s is not None}
-        booting = tuple(n for n, phase in phases.items() if phase is Phase.PENDING and n not in doomed)
+    def seen(self, instances: Sequence[Instance], now_s: float, late: Collection[int]) -> Boots:
+        """With what the fleet shows of the offer; `late` are numbers that exceed the boot timeout."""
+        there = {i.number for i in instances}
+        pending = [i for i in instances if i.phase is Phase.PENDING and i.interruption_at_s is None]
+        given_up = tuple(i.number for i in pending if i.number in late or i.number in self.given_up)
+        booting = tuple(i.number for i in pending if i.number not in given_up)
+        failures = sum(n not in there for n in self.booting) + sum(n not in self.given_up for n in given_up)
+        began_well = any(i.phase is Phase.READY and (i.ready_s or 0.0) > self.failed_s for i in instances)
         failed, failed_s = self.failed, self.failed_s
-        if any(phases.get(n) is Phase.READY for n in self.booting):
+        if failures > 0:
+            failed, failed_s = max(failed + 1, min(failed + failures, IN_A_ROW)), now_s
+        elif began_well:
             failed = 0
-        elif gone:
-            failed, failed_s = failed + len(gone), now_s
-        if (booting, failed, failed_s) == (self.booting, self.failed, self.failed_s):
-            return self
-        return Boots(booting, failed, failed_s)
+        found = Boots(booting, given_up, failed, failed_s)
+        return self if found == self else found
 
-    def timed_out(self, numbers: Collection[int], now_s: float) -> Boots:
-        """These exceed the boot timeout; each counts once."""
-        failed = [n for n in self.booting if n in numbers]
-        return self.without(*failed, failed=self.failed + len(failed), failed_s=now_s) if failed else self
+    @property
+    def held_back(self) -> bool:
+        """Did so many fail that only one at a time is tried?"""
+        return self.failed >= IN_A_ROW
 
-    def without(self, *numbers: int, failed: int | None = None, failed_s: float | None = None) -> Boots:
-        """These are ended by us: that they are gone says nothing."""
-        if not set(numbers) & set(self.booting):
-            return self
-        return Boots(
-            tuple(n for n in self.booting if n not in numbers),
-            self.failed if failed is None else failed,
-            self.failed_s if failed_s is None else failed_s,
-        )
+    @property
+    def until_s(self) -> float:
+        """From when on the next one is tried; never later than an hour after the last failure."""
+        if not self.held_back:
+            return -math.inf
+        return self.failed_s + min(PAUSE_S * 2.0 ** min(self.failed - IN_A_ROW, 16), LONGEST_PAUSE_S)
 
-    def pause_s(self) -> float:
-        """How long after the last failure the next boot is tried; 0 while too few have failed."""
-        more = self.failed - IN_A_ROW
-        return 0.0 if more < 0 else min(PAUSE_S * 2.0 ** min(more, 16), LONGEST_PAUSE_S)
 
-    def allowed(self, commands: Sequence[Command], now_s: float) -> Sequence[Command]:
-        """The commands with as many launches as may be tried now: all, one instance, or none."""
-        if self.failed < IN_A_ROW:
-            return commands
-        left = 0 if self.booting or now_s < self.failed_s + self.pause_s() else 1
-        result: list[Command] = []
-        for command in commands:
-            if not isinstance(command, Launch):
-                result.append(command)
-            elif left > 0:
-                result.append(replace(command, count=1, usd_per_hour=command.usd_per_hour / command.count))
-                left = 0
-        return result
+def seen(
+    boots: Mapping[str, Boots], seen_s: float, fleet: Fleet, now_s: float, late: Collection[int]
+) -> dict[str, Boots]:
+    """The boots by offer after a look at the fleet, when the last one was at `seen_s`."""
+    by_offer: dict[str, list[Instance]] = {offer: [] for offer in boots}
+    for i in fleet.instances:
+        by_offer.setdefault(i.offer, []).append(i)
+    known = boots
+    if now_s - seen_s > LOOKS_S:  # what was on its way then may have been ready since, and ended
+        known = {offer: replace(one, booting=(), given_up=()) for offer, one in boots.items()}
+    found = {offer: known.get(offer, Boots()).seen(those, now_s, late) for offer, those in by_offer.items()}
+    return {offer: one for offer, one in found.items() if one != Boots()}
 
-    def trouble(self) -> str:
-        """One line for people, where boots are held back."""
-        if self.failed < IN_A_ROW:
-            return ""
-        return f"{self.failed} boots failed in a row: one instance is tried {self.pause_s():.0f} s after the last"
+
+def ended(boots: Mapping[str, Boots], offer: str, number: int) -> dict[str, Boots]:
+    """It is ended by us: that it is gone says nothing."""
+    one = boots.get(offer)
+    if one is None or number not in one.booting:
+        return dict(boots)
+    return {**boots, offer: replace(one, booting=tuple(n for n in one.booting if n != number))}
+
+
+def allowed(boots: Mapping[str, Boots], commands: Sequence[Command], now_s: float) -> Sequence[Command]:
+    """The commands with as many launches as may be tried now: of an offer that is held back one, or none."""
+    tried: set[str] = set()
+    result: list[Command] = []
+    for command in commands:
+        one = boots.get(command.offer) if isinstance(command, Launch) else None
+        if one is None or not one.held_back or not isinstance(command, Launch):
+            result.append(command)
+        elif not one.booting and now_s >= one.until_s and command.offer not in tried:
+            tried.add(command.offer)
+            result.append(replace(command, count=1, usd_per_hour=command.usd_per_hour / command.count))
+    return result
+
+
+def trouble(boots: Mapping[str, Boots]) -> str:
+    """One line for people, where boots are held back."""
+    held = [f"{one.failed} of {offer}" for offer, one in sorted(boots.items()) if one.held_back]
+    return f"boots failed in a row, and are tried one at a time: {', '.join(held)}" if held else ""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from mark.control import boots as failed_boots
 from mark.control.agenda import AgendaItem
 from mark.control.headroom import headroom
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
@@ -16,7 +17,7 @@ from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import SloMonitor, default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.snapshot import Snapshot
-from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target
+from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.control.warm_pool import WarmPool
@@ -29,7 +30,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.forecasting.conditioning import condition_on_rate
 from mark.planning.demand.slo_budget import Window
-from mark.planning.market.spot import without_spares
+from mark.planning.market.spot import Belief, without_spares
 from mark.planning.port import PlanningContext, Policy
 
 HORIZON_STEPS = 60  # of a minute each
@@ -87,16 +88,29 @@ class Decider:
         """
         agenda = (*snapshot.agenda, *state.agenda)
         while agenda:
+            before = state
             commands, state, first = self._stages[agenda[0]](snapshot, state)
             agenda = (*first, *agenda[1:])
-            commands = self._not_refused(commands, state, snapshot.now_s)
-            commands = state.boots.allowed(commands, snapshot.now_s)
             if commands:
-                commands = self._pool.resumed_first(commands, snapshot.fleet, state.not_resumed, snapshot.now_s)
-                return commands, replace(state, agenda=agenda)
+                commands, state = self._possible(commands, state, before, snapshot)
+            if commands:
+                return tuple(commands), replace(state, agenda=agenda)
             if snapshot.outcomes:  # else each of the many rounds that do nothing would copy it once a stage
                 snapshot = replace(snapshot, outcomes=())  # known by the stage that was waiting for them
         return (), replace(state, agenda=()) if state.agenda else state
+
+    def _possible(
+        self, commands: Sequence[Command], state: ControllerState, before: ControllerState, s: Snapshot
+    ) -> tuple[Sequence[Command], ControllerState]:
+        """The commands with resumes for launches as far as the warm pool goes, and without what is put off.
+
+        Where something is left out nothing is ended for it, and the SLO monitor does not count on it.
+        """
+        wanted = self._pool.resumed_first(commands, s.fleet, state.not_resumed, s.now_s)
+        found = failed_boots.allowed(state.boots, self._not_refused(wanted, state, s.now_s), s.now_s)
+        if len(found) < len(wanted):
+            state = replace(state, deferred=(), monitor=before.monitor)
+        return found, state
 
     def _not_refused(self, commands: Sequence[Command], state: ControllerState, now_s: float) -> Sequence[Command]:
         """Without launches of what was refused a moment ago, whatever asks for them. They are asked for again later.
@@ -179,7 +193,7 @@ class Decider:
             rps,
             {} if first else s.utilization,
             first,
-            dict(state.beliefs),
+            self._beliefs(state, s.now_s),
             window.answered(s.now_s),
         )
         memory = self._planner.begin() if state.memory is None else state.memory
@@ -187,6 +201,12 @@ class Decider:
         plan = self._not_empty(plan, fleet)
         plan = plan if forecast is None else replace(plan, predictor=forecast.predictor)
         return plan, replace(state, window=window, memory=memory)
+
+    def _beliefs(self, state: ControllerState, now_s: float) -> dict[str, Belief]:
+        """What the market was seen to do; what does not boot is not to be had either."""
+        held = {offer: one.until_s for offer, one in state.boots.items() if now_s < one.until_s}
+        put_off = {offer: belief(state, offer, now_s) for offer in held}
+        return {**state.beliefs, **{o: replace(b, until_s=max(b.until_s, held[o])) for o, b in put_off.items()}}
 
     def _not_empty(self, plan: Plan, fleet: Fleet) -> Plan:
         """With `min_instances`: of what there is, else of what the SLO monitor would launch."""
@@ -348,9 +368,13 @@ class Decider:
 
     def _upkeep(self, s: Snapshot, state: ControllerState) -> Decided:
         late = overdue(s.fleet, s.now_s)
-        boots = state.boots.timed_out({i.number for i in late}, s.now_s)
-        if boots is not state.boots:
-            state = replace(state, boots=boots)
+        if late or s.fleet is not state.seen:
+            numbers = {i.number for i in late}
+            boots = failed_boots.seen(state.boots, state.boots_seen_s, s.fleet, s.now_s, numbers)
+            if boots != state.boots:
+                state = replace(state, boots=boots)
+        if state.boots:  # else nothing boots of which it could be missed how it went
+            state = replace(state, boots_seen_s=s.now_s)
         commands: list[Command] = [
             Terminate(
                 f"not ready {s.now_s - i.launched_s:.0f} s after its start: it never will be",
@@ -367,10 +391,10 @@ class Decider:
         commands += spares
         planned = state.plan.counts if state.plan is not None else {}
         commands += self._handler.leave(fleet, s.now_s, planned, s.last_minute_rps or 0.0)
-        commands += self._pool.drained(fleet)
+        commands += self._pool.drained(fleet, state.unfit)
         state = replace(
             state,
-            boots=state.boots.seen(s.fleet, s.now_s),
+            unfit=tuple(n for n in state.unfit if n in {i.number for i in s.fleet.instances}),
             gave_up_s=tuple(at_s for at_s in state.gave_up_s if s.now_s - at_s < PAUSE_S),
             # A round may come late: what counts is when an answer was first seen.
             answered_since_s=math.inf if none_answers(s.fleet) else min(state.answered_since_s, s.now_s),
@@ -417,6 +441,7 @@ class Decider:
         return commands, state, (AgendaItem.COUNT_GIVEN_UP,)
 
     def _count_given_up(self, s: Snapshot, state: ControllerState) -> Decided:
+        state = unfit(state, *(o.command.number for o in s.outcomes if isinstance(o.command, Drain)))
         drained = sum(outcome.done for outcome in s.outcomes)
         return (), replace(state, gave_up_s=(*state.gave_up_s, *(s.now_s,) * drained)), ()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mark.billing.moving_prices import LivePrices, Repriced
+from mark.control.boots import trouble
 from mark.control.controller import Controller
 from mark.control.history import Minute, MinuteHistory, history_view
 from mark.control.ledger import Ledger
@@ -201,7 +202,7 @@ class ServiceRuntime:
             if condition := prices.trouble():
                 conditions.append(condition)
             self._guard(conditions, lambda: self._reprice(parts, prices.repriced()))
-        if condition := parts.controller.state.boots.trouble():
+        if condition := trouble(parts.controller.state.boots):
             conditions.append(condition)
         if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))

@@ -13,11 +13,11 @@ from operator import attrgetter, is_
 from typing import Any
 
 from mark.control.agenda import AgendaItem
-from mark.control.boots import Boots
+from mark.control.boots import Boots, ended
 from mark.control.monitor import MonitorState
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
-from mark.domain.command import Command, Drain, Launch, Resume, Terminate
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -46,14 +46,16 @@ class ControllerState:
     beliefs: dict[str, Belief] = field(default_factory=dict)  # about the market, by offer
     # Number of an instance bought instead of a planned offer that could not be had -> that offer.
     stands_for: dict[int, str] = field(default_factory=dict)
-    # Number of a stopped instance that the cloud did not start -> when it may be resumed again.
-    not_resumed: dict[int, float] = field(default_factory=dict)
+    # Offer of which the cloud did not start a stopped instance -> when it may be asked for one again.
+    not_resumed: dict[str, float] = field(default_factory=dict)
+    unfit: tuple[int, ...] = ()  # numbers of instances that are not to be stopped: terminated when they are drained
     notices: tuple[Notice, ...] = ()  # not answered yet
     counted_notices: int = 0  # of them, the first ones, which the beliefs know of
     surprised_s: float = -math.inf  # when more arrived than the plan was made for
     gave_up_s: tuple[float, ...] = ()  # when silent instances were drained
     answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
-    boots: Boots = field(default_factory=Boots)
+    boots: dict[str, Boots] = field(default_factory=dict)  # by offer
+    boots_seen_s: float = -math.inf
     leaving: bool = False  # is any instance to leave later without a change of the fleet?
     believed: Forecast | None = None  # by the last plan
     believed_s: float = -math.inf
@@ -64,7 +66,7 @@ class ControllerState:
 
 
 # Not stored: a new process observes them again, and the paths of a forecast would fill an item of the store.
-_OF_THE_PROCESS = ("believed", "believed_s", "seen", "agenda", "deferred", "replanning")
+_OF_THE_PROCESS = ("believed", "believed_s", "seen", "boots_seen_s", "agenda", "deferred", "replanning")
 _DURABLE = tuple(f.name for f in fields(ControllerState) if f.name not in _OF_THE_PROCESS)
 _durable_of = attrgetter(*_DURABLE)
 
@@ -89,10 +91,12 @@ def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> Controll
 def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerState:
     """What a launch or a resume says about the market, what instances stand for, and which are ended by us."""
     if isinstance(outcome.command, Resume):
-        return _resumed(state, outcome.command.number, now_s, refused=outcome.refused)
+        return _resumed(state, outcome.command, now_s, refused=outcome.refused)
+    if isinstance(outcome.command, Stop) and not outcome.done:
+        return unfit(state, outcome.command.number)
     if isinstance(outcome.command, Drain | Terminate) and outcome.done:
-        boots = state.boots.without(outcome.command.number)
-        return state if boots is state.boots else replace(state, boots=boots)
+        boots = ended(state.boots, outcome.command.offer, outcome.command.number)
+        return state if boots == state.boots else replace(state, boots=boots)
     if not isinstance(outcome.command, Launch):
         return state
     offer = outcome.command.offer
@@ -115,13 +119,19 @@ def _put_off(state: ControllerState, outcome: Outcome, offer: str, now_s: float)
     return (own, *others) if again else (own,)
 
 
-def _resumed(state: ControllerState, number: int, now_s: float, *, refused: bool) -> ControllerState:
-    """It counts as what it is, whatever it stood for before its stop; one that was refused is put off."""
-    if number in state.stands_for:
-        state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n != number})
-    not_resumed = {n: until_s for n, until_s in state.not_resumed.items() if until_s > now_s and n != number}
+def unfit(state: ControllerState, *numbers: int) -> ControllerState:
+    """These are terminated once they are drained, and not stopped."""
+    return replace(state, unfit=tuple(sorted({*state.unfit, *numbers})))
+
+
+def _resumed(state: ControllerState, command: Resume, now_s: float, *, refused: bool) -> ControllerState:
+    """It counts as what it is, whatever it stood for before its stop. One refused puts off its offer: what is launched
+    may be in another zone, where there is capacity."""
+    if command.number in state.stands_for:
+        state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n != command.number})
+    not_resumed = {offer: until_s for offer, until_s in state.not_resumed.items() if until_s > now_s}
     if refused:
-        not_resumed[number] = now_s + RETRY_RESUME_S
+        not_resumed[command.offer] = now_s + RETRY_RESUME_S
     return state if not_resumed == state.not_resumed else replace(state, not_resumed=not_resumed)
 
 

@@ -9,7 +9,7 @@ fleet launched, and what a burstable has left of its credits ends with its stop.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mark.domain.command import Command, Launch, Resume, Stop, Terminate
@@ -18,7 +18,7 @@ from mark.domain.offer import Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 
-# A stopped instance that EC2 did not start is left alone for so long, and another one is launched.
+# Where EC2 did not start a stopped instance none of its offer is resumed for so long: others are launched.
 RETRY_RESUME_S = 120.0
 
 
@@ -43,13 +43,14 @@ class WarmPool:
         return Target(name, self._most, "stopped, in the warm pool")
 
     def resumed_first(
-        self, commands: Sequence[Command], fleet: Fleet, put_off_s: Mapping[int, float], now_s: float
+        self, commands: Sequence[Command], fleet: Fleet, put_off_s: Mapping[str, float], now_s: float
     ) -> tuple[Command, ...]:
-        """The commands with launches of what is in the pool as resumes; what ran last may still be stopping."""
+        """The commands with launches of what is in the pool as resumes, of the last stopped first: others grow old."""
         launched = {c.offer for c in commands if isinstance(c, Launch) and not c.standby}
         stopped: dict[str, list[Instance]] = defaultdict(list)
-        for i in sorted(fleet.pooled() if launched else (), key=lambda i: (-i.launched_s, -i.number)):
-            if i.offer in launched and put_off_s.get(i.number, now_s) <= now_s:
+        for i in sorted(fleet.pooled() if launched else (), key=_age):
+            can_start = (i.stopped_s or 0.0) <= now_s and put_off_s.get(i.offer, now_s) <= now_s
+            if i.offer in launched and can_start:
                 stopped[i.offer].append(i)
         if not stopped:
             return tuple(commands)
@@ -68,10 +69,13 @@ class WarmPool:
                 result.append(replace(command, count=left, usd_per_hour=left * each_usd))
         return tuple(result)
 
-    def drained(self, fleet: Fleet) -> list[Command]:
-        """Stops or ends of what is drained, and the ends of what it displaces. Their price was given back before."""
+    def drained(self, fleet: Fleet, unfit: Collection[int]) -> list[Command]:
+        """Stops or ends of what is drained, and the ends of what it displaces. Their price was given back before.
+
+        `unfit` are numbers of what is not to be stopped: it was sick, or the cloud would not.
+        """
         leaving = [i for i in fleet.instances if i.phase is Phase.DRAINING and i.idle]
-        pool = sorted(fleet.pooled(), key=lambda i: (i.launched_s, i.number))
+        pool = sorted(fleet.pooled(), key=_age)
         ended = [
             Terminate("the pool is smaller now", 0.0, i.offer, i.number) for i in pool[: max(0, len(pool) - self._most)]
         ]
@@ -83,6 +87,7 @@ class WarmPool:
                 commands.append(Stop("its queue is empty", 0.0, i.offer, i.number))
                 continue
             keep = self._most > 0 and i.interruption_at_s is None and is_kept(self._offers[i.offer])
+            keep = keep and i.number not in unfit
             if keep and holds.total() >= self._most:
                 other = next((one for one in pool if one.offer != i.offer), None)
                 if other is None:
@@ -98,6 +103,11 @@ class WarmPool:
             else:
                 commands.append(Terminate("its queue is empty", 0.0, i.offer, i.number))
         return commands
+
+
+def _age(i: Instance) -> tuple[float, int]:
+    """The longest stopped first."""
+    return i.stopped_s or 0.0, i.number
 
 
 def is_kept(offer: Offer) -> bool:

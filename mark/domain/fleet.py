@@ -42,6 +42,7 @@ class Instance:
     idle: bool = False  # nothing queued or running: a draining instance may go
     silent_s: float | None = None  # since when its bouncer does not answer, though it runs
     resumed: bool = False  # its last start was from a stop
+    stopped_s: float | None = None  # since when it can be started again; infinity while it is stopping
 
 
 @dataclass(frozen=True, slots=True)

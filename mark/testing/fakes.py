@@ -90,7 +90,7 @@ class FakeCloud:
     def stop(self, number: int) -> None:
         self._call("stop", number)
         if self._find(number).phase is not Phase.STOPPED:
-            self._go(number, Phase.STOPPED, idle=False)
+            self._go(number, Phase.STOPPED, idle=False, stopped_s=self.clock.t_s)
 
     def resume(self, number: int) -> None:
         self._call("resume", number)

@@ -13,7 +13,7 @@ from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, learn
 from mark.control.warm_pool import RETRY_RESUME_S, WarmPool
 from mark.domain.command import Command, Launch, Resume, Stop, Terminate
-from mark.domain.errors import CapacityError
+from mark.domain.errors import CapacityError, CloudError, LimitError
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
@@ -28,8 +28,8 @@ def pooling(most: int) -> ResolvedService:
     return replace(plain, service=replace(plain.service, warm_pool=most))
 
 
-def stopped(number: int, name: str = LARGE, launched_s: float = 0.0, *, standby: bool = False) -> Instance:
-    return Instance(number, name, Phase.STOPPED, launched_s, standby=standby)
+def stopped(number: int, name: str = LARGE, since_s: float = 0.0, *, standby: bool = False) -> Instance:
+    return Instance(number, name, Phase.STOPPED, 0.0, standby=standby, stopped_s=since_s)
 
 
 def drained(number: int, name: str = LARGE, *, idle: bool = True, gone_s: float | None = None) -> Instance:
@@ -41,11 +41,11 @@ def launch(name: str = LARGE, count: int = 1, *, standby: bool = False) -> Launc
 
 
 def test_a_launch_resumes_first_and_launches_the_rest() -> None:
-    """What ran longest ago first: it has certainly stopped."""
-    fleet = Fleet((stopped(1, launched_s=5.0), stopped(2, launched_s=9.0), stopped(3, OTHER.name)))
+    """The last stopped first: others grow old, and go."""
+    fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=9.0), stopped(3, OTHER.name)))
     commands = WarmPool(pooling(5)).resumed_first((launch(count=3),), fleet, {}, 60.0)
     assert [type(c) for c in commands] == [Resume, Resume, Launch]
-    assert [c.number for c in commands if isinstance(c, Resume)] == [1, 2]
+    assert [c.number for c in commands if isinstance(c, Resume)] == [2, 1]
     assert commands[-1] == launch(count=1)
     assert sum(c.usd_per_hour for c in commands) == pytest.approx(3 * 0.085)
 
@@ -58,24 +58,38 @@ def test_standbys_bridge_and_are_no_pool() -> None:
 
 
 def test_what_was_refused_is_put_off() -> None:
-    pool, fleet = WarmPool(pooling(5)), Fleet((stopped(1),))
-    assert pool.resumed_first((launch(),), fleet, {1: 100.0}, 99.0) == (launch(),)
-    assert isinstance(pool.resumed_first((launch(),), fleet, {1: 100.0}, 100.0)[0], Resume)
+    """All of its offer: what is launched may be in another zone."""
+    pool, fleet = WarmPool(pooling(5)), Fleet((stopped(1), stopped(2)))
+    assert pool.resumed_first((launch(),), fleet, {LARGE: 100.0}, 99.0) == (launch(),)
+    assert isinstance(pool.resumed_first((launch(),), fleet, {LARGE: 100.0}, 100.0)[0], Resume)
+
+
+def test_what_is_still_stopping_is_not_resumed() -> None:
+    fleet = Fleet((stopped(1, since_s=70.0), stopped(2, since_s=30.0)))
+    (command,) = WarmPool(pooling(5)).resumed_first((launch(),), fleet, {}, 60.0)
+    assert isinstance(command, Resume)
+    assert command.number == 2
+
+
+def test_what_is_unfit_is_ended() -> None:
+    """It did not answer, or the cloud refused to stop it."""
+    commands = WarmPool(pooling(5)).drained(Fleet((drained(1), drained(2))), (1,))
+    assert [type(c) for c in commands] == [Terminate, Stop]
 
 
 @pytest.mark.parametrize("name", [SPOT, BURST])
 def test_spot_and_burstables_are_ended(name: str) -> None:
-    assert [type(c) for c in WarmPool(pooling(5)).drained(Fleet((drained(1, name),)))] == [Terminate]
+    assert [type(c) for c in WarmPool(pooling(5)).drained(Fleet((drained(1, name),)), ())] == [Terminate]
 
 
 def test_what_is_taken_back_is_ended() -> None:
-    assert [type(c) for c in WarmPool(pooling(5)).drained(Fleet((drained(1, gone_s=9.0),)))] == [Terminate]
+    assert [type(c) for c in WarmPool(pooling(5)).drained(Fleet((drained(1, gone_s=9.0),)), ())] == [Terminate]
 
 
 def test_a_full_pool_keeps_what_was_needed_last() -> None:
     """Two places, two c5.large in them, and both kinds are drained: the c5.xlarge displaces the older c5.large."""
-    fleet = Fleet((stopped(1, launched_s=5.0), stopped(2, launched_s=1.0), drained(3), drained(4, OTHER.name)))
-    commands = WarmPool(pooling(2)).drained(fleet)
+    fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=1.0), drained(3), drained(4, OTHER.name)))
+    commands = WarmPool(pooling(2)).drained(fleet, ())
     assert [(type(c), c.number) for c in commands if isinstance(c, Stop | Terminate)] == [
         (Terminate, 3),
         (Terminate, 2),
@@ -84,12 +98,13 @@ def test_a_full_pool_keeps_what_was_needed_last() -> None:
 
 
 def test_a_smaller_pool_ends_the_oldest() -> None:
-    fleet = Fleet((stopped(1, launched_s=5.0), stopped(2, launched_s=1.0), stopped(3, BURST, standby=True)))
-    assert [c.number for c in WarmPool(pooling(1)).drained(fleet) if isinstance(c, Terminate)] == [2]
+    fleet = Fleet((stopped(1, since_s=5.0), stopped(2, since_s=1.0), stopped(3, BURST, standby=True)))
+    assert [c.number for c in WarmPool(pooling(1)).drained(fleet, ()) if isinstance(c, Terminate)] == [2]
 
 
 def test_without_a_pool_nothing_is_stopped() -> None:
-    assert [type(c) for c in WarmPool(pooling(0)).drained(Fleet((drained(1), drained(2))))] == [Terminate, Terminate]
+    commands = WarmPool(pooling(0)).drained(Fleet((drained(1), drained(2))), ())
+    assert [type(c) for c in commands] == [Terminate, Terminate]
 
 
 def test_a_pool_begins_with_the_largest_share() -> None:
@@ -118,7 +133,7 @@ def test_the_pool_never_exceeds_its_size(
         drained(n, name, idle=idle, gone_s=9.0 if taken else None)
         for n, (name, idle, taken) in enumerate(leaving, len(pool) + 1)
     ]
-    commands = WarmPool(pooling(most)).drained(Fleet((*pool, *others)))
+    commands = WarmPool(pooling(most)).drained(Fleet((*pool, *others)), ())
     numbers = Counter(c.number for c in commands if isinstance(c, Stop | Terminate))
     assert set(numbers.values()) <= {1}
     assert (
@@ -184,19 +199,31 @@ class TestController:
         bench.fast()
         assert sorted(bench.phases().values()) == [f"{LARGE} ready", f"{LARGE} stopped"]
 
-    def test_a_refused_resume_is_a_launch_the_next_time(self) -> None:
-        bench = self.began()
-        bench.cloud.fail["resume"] = CapacityError("no capacity for it")
+    @pytest.mark.parametrize("error", [CapacityError("no capacity for it"), LimitError("VcpuLimitExceeded")])
+    def test_a_refused_resume_is_a_launch_the_next_time(self, error: CloudError) -> None:
+        """However many are stopped: none of the offer is asked for."""
+        bench = self.began(most=2)
+        bench.cloud.fail["resume"] = error
         bench.tick({LARGE: 2})
         assert bench.controller.state.not_resumed
         bench.tick({LARGE: 2})
-        assert Counter(bench.phases().values()) == {f"{LARGE} ready": 1, f"{LARGE} pending": 1, f"{LARGE} stopped": 1}
+        assert Counter(bench.phases().values()) == {f"{LARGE} ready": 1, f"{LARGE} pending": 1, f"{LARGE} stopped": 2}
+
+    def test_a_refused_stop_is_an_end(self) -> None:
+        bench = Bench(where=pooling(2))
+        bench.tick({LARGE: 3})
+        bench.cloud.boot()
+        bench.cloud.fail["stop"] = CloudError("UnsupportedOperation")
+        bench.tick({LARGE: 1})
+        bench.fast()
+        bench.fast()
+        assert list(bench.phases().values()) == [f"{LARGE} ready"]
 
 
 def test_a_resumed_stand_in_counts_as_what_it_is() -> None:
-    state = ControllerState(stands_for={1: SPOT, 2: SPOT}, not_resumed={1: 70.0, 3: 1000.0})
+    state = ControllerState(stands_for={1: SPOT, 2: SPOT}, not_resumed={LARGE: 50.0, OTHER.name: 1000.0})
     done = Outcome(Resume("", 0.0, LARGE, 1), "done", done=True)
     assert learn(state, done, 60.0).stands_for == {2: SPOT}
-    assert learn(state, done, 60.0).not_resumed == {3: 1000.0}
+    assert learn(state, done, 60.0).not_resumed == {OTHER.name: 1000.0}
     refused = replace(done, done=False, refused=True)
-    assert learn(state, refused, 60.0).not_resumed == {1: 60.0 + RETRY_RESUME_S, 3: 1000.0}
+    assert learn(state, refused, 60.0).not_resumed == {LARGE: 60.0 + RETRY_RESUME_S, OTHER.name: 1000.0}

@@ -8,6 +8,7 @@ in `upkeep`, which a thread calls about every second (`mark_infra.aws.keeper`).
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -266,7 +267,14 @@ class Ec2Cloud:
             idle=phase is Phase.DRAINING and self._is_idle(machine),
             silent_s=silent_s,
             resumed=machine.resumed_unix_s is not None,
+            stopped_s=None if phase is not Phase.STOPPED else self._stopped_s(machine),
         )
+
+    def _stopped_s(self, machine: DescribedInstance) -> float:
+        """It is stopped right after its drain; a standby, after its first boot."""
+        if machine.state == "stopping":
+            return math.inf
+        return self._clock.at_s(machine.draining_unix_s or machine.launched_unix_s)
 
     def _is_idle(self, machine: DescribedInstance) -> bool:
         if machine.state == "pending":

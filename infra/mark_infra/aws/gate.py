@@ -135,6 +135,8 @@ def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> Capaci
 
 def scope_of(code: str) -> RefusalScope:
     """How much is refused with a launch that EC2 answered by this error code."""
+    if code in _THROTTLED:
+        return RefusalScope.OFFER
     if code in _TYPE:
         return RefusalScope.TYPE
     if code in _QUOTA:

@@ -469,6 +469,7 @@ class SimulatedCloud:
             credits=None if record.account is None else record.account.balance,
             idle=record.idle,
             resumed=record.starts > 0,
+            stopped_s=record.stopped_s + STOPPING_S if record.phase is Phase.STOPPED else None,
         )
         return record.view
 
