@@ -350,7 +350,7 @@ def test_the_sooner_of_grpcs_deadline_and_the_header_counts(run: Run) -> None:
             await place.stub.ModelInfer(infer_request(), timeout=0.5, metadata=[("mark-deadline-ms", "100")])
             await place.stub.ModelInfer(infer_request())
             left_s = [request.deadline_s - request.arrived_s for request, _, _ in place.told]
-            assert 0.3 < left_s[0] <= 0.5
+            assert 0.3 < left_s[0] <= 0.51, "gRPC rounds up what is left"
             assert left_s[1:] == pytest.approx([0.1, RT_MAX_S])
 
     run(main())
