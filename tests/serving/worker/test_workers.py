@@ -183,7 +183,10 @@ def fifo(tmp_path: Path) -> Any:
 
 async def ended(pid: int) -> None:
     """Until a process that need not be our child has ended."""
-    fd = os.pidfd_open(pid)
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return  # it was quicker
     try:
         await asyncio.to_thread(lambda: select.select([fd], [], [], LONG_S)[0] or pytest.fail("lives on"))
     finally:
