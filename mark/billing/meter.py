@@ -22,7 +22,7 @@ from mark.domain.time import HOUR_S
 # One root volume per instance: gp3 in us-east-1, EBS list price since its launch in 2020-12.
 DISK_GIB = 8.0
 DISK_USD_PER_GIB_MONTH = 0.08
-GPU_DISKS = 12.5  # a GPU image needs 100 GiB, as so many disks
+GPU_DISKS = 12.5  # a GPU image needs 100 GiB, in disks of DISK_GIB
 _DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
 
 # Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.

@@ -51,7 +51,7 @@ class Boots:
 
     @property
     def held_back(self) -> bool:
-        """Did so many fail that only one at a time is tried?"""
+        """Did `IN_A_ROW` fail, so that only one at a time is tried?"""
         return self.failed >= IN_A_ROW
 
     @property

@@ -90,7 +90,7 @@ class ServiceConfig:
     as_is: AsIsPolicy | None = None
     committed: tuple[Commitment, ...] = ()
     min_instances: int = 1  # 0: functions alone may answer
-    warm_pool: int = 0  # at most so many instances on demand are kept stopped, to be resumed
+    warm_pool: int = 0  # instances on demand that are kept stopped, to be resumed, at most
     control: ControlSettings = ControlSettings()
     slo_monitor: SloMonitorSettings = SloMonitorSettings()
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share

@@ -57,8 +57,8 @@ from mark.models.from_server import ServerModel
 from mark.models.load import find
 from mark.models.sample import sample_call
 from mark.models.tensors import BadCall
-from mark.profiling.measure import SIZES, Measured, profile_csv, sizes_of
-from mark.profiling.measure_server import Profiling
+from mark.profiling.measure import SIZES, Measured, profile_csv
+from mark.profiling.measure_server import OF_A_CLIENT, Profiling, measured_of
 from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
 from mark.serving.frontend.auth import ADMIN, INFER, read_keys
 
@@ -67,7 +67,6 @@ _END_TRIES = 5
 _TO_END_S = 5.0
 # A launch that was made may be seen this many looks later.
 _LOOKS_TO_SEE = 15
-_OF_A_CLIENT = "times of a client: what its own server adds is in them"
 
 log = logging.getLogger("mark.profiling")
 
@@ -243,7 +242,7 @@ class RentedSearch:
             raise
         except MarkError as error:
             spot = held.offer.market is Market.SPOT
-            if spot:  # another look at what nobody takes back would only be billed
+            if spot:  # another look at what is not taken back would only be billed
                 self.look()
             taken = spot and self._is_taken(held.number)
             self._give_back()
@@ -336,7 +335,7 @@ class ProfileFile:
         self._kept: list[str] = []
 
     def keep(self, measured: Measured) -> None:
-        """What cannot be written now costs nobody the rest of the search: a warning says so."""
+        """What cannot be written now does not end the search: a warning says so."""
         if self._file is None:
             return
         try:
@@ -496,7 +495,7 @@ def _rented(
         tell(f"measuring on {rent.instance}: up to {rent.seconds * len(rent.batches):.0f} s")
         measured = measure_in_time(what, left_s)
         for note in measured.notes:
-            if note != _OF_A_CLIENT:
+            if note != OF_A_CLIENT:
                 tell(f"{rent.instance}: {note}")
         return measured
 
@@ -527,16 +526,7 @@ def measure_in_time(what: Profiling, left_s: LeftS) -> Measured:
 
     sampling = RoundsInTime(what.batches, precision=what.precision, seconds=what.seconds, seed=what.seed)
     sample_in_time(sampling, ask, left_s)
-    if not (sizes := sizes_of(sampling)):
-        raise BadInput(f"no batch could be run: {next(iter(sampling.failed.values()))}", what.model)
-    return Measured(
-        model=what.named or what.model,
-        instance=what.instance,
-        sizes=sizes,
-        precision=what.precision,
-        failed=dict(sampling.failed),
-        notes=(_OF_A_CLIENT, *sampling.notes()),
-    )
+    return measured_of(what, sampling, notes=(OF_A_CLIENT, *sampling.notes()))
 
 
 def sample_in_time(sampling: RoundsInTime, ask: Callable[[int], float], left_s: LeftS) -> None:

@@ -43,6 +43,7 @@ _HANG_S = 600.0  # of one batch
 _SINGLE, _SINGLE_S = 300, 5.0  # requests through the whole bouncer: this number, or as many as fit into this time
 RT_MAX_S = 3000.0  # of the bouncer that is measured: it refuses nothing
 _INPUTS = "declares neither inputs nor warmup: give a request"
+OF_A_CLIENT = "times of a client: what its own server adds is in them"
 # Ends with the process that started it, whose end of the pipe closes.
 _BUSY = """
 import os, sys, threading
@@ -125,7 +126,7 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
             tell(sampling.share_done())
     finally:
         await pool.stop()
-    smallest = _measured(what, sampling).sizes[0].batch  # BadInput where there is none
+    smallest = measured_of(what, sampling).sizes[0].batch  # BadInput where there is none
     hops = zip(sampling.times_s[smallest], sampling.service_s[smallest], strict=True)
     overhead_s: float | None = None
     notes: tuple[str, ...] = ()
@@ -136,7 +137,7 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
     else:
         # From send to done is in the times of batches already.
         overhead_s = max(0.0, around_s - median(turn_s - own_s for turn_s, own_s in hops))
-    return _measured(what, sampling, overhead_s, cold_s, notes)
+    return measured_of(what, sampling, overhead_s, cold_s, notes)
 
 
 def _server(what: Profiling, tell: Progress) -> Measured:
@@ -163,20 +164,21 @@ def _server(what: Profiling, tell: Progress) -> Measured:
         else:
             sampling.record(size, [perf_counter() - began_s])
         tell(sampling.share_done())
-    return _measured(what, sampling, notes=("times of a client: what its own server adds is in them",))
+    return measured_of(what, sampling, notes=(OF_A_CLIENT,))
 
 
 def _sampling(what: Profiling) -> Sampling:
     return Sampling(what.batches, precision=what.precision, seconds=what.seconds, seed=what.seed)
 
 
-def _measured(
+def measured_of(
     what: Profiling,
     sampling: Sampling,
     overhead_s: float | None = None,
     cold_s: float | None = None,
     notes: tuple[str, ...] = (),
 ) -> Measured:
+    """What was sampled, of the model and instance of `what`. Raises BadInput where no batch could be run."""
     sizes = sizes_of(sampling)
     if not sizes:
         raise BadInput(f"no batch could be run: {next(iter(sampling.failed.values()))}", what.model)

@@ -456,7 +456,7 @@ def test_a_file_that_cannot_be_written_costs_no_search(tmp_path: Path, caplog: p
 
 
 def test_a_profile_is_replaced_at_once(tmp_path: Path) -> None:
-    """Whoever has the old file open reads it to its end; its mode and a link to it stay."""
+    """A reader that has the old file open reads it to its end; its mode and a link to it stay."""
     file, link = tmp_path / "p.csv", tmp_path / "link.csv"
     save_profile(Measured("m", "c.large", (Size(1, 300, 0.1, 0.0, 0.1, None),)), file)
     file.chmod(0o640)
