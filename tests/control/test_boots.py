@@ -151,3 +151,13 @@ def test_what_exceeds_the_timeout_counts() -> None:
     bench.clock.t_s += BOOT_S
     bench.fast()
     assert bench.controller.state.boots[OD].failed == 3
+
+
+def test_what_is_held_back_is_not_to_be_had_for_the_planner() -> None:
+    bench = Bench()
+    bench.tick({OD: 1})
+    held = {OD: Boots(failed=IN_A_ROW, failed_s=bench.clock.t_s + 55.0)}
+    bench.controller.state = replace(bench.controller.state, boots=held)
+    bench.tick({OD: 1})
+    assert bench.planner.contexts[-1].beliefs[OD].until_s == held[OD].until_s
+    assert OD not in bench.controller.state.beliefs, "the market refused nothing"

@@ -156,3 +156,14 @@ def test_the_stored_state_leaves_out_what_is_observed_again() -> None:
     assert is_stored(state, durable(state))
     assert not is_stored(replace(state, surprised_s=4.0), durable(state))
     assert not is_stored(state, None)
+
+
+def test_the_second_refusal_puts_off_all_in_its_scope() -> None:
+    """The first may stand alone: a quota may have room for a smaller type."""
+    both, others = (A, OD), (OD, A)
+    first = learn(ControllerState(), replace(refused(Launch("", 0.0, A, 1)), put_off=both), 60.0)
+    assert set(first.beliefs) == {A}
+    second = learn(first, replace(refused(Launch("", 0.0, OD, 1)), put_off=others), 61.0)
+    assert {name: known.refusals for name, known in second.beliefs.items()} == {A: 2, OD: 1}
+    later = learn(first, replace(refused(Launch("", 0.0, OD, 1)), put_off=others), 600.0)
+    assert later.beliefs[A].refusals == 1, "long ago"
