@@ -6,7 +6,7 @@ TRACE ?= traces/diurnal_day_5s.csv.gz
 SERVICE ?= inception-v3-2026
 REPORT ?= out/report.html
 
-.PHONY: demo test lint types kernel unit explore schema coverage test-slow test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
+.PHONY: demo test lint types kernel unit explore schema coverage test-slow acceptance test-compiled fidelity bench bench-forecasts bench-serving bench-fidelity reproduce clean
 
 demo: $(VENV)/.base  ## what would this traffic cost? make demo TRACE=my-access.log
 	@mkdir -p $(dir $(REPORT))
@@ -53,7 +53,10 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
 test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
-	$(PYTEST) --dist loadfile -m slow
+	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
+
+acceptance: $(VENV)/.dev  ## half an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses
+	$(BIN)/python -m pytest -q -m acceptance
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory

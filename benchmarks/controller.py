@@ -30,7 +30,7 @@ from mark.control.controller import Controller
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import WINDOW_S, OverflowTotals, Ran, RecentAnswers, Store
+from mark.control.ports import WINDOW_S, OverflowTotals, Ran, RecentAnswers, ReleaseCounts, Store
 from mark.control.service_runtime import LAG_S, RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
 from mark.domain.arrays import FloatArray
@@ -99,6 +99,9 @@ class DailyTelemetry:
     def overflow(self) -> OverflowTotals:
         return OverflowTotals(0, 0.0)
 
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        return {}
+
 
 class NoChanges:
     def ran(self) -> tuple[Ran, ...]:
@@ -127,7 +130,7 @@ class Service:
         predictor.fit(Load(-minutes * 60.0, 60.0, rates, rates * 1.2))
         store = wrapped(MemoryStore())
         controller = Controller(
-            self.policy(Limits(500, 1000.0)), predictor, self.cloud, None, self.cloud, store, self.telemetry, floor=1
+            self.policy(Limits(500, 1000.0)), predictor, self.cloud, None, self.cloud, store, self.telemetry
         )
         return RuntimePorts(
             controller, self.cloud, self.telemetry, NoChanges(), store, self.cloud, float, self.policy, lambda: None
@@ -202,7 +205,7 @@ def main() -> None:
             f" {bench.instances():10d}"
         )
     print("forecasts by", ", ".join(f"{name}: {count} services" for name, count in bench.forecasters().items()))
-    troubles = [trouble for s in bench.services for trouble in bench.room.view(s.name).troubles]
+    troubles = [trouble for s in bench.services for trouble in bench.room.view(s.name).conditions]
     assert not troubles, troubles[0]
     assert bench.instances() >= 0.5 * args.services * args.instances, f"{bench.instances()} instances"
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0

@@ -1,11 +1,11 @@
 """How fast the kernel simulates, by scenario, and the same system in SimPy in the same run.
 
-    python benchmarks/kernel.py [--requests N] [--rounds R] [--json FILE|-]
+    python benchmarks/kernel.py [--requests N] [--rounds R] [--routing NAME] [--json FILE|-]
 
 Rates are requests per second of processor time on one core (the kernel is single-threaded), arrivals ready in memory,
 advanced minute by minute; what a call of `advance` costs is measured apart. Rounds go through all scenarios in turn, so
 that a noisy minute hits all of them; medians are shown. What is asserted is the work: every request simulated, with the
-same outcome each time, and request for request as much in SimPy, in as many batches.
+same outcome each time, and request for request as much in SimPy, in as many batches. SimPy routes by least completion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse
-from mark.kernel.stage import StageSimulation
+from mark.kernel.stage import ROUTING, StageSimulation
 from mark.rules import admission, batching, routing
 
 Floats = NDArray[np.float64]
@@ -53,6 +53,7 @@ class Scenario:
     load: float
     requests: int
     function: FunctionUse | None = LAMBDA
+    routing: str = "least-completion"
     rates: list[float] = field(default_factory=list)
     work: tuple[int, ...] = ()
 
@@ -68,6 +69,8 @@ class Scenario:
             end_s=float(arrivals_s[-1]) + 1.0,
             function=self.function,
             bouncers=True,
+            routing=self.routing,
+            classes=[1, 0],
             keep=record,
         )
         for number, kind in enumerate(self.fleet):
@@ -75,10 +78,10 @@ class Scenario:
         return stage
 
 
-def scenarios(requests: int) -> list[Scenario]:
+def scenarios(requests: int, routing: str) -> list[Scenario]:
     fleets = {"gpu": lambda n: [GPU] * n, "cpu": lambda n: [CPU] * n, "mixed": lambda n: ([GPU, CPU] * n)[:n]}
     return [
-        Scenario(f"{n} {kind}", fleet(n), load, requests)
+        Scenario(f"{n} {kind}", fleet(n), load, requests, routing=routing)
         for n in (5, 50, 500)
         for kind, fleet in fleets.items()
         for load in (0.5, 0.9, 1.3)
@@ -236,10 +239,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=2_000_000, help="in each scenario and round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--routing", choices=sorted(ROUTING), default="least-completion")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there; - prints them and nothing else")
     options = parser.parse_args()
 
-    all_scenarios = scenarios(options.requests)
+    all_scenarios = scenarios(options.requests, options.routing)
     measure(all_scenarios, options.rounds)
     rows = [
         {
@@ -258,7 +262,7 @@ def main() -> None:
     ]
     simpy_rows = [against_simpy(5, 60_000), against_simpy(50, 30_000)]
 
-    result = {"kernel": rows, "advance": calls, "simpy": simpy_rows}
+    result = {"routing": options.routing, "kernel": rows, "advance": calls, "simpy": simpy_rows}
     if options.json == "-":
         print(json.dumps(result))
         return

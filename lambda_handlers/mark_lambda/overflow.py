@@ -6,6 +6,7 @@ its first invocation, and answers what bouncers could not finish in time. `MARK_
 
     {"calls": [...]}               -> {"replies": [...], "cold": false, "load_s": 1, "billed_ms": 301, "service_s": 0.3}
     {"warm": true, "hold_ms": 200} -> {"cold": true, "load_s": 1, "billed_ms": 1404}
+    a request of a load balancer   -> its answer, see mark_lambda.by_balancer; `MARK_KEYS_PARAMETER` says who may ask
 
 A warm-up holds its environment for a moment, so that several at once reach as many environments. `billed_ms` is what
 AWS will bill as measured from inside: the handler's time, and before the first invocation the environment's start
@@ -40,11 +41,17 @@ class OverflowHandler:
         *,
         init_s: float | None = None,
         now: Callable[[], float] = time.perf_counter,
+        keys: Callable[[], str] | None = None,
     ) -> None:
-        """`init_s` is the environment's whole start, of which `load_s` were the model's (None: all of it)."""
+        """`init_s` is the environment's whole start, of which `load_s` were the model's (None: all of it).
+
+        `keys` reads the key file of those who may ask through a load balancer; None: nobody may.
+        """
         self._model, self._load_s, self._pause, self._now = model, load_s, pause, now
         self._init_s = load_s if init_s is None else init_s
         self._cold = True
+        self._keys = keys
+        self._of_balancer: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def __call__(self, event: Mapping[str, Any], context: object = None) -> dict[str, Any]:
         """Answer one invocation. Raises ValueError for an event that is none of ours: an error of the invocation."""
@@ -52,10 +59,21 @@ class OverflowHandler:
         if not isinstance(event, Mapping):
             raise ValueError("not an event of calls: no object")
         cold, self._cold = self._cold, False
+        if "requestContext" in event:
+            return self._answered(event)
         result = self._result(event)
         billed_s = self._now() - began_s + (self._init_s if cold else 0.0)
         # 1e-9: a whole millisecond must not become the next one through binary rounding.
         return {"cold": cold, "load_s": self._load_s, "billed_ms": math.ceil(1e3 * billed_s - 1e-9), **result}
+
+    def _answered(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        from mark_lambda.by_balancer import BalancerRequests, KeyDigests, is_of_balancer  # rarely needed
+
+        if not is_of_balancer(event):
+            raise ValueError("not an event of calls: a request of another kind than a load balancer's")
+        if self._of_balancer is None:
+            self._of_balancer = BalancerRequests(self._model, None if self._keys is None else KeyDigests(self._keys))
+        return self._of_balancer(event)
 
     def _result(self, event: Mapping[str, Any]) -> dict[str, Any]:
         if event.get("warm") is True:
@@ -81,7 +99,15 @@ def loaded(environment: Mapping[str, str], before_s: float = 0.0) -> OverflowHan
     model.version = environment.get("MARK_VERSION", model.version)
     warm_up(model)
     load_s = time.perf_counter() - began_s
-    return OverflowHandler(model, load_s, init_s=before_s + load_s)
+    keys, name = None, environment.get("MARK_KEYS_PARAMETER")
+    if name:
+
+        def keys() -> str:
+            from mark_lambda.by_balancer import read_parameter
+
+            return read_parameter(name)
+
+    return OverflowHandler(model, load_s, init_s=before_s + load_s, keys=keys)
 
 
 def process_age_s() -> float:

@@ -33,5 +33,11 @@ class Manager(Protocol):
     def set_limits(self, service: str, limits: Limits) -> None:
         """From the next step on. Repeatable. Only while it leads. Raises BadInput where they cannot be kept."""
 
+    def roll_back(self, service: str) -> None:
+        """The release before serves again. Only while it leads. Raises BadInput where none is known."""
+
+    def roll_out_again(self, service: str) -> None:
+        """What was deployed last is tried again, though it was stopped or taken back. Only while it leads."""
+
     def leads(self) -> bool:
         """Whether this controller acts; else it stands by."""

@@ -155,6 +155,20 @@ def resume(request: Request, manager: TheRoom, service: Known) -> None:
     _note(request, service, "resumed")
 
 
+@one.post("/rollback", status_code=204, **_CHANGE)
+def rollback(request: Request, manager: TheRoom, service: Known) -> None:
+    """Serve the release before again, until another one is deployed."""
+    manager.roll_back(service)
+    _note(request, service, "rolled back")
+
+
+@one.post("/rollout", status_code=204, **_CHANGE)
+def rollout(request: Request, manager: TheRoom, service: Known) -> None:
+    """Try again what was deployed last, though it was stopped or taken back. Repeatable."""
+    manager.roll_out_again(service)
+    _note(request, service, "rolled out again")
+
+
 routes.include_router(one)
 
 

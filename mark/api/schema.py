@@ -113,6 +113,19 @@ class PlanSchema(_Model):
     notes: list[str]
 
 
+class RolloutSchema(_Model):
+    """Which release serves, and how far a new one is."""
+
+    wanted: str = Field(description="What was deployed last.")
+    release: str = Field(description="What is launched.")
+    stage: Literal["done", "canary", "rolling", "stopped"] = Field(
+        description="stopped: the wanted release did worse, or was taken back; `release` serves."
+    )
+    before: str = Field(description='What a roll-back returns to; "" where nothing is known of that.')
+    reason: str = Field(description="Why a release was taken back.")
+    instances: dict[str, int] = Field(description="That boot, serve or finish, by release.")
+
+
 class OfferCount(_Model):
     """Instances of one offer by phase."""
 
@@ -173,6 +186,7 @@ class ServiceSchema(Summary):
     forecast: ForecastSchema | None
     bill: BillSchema
     limits: LimitsSchema
+    rollout: RolloutSchema | None = Field(description="null where releases have no names, as on a testbed.")
 
 
 class DecisionSchema(_Model):
@@ -238,6 +252,7 @@ def service(view: views.ServiceView) -> ServiceSchema:
         forecast=forecast(view),
         bill=bill(view),
         limits=limits(view.limits),
+        rollout=None if view.rollout is None else RolloutSchema.model_validate(view.rollout),
     )
 
 

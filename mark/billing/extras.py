@@ -9,6 +9,7 @@ BALANCER_USD_PER_HOUR = 0.0225  # Application Load Balancer, per started hour; h
 BALANCER_LCU_USD_PER_HOUR = 0.008  # one capacity unit: 25 new connections/s or 1 GB an hour
 LCU_GB_PER_HOUR = 1.0
 LCU_REQUESTS_PER_S = 25.0 * 40.0  # new connections are kept alive: 40 requests a connection (assumed)
+BALANCER_ZONES = 3.0  # unless `mark deploy --zones` says others
 ADDRESS_USD_PER_HOUR = 0.005  # a public IPv4 address
 INTERNET_OUT_USD_PER_GB = 0.09
 # Of a deployed site, whatever its traffic.
@@ -17,7 +18,13 @@ NAT_USD_PER_GB = 0.045
 CONTROLLER_USD_PER_HOUR = 0.0168  # t4g.small
 CONTROLLER_DISK_GIB = 8.0
 ALARM_USD_PER_MONTH = 0.10
+METRIC_USD_PER_MONTH = 0.30  # a metric of one's own, each combination of dimensions
+METRIC_CALL_USD = 0.01 / 1e3
 LOG_USD_PER_GB = 0.50
+BUCKET_USD_PER_GB_MONTH = 0.023
+QUEUE_CALL_USD = 0.40 / 1e6
+QUEUE_POLL_S = 3.0  # the controller asks again as soon as it has an answer, and waits that long for one
+ZONE_USD_PER_GB = 0.01  # and direction: traffic between zones
 # The lease is renewed every few seconds, a service's state is written once a minute: 2 writes of 1 KiB a second
 # (assumed), 0.625 $ a million.
 STATE_USD_PER_HOUR = 2.0 * 3600.0 * 0.625 / 1e6
@@ -26,10 +33,11 @@ LEFT_OUT = "the bill leaves out balancer, disks, public addresses and data moved
 LEFT_OUT_WITH_EXTRAS = "the bill leaves out logs, metrics, NAT and cross-zone traffic"
 
 
-def extras(
-    duration_s: float, instance_hours: float, requests: int, request_kb: float, response_kb: float
-) -> dict[str, tuple[float, float]]:
-    """What a run takes of each, and the dollars of one: balancer hours and units, address hours, GB sent out."""
+def extras(duration_s: float, requests: int, request_kb: float, response_kb: float) -> dict[str, tuple[float, float]]:
+    """What a run takes of each, and the dollars of one: balancer hours and units, address hours, GB sent out.
+
+    The addresses are the balancer's, in each of its zones; instances, behind it in private subnets, have none.
+    """
     gb = requests * (request_kb + response_kb) / 1e6
     return {
         "balancer": (duration_s / 3600.0, BALANCER_USD_PER_HOUR),
@@ -37,12 +45,12 @@ def extras(
             max(gb / LCU_GB_PER_HOUR, requests / (LCU_REQUESTS_PER_S * 3600.0)),
             BALANCER_LCU_USD_PER_HOUR,
         ),
-        "public addresses": (instance_hours, ADDRESS_USD_PER_HOUR),
+        "public addresses": (BALANCER_ZONES * duration_s / 3600.0, ADDRESS_USD_PER_HOUR),
         "data out": (requests * response_kb / 1e6, INTERNET_OUT_USD_PER_GB),
     }
 
 
-def extras_usd(duration_s: float, instance_hours: float, requests: int, request_kb: float, response_kb: float) -> float:
+def extras_usd(duration_s: float, requests: int, request_kb: float, response_kb: float) -> float:
     """Dollars of a run for balancer, addresses, and answers sent to the internet."""
-    parts = extras(duration_s, instance_hours, requests, request_kb, response_kb)
+    parts = extras(duration_s, requests, request_kb, response_kb)
     return sum(amount * usd for amount, usd in parts.values())

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
-from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, shipment
+from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipment, site_releases
+from mark_infra.deploy.first_answer import first_answers, status_of
+from mark_infra.deploy.releases import RolloutNews
 
-from mark.cli.numbers import above_zero, count
+from mark.cli.numbers import above_zero, count, port
 from mark.cli.output import progress, show
+from mark.config.service_file import load_services
 from mark.domain.errors import BadInput, Infeasible, MarkError
 from mark.reporting.monthly import monthly_table
+from mark.reporting.quotas import quota_table
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +29,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("services", nargs="*", metavar="SERVICE", help="service file, or a shipped name")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="show plan and bill, change nothing")
+    what.add_argument("--rollback", action="store_true", help="serve the release before again, of these services")
     what.add_argument("--destroy", action="store_true", help="end everything of the site, instances included")
+    what.add_argument("--print-policy", action="store_true", help="the rights that this needs, as policies of IAM")
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until the new release serves")
     where = parser.add_argument_group("where")
     where.add_argument("--name", default="mark", metavar="SITE", help="the site's name (default: mark)")
     where.add_argument("--profile", metavar="NAME", help="profile of AWS's configuration (default: $AWS_PROFILE)")
@@ -32,11 +41,18 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
     where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
     where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
+    where.add_argument(
+        "--emulated", action="store_true", help="$AWS_ENDPOINT_URL is an emulator: leave out what it lacks"
+    )
     boot = parser.add_argument_group("what instances boot from")
     boot.add_argument("--cpu-index", metavar="URL", help="index of wheels without GPU code (torch's, say)")
+    boot.add_argument("--newest-images", action="store_true", help="Amazon's newest machine images, not the site's")
     boot.add_argument("--max-disk", type=count, metavar="GIB", help="refuse a service that needs a larger disk")
     door = parser.add_argument_group("access and alarms")
     door.add_argument("--certificate", metavar="ARN", help="certificate of the load balancer (ACM)")
+    door.add_argument("--grpc-port", type=port, metavar="P", help="gRPC at this port as well; needs --certificate")
+    door.add_argument("--domain", metavar="NAME", help="name in the certificate, by which clients come")
+    door.add_argument("--hosted-zone", metavar="ID", help="zone of Route 53 in which it is made to point there")
     door.add_argument("--clients", action="append", metavar="CIDR", help="network of clients (default: all, with TLS)")
     door.add_argument("--alarm-email", metavar="ADDRESS", help="where alarms are sent")
     door.add_argument("--budget", type=above_zero, metavar="USD", help="tell of an account's month beyond this")
@@ -54,6 +70,9 @@ def run(args: argparse.Namespace) -> int:
         region=args.region,
         zones=tuple(args.zones.split(",")) if args.zones else (),
         certificate=args.certificate,
+        grpc_port=args.grpc_port,
+        domain=args.domain,
+        hosted_zone=args.hosted_zone,
         clients=tuple(args.clients or ("0.0.0.0/0",)),
         alarm_email=args.alarm_email,
         budget_usd=args.budget,
@@ -61,8 +80,15 @@ def run(args: argparse.Namespace) -> int:
         state_bucket=args.state_bucket,
         cpu_index=args.cpu_index,
         max_disk_gib=args.max_disk,
+        newest_images=args.newest_images,
+        emulated=args.emulated,
     )
     try:
+        if args.print_policy:
+            print(json.dumps(policies(target), indent=2))
+            return 0
+        if args.rollback:
+            return _roll_back(target, args)
         return _destroy(target, args) if args.destroy else _deploy(target, args)
     except (BadInput, Infeasible):
         raise
@@ -74,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     planned = plan([shipment(service) for service in args.services], target, _say)
+    show(quota_table(planned.quotas))
     show(monthly_table(planned.charges))
     print(_changes(planned), flush=True)
     if args.dry_run:
@@ -87,9 +114,48 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
         by_address[address].append(name)
     for address, names in by_address.items():
         print(f"requests to   {address}" + (f" for {', '.join(names)}" if len(by_address) > 1 else ""))
+    for domain, name in deployed.cnames.items():
+        print(f"to be set     {domain} CNAME {name}")
     print(f"keys          {deployed.keys_file}")
     print(f"site file     {deployed.site_file}", flush=True)
-    return 0
+    services = sorted(deployed.addresses)
+    releases = site_releases(target)
+    releases.roll_out(services)
+    if args.no_wait:
+        return 0
+    rolled_out = _told(releases.news(services))
+    if target.emulated:
+        return rolled_out
+    answering = set()
+    for service, waited_s in first_answers(deployed.addresses, status_of):
+        answering.add(service)
+        print(f"{service}: answers, {waited_s:.0f} s later", flush=True)
+    if silent := sorted(set(services) - answering):
+        print(f"no answer yet from {', '.join(silent)}: mark controller's page and the logs say why", flush=True)
+    return rolled_out or bool(silent)
+
+
+def _roll_back(target: DeployTarget, args: argparse.Namespace) -> int:
+    if not args.services:
+        raise BadInput("say which services", "SERVICE")
+    services = [one.name for one in load_services(args.services)]
+    releases = site_releases(target)
+    if not _agreed(args, f"take back the release of {', '.join(services)}"):
+        return 0
+    releases.roll_back(services)
+    return 0 if args.no_wait else _told(releases.news(services, back=True))
+
+
+def _told(news: Iterable[RolloutNews]) -> int:
+    """Say what becomes of roll-outs; 1 where one did not come to a good end."""
+    last: dict[str, RolloutNews] = {}
+    for one in news:
+        last[one.service] = one
+        print(f"{one.service}: {one.text}", flush=True)
+    left = [name for name, one in sorted(last.items()) if not one.settled]
+    if left:
+        print(f"still not settled: {', '.join(left)}; the controller goes on", flush=True)
+    return 0 if all(one.settled and one.good for one in last.values()) else 1
 
 
 def _destroy(target: DeployTarget, args: argparse.Namespace) -> int:

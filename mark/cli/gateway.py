@@ -10,6 +10,7 @@ from mark.cli.functions import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, whole
 from mark.launch.gateway import GatewayOptions, run_gateway
+from mark.serving.gateway.gateway import LEAST_COMPLETION, ROUTINGS
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--hedge-after-ms", type=above_zero, metavar="MS", help="then a second copy to another one (default: never)"
+    )
+    how.add_argument(
+        "--routing",
+        choices=ROUTINGS,
+        default=LEAST_COMPLETION,
+        help="alb: by counts of requests alone, as an AWS Application Load Balancer (default: least-completion)",
     )
     how.add_argument(
         "--most-in-flight",

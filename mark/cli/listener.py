@@ -19,7 +19,12 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 def add_access(parser: argparse.ArgumentParser) -> None:
     """Keys, tokens and TLS."""
     access = parser.add_argument_group("access control (off only on loopback)")
-    access.add_argument("--keys", type=Path, metavar="FILE", help="API keys, one a line: KEY or NAME:KEY[:SCOPES]")
+    access.add_argument("--keys", type=Path, metavar="FILE", help="API keys or their digests, one a line")
+    access.add_argument(
+        "--keys-parameter",
+        metavar="NAME",
+        help="parameter of AWS Systems Manager that --keys is a copy of: read every 30 s, and on SIGHUP",
+    )
     access.add_argument("--token-secrets", type=Path, metavar="FILE", help="secrets of signed tokens, newest first")
     access.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")
     access.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 
 from mark.cli.arguments import from_args
 from mark.cli.functions import add_functions
@@ -40,6 +41,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         default=math.inf,
         metavar="MIB",
         help="a worker that has more is replaced, without a pause (default: never)",
+    )
+    what.add_argument(
+        "--worker-socket",
+        type=Path,
+        metavar="FILE",
+        help="have workers started by who listens there, as another user (default: by this process)",
     )
     what.add_argument("--profile", metavar="FILE", help="latency by batch size, a .csv file")
     what.add_argument("--instance", metavar="TYPE", help="whose profile holds here (default: the only one there is)")

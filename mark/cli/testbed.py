@@ -40,6 +40,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--spot-trace", action="append", default=[], metavar="FILE", help="availability or prices, one file a zone"
     )
     up.add_argument("--log-requests", action="store_true", help="bouncers log a line for each answer")
+    up.add_argument(
+        "--account",
+        choices=("generous", "strict", "new"),
+        default="generous",
+        help="what AWS refuses: nothing but capacity, all it does refuse, or all that and with a new account's quotas "
+        "(default: generous)",
+    )
+    up.add_argument("--scp", action="append", default=[], choices=("no-spot",), help="a policy of the organisation")
     load = actions.add_parser("load", help="send a trace's requests", allow_abbrev=False)
     load.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
     load.add_argument("--service", metavar="NAME", help="which one (default: the only one there is)")

@@ -23,6 +23,7 @@ from mark.domain.service import (
     AsIsPolicy,
     Commitment,
     ControlSettings,
+    RolloutSettings,
     ServiceConfig,
     SloMonitorSettings,
     Version,
@@ -55,8 +56,9 @@ _KEYS = {
         "committed",
         "warm_pool",
     },
-    "overflow": {"function", "late"},
+    "overflow": {"function", "late", "max_usd_per_hour"},
     "control": {"tau_s", "horizon_steps", "cool_down_s", "launch_overhead_s"},
+    "rollout": {"canary_share", "canary_s", "surge_share"},
     "slo_monitor": {"window", "count", "instance", "pause_s"},
     "policy": {"kind", "instance", "target", "min", "max", "scale_out_cooldown_s", "scale_in_cooldown_s"},
 }  # fmt: skip
@@ -131,6 +133,9 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
     profile = service.text("profile", "")
     functions = _functions(overflow)
     most, least = fleet.whole("max_instances", 500), fleet.whole("min_instances", 1, least=0)
+    limits = [(fleet, "max_instances"), (fleet, "max_usd_per_hour")]
+    if functions:
+        limits.append((overflow, "max_usd_per_hour"))
     if least > most:
         raise BadInput("must not be above max_instances", fleet.where("min_instances"), f"{least} (of {most})")
     return ServiceConfig(
@@ -146,18 +151,23 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
         max_usd_per_hour=fleet.number("max_usd_per_hour", 1000.0, above_zero=True),
         warm_pool=fleet.whole("warm_pool", 0, least=0),
         functions=functions,
+        max_function_usd_per_hour=(
+            overflow.number("max_usd_per_hour", above_zero=True) if "max_usd_per_hour" in overflow.table else math.inf
+        ),
         late=overflow.one_of("late", ("function", "refuse")),
         batching=service.one_of("batching", ("work-conserving", "paper")),
-        routing=service.one_of("routing", ("least-completion", "power-of-two-choices", "fewest-in-flight")),
+        routing=service.one_of("routing", ("alb", "least-completion", "power-of-two-choices", "fewest-in-flight")),
         request_kb=service.number("request_kb", 0.0),
         response_kb=service.number("response_kb", 0.0),
         profile_file=str(path.parent / profile) if profile else None,
         as_is=_as_is(_Section(path, "policy", tables["policy"])) if "policy" in tables else None,
         committed=_committed(_Section(path, "fleet.committed", fleet.table.get("committed", {}))),
         control=_control(_Section(path, "control", tables.get("control", {}))),
+        rollout=_rollout(_Section(path, "rollout", tables.get("rollout", {}))),
         slo_monitor=_slo_monitor(_Section(path, "slo_monitor", tables.get("slo_monitor", {}))),
         versions=_versions(_Section(path, "service.versions", service.table.get("versions", {}))),
         source=str(path),
+        limits_unsaid=tuple(f"[{section.name}] {key}" for section, key in limits if key not in section.table),
     )
 
 
@@ -225,6 +235,19 @@ def _control(control: _Section) -> ControlSettings:
         cool_down_s=control.number("cool_down_s", own.cool_down_s),
         launch_overhead_s=control.number("launch_overhead_s", own.launch_overhead_s),
     )
+
+
+def _rollout(rollout: _Section) -> RolloutSettings:
+    own = RolloutSettings()
+    found = RolloutSettings(
+        canary_share=rollout.number("canary_share", own.canary_share),
+        canary_s=rollout.number("canary_s", own.canary_s),
+        surge_share=rollout.number("surge_share", own.surge_share, above_zero=True),
+    )
+    for key, share in (("canary_share", found.canary_share), ("surge_share", found.surge_share)):
+        if share > 1.0:
+            raise BadInput("a share is 0 to 1", rollout.where(key), share)
+    return found
 
 
 def _slo_monitor(monitor: _Section) -> SloMonitorSettings:

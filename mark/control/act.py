@@ -50,7 +50,9 @@ class Actor:
         done, text, refused = True, "done", False
         try:
             if isinstance(command, Drain | Terminate | Stop | Resume):
-                phase = next((i.phase for i in self._cloud.fleet().instances if i.number == command.number), Phase.GONE)
+                fleet = self._cloud.fleet()
+                there = (*fleet.instances, *fleet.leaving)
+                phase = next((i.phase for i in there if i.number == command.number), Phase.GONE)
                 if phase not in _EXPECTED[type(command)]:
                     done, text = False, f"dropped: it is {phase} by now"
                 elif isinstance(command, Drain):

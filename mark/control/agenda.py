@@ -20,8 +20,10 @@ class AgendaItem(StrEnum):
     REPLACE_SILENT = "launch what replaces silent instances"
     GIVE_UP_SILENT = "drain silent instances"
     COUNT_GIVEN_UP = "count the drained silent instances"
+    ROLL_OUT = "replace what has an old release"
+    LET_GO = "drain what may not be bought any more"
 
 
 FIRST = (AgendaItem.PLAN_FIRST,)
 TICK = (AgendaItem.PLAN,)
-FAST = (AgendaItem.NOTICES, AgendaItem.MONITOR, AgendaItem.SURGE, AgendaItem.UPKEEP)
+FAST = (AgendaItem.NOTICES, AgendaItem.MONITOR, AgendaItem.SURGE, AgendaItem.UPKEEP)  # upkeep last

@@ -15,8 +15,9 @@ from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
 from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
 from mark.control.launcher import Launcher
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
+from mark.control.rollout import asked_again, stopped
 from mark.control.snapshot import Outcome, Snapshot
-from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, stand_in
+from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, of_offers, stand_in
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import LostLease
 from mark.domain.fleet import Notice
@@ -42,7 +43,8 @@ class Controller:
     `predictor` is fitted by the caller and supervised, so that there is a forecast whatever it does; None for policies
     that need no forecast. To time planner or predictor, hand in objects that wrap them. Clock, telemetry, cloud and
     predictor count seconds from the same origin. `seed` marks the launch tokens of this run, so that two runs against
-    one cloud do not share instances. `leads` as in `Actor`.
+    one cloud do not share instances. `leads` as in `Actor`. `release` is what is to serve, "" where releases have no
+    names.
 
     Crash-only: `state` and launches under way are in the store, everything else is read from the cloud.
     `predictors` counts forecasts by the name of the predictor that made them. `fallbacks` counts, by name, where a
@@ -62,16 +64,19 @@ class Controller:
         *,
         seed: int = 0,
         leads: Callable[[], bool] = lambda: True,
+        release: str = "",
     ) -> None:
         if policy.planner.needs_forecast and predictor is None:
             raise ValueError(f"{policy.planner.name} needs a predictor")
         self._predictor = predictor if policy.planner.needs_forecast else None
         self._cloud, self._clock, self._store, self._telemetry = cloud, clock, store, telemetry
         self._launcher = Launcher(policy.resolved, cloud, store, limits_of(policy.resolved), seed)
+        self._release = release
         self._actor, self._leads = Actor(cloud, functions, store, self._launcher, leads), leads
         self.use(policy)
         self._stored = _restored(store)
-        self.state = self._stored or ControllerState()
+        # Another process may have planned with other offers.
+        self.state = of_offers(self._stored or ControllerState(), {offer.name for offer in policy.resolved.offers})
         self.predictors: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.fallbacks, self.failures = self._launcher.fallbacks, self._launcher.failures
@@ -114,7 +119,26 @@ class Controller:
         """Between ticks: notices, the SLO monitor, surges, and the end of drained instances."""
         now_s = self._clock.now_s()
         self._repeat(now_s)
-        self._round(FAST, now_s, self._cloud.notices())
+        # Before upkeep, which ends what does not boot: that it did not is to be seen.
+        agenda = FAST if not self._release else (*FAST[:-1], AgendaItem.ROLL_OUT, FAST[-1])
+        if self._cloud.fleet().leaving:
+            agenda = (*agenda, AgendaItem.LET_GO)
+        self._round(agenda, now_s, self._cloud.notices())
+
+    @property
+    def release(self) -> str:
+        """What is to serve; "" where releases have no names."""
+        return self._release
+
+    def roll_back(self) -> None:
+        """The release before serves again, from the next round on, until another one is asked for."""
+        if self.state.rollout is not None:
+            self.state = replace(self.state, rollout=stopped(self.state.rollout, "it was taken back"))
+
+    def roll_out_again(self) -> None:
+        """The release that is to serve is tried again, though it was stopped or taken back."""
+        if self.state.rollout is not None:
+            self.state = replace(self.state, rollout=asked_again(self.state.rollout, self._release))
 
     def watch(self) -> None:
         """Instead of a tick: take in the load, and leave everything as it is."""
@@ -139,7 +163,7 @@ class Controller:
             before = self.state
             commands, self.state = self._decider.decide(snapshot, before)
             try:
-                self._keep()
+                self.keep()
             except BaseException:
                 self.state = before  # nothing was done for it, so it is decided again
                 raise
@@ -157,7 +181,7 @@ class Controller:
                 outcomes=tuple(outcomes),
                 agenda=(),
             )
-        self._keep()
+        self.keep()
 
     def _repeat(self, now_s: float) -> None:
         if not self._leads():
@@ -165,7 +189,8 @@ class Controller:
         for outcome in self._launcher.repeat(now_s):
             self.state = stand_in(self.state, outcome)
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Store the state, where it has changed. Raises StoreError and LostLease."""
         if not is_stored(self.state, self._stored):
             kept = durable(self.state)
             self._store.put(_STATE, kept)
@@ -190,6 +215,8 @@ class Controller:
             self._launcher.unsure(standby=False),
             self._launcher.unsure(standby=True),
             agenda=agenda,
+            wanted_release=self._release,
+            releases=telemetry.releases() if self._release else {},
         )
 
     def _forecast(self, now_s: float, rps: float | None) -> tuple[Forecast | None, bool]:

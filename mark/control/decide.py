@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from mark.control import boots as failed_boots
+from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
-from mark.control.headroom import headroom
+from mark.control.headroom import counted, headroom
 from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, to_give_up
 from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import SloMonitor, default_offer
@@ -35,6 +36,8 @@ from mark.planning.port import PlanningContext, Policy
 
 HORIZON_STEPS = 60  # of a minute each
 LATEST = 4  # windows that are up to date
+_OLD = "it would serve an old release"
+_UNSOLD = "the service may not buy it any more, and what replaces it is ready"
 
 # Commands, the new state, and what of the agenda comes next because of them.
 Decided = tuple[Sequence[Command], ControllerState, tuple[AgendaItem, ...]]
@@ -79,6 +82,8 @@ class Decider:
             AgendaItem.REPLACE_SILENT: self._replace_silent,
             AgendaItem.GIVE_UP_SILENT: self._give_up_silent,
             AgendaItem.COUNT_GIVEN_UP: self._count_given_up,
+            AgendaItem.ROLL_OUT: self._roll_out,
+            AgendaItem.LET_GO: self._let_go,
         }
 
     def decide(self, snapshot: Snapshot, state: ControllerState) -> tuple[tuple[Command, ...], ControllerState]:
@@ -106,7 +111,10 @@ class Decider:
 
         Where something is left out nothing is ended for it, and the SLO monitor does not count on it.
         """
-        wanted = self._pool.resumed_first(commands, s.fleet, state.not_resumed, s.now_s)
+        fleet = _of_release(state, s.fleet)
+        wanted: Sequence[Command] = self._pool.resumed_first(commands, fleet, state.not_resumed, s.now_s)
+        if (rollout := state.rollout) is not None:
+            wanted = [replace(c, release=c.release or rollout.release) if isinstance(c, Launch) else c for c in wanted]
         found = failed_boots.allowed(state.boots, self._not_refused(wanted, state, s.now_s), s.now_s)
         if len(found) < len(wanted):
             state = replace(state, deferred=(), monitor=before.monitor)
@@ -188,7 +196,7 @@ class Decider:
         context = PlanningContext(
             s.now_s,
             self._resolved,
-            fleet,
+            _without_surge(state, fleet),
             forecast,
             rps,
             {} if first else s.utilization,
@@ -246,6 +254,7 @@ class Decider:
         """Launch what is missing; what is too much ends once it is known what the market sold."""
         plan = state.plan
         assert plan is not None
+        fleet = _without_canaries(state, fleet)
         there = {i.number for i in fleet.instances}
         if not state.stands_for.keys() <= there:
             state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if n in there})
@@ -253,13 +262,19 @@ class Decider:
         if plan.leaving:
             spent = [i for i in fleet.instances if i.number in plan.leaving and counts_toward_target(i)]
             commands += [self._end(i, "its credits are spent") for i in spent]
-            fleet = Fleet(tuple(i for i in fleet.instances if i.number not in plan.leaving))
+            fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
         have = _have(state, fleet, plan)
         for target in plan.targets:
-            missing = target.count - len(have.get(target.offer, ())) - s.unsure.get(target.offer, 0)
+            there_now = have.get(target.offer, ())
+            count, surge = target.count, 0
+            if state.rollout is not None and any(map(state.rollout.is_old, there_now)):
+                # What the SLO monitor added is replaced as well: it is ended no sooner than the plan's.
+                count += self._rescued(s, state).get(target.offer, 0)
+                surge = self._surge(state, s.fleet, target.offer, count, there_now)
+            missing = count + surge - len(there_now) - s.unsure.get(target.offer, 0)
             if missing > 0:
                 commands.append(self._launch_of(target, missing, standby=False))
-        deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, plan, fleet)]
+        deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, state, plan, fleet)]
         if plan.warm > 0:
             deferred.append(Warm("a cold start would miss the SLO, a ping costs next to nothing", 0.0, plan.warm))
         return commands, replace(state, deferred=tuple(deferred)), (AgendaItem.SETTLE,)
@@ -282,21 +297,37 @@ class Decider:
     ) -> list[Command]:
         reasons = {target.offer: target.reason for target in plan.targets}
         commands = []
-        rescued = {} if self._monitor is None else {self._monitor.offer: state.monitor.extra_at(s.now_s)}
+        rescued = self._rescued(s, state)
         for offer, instances in have.items():
             # What the SLO monitor added comes on top: the plan was made from the belief that failed.
-            excess = len(instances) - plan.counts.get(offer, 0) - rescued.get(offer, 0)
-            if excess > 0:
+            wanted = plan.counts.get(offer, 0) + rescued.get(offer, 0)
+            excess = len(instances) - wanted
+            if (rollout := state.rollout) is not None and any(map(rollout.is_old, instances)):
+                # Whatever is too much, what has an old release goes first, and not before others are ready.
+                reason = f"release {rollout.release} takes the place of {{}}"
+                commands += [
+                    self._end(i, reason.format(i.release or "one without a name"))
+                    for i in releases.replaceable(rollout, wanted, instances)
+                ]
+            elif excess > 0:
                 reason = reasons.get(offer, "the plan needs none of it any more")
                 commands += [self._end(i, reason) for i in sorted(instances, key=_ending_order(offer))[:excess]]
         return commands
 
-    def _follow_standbys(self, s: Snapshot, plan: Plan, fleet: Fleet) -> list[Command]:
+    def _rescued(self, s: Snapshot, state: ControllerState) -> dict[str, int]:
+        """What the SLO monitor added, by offer."""
+        return {} if self._monitor is None else {self._monitor.offer: state.monitor.extra_at(s.now_s)}
+
+    def _follow_standbys(self, s: Snapshot, state: ControllerState, plan: Plan, fleet: Fleet) -> list[Command]:
         standbys: dict[str, list[Instance]] = {}
-        for i in fleet.instances:
-            if i.standby:
-                standbys.setdefault(i.offer, []).append(i)
         commands: list[Command] = []
+        for i in fleet.instances:
+            if not i.standby:
+                continue
+            if state.rollout is None or not state.rollout.is_old(i):
+                standbys.setdefault(i.offer, []).append(i)
+            elif i.phase is Phase.STOPPED:
+                commands.append(Terminate(_OLD, 0.0, i.offer, i.number))
         for target in plan.standbys:
             missing = target.count - len(standbys.get(target.offer, ())) - s.unsure_standbys.get(target.offer, 0)
             if missing > 0:
@@ -334,9 +365,9 @@ class Decider:
         state = replace(state, beliefs=beliefs, counted_notices=len(notices))
         replans = self.replans(state)
         planned = state.plan.counts if state.plan is not None and not replans else {}
-        live = Counter(counted_as(state.stands_for, fleet, planned).values())
+        live = Counter(counted_as(state.stands_for, _without_canaries(state, fleet), planned).values())
         missing = {offer: count - live[offer] for offer, count in planned.items()}
-        commands = self._handler.on_notices(notices, fleet, missing, state.stands_for)
+        commands = self._handler.on_notices(notices, _of_release(state, fleet), missing, state.stands_for)
         again: tuple[AgendaItem, ...] = ()
         if replans:
             _, state, again = self._ask_again(state, s.last_minute_rps, f"{len(notices)} interrupted")
@@ -370,7 +401,8 @@ class Decider:
         late = overdue(s.fleet, s.now_s)
         if late or s.fleet is not state.seen:
             numbers = {i.number for i in late}
-            boots = failed_boots.seen(state.boots, state.boots_seen_s, s.fleet, s.now_s, numbers)
+            planned_for = _without_canaries(state, s.fleet)  # how a new release boots says nothing of the offer
+            boots = failed_boots.seen(state.boots, state.boots_seen_s, planned_for, s.now_s, numbers)
             if boots != state.boots:
                 state = replace(state, boots=boots)
         if state.boots:  # else nothing boots of which it could be missed how it went
@@ -391,7 +423,9 @@ class Decider:
         commands += spares
         planned = state.plan.counts if state.plan is not None else {}
         commands += self._handler.leave(fleet, s.now_s, planned, s.last_minute_rps or 0.0)
-        commands += self._pool.drained(fleet, state.unfit)
+        rollout = state.rollout
+        old = [] if rollout is None else [i for i in fleet.instances if rollout.is_old(i)]
+        commands += self._pool.drained(fleet, {*state.unfit, *(i.number for i in old)})
         state = replace(
             state,
             unfit=tuple(n for n in state.unfit if n in {i.number for i in s.fleet.instances}),
@@ -411,7 +445,7 @@ class Decider:
         """What was to run until the rest of the plan is ready need not run until the next tick."""
         if state.plan is None or not any(target.spare for target in state.plan.targets):
             return [], state
-        have = _have(state, fleet, state.plan)
+        have = _have(state, _without_canaries(state, fleet), state.plan)
         ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
         plan = without_spares(state.plan, ready, self._capacity_rps)
         if plan.counts == state.plan.counts:
@@ -444,6 +478,145 @@ class Decider:
         state = unfit(state, *(o.command.number for o in s.outcomes if isinstance(o.command, Drain)))
         drained = sum(outcome.done for outcome in s.outcomes)
         return (), replace(state, gave_up_s=(*state.gave_up_s, *(s.now_s,) * drained)), ()
+
+    # -- releases ------------------------------------------------------------------------------------------------------
+
+    def _roll_out(self, s: Snapshot, state: ControllerState) -> Decided:
+        """A new release: first on canaries, then in the place of the old one."""
+        settings, slo = self._resolved.service.rollout, self._resolved.slo
+        rollout = releases.rolled(state.rollout, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings)
+        if rollout is not state.rollout:
+            state = replace(state, rollout=rollout)
+        plan = state.plan
+        if rollout is None or rollout.stage is releases.RolloutStage.DONE or plan is None:
+            return (), state, ()
+        fleet = mark_unhealthy(s.fleet, s.now_s)
+        if rollout.stage is releases.RolloutStage.CANARY:
+            launches, waits = self._canaries(s, rollout, fleet, plan)
+            return launches, _waiting(state, waits), ()
+        # What is stopped would serve the old release once it is started.
+        ends = [Terminate(_OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
+        old = [i for i in fleet.instances if rollout.is_old(i) and counts_toward_target(i)]
+        have = _have(state, fleet, plan)
+        if s.now_s < rollout.retry_s or not old:
+            return [*ends, *self._end_excess(s, state, plan, have)], state if old else _waiting(state, ""), ()
+        extra = self._rescued(s, state)
+        surges = [
+            self._surge(state, s.fleet, t.offer, t.count + extra.get(t.offer, 0), have[t.offer])
+            for t in plan.targets
+            if t.offer in have
+        ]
+        if surges and not any(surges):
+            _, limit = self._headroom(s.fleet, old[0].offer)
+            commands: list[Command] = [*ends, *self._end_excess(s, state, plan, have)]
+            booting = any(i.phase is Phase.PENDING and not rollout.is_old(i) for i in fleet.instances)
+            if rollout.back and not booting and len(commands) == len(ends):
+                # At a limit what has proved bad makes room for what is good.
+                count = max(1, math.ceil(settings.surge_share * len(old)))
+                reason = f"makes room for release {rollout.release}, at the limit"
+                commands += [self._end(i, reason) for i in old[:count]]
+            return commands, _waiting(state, limit), ()
+        followed, state, first = self._follow(s, _waiting(state, ""), fleet)
+        return [*ends, *followed], state, first
+
+    def _canaries(self, s: Snapshot, rollout: releases.Rollout, fleet: Fleet, plan: Plan) -> tuple[list[Command], str]:
+        """Launches of canaries where there are none, beside all that is planned; and what keeps them from it."""
+        largest = max((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), default=None)
+        there = any(rollout.on_trial(i) and counts_toward_target(i) for i in fleet.instances)
+        if there or largest is None or s.unsure.get(largest.offer, 0):
+            return [], ""
+        if s.now_s < rollout.retry_s:
+            return [], rollout.waits
+        most, limit = self._headroom(s.fleet, largest.offer)
+        # One after the other where boots fail.
+        wanted = 1 if rollout.failed else releases.canaries(fleet, self._resolved.service.rollout)
+        count = min(wanted, most)
+        if count == 0:
+            return [], limit
+        usd_per_hour = count * self._offers[largest.offer].usd_per_hour
+        reason = f"tries release {rollout.candidate} beside {rollout.release}"
+        return [Launch(reason, usd_per_hour, largest.offer, count, release=rollout.candidate)], ""
+
+    def _surge(self, state: ControllerState, fleet: Fleet, offer: str, count: int, there: Sequence[Instance]) -> int:
+        """How many more than `count` may be there meanwhile, within the limits."""
+        settings = self._resolved.service.rollout
+        more = releases.surge(state.rollout, count, there, settings)
+        if more == 0:
+            return 0
+        beyond = max(0, len(there) - count)  # is there already
+        return min(more, beyond + self._headroom(fleet, offer)[0])
+
+    def _headroom(self, fleet: Fleet, offer: str) -> tuple[int, str]:
+        usd_per_hour = {name: one.usd_per_hour for name, one in self._offers.items()}
+        return headroom(limits_of(self._resolved), self._offers[offer], counted(fleet), usd_per_hour)
+
+    def _let_go(self, s: Snapshot, state: ControllerState) -> Decided:
+        """What may not be bought any more goes as soon as all that is planned is ready without it."""
+        commands: list[Command] = []
+        for i in s.fleet.leaving:
+            if i.phase is Phase.DRAINING and i.idle:
+                commands.append(Terminate("its queue is empty", 0.0, i.offer, i.number))
+            elif i.phase in (Phase.PENDING, Phase.STOPPED):
+                commands.append(Terminate(_UNSOLD, 0.0, i.offer, i.number))
+        if state.plan is None:
+            return commands, state, ()
+        have = _have(state, mark_unhealthy(s.fleet, s.now_s), state.plan)
+        ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
+        counts = state.plan.counts
+        serving = [i for i in s.fleet.leaving if i.phase is Phase.READY]
+        going = len(serving)
+        if not all(ready.get(offer, 0) >= count for offer, count in counts.items()):
+            # At a limit, what is more than the plan's number makes room; where nothing is, one does at a time.
+            missing = [offer for offer, count in counts.items() if len(have.get(offer, ())) < count]
+            at_limit = any(self._headroom(s.fleet, offer)[0] == 0 for offer in missing)
+            under_way = any(i.phase is Phase.DRAINING for i in s.fleet.leaving)
+            under_way = under_way or any(i.phase is Phase.PENDING for instances in have.values() for i in instances)
+            surplus = len(serving) + sum(ready.values()) - sum(counts.values())
+            going = max(1, surplus) if at_limit and not under_way else 0
+        serving.sort(key=lambda i: (i.interruption_at_s is None, i.silent_s is None, i.launched_s, i.number))
+        commands += [
+            Drain(_UNSOLD, 0.0, i.offer, i.number)
+            for place, i in enumerate(serving)
+            if place < going or i.interruption_at_s is not None
+        ]
+        return commands, state, ()
+
+
+def _waiting(state: ControllerState, waits: str) -> ControllerState:
+    if state.rollout is None or state.rollout.waits == waits:
+        return state
+    return replace(state, rollout=replace(state.rollout, waits=waits))
+
+
+def _without_canaries(state: ControllerState, fleet: Fleet) -> Fleet:
+    """They serve beside all that is planned."""
+    rollout = state.rollout
+    if rollout is None or rollout.stage is not releases.RolloutStage.CANARY:
+        return fleet
+    return replace(fleet, instances=tuple(i for i in fleet.instances if not rollout.on_trial(i)))
+
+
+def _without_surge(state: ControllerState, fleet: Fleet) -> Fleet:
+    """As the planner is to see it: what is there for the time of a roll-out is no fleet to plan with."""
+    rollout = state.rollout
+    if rollout is None or rollout.stage is releases.RolloutStage.DONE or state.plan is None:
+        return fleet
+    fleet = _without_canaries(state, fleet)
+    hidden: set[int] = set()
+    for offer, instances in _have(state, fleet, state.plan).items():
+        if any(map(rollout.is_old, instances)):
+            last = sorted(instances, key=lambda i: (i.phase is not Phase.READY, i.launched_s, i.number))
+            hidden |= {i.number for i in last[state.plan.counts.get(offer, 0) :]}
+    return replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in hidden))
+
+
+def _of_release(state: ControllerState, fleet: Fleet) -> Fleet:
+    """Without what is stopped and would serve another release once it is started."""
+    rollout = state.rollout
+    if rollout is None:
+        return fleet
+    left = tuple(i for i in fleet.instances if i.phase is not Phase.STOPPED or i.release == rollout.release)
+    return fleet if len(left) == len(fleet.instances) else replace(fleet, instances=left)
 
 
 def limits_of(resolved: ResolvedService) -> Limits:

@@ -36,19 +36,24 @@ class DryRunCloud:
         self._played: dict[int, _Played] = {}
 
     def fleet(self) -> Fleet:
-        real = {i.number: i for i in self._cloud.fleet().instances}
+        there = self._cloud.fleet()
+        real = {i.number: i for i in (*there.instances, *there.leaving)}
+        leaving = {i.number for i in there.leaving}
         shown = (self._shown(i) for i in (*real.values(), *self._launched.values()))
         self._played = {n: p for n, p in self._played.items() if n in real or n in self._launched}
-        return Fleet(tuple(i for i in shown if i.phase is not Phase.GONE))
+        left = [i for i in shown if i.phase is not Phase.GONE]
+        return Fleet(tuple(i for i in left if i.number not in leaving), tuple(i for i in left if i.number in leaving))
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         if token not in self._tokens:
             first = FIRST + sum(map(len, self._tokens.values()))
             self._tokens[token] = numbers = tuple(range(first, first + count))
             now_s = self._clock.now_s()
             ready_s = now_s + self._offers[offer].boot.mean_s
             for n in numbers:
-                self._launched[n] = Instance(n, offer, Phase.PENDING, now_s, ready_s, standby=standby)
+                self._launched[n] = Instance(n, offer, Phase.PENDING, now_s, ready_s, standby=standby, release=release)
         return self._tokens[token]
 
     def drain(self, number: int) -> None:
@@ -87,7 +92,8 @@ class DryRunCloud:
         return replace(i, phase=played.phase, idle=played.phase is Phase.DRAINING)
 
     def _find(self, number: int) -> Instance:
-        for i in self.fleet().instances:
+        fleet = self.fleet()
+        for i in (*fleet.instances, *fleet.leaving):
             if i.number == number:
                 return i
         raise NotFoundError(f"there is no instance #{number}")

@@ -50,7 +50,8 @@ def mark_unhealthy(fleet: Fleet, now_s: float) -> Fleet:
     found = {i.number for i in given_up if i.interruption_at_s is None}
     if not found:
         return fleet
-    return Fleet(tuple(replace(i, interruption_at_s=math.inf) if i.number in found else i for i in fleet.instances))
+    marked = tuple(replace(i, interruption_at_s=math.inf) if i.number in found else i for i in fleet.instances)
+    return replace(fleet, instances=marked)
 
 
 def none_answers(fleet: Fleet) -> bool:

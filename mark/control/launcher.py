@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
-from mark.control.headroom import headroom
+from mark.control.headroom import counted, headroom
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
 from mark.control.ports import Cloud, Store
@@ -20,7 +20,6 @@ from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError
-from mark.domain.fleet import Phase
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.ec2.refusal import refused_with
@@ -46,6 +45,7 @@ class Intent:
     planned: str
     reason: str
     made: bool = False
+    release: str = ""
 
 
 class Launcher:
@@ -82,7 +82,7 @@ class Launcher:
         missing, why_not = command.count - len(outcome.started), outcome.text
         for other in instead_of(planned, self._resolved) if outcome.refused else ():
             reason = f"instead of {planned.name} ({why_not}): {command.reason}"
-            retry = Launch(reason, missing * other.usd_per_hour, other.name, missing, command.standby)
+            retry = Launch(reason, missing * other.usd_per_hour, other.name, missing, command.standby, command.release)
             outcome = yield from self._launch_one(now_s, retry, planned)
             if outcome.started:
                 self.fall_back(f"{other.name} instead of {planned.name}", len(outcome.started))
@@ -100,14 +100,16 @@ class Launcher:
                 self._cross_out(intent)
                 continue
             try:
-                numbers = self._cloud.launch(intent.offer, intent.count, intent.token, standby=intent.standby)
+                numbers = self._cloud.launch(
+                    intent.offer, intent.count, intent.token, standby=intent.standby, release=intent.release
+                )
                 outcome = "done" if len(numbers) == intent.count else f"the market had {len(numbers)} of {intent.count}"
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
                     continue
                 numbers, outcome = (), self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * offer.usd_per_hour
-            command = Launch(intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby)
+            command = Launch(intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release)
             yield Outcome(command, outcome, outcome == "done", started=numbers, planned=intent.planned)
             if not intent.made:
                 self._store.record(now_s, command, outcome)
@@ -124,14 +126,10 @@ class Launcher:
     def headroom(self, offer: str, now_s: float) -> tuple[int, str]:
         """How many more of the offer the limits allow now, and which limit that is.
 
-        Counted is all that is neither stopped nor gone. An unhealthy instance is not: at the limit it could not be
-        replaced. These are few, so few exceed the limit, and only until they have left.
+        Unhealthy instances are not counted: at the limit they could not be replaced. These are few, so few exceed the
+        limit, and only until they have left.
         """
-        running = Counter(
-            i.offer
-            for i in mark_unhealthy(self._cloud.fleet(), now_s).instances
-            if i.phase is not Phase.STOPPED and i.interruption_at_s != math.inf
-        )
+        running = counted(mark_unhealthy(self._cloud.fleet(), now_s))
         for intent in self._intents.values():
             running[intent.offer] += intent.count
         return headroom(self._limits, self._offers[offer], running, self._usd_per_hour)
@@ -154,10 +152,15 @@ class Launcher:
         put_off: tuple[str, ...] = ()
         if count > 0:
             token = self._token(now_s)
-            intent = Intent(token, now_s, command.offer, count, command.standby, planned.name, command.reason)
+            intent = Intent(
+                token, now_s, command.offer, count, command.standby, planned.name, command.reason,
+                release=command.release,
+            )  # fmt: skip
             self._write_down(intent)
             try:
-                numbers = self._cloud.launch(command.offer, count, intent.token, standby=command.standby)
+                numbers = self._cloud.launch(
+                    command.offer, count, intent.token, standby=command.standby, release=command.release
+                )
                 refused, decided = len(numbers) < count, True
                 text = f"the market had {len(numbers)} of {count}"
             except CloudError as error:

@@ -20,6 +20,7 @@ from mark.billing.moving_prices import Tariff
 from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase
+from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.domain.time import DAY_S
 
@@ -43,14 +44,16 @@ class Ledger:
     """The bill of one service since its controller first saw it. Used by one thread; asking is O(offers).
 
     What runs at the first observation is billed from then on. Times are control seconds, `scale` of them to one of the
-    wall.
+    wall. `unsold` are offers that may not be bought any more, of which there are instances.
     """
 
-    def __init__(self, resolved: ResolvedService, store: Store, scale: float = 1.0) -> None:
+    def __init__(
+        self, resolved: ResolvedService, store: Store, scale: float = 1.0, *, unsold: Sequence[Offer] = ()
+    ) -> None:
         self._grace_s = GRACE_S * scale
         self._store, self._service = store, resolved.service
         self._bills_extras = resolved.catalog.bills_extras
-        offers = resolved.offers
+        offers = (*resolved.offers, *unsold)
         self._index = {offer.name: i for i, offer in enumerate(offers)}
         self._tariffs = [Tariff(offer.usd_per_s) for offer in offers]
         self._meter = Meter(
@@ -96,7 +99,7 @@ class Ledger:
             self._began_s, self._changed = now_s, True
         for one in ran:
             self._told(one)
-        there = {i.number: i for i in fleet.instances if i.offer in self._index}
+        there = {i.number: i for i in (*fleet.instances, *fleet.leaving) if i.offer in self._index}
         for number, i in there.items():
             span = self._spans.get(number)
             if span is None:
@@ -133,8 +136,7 @@ class Ledger:
             return Bill(functions=functions_usd)
         spent, service = self._meter.spent_usd(now_s), self._service
         if self._bills_extras:
-            hours = sum(self._meter.instance_hours(now_s).values())
-            spent["other"] += extras_usd(now_s, hours, requests, service.request_kb, service.response_kb)
+            spent["other"] += extras_usd(now_s, requests, service.request_kb, service.response_kb)
         return Bill(**spent, functions=functions_usd)
 
     def _opened(self) -> dict[str, list[float]]:

@@ -88,6 +88,12 @@ class ControllerManager:
     def set_limits(self, service: str, limits: Limits) -> None:
         self._leading(service).set_limits(limits)
 
+    def roll_back(self, service: str) -> None:
+        self._leading(service).roll_back()
+
+    def roll_out_again(self, service: str) -> None:
+        self._leading(service).roll_out_again()
+
     def leads(self) -> bool:
         return self._fence is not None and self._lease.lasts()
 

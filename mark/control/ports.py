@@ -30,11 +30,14 @@ class Cloud(Protocol):
     def fleet(self) -> Fleet:
         """All instances that are not gone. Repeatable."""
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         """Start up to `count` instances; returns their numbers, fewer when the market runs short.
 
-        A standby boots and then goes to stopped. Raises CapacityError when none could be had, LimitError at an account
-        limit. Safe to repeat with the same `token`: the same instances are returned and nothing more is launched.
+        A standby boots and then goes to stopped. They boot from `release`, "" being the newest. Raises CapacityError
+        when none could be had, LimitError at an account limit, NotFoundError for an unknown release. Safe to repeat
+        with the same `token`: the same instances are returned and nothing more is launched.
         """
 
     def drain(self, number: int) -> None:
@@ -84,6 +87,32 @@ class RecentAnswers:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseCounts:
+    """What instances of one release and offer did so far."""
+
+    requests: int = 0  # answered or refused
+    misses: int = 0  # of them late or refused
+    errors: int = 0  # of them answered by the model with an error
+    busy_s: float = 0.0  # of workers
+
+    def __add__(self, other: ReleaseCounts) -> ReleaseCounts:
+        return ReleaseCounts(
+            self.requests + other.requests,
+            self.misses + other.misses,
+            self.errors + other.errors,
+            self.busy_s + other.busy_s,
+        )
+
+    def __sub__(self, other: ReleaseCounts) -> ReleaseCounts:
+        return ReleaseCounts(
+            self.requests - other.requests,
+            self.misses - other.misses,
+            self.errors - other.errors,
+            self.busy_s - other.busy_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class OverflowTotals:
     """What functions did so far: requests that they answered, and dollars that they cost."""
 
@@ -114,6 +143,9 @@ class Telemetry(Protocol):
 
     def overflow(self) -> OverflowTotals:
         """All so far, as `answers`."""
+
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        """All so far, by release and offer, as `answers`; empty where instances have no release."""
 
 
 @dataclass(frozen=True, slots=True)

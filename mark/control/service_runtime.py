@@ -18,6 +18,8 @@ from mark.control.controller import Controller
 from mark.control.history import Minute, MinuteHistory, history_view
 from mark.control.ledger import Ledger
 from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Store, Telemetry
+from mark.control.rollout import trouble as rollout_trouble
+from mark.control.rollout import view as rollout_view
 from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.command import Command
@@ -32,6 +34,8 @@ from mark.planning.port import Policy
 LAG_S = 1.0  # after its end a window has been counted
 AGAIN_S = 10.0  # after a start that failed
 NEWEST = 500  # decisions kept at hand
+# In the store: {"wish": BACK or AGAIN, "release": the one that it is about}.
+WISH, BACK, AGAIN = "rollout_wish", "back", "again"
 FAN = (0.05, 0.25, 0.5, 0.75, 0.95)
 _log = logging.getLogger("mark.control")
 
@@ -78,6 +82,7 @@ class ServiceRuntime:
         self._limits = Limits(resolved.service.max_instances, resolved.service.max_usd_per_hour)
         self._changed_limits: Limits | None = None
         self._paused, self._changed_pause = False, False
+        self._rollout_wish = ""
         self._fence: int | None = None
         self._parts: RuntimePorts | None = None
         self._again_unix_s = -math.inf
@@ -131,6 +136,17 @@ class ServiceRuntime:
             raise BadInput("must be above zero", "max_usd_per_hour", limits.max_usd_per_hour)
         self._limits = self._changed_limits = limits
 
+    def roll_back(self) -> None:
+        """The release before serves again, from the next round on. Raises BadInput where none is known."""
+        rollout = self._view.rollout
+        if rollout is None or not (rollout.before or rollout.stage == "canary"):
+            raise BadInput("there is no release to go back to", "service", self.service)
+        self._rollout_wish = BACK
+
+    def roll_out_again(self) -> None:
+        """What was deployed last is tried again, from the next round on, though it was stopped or taken back."""
+        self._rollout_wish = AGAIN
+
     def due(self, fence: int | None, now_unix_s: float) -> bool:
         """Is it time for a round?"""
         parts = self._parts
@@ -176,11 +192,14 @@ class ServiceRuntime:
                 self._limits = limits
             parts.controller.use(parts.policy(self._limits))
             scale = 1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0))
-            self._history, self._ledger = MinuteHistory(store), Ledger(self._resolved, store, scale)
+            fleet = parts.cloud.fleet()
+            leaving = {i.offer for i in fleet.leaving}
+            unsold = [offer for offer in self._resolved.catalog.offers if offer.name in leaving]
+            self._prices |= {offer.name: offer.usd_per_hour for offer in unsold}
+            self._history, self._ledger = MinuteHistory(store), Ledger(self._resolved, store, scale, unsold=unsold)
             self._rows, self._repriced = self._history.rows(), None
             answers = parts.telemetry.answers()
             self._counted, self._by_functions = answers, parts.telemetry.overflow().requests
-            fleet = parts.cloud.fleet()
             self._ledger.observe(parts.clock.now_s(), fleet, parts.changes.ran())
             if parts.prices is None:
                 # The leader before may have had other prices.
@@ -202,8 +221,9 @@ class ServiceRuntime:
             if condition := prices.trouble():
                 conditions.append(condition)
             self._guard(conditions, lambda: self._reprice(parts, prices.repriced()))
-        if condition := trouble(parts.controller.state.boots):
-            conditions.append(condition)
+        state = parts.controller.state
+        told = (trouble(state.boots), rollout_trouble(state.rollout, parts.controller.release))
+        conditions += [condition for condition in told if condition]
         if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))
         elif self._guard(conditions, lambda: self._observe(parts, minute, conditions)):
@@ -212,7 +232,7 @@ class ServiceRuntime:
     def _reprice(self, parts: RuntimePorts, new: Repriced | None) -> None:
         if new is None or new is self._repriced:
             return
-        self._prices = {offer.name: offer.usd_per_hour for offer in new.resolved.offers}
+        self._prices |= {offer.name: offer.usd_per_hour for offer in new.resolved.offers}
         self._ledger.reprice(new.resolved, new.since_s, parts.clock.now_s())
         parts.controller.use(parts.policy(self._limits))
         self._repriced = new  # last: what failed is done again
@@ -227,6 +247,7 @@ class ServiceRuntime:
             paused = self._paused
             parts.store.put("paused", paused)
             self._changed_pause = self._paused is not paused
+        self._wish(parts, full)
         if self._paused:
             if full:
                 parts.controller.watch()
@@ -236,6 +257,24 @@ class ServiceRuntime:
         parts.controller.fast()
         if full:
             parts.controller.tick()
+
+    def _wish(self, parts: RuntimePorts, full: bool) -> None:
+        """What was asked for by the API, or written into the store by `mark deploy`."""
+        wish, self._rollout_wish = self._rollout_wish, ""
+        controller = parts.controller
+        # One for another release is for the controller that will be started with it, or comes too late.
+        written = parts.store.get(WISH) if full and controller.release else None
+        granted = written is not None and written.get("release") == controller.release
+        if written is not None and granted:
+            wish = written.get("wish", "")
+        if wish == BACK:
+            controller.roll_back()
+        elif wish == AGAIN:
+            controller.roll_out_again()
+        if wish:
+            controller.keep()
+        if granted:
+            parts.store.put(WISH, None)  # last: what is lost before is wished for still
 
     def _observe(self, parts: RuntimePorts, minute: int, conditions: list[str]) -> None:
         now_s, fleet = parts.clock.now_s(), parts.cloud.fleet()
@@ -247,7 +286,8 @@ class ServiceRuntime:
         )
         ready = fleet.ready()
         capacity_rps = sum(self._capacity_rps.get(offer, 0.0) * n for offer, n in ready.items())
-        paid = Counter(i.offer for i in fleet.instances if i.phase is not Phase.STOPPED)
+        instances = (*fleet.instances, *fleet.leaving)
+        paid = Counter(i.offer for i in instances if i.phase is not Phase.STOPPED)
         usd_per_hour = sum(self._prices.get(offer, 0.0) * n for offer, n in paid.items())
         if minute > self._minute >= 0:
             before, by_functions = self._counted, overflow.requests - self._by_functions
@@ -275,7 +315,7 @@ class ServiceRuntime:
             rps=rps,
             capacity_rps=capacity_rps,
             usd_per_hour=usd_per_hour,
-            instances=fleet.instances,
+            instances=tuple(sorted(instances, key=lambda i: i.number)),
             prices=self._shown_prices(fleet, plan),
             plan=plan,
             forecast=_forecast_view(parts.controller.believed, parts.unix_s),
@@ -284,6 +324,7 @@ class ServiceRuntime:
             requests=answers.count,
             limits=self._limits,
             conditions=tuple(conditions),
+            rollout=rollout_view(parts.controller.state.rollout, parts.controller.release, fleet),
             time_scale=1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0)),
         )
 
@@ -333,7 +374,7 @@ class ServiceRuntime:
         ]
 
     def _shown_prices(self, fleet: Fleet, plan: Plan | None) -> dict[str, float]:
-        names = {i.offer for i in fleet.instances}
+        names = {i.offer for i in (*fleet.instances, *fleet.leaving)}
         names |= {t.offer for t in (*plan.targets, *plan.standbys)} if plan is not None else set()
         return {name: self._prices[name] for name in sorted(names) if name in self._prices}
 

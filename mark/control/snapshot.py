@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mark.control.agenda import AgendaItem
-from mark.control.ports import RecentAnswers
+from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.fleet import Fleet
@@ -37,6 +37,7 @@ class Snapshot:
 
     The forecast is an input: models are heavy and keep a state of their own, so forecasting is done by the shell that
     builds the snapshot. `gap`: nothing was observed. `outcomes` are those of the commands decided last in this round.
+    `wanted_release` is to serve, "" where releases have no names; `releases` counts what each answered, by offer.
     `unsure` and `unsure_standbys` count instances by planned offer whose launch has an unknown outcome. `agenda` is
     that of a round that begins; else what is left of it is in the state.
     """
@@ -54,3 +55,5 @@ class Snapshot:
     unsure_standbys: Mapping[str, int]
     outcomes: tuple[Outcome, ...] = ()
     agenda: tuple[AgendaItem, ...] = ()
+    wanted_release: str = ""
+    releases: Mapping[str, Mapping[str, ReleaseCounts]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, is_
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots, ended
 from mark.control.monitor import MonitorState
+from mark.control.rollout import Rollout, unbought
+from mark.control.rollout import ended as no_failed_boot
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate
@@ -56,6 +58,7 @@ class ControllerState:
     answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
     boots: dict[str, Boots] = field(default_factory=dict)  # by offer
     boots_seen_s: float = -math.inf
+    rollout: Rollout | None = None  # of the newest release; None: releases have no names
     leaving: bool = False  # is any instance to leave later without a change of the fleet?
     believed: Forecast | None = None  # by the last plan
     believed_s: float = -math.inf
@@ -81,6 +84,17 @@ def is_stored(state: ControllerState, stored: ControllerState | None) -> bool:
     return stored is not None and all(map(is_, _durable_of(state), _durable_of(stored)))
 
 
+def of_offers(state: ControllerState, offers: Collection[str]) -> ControllerState:
+    """As far as it is about these: a plan that names another one is void, and the next tick makes a new one."""
+    plan = state.plan
+    named = () if plan is None else (*plan.targets, *plan.standbys)
+    if any(target.offer not in offers for target in named):
+        state = replace(state, plan=None)
+    if not set(state.stands_for.values()) <= set(offers):
+        state = replace(state, stands_for={n: offer for n, offer in state.stands_for.items() if offer in offers})
+    return state
+
+
 def begin_round(state: ControllerState, notices: tuple[Notice, ...]) -> ControllerState:
     """The state at the beginning of a round; whatever an unfinished round left to do is decided anew."""
     if not notices and not state.agenda and not state.deferred and state.replanning is None:
@@ -96,9 +110,14 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
         return unfit(state, outcome.command.number)
     if isinstance(outcome.command, Drain | Terminate) and outcome.done:
         boots = ended(state.boots, outcome.command.offer, outcome.command.number)
-        return state if boots == state.boots else replace(state, boots=boots)
+        rollout = no_failed_boot(state.rollout, outcome.command.number)
+        if boots == state.boots and rollout is state.rollout:
+            return state
+        return replace(state, boots=boots, rollout=rollout)
     if not isinstance(outcome.command, Launch):
         return state
+    if not outcome.started:
+        state = replace(state, rollout=unbought(state.rollout, outcome.text, now_s))
     offer = outcome.command.offer
     known = belief(state, offer, now_s)
     if outcome.refused:

@@ -32,6 +32,18 @@ class SloView:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutView:
+    """Which release serves, and how far a new one is."""
+
+    wanted: str  # what was deployed last
+    release: str  # what is launched
+    stage: str  # "done", "canary", "rolling", or "stopped": the wanted one was taken back
+    before: str  # what a roll-back returns to; "" where nothing is known of that
+    reason: str  # why one was taken back
+    instances: dict[str, int]  # that boot, serve or finish, by release
+
+
+@dataclass(frozen=True, slots=True)
 class ForecastView:
     """A fan: quantiles of the mean arrival rate by minute from `origin_unix_s`."""
 
@@ -62,6 +74,7 @@ class ServiceView:
     requests: int
     limits: Limits
     conditions: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
+    rollout: RolloutView | None = None  # None: releases have no names
     time_scale: float = 1.0  # seconds of the service's clock in one on the wall; others than 1 on a testbed only
 
 

@@ -45,8 +45,11 @@ class WarmPool:
     def resumed_first(
         self, commands: Sequence[Command], fleet: Fleet, put_off_s: Mapping[str, float], now_s: float
     ) -> tuple[Command, ...]:
-        """The commands with launches of what is in the pool as resumes, of the last stopped first: others grow old."""
-        launched = {c.offer for c in commands if isinstance(c, Launch) and not c.standby}
+        """The commands with launches of what is in the pool as resumes, of the last stopped first: others grow old.
+
+        Launches of a certain release stay launches.
+        """
+        launched = {c.offer for c in commands if isinstance(c, Launch) and not c.standby and not c.release}
         stopped: dict[str, list[Instance]] = defaultdict(list)
         for i in sorted(fleet.pooled() if launched else (), key=_age):
             can_start = (i.stopped_s or 0.0) <= now_s and put_off_s.get(i.offer, now_s) <= now_s
@@ -56,7 +59,7 @@ class WarmPool:
             return tuple(commands)
         result: list[Command] = []
         for command in commands:
-            if not isinstance(command, Launch) or command.standby:
+            if not isinstance(command, Launch) or command.standby or command.release:
                 result.append(command)
                 continue
             each_usd = command.usd_per_hour / command.count

@@ -28,9 +28,11 @@ class Launch(Command):
     offer: str
     count: int
     standby: bool = False
+    release: str = ""  # to boot from
 
     def _object(self) -> str:
-        return f"{self.count} {self.offer}" + (" as standby" if self.standby else "")
+        of = f" of release {self.release}" if self.release else ""
+        return f"{self.count} {self.offer}" + (" as standby" if self.standby else "") + of
 
 
 @dataclass(frozen=True, slots=True)

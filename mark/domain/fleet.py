@@ -43,13 +43,18 @@ class Instance:
     silent_s: float | None = None  # since when its bouncer does not answer, though it runs
     resumed: bool = False  # its last start was from a stop
     stopped_s: float | None = None  # since when it can be started again; infinity while it is stopping
+    release: str = ""  # what it booted from; "": that has no name
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A snapshot of all instances that are not gone, ascending by number."""
+    """A snapshot of all instances that are not gone, ascending by number.
+
+    `leaving` are those of offers that may not be bought any more: they serve until others have taken their place.
+    """
 
     instances: tuple[Instance, ...]
+    leaving: tuple[Instance, ...] = ()
 
     def live(self) -> Counter[str]:
         """Offer -> instances that serve or will: pending or ready, and not doomed."""

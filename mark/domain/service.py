@@ -69,6 +69,15 @@ class SloMonitorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How a new release takes the place of the one before."""
+
+    canary_share: float = 0.1  # of the ready instances, one at least, that try it first; 0: none
+    canary_s: float = 300.0  # for so long
+    surge_share: float = 0.25  # of the plan that may be launched beyond it meanwhile
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The service file, read and checked; still by name, nothing looked up."""
 
@@ -81,9 +90,10 @@ class ServiceConfig:
     max_instances: int
     max_usd_per_hour: float
     functions: tuple[str, ...]  # lambda:MEMORY_MB, of which one is chosen; lambda:* is every size with a profile
+    max_function_usd_per_hour: float = math.inf  # what functions may cost; calls beyond are throttled
     late: str = "function"  # or "refuse": what becomes of a request that would be late wherever it went
     batching: str = "work-conserving"  # or "paper"
-    routing: str = "least-completion"  # or "power-of-two-choices", "fewest-in-flight"
+    routing: str = "alb"  # or "least-completion", "power-of-two-choices", "fewest-in-flight"
     request_kb: float = 0.0
     response_kb: float = 0.0
     profile_file: str | None = None
@@ -93,8 +103,10 @@ class ServiceConfig:
     warm_pool: int = 0  # instances on demand that are kept stopped, to be resumed, at most
     control: ControlSettings = ControlSettings()
     slo_monitor: SloMonitorSettings = SloMonitorSettings()
+    rollout: RolloutSettings = RolloutSettings()
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
+    limits_unsaid: tuple[str, ...] = ()  # of max_instances and both max_usd_per_hour, those that are defaults
 
     def wants(self, offer: Offer) -> bool:
         """Is this offer in the service's markets, matched by its instance patterns and not retired?"""
@@ -118,6 +130,16 @@ class FunctionUse:
     def usd_per_request(self) -> float:
         """Warm invocation."""
         return self.offer.usd_per_request(self.warm_s)
+
+    def environments_for(self, usd_per_hour: float) -> float:
+        """How many environments may be at work at once for that money: whole, at least 1; infinite for no limit.
+
+        Each answers one request after the other. Rounded up, so that a limit of money never switches functions off.
+        """
+        if math.isinf(usd_per_hour):
+            return math.inf
+        # 1e-9: the price of exactly three environments must not buy four through binary rounding.
+        return max(1, math.ceil(usd_per_hour / (3600.0 * self.usd_per_request / self.warm_s) - 1e-9))
 
 
 @dataclass(frozen=True, slots=True)

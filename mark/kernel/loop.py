@@ -12,7 +12,7 @@ import numpy as np
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import Departures, depart, depart_together
 from mark.kernel.random import next_bits, service_factor
-from mark.kernel.state import ACTIVE, FEWEST_IN_FLIGHT, INF, READY, TWO_CHOICES, Ints, Stage
+from mark.kernel.state import ACTIVE, ALB, FEWEST_IN_FLIGHT, INF, READY, REQUEST, TWO_CHOICES, Ints, Stage
 from mark.kernel.tree import first_leaf, set_leaf
 from mark.rules import admission, batching, routing
 
@@ -22,6 +22,8 @@ _joins = compiled(batching.joins)
 _reserve_s = compiled(batching.reserve_s)
 _better = compiled(routing.better)
 TOLERANCE_S = admission.TOLERANCE_S
+# More than there are requests in a run; times the most that a replica can have in flight it is still a whole number.
+_TURNS = 2.0**40
 
 
 @compiled
@@ -32,6 +34,12 @@ def in_flight_until(st: Stage, slot: int, answer_s: float) -> None:
         st.flight_s[slot, count] = answer_s
         st.flight_count[slot] = count + 1
         st.flight_next_s[slot] = min(st.flight_next_s[slot], answer_s)
+
+
+@compiled
+def _by_counts(st: Stage) -> bool:
+    """Does a replica's place in the trees go by its requests in flight, in capacity classes?"""
+    return st.classes.weight.shape[0] > 0
 
 
 @compiled
@@ -46,7 +54,7 @@ def _earliest(st: Stage, slot: int, workers: int) -> int:
 @compiled
 def _show_free(st: Stage, slot: int, kind: int) -> None:
     kinds = st.kinds
-    if st.leaf[slot] >= 0:
+    if st.leaf[slot] >= 0 and not _by_counts(st):
         free = st.free_s[slot, _earliest(st, slot, kinds.workers[kind])]
         set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], free)
 
@@ -69,7 +77,7 @@ def start_open(st: Stage, out: Departures, slot: int, ready_s: float) -> None:
         for _ in range(size):
             in_flight_until(st, slot, answer)
     st.open_size[slot] = 0
-    if st.leaf[slot] >= 0:
+    if st.leaf[slot] >= 0 and not _by_counts(st):
         set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
         if kinds.workers[kind] > 1:
             set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
@@ -119,9 +127,12 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
             _show_free(st, slot, kind)
             return
         st.open_start_s[slot] = _start_s(free, now_s, kinds.window_s[kind])
-        set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
-        if kinds.workers[kind] > 1:
-            set_leaf(st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], st.open_start_s[slot])
+        if not _by_counts(st):
+            set_leaf(st.free_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], INF)
+            if kinds.workers[kind] > 1:
+                set_leaf(
+                    st.due_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], st.open_start_s[slot]
+                )
     st.member_s[slot, size] = now_s
     st.member_id[slot, size] = request
     st.member_promise_s[slot, size] = promise_s
@@ -148,7 +159,10 @@ def place(st: Stage, out: Departures, slot: int, now_s: float, request: int, pro
         kinds.overhead_s[kind],
         st.member_promise_s[slot, oldest],
     ):
-        set_leaf(st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind))
+        if not _by_counts(st):
+            set_leaf(
+                st.open_tree, kinds.tree_at[kind], kinds.tree_levels[kind], st.leaf[slot], _open_key(st, slot, kind)
+            )
     else:
         start_open(st, out, slot, now_s)
 
@@ -221,6 +235,54 @@ def _fewest_in_flight(st: Stage, out: Departures, now_s: float) -> int:
 
 
 @compiled
+def show_in_flight(st: Stage, slot: int) -> None:
+    """Tell the trees of a capacity class what a replica has in flight, and when that changes by itself."""
+    kinds = st.kinds
+    kind, leaf = st.kind[slot], st.leaf[slot]
+    at, levels = kinds.tree_at[kind], kinds.tree_levels[kind]
+    size = st.open_size[slot]
+    set_leaf(st.due_tree, at, levels, leaf, st.open_start_s[slot] if size > 0 else INF)
+    set_leaf(st.flight_tree, at, levels, leaf, st.flight_next_s[slot])
+    set_leaf(st.count_tree, at, levels, leaf, (size + st.flight_count[slot]) * _TURNS + st.turn[slot])
+
+
+@compiled
+def show_all_in_flight(st: Stage, slots: Ints) -> None:
+    """Fill the leaves of a capacity class after its trees were laid out anew."""
+    for slot in slots:
+        show_in_flight(st, slot)
+
+
+@compiled
+def _alb(st: Stage, out: Departures, now_s: float) -> int:
+    """A target group drawn by weight, and there the fewest in flight, whatever a replica can do; ties in turn."""
+    classes = st.classes
+    total = classes.weight.sum()
+    if total == 0:
+        return -1
+    drawn = np.int64(next_bits(st.counter) % np.uint64(total))
+    group = 0
+    while drawn >= classes.weight[group]:
+        drawn -= classes.weight[group]
+        group += 1
+    at, levels = classes.tree_at[group], classes.tree_levels[group]
+    # Batches that `settle` started are shown as due still.
+    while True:
+        if st.due_tree[at] <= now_s:
+            leaf = first_leaf(st.due_tree, at, levels, now_s)
+        elif st.flight_tree[at] <= now_s + TOLERANCE_S:
+            leaf = first_leaf(st.flight_tree, at, levels, now_s + TOLERANCE_S)
+        else:
+            break
+        slot = st.leaf_slot[at + leaf]
+        _in_flight(st, out, slot, now_s)
+        show_in_flight(st, slot)
+    slot = st.leaf_slot[at + first_leaf(st.count_tree, at, levels, st.count_tree[at])]
+    st.turn[slot] = st.counter[REQUEST]
+    return int(slot)
+
+
+@compiled
 def _least_completion(st: Stage, out: Departures, now_s: float) -> int:
     kinds = st.kinds
     best = -1
@@ -272,6 +334,8 @@ def choose(st: Stage, out: Departures, now_s: float, routing: int) -> int:
         return _two_choices(st, out, now_s)
     if routing == FEWEST_IN_FLIGHT:
         return _fewest_in_flight(st, out, now_s)
+    if routing == ALB:
+        return _alb(st, out, now_s)
     return _least_completion(st, out, now_s)
 
 

@@ -11,7 +11,7 @@ from mark.kernel import functions, loop
 from mark.kernel.accounting import Accounts, account
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import CHUNK, REFUSED, Departures, depart
-from mark.kernel.state import CONCURRENCY, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
+from mark.kernel.state import ALB, CONCURRENCY, INF, REQUEST, THROTTLED, WARM_S, Floats, FunctionPool, Stage
 from mark.rules import admission
 
 _destination = compiled(admission.destination)
@@ -52,18 +52,20 @@ def _through(
             latency = INF
         if slot >= 0 and (not bouncers or _in_time(latency, horizon)):
             loop.place(st, out, slot, now, request, horizon if bouncers else INF, mixed)
-            continue
-        function = functions.latency_s(pool, now)
-        # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
-        warm = min(function, pool.value[WARM_S]) if function < INF else INF
-        if _destination(latency, warm, horizon, late) == _FUNCTION:
-            functions.answer(pool, out, request, now, function)
-            if slot >= 0:
-                loop.in_flight_until(st, slot, now + function)
         else:
-            if pool.value[CONCURRENCY] > 0.0 and function == INF:
-                pool.number[THROTTLED] += 1
-            depart(out, request, now, now, INF, INF, REFUSED)
+            function = functions.latency_s(pool, now)
+            # A cold start cannot be foreseen, so a bouncer reckons with the warm latency.
+            warm = min(function, pool.value[WARM_S]) if function < INF else INF
+            if _destination(latency, warm, horizon, late) == _FUNCTION:
+                functions.answer(pool, out, request, now, function)
+                if slot >= 0:
+                    loop.in_flight_until(st, slot, now + function)
+            else:
+                if pool.value[CONCURRENCY] > 0.0 and function == INF:
+                    pool.number[THROTTLED] += 1
+                depart(out, request, now, now, INF, INF, REFUSED)
+        if routing == ALB and slot >= 0:
+            loop.show_in_flight(st, slot)
     return i
 
 

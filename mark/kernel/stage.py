@@ -17,6 +17,7 @@ from mark.kernel.accounting import Accounting
 from mark.kernel.departures import CHUNK, Departures, Recording, buffer, by_request, joined
 from mark.kernel.state import (
     ACTIVE,
+    ALB,
     COLD_CALLS,
     COLD_S,
     CONCURRENCY,
@@ -36,6 +37,7 @@ from mark.kernel.state import (
     TWO_CHOICES,
     WARM_CALLS,
     WARM_S,
+    Classes,
     Floats,
     FunctionPool,
     Ints,
@@ -44,6 +46,7 @@ from mark.kernel.state import (
 )
 from mark.kernel.tree import WIDTH, levels_for, places_for
 from mark.rules.admission import FUNCTION
+from mark.rules.capacity_classes import class_weights
 
 T = TypeVar("T", np.float64, np.int64)
 
@@ -51,6 +54,7 @@ ROUTING = {
     "least-completion": LEAST_COMPLETION,
     "power-of-two-choices": TWO_CHOICES,
     "fewest-in-flight": FEWEST_IN_FLIGHT,
+    "alb": ALB,
 }
 # Of one replica, where that is counted: a gateway sends no more there either.
 MOST_IN_FLIGHT = 512
@@ -61,8 +65,9 @@ class StageSimulation:
 
     `candidates` are the kinds of replicas; a replica is known by its number, and numbers ascend with launch order.
     Times are seconds from the start of the evaluated part; `end_s` is its end. `horizons_s` shortens what a bouncer
-    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). With `keep`
-    the departures are kept until `departures` takes them.
+    promises for a candidate (spot). What is late wherever goes where `late` says (`mark.rules.admission`). `classes`
+    are the capacity classes of the candidates (`mark.rules.capacity_classes`), which routing by an ALB goes by: one for
+    all unless said. With `keep` the departures are kept until `departures` takes them.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class StageSimulation:
         recent: int = 1000,
         seed: int = 0,
         horizons_s: Sequence[float] | None = None,
+        classes: Sequence[int] | None = None,
         keep: bool = False,
     ) -> None:
         self._candidates = tuple(candidates)
@@ -88,6 +94,8 @@ class StageSimulation:
         self._kept: list[Departures] | None = [] if keep else None
         self._function = function
         self._horizons_s = [INF] * len(self._candidates) if horizons_s is None else list(horizons_s)
+        self._class_of = [0] * len(self._candidates) if classes is None else list(classes)
+        groups = max(self._class_of, default=-1) + 1 if self._routing == ALB else 0
         # kind = (candidate, speed): a burstable without credits is a slower kind of the same candidate
         self._kinds: list[tuple[int, float]] = []
         self._kind_of: dict[tuple[int, float], int] = {}
@@ -99,6 +107,7 @@ class StageSimulation:
         counter[RANDOM] = seed
         self._st = Stage(
             kinds=_kinds(0, largest),
+            classes=Classes(*(np.zeros(groups, dtype=np.int64) for _ in Classes._fields)),
             kind=np.zeros(0, dtype=np.int64),
             leaf=np.zeros(0, dtype=np.int64),
             free_s=np.zeros((0, most_workers)),
@@ -109,12 +118,15 @@ class StageSimulation:
             member_promise_s=np.zeros((0, largest)),
             member_id=np.zeros((0, largest), dtype=np.int64),
             ready=np.zeros(0, dtype=np.int64),
-            flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing == FEWEST_IN_FLIGHT else 0)),
+            flight_s=np.zeros((0, MOST_IN_FLIGHT if self._routing in (FEWEST_IN_FLIGHT, ALB) else 0)),
             flight_count=np.zeros(0, dtype=np.int64),
             flight_next_s=np.zeros(0),
+            turn=np.zeros(0, dtype=np.int64),
             open_tree=np.full(WIDTH, INF),
             free_tree=np.full(WIDTH, INF),
             due_tree=np.full(WIDTH, INF),
+            count_tree=np.full(WIDTH, INF),
+            flight_tree=np.full(WIDTH, INF),
             leaf_slot=np.zeros(WIDTH, dtype=np.int64),
             counter=counter,
         )
@@ -307,6 +319,7 @@ class StageSimulation:
             flight_s=_padded(st.flight_s, more),
             flight_count=_padded(st.flight_count, more),
             flight_next_s=np.concatenate([st.flight_next_s, np.full(more, INF)]),
+            turn=_padded(st.turn, more),
         )
         # One arrival may find every open batch due, after all but the last place of a chunk is filled.
         self._out = buffer(CHUNK + self._st.member_s.size + 1, self._kept is not None)
@@ -334,15 +347,19 @@ class StageSimulation:
         kinds = st.kind[numbers]
         st.ready[: len(numbers)] = numbers
         st.counter[READY] = len(numbers)
+        # Which trees a kind is in: its own, or those of its capacity class.
+        by_class = self._routing == ALB
+        tree_of = np.array([self._class_of[i] for i, _ in self._kinds] if by_class else range(len(self._kinds)), int)
+        trees = tree_of[kinds]
         size = 0
         active = []
-        for kind in range(len(self._kinds)):
-            count = int((kinds == kind).sum())
+        for tree in range(max(tree_of, default=-1) + 1):
+            count = int((trees == tree).sum())
             if count:
-                active.append(kind)
-                st.kinds.tree_at[kind] = size
-                st.kinds.tree_levels[kind] = levels_for(count)
-                size += places_for(int(st.kinds.tree_levels[kind]))
+                active.append(tree)
+                st.kinds.tree_at[tree_of == tree] = size
+                st.kinds.tree_levels[tree_of == tree] = levels_for(count)
+                size += places_for(levels_for(count))
         st.kinds.active[: len(active)] = active
         st.counter[ACTIVE] = len(active)
         if size > len(st.open_tree):
@@ -351,18 +368,34 @@ class StageSimulation:
                 open_tree=np.zeros(size),
                 free_tree=np.zeros(size),
                 due_tree=np.zeros(size),
+                count_tree=np.zeros(size),
+                flight_tree=np.zeros(size),
                 leaf_slot=np.zeros(size, dtype=np.int64),
             )
-        st.open_tree[:] = INF
-        st.free_tree[:] = INF
-        st.due_tree[:] = INF
-        for kind in active:
+        for values in (st.open_tree, st.free_tree, st.due_tree, st.count_tree, st.flight_tree):
+            values[:] = INF
+        for tree in active:
+            kind = int(np.argmax(tree_of == tree))
             at, levels = int(st.kinds.tree_at[kind]), int(st.kinds.tree_levels[kind])
-            mine = numbers[kinds == kind]
+            mine = numbers[trees == tree]
             st.leaf[mine] = np.arange(len(mine))
             st.leaf_slot[at : at + len(mine)] = mine
-            loop.show_all(st, kind, at, levels, mine)
+            if by_class:
+                st.classes.tree_at[tree], st.classes.tree_levels[tree] = at, levels
+                loop.show_all_in_flight(st, mine)
+            else:
+                loop.show_all(st, kind, at, levels, mine)
+        if by_class:
+            st.classes.weight[:] = self._weights(trees, kinds)
         self._stale = False
+
+    def _weights(self, classes: Ints, kinds: Ints) -> list[int] | int:
+        """Of the classes, by the capacity of their ready replicas: each one's class and kind are given."""
+        if not len(kinds):
+            return 0
+        capacity_rps = np.array([self._candidates[i].capacity_rps for i, _ in self._kinds])
+        sums_rps = np.bincount(classes, capacity_rps[kinds], len(self._st.classes.weight))
+        return class_weights(sums_rps.tolist())
 
 
 def _padded(array: NDArray[T], rows: int) -> NDArray[T]:

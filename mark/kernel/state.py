@@ -4,7 +4,8 @@ A *stage* is a set of replicas behind one queue discipline. A *kind* is what rep
 size, batch policy, overhead); a *slot* is one replica. Slots of a kind are the leaves of tournament trees:
 `open_tree` holds the completion a newcomer would see in a replica whose batch is open (never later than the truth),
 `free_tree` the time at which the earliest worker of every other replica is free, and `due_tree`, where a kind has
-several workers, when open batches start. They give the best replica in O(log n).
+several workers, when open batches start. They give the best replica in O(log n). With routing ALB the kinds of a
+*capacity class* share their trees, and `count_tree` and `flight_tree` give the replica with the fewest in flight.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Ints = NDArray[np.int64]
 INF = np.inf
 
 # Values of `routing`
-LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT = range(3)
+LEAST_COMPLETION, TWO_CHOICES, FEWEST_IN_FLIGHT, ALB = range(4)
 # Positions in Stage.counter
 ACTIVE, READY, RANDOM, REQUEST = range(4)
 # Positions in FunctionPool.number
@@ -45,10 +46,19 @@ class Kinds(NamedTuple):
     active: Ints  # [K] kinds that have ready replicas, the first counter[ACTIVE] entries
 
 
+class Classes(NamedTuple):
+    """Target groups of a balancer, by capacity class; G of them, none unless routing is ALB."""
+
+    weight: Ints  # [G] 0: nothing in it is ready
+    tree_at: Ints  # [G] where the trees of its kinds begin
+    tree_levels: Ints  # [G]
+
+
 class Stage(NamedTuple):
     """One stage; shapes in brackets: K kinds, S slots, N largest batch, C most workers, L leaves."""
 
     kinds: Kinds
+    classes: Classes
     kind: Ints  # [S]
     leaf: Ints  # [S] -1: not ready
     free_s: Floats  # [S, C]
@@ -62,9 +72,12 @@ class Stage(NamedTuple):
     flight_s: Floats  # [S, F] answers to come, in no order; F is 0 unless routing counts requests in flight
     flight_count: Ints  # [S] how many those are,
     flight_next_s: Floats  # [S] and when the first of them comes
+    turn: Ints  # [S] of the last request that a balancer sent there, by routing ALB only
     open_tree: Floats  # [L]
     free_tree: Floats  # [L]
     due_tree: Floats  # [L]
+    count_tree: Floats  # [L] in flight, then whose turn it is
+    flight_tree: Floats  # [L] when the next answer comes
     leaf_slot: Ints  # [L]
     counter: Ints
 

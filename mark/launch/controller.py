@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -74,9 +75,17 @@ def run_controller(options: ControllerOptions) -> int:
         print(f"mark: the controller is ready on {options.ready(port)}", file=sys.stderr, flush=True)
 
     address = options.host, options.port
-    return process.serve(
-        site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session
-    )
+    keys = options.key_poll(auth)
+    if keys is not None:
+        keys.start()
+        signal.signal(signal.SIGHUP, lambda *_: keys.wake())
+    try:
+        return process.serve(
+            site, specs, address, tls=tls, auth=auth, dry_run=options.dry_run, started=started, session=session
+        )
+    finally:
+        if keys is not None:
+            keys.close()
 
 
 def _spec(

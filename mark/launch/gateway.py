@@ -12,7 +12,7 @@ from mark.launch.listener import ListenOptions, OverflowOptions, key_from
 from mark.rules.admission import NEVER_S
 from mark.serving import server_process
 from mark.serving.gateway.forwarding import Forwarding
-from mark.serving.gateway.gateway import GatewayPolicy
+from mark.serving.gateway.gateway import ALB, LEAST_COMPLETION, GatewayPolicy
 from mark.serving.gateway.listener import GatewayListener, serve_gateway
 from mark.serving.gateway.overflow import ByFunctions
 from mark.serving.observe import logs
@@ -35,6 +35,7 @@ class GatewayOptions(ListenOptions, OverflowOptions):
     replicas_in_clear: bool = False
     timeout_s: float = 30.0
     hedge_after_ms: float | None = None
+    routing: str = LEAST_COMPLETION
     most_in_flight: int = 10_000
     eject_after: int = 3
     backoff_s: float = 1.0
@@ -50,6 +51,8 @@ class GatewayOptions(ListenOptions, OverflowOptions):
 def run_gateway(options: GatewayOptions) -> None:
     """Forward until SIGTERM or SIGINT, then drain. Raises BadInput for options that cannot be used."""
     tls, auth = options.access()
+    if options.routing == ALB and options.hedge_after_ms is not None:
+        raise BadInput("a balancer of this kind sends no second copies", "hedge_after_ms", options.hedge_after_ms)
     weights: dict[str, float] = {}
     for url, weight in options.replicas:
         if url in weights:
@@ -63,6 +66,7 @@ def run_gateway(options: GatewayOptions) -> None:
             longest_backoff_s=max(_LONGEST_BACKOFF_S, options.backoff_s),
             probe_s=options.probe_s,
             hedge_after_s=options.hedge_after_ms / 1e3 if options.hedge_after_ms is not None else NEVER_S,
+            routing=options.routing,
         ),
         reach=Reach(tls=_trusting(options.replica_ca) if options.replica_ca is not None else None),
         replica_key=key_from(options.replica_key) if options.replica_key is not None else None,
@@ -79,7 +83,7 @@ def run_gateway(options: GatewayOptions) -> None:
     def started(port: int) -> None:
         logs.say(f"the gateway is ready on {options.ready(port)}")
 
-    listener = GatewayListener(host=options.host, port=options.port, tls=tls, auth=auth)
+    listener = GatewayListener(host=options.host, port=options.port, tls=tls, auth=auth, keys=options.key_poll(auth))
     server_process.run(lambda: serve_gateway(forwarding, listener, weights, started))
 
 

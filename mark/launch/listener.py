@@ -11,6 +11,7 @@ from mark_infra.aws.functions import LambdaFunctions
 from mark.domain.errors import BadInput
 from mark.launch.ready import Ready, announce
 from mark.serving.frontend.auth import Auth, TokenSigner, check_exposure, read_keys
+from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.overflow.functions import FunctionClient
 from mark.serving.overflow.http_functions import HttpFunctions
@@ -18,11 +19,15 @@ from mark.serving.overflow.http_functions import HttpFunctions
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions:
-    """Address, keys, certificates, and where readiness is announced. Port 0 is any free one."""
+    """Address, keys, certificates, and where readiness is announced. Port 0 is any free one.
+
+    `keys_parameter` names a parameter of AWS Systems Manager: where the keys in the file `keys` come from.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
     keys: Path | None = None
+    keys_parameter: str | None = None
     token_secrets: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -40,6 +45,8 @@ class ListenOptions:
             raise BadInput("a certificate and its key go together", "tls_cert and tls_key")
         if self.tls_cert is None and self.tls_client_ca is not None:
             raise BadInput("needs `tls_cert` and `tls_key`", "tls_client_ca")
+        if self.keys_parameter is not None and self.keys is None:
+            raise BadInput("needs `keys`, the file in which a copy is kept", "keys_parameter")
         tls = None
         if self.tls_cert is not None and self.tls_key is not None:
             tls = TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
@@ -50,6 +57,18 @@ class ListenOptions:
         context = tls.context() if tls is not None else None
         check_exposure(self.host, auth, context, tls_terminated_by_balancer=self.tls_terminated_by_balancer)
         return tls, auth
+
+    def key_poll(self, auth: Auth | None) -> KeyPoll | None:
+        """What keeps the keys as they are in the file, or in the parameter; None without keys. Raises BadInput."""
+        if auth is None or self.keys is None:
+            return None
+        if self.keys_parameter is None:
+            return KeyPoll(auth, self.keys)
+        if find_spec("boto3") is None:
+            raise BadInput("needs boto3: pip install 'mark-serving[aws]'", "keys_parameter", self.keys_parameter)
+        from mark_infra.aws.key_parameter import KeyParameter, gate_here  # here: a plain installation has no botocore
+
+        return KeyPoll(auth, self.keys, KeyParameter(self.keys_parameter, gate_here))
 
     def ready(self, port: int) -> str:
         """Announce that the program listens on this port; its URL."""
@@ -66,11 +85,15 @@ class OverflowOptions:
     function: str | None = None
     function_key: Path | None = None
 
+    @property
+    def at_url(self) -> bool:
+        """Another server, which has no bill."""
+        return self.function is not None and self.function.startswith(("http://", "https://"))
+
     def client(self, profile: str | None = None) -> FunctionClient | None:
         """None without a function. `profile` is one of AWS's configuration. Raises BadInput for one that cannot be
         called."""
-        name = self.function
-        at_url = name is not None and name.startswith(("http://", "https://"))
+        name, at_url = self.function, self.at_url
         if self.function_key is not None and not at_url:
             raise BadInput("is for a `function` at a URL; AWS's keys are those of its environment", "function_key")
         if profile is not None and (name is None or at_url):

@@ -60,7 +60,7 @@ from mark.models.tensors import BadCall
 from mark.profiling.measure import SIZES, Measured, profile_csv
 from mark.profiling.measure_server import OF_A_CLIENT, Profiling, measured_of
 from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
-from mark.serving.frontend.auth import ADMIN, INFER, read_keys
+from mark.serving.frontend.auth import INFER, key_with, read_keys
 
 _END_TRIES = 5
 # A rental stops this long before its time is over: a batch ends, and the cloud is told.
@@ -466,7 +466,8 @@ def _rented(
     store = ServiceStore(open_table(site.store, gate), name)
     # All that is sold: an instance that another run left over may be of a type that this one does not name.
     sold = [offer for offer in catalog.offers if offer.market is not Market.SAGEMAKER]
-    cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, Balancer(gate, (), {}), _NoNotices())
+    balancer = Balancer(gate, site.service(name), {})  # no target group is the site's to be measured
+    cloud = Ec2Cloud(name, sold, site, gate, inventory, store, clock, bouncers, balancer, _NoNotices())
     key = _key(site)
 
     def look() -> None:
@@ -593,7 +594,7 @@ def _key(site: Site) -> dict[str, str]:
     """What a bouncer wants to see of a client. Raises BadInput for a key file without a key that may infer."""
     if site.key_file is None:
         return {}
-    for key, grant in read_keys(site.key_file).items():
-        if not grant.scopes.isdisjoint((INFER, ADMIN)):
-            return {"authorization": f"Bearer {key}"}
-    raise BadInput("no key in it may infer", str(site.key_file))
+    key = key_with(INFER, read_keys(site.key_file), time.time())
+    if key is None:
+        raise BadInput("no key in it may infer", str(site.key_file))
+    return {"authorization": f"Bearer {key}"}

@@ -13,17 +13,19 @@ from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.domain.profile import Candidate, Profile
-from mark.domain.service import ServiceConfig
+from mark.domain.service import FunctionUse, ServiceConfig
 from mark.launch.listener import ListenOptions, OverflowOptions
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
-from mark.planning.resolve import choose_function
+from mark.planning.resolve import choose_function, function_size
 from mark.profiling.measure_server import RT_MAX_S
 from mark.profiling.policy import candidate
 from mark.profiling.version_profiles import profile_source, service_profiles, version_profiles
 from mark.rules.admission import LATE, NEVER_S
 from mark.serving import interruption_watch, server_process
 from mark.serving.observe import logs
+from mark.serving.overflow.capped import CappedFunctions
+from mark.serving.overflow.functions import FunctionClient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,7 @@ class ServerOptions(ListenOptions, OverflowOptions):
     max_batch: int = 64
     hang_s: float = 60.0
     worker_memory_mib: float = math.inf
+    worker_socket: Path | None = None
     profile: str | None = None
     instance: str | None = None
     pace: bool = False
@@ -69,6 +72,7 @@ def run_server(options: ServerOptions) -> None:
         grpc_port=options.grpc_port,
         tls=tls,
         auth=auth,
+        keys=options.key_poll(auth),
         watch=interruption_watch.here() if options.watch_interruptions else None,
         log_requests=options.log_requests,
         trace_requests=options.trace_requests,
@@ -117,6 +121,8 @@ def serving_of(options: ServerOptions, service: ServiceConfig) -> server_process
     function_s = NEVER_S
     if functions is not None:
         function_s = _function_s(options, service, of_model)
+        if math.isfinite(service.max_function_usd_per_hour) and not options.at_url:
+            functions = _capped(functions, service, of_model, function_s)
     return server_process.Serving(
         name=service.name,
         versions=versions,
@@ -134,6 +140,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig) -> server_process
         worker_memory_bytes=options.worker_memory_mib * 2.0**20,
         drain_s=options.drain_s,
         linger_s=options.linger_s,
+        worker_socket=options.worker_socket,
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
     )
 
@@ -180,3 +187,16 @@ def _function_s(options: ServerOptions, service: ServiceConfig, of_model: Mappin
     if chosen is not None:
         return chosen.warm_s
     raise BadInput("must be said: there is no profile of the model on a function", "function_ms")
+
+
+def _capped(
+    functions: FunctionClient, service: ServiceConfig, of_model: Mapping[str, Profile], function_s: float
+) -> CappedFunctions:
+    """Within what they may cost, at the catalogue's prices of the size that the service file names."""
+    catalog = load_catalog(service.catalog)
+    size = function_size(service, catalog, of_model)
+    if size is None:
+        what = "has no price without a size: say function = lambda:MEMORY_MB"
+        raise BadInput(what, f"{service.source} [overflow] max_usd_per_hour", service.max_function_usd_per_hour)
+    use = FunctionUse(catalog.function(size), function_s, 0.0, "measured")
+    return CappedFunctions(functions, use, service.max_function_usd_per_hour)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import uvloop
+from mark_infra.testbed.account import account_of
 from mark_infra.testbed.control_server import Remote
 from mark_infra.testbed.load import replay
 from mark_infra.testbed.result import result, thinned
@@ -57,6 +58,8 @@ class TestbedOptions:
     history: str | None = None
     spot_trace: Sequence[str] = ()
     log_requests: bool = False
+    account: str = "generous"
+    scp: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot be made ({error.strerror})", "state", str(folder)) from None
+    account_of(options.account, options.scp)  # refused here, and not in the daemon's log
     controller = ["--policy", options.policy, "--predictor", options.predictor]
     if options.history is not None:
         path = Path(options.history)
@@ -109,6 +113,8 @@ def start_testbed(options: TestbedOptions) -> Remote:
         bouncer_options=["--log-requests"] if options.log_requests else [],
         spot_shares=spot["availability"],
         spot_prices=spot["price"],
+        account=options.account,
+        scps=list(options.scp),
     )
     (folder / SETTINGS).write_text(json.dumps(asdict(settings)))
     with (folder / "daemon.log").open("ab") as output:

@@ -128,6 +128,8 @@ def choose_function(
     It is the one with the cheapest request of those that answer within RT_max, or of all where none does. A request
     overflows as soon as it arrives, with all of RT_max before it, so one size is the cheapest for every request.
 
+    Of it no more environments may be at work at once than `[overflow] max_usd_per_hour` pays for.
+
     Raises BadInput for a size that the catalogue lacks.
     """
     offers = {name: catalog.function(name) for name in service.functions if name != EVERY_FUNCTION}
@@ -151,6 +153,9 @@ def choose_function(
         if use is not chosen:
             slow = in_time and use not in in_time
             passed_over[use.offer.name] = "too slow" if slow else f"dearer than {chosen.offer.name}"
+    most = chosen.environments_for(service.max_function_usd_per_hour)
+    if most < chosen.offer.concurrency:
+        chosen = replace(chosen, offer=replace(chosen.offer, concurrency=int(most)))
     return chosen, passed_over
 
 

@@ -14,13 +14,19 @@ from mark.billing.extras import (
     ALARM_USD_PER_MONTH,
     BALANCER_LCU_USD_PER_HOUR,
     BALANCER_USD_PER_HOUR,
+    BUCKET_USD_PER_GB_MONTH,
     CONTROLLER_DISK_GIB,
     CONTROLLER_USD_PER_HOUR,
     INTERNET_OUT_USD_PER_GB,
     LOG_USD_PER_GB,
+    METRIC_CALL_USD,
+    METRIC_USD_PER_MONTH,
     NAT_USD_PER_GB,
     NAT_USD_PER_HOUR,
+    QUEUE_CALL_USD,
+    QUEUE_POLL_S,
     STATE_USD_PER_HOUR,
+    ZONE_USD_PER_GB,
 )
 from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.reporting.layout import columns, page, small_print, text
@@ -28,6 +34,29 @@ from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+# Of terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its function.
+ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION = 2, 2, 5, 1
+# Of mark_infra.aws.cloudwatch: one of the site, eight of each service, and one of each offer that it bought.
+METRICS, METRICS_OF_SERVICE = 1, 8
+# Terraform's types that cost nothing themselves, as a site has them.
+FREE = frozenset((
+    *("aws_autoscaling_group", "aws_launch_template"),  # what they launch has lines of its own
+    *("aws_budgets_budget", "aws_sns_topic", "aws_sns_topic_subscription"),  # two budgets, 1,000 mails a month
+    *("aws_cloudwatch_event_rule", "aws_cloudwatch_event_target"),  # events of AWS's own services
+    *("aws_default_security_group", "aws_security_group"),
+    *("aws_vpc_security_group_egress_rule", "aws_vpc_security_group_ingress_rule"),
+    *("aws_iam_instance_profile", "aws_iam_role", "aws_iam_role_policy"),
+    "terraform_data",  # of Terraform alone
+    "aws_route53_record",  # an alias: its queries are free, and its zone is there already
+    *("aws_internet_gateway", "aws_route", "aws_route_table", "aws_route_table_association"),
+    *("aws_subnet", "aws_vpc", "aws_vpc_endpoint"),  # gateway endpoints, for S3 and DynamoDB
+    *("aws_lambda_alias", "aws_lambda_permission"),
+    *("aws_lb_listener", "aws_lb_listener_rule", "aws_lb_target_group", "aws_lb_target_group_attachment"),
+    *("aws_s3_bucket_lifecycle_configuration", "aws_s3_bucket_policy", "aws_s3_bucket_public_access_block"),
+    *("aws_s3_bucket_server_side_encryption_configuration", "aws_s3_bucket_versioning"),
+    *("aws_sqs_queue_policy", "aws_ssm_parameter"),  # a standard parameter
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +70,33 @@ class ServiceCost:
     disk_gib: float
     function: str | None
     function_usd_per_million: float
+    max_function_usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """A line of the bill. `usd_per_month` is None where it depends on traffic; `basis` says on what."""
+    """A line of the bill. `usd_per_month` is None where it depends on traffic; `basis` says on what.
+
+    `resources` are Terraform's types whose price it is.
+    """
 
     part: str  # fleet, functions or other
     what: str
     usd_per_month: float | None
     basis: str
+    resources: tuple[str, ...] = ()
+
+
+def alarms(services: Sequence[ServiceCost], balancers: int) -> int:
+    """How many alarms a site has."""
+    functions = sum(one.function is not None for one in services)
+    of_services = ALARMS_OF_SERVICE * len(services) + ALARMS_OF_FUNCTION * functions
+    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services
 
 
 def monthly(
     services: Sequence[ServiceCost],
     zones: int,
-    alarms: int,
     *,
     balancers: int = 1,
     controller_disk_gib: float = CONTROLLER_DISK_GIB,
@@ -75,30 +115,72 @@ def monthly(
         )
         charges.append(CostLine("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
         if one.function is not None:
-            per_million = f"{usd(one.function_usd_per_million)} a million requests"
-            charges.append(CostLine("functions", f"{one.name}, {one.function}", None, per_million))
-    hours = HOURS_PER_MONTH
-    other = [
+            basis = f"{usd(one.function_usd_per_million)} a million requests"
+            if one.max_function_usd_per_hour is not None:
+                basis += f", {dollars(one.max_function_usd_per_hour * HOURS_PER_MONTH)} at most"
+            charges.append(CostLine("functions", f"{one.name}, {one.function}", None, basis, ("aws_lambda_function",)))
+    return charges + [
+        CostLine("other", what, amount, basis, resources)
+        for what, amount, basis, resources in _of_site(services, zones, balancers, controller_disk_gib)
+    ]
+
+
+def _of_site(
+    services: Sequence[ServiceCost], zones: int, balancers: int, controller_disk_gib: float
+) -> list[tuple[str, float | None, str, tuple[str, ...]]]:
+    hours, seconds = HOURS_PER_MONTH, HOURS_PER_MONTH * 3600.0
+    metrics = METRICS + (METRICS_OF_SERVICE + 1) * len(services)
+    watched = alarms(services, balancers)
+    # Errors and refused connections of each balancer, requests to each function's target group.
+    read = 2 * balancers + sum(service.function is not None for service in services)
+    return [
         (
             "load balancer" if balancers == 1 else f"{balancers} load balancers",
             balancers * BALANCER_USD_PER_HOUR * hours,
             f"and {usd(BALANCER_LCU_USD_PER_HOUR)} a GB, or 90,000 connections",
+            ("aws_lb",),
         ),
         (
             "its public addresses" if balancers == 1 else "their public addresses",
             balancers * zones * ADDRESS_USD_PER_HOUR * hours,
             f"one in each of {zones} zones",
+            ("aws_lb",),
         ),
-        ("NAT gateway", (NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR) * hours, f"and {usd(NAT_USD_PER_GB)} a GB"),
-        ("controller", CONTROLLER_USD_PER_HOUR * hours, "t4g.small"),
-        ("its disk", controller_disk_gib * DISK_USD_PER_GIB_MONTH, f"{controller_disk_gib:.0f} GiB"),
-        ("state (DynamoDB)", STATE_USD_PER_HOUR * hours, "assumed: 2 writes a second"),
-        ("alarms", alarms * ALARM_USD_PER_MONTH, f"{alarms} of them"),
-        ("answers to the internet", None, f"{usd(INTERNET_OUT_USD_PER_GB)} a GB"),
-        ("overflow through NAT", None, f"{usd(NAT_USD_PER_GB)} a GB"),
-        ("logs", None, f"{usd(LOG_USD_PER_GB)} a GB"),
+        (
+            "NAT gateway",
+            (NAT_USD_PER_HOUR + ADDRESS_USD_PER_HOUR) * hours,
+            f"and {usd(NAT_USD_PER_GB)} a GB",
+            ("aws_nat_gateway", "aws_eip"),
+        ),
+        ("controller", CONTROLLER_USD_PER_HOUR * hours, "t4g.small", ()),
+        ("its disk", controller_disk_gib * DISK_USD_PER_GIB_MONTH, f"{controller_disk_gib:.0f} GiB", ()),
+        ("state (DynamoDB)", STATE_USD_PER_HOUR * hours, "assumed: 2 writes a second", ("aws_dynamodb_table",)),
+        (
+            "notices (SQS)",
+            seconds / QUEUE_POLL_S * QUEUE_CALL_USD,
+            "polled every 3 s; the first million is free",
+            ("aws_sqs_queue",),
+        ),
+        ("alarms", watched * ALARM_USD_PER_MONTH, f"{watched} of them", ("aws_cloudwatch_metric_alarm",)),
+        (
+            "metrics",
+            metrics * METRIC_USD_PER_MONTH,
+            f"{metrics} of them, and one for each offer more",
+            (),
+        ),
+        ("sending them", seconds / 60.0 * METRIC_CALL_USD, "once a minute, 100 in a call", ()),
+        ("the balancers' own", read * seconds / 60.0 * METRIC_CALL_USD, f"{read} read once a minute", ()),
+        ("answers to the internet", None, f"{usd(INTERNET_OUT_USD_PER_GB)} a GB", ()),
+        ("overflow through NAT", None, f"{usd(NAT_USD_PER_GB)} a GB", ("aws_nat_gateway",)),
+        ("between zones", None, f"{usd(ZONE_USD_PER_GB)} a GB and direction", ()),
+        ("logs", None, f"{usd(LOG_USD_PER_GB)} a GB", ("aws_cloudwatch_log_group",)),
+        (
+            "artifacts and access logs (S3)",
+            None,
+            f"{usd(BUCKET_USD_PER_GB_MONTH)} a GB",
+            ("aws_s3_bucket", "aws_s3_object"),
+        ),
     ]
-    return charges + [CostLine("other", what, amount, basis) for what, amount, basis in other]
 
 
 def least_usd_per_month(charges: Sequence[CostLine]) -> float:

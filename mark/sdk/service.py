@@ -84,6 +84,9 @@ class DeployOptions(TypedDict, total=False):
     region: str
     zones: tuple[str, ...]
     certificate: str | None
+    grpc_port: int | None
+    domain: str | None
+    hosted_zone: str | None
     clients: tuple[str, ...]
     alarm_email: str | None
     budget_usd: float | None
@@ -93,6 +96,8 @@ class DeployOptions(TypedDict, total=False):
     session: Any  # boto3's
     cpu_index: str | None
     max_disk_gib: int | None
+    newest_images: bool
+    emulated: bool
 
 
 class Service:

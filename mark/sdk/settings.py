@@ -14,7 +14,10 @@ from mark.sdk.reference import reference_of
 
 
 class ServiceOptions(TypedDict, total=False):
-    """Keys of a service file, whatever section they stand in; `policy` is the section of that name."""
+    """Keys of a service file, whatever section they stand in; `policy` is the section of that name.
+
+    `max_function_usd_per_hour` is `max_usd_per_hour` of [overflow].
+    """
 
     name: str
     model: str | type | Model | Callable[..., Any]
@@ -33,9 +36,12 @@ class ServiceOptions(TypedDict, total=False):
     max_usd_per_hour: float
     committed: Mapping[str, Any]
     function: str | Sequence[str]
+    max_function_usd_per_hour: float
     policy: Mapping[str, Any]
 
 
+# Where a key of the file stands, and its name there, unless in [service] by its own.
+_OVERFLOW = {"function": "function", "max_function_usd_per_hour": "max_usd_per_hour"}
 _FLEET = ("catalog", "markets", "instances", "max_instances", "max_usd_per_hour", "committed")
 
 
@@ -65,8 +71,10 @@ def service_text(settings: Mapping[str, Any]) -> tuple[str, list[Path]]:
             value = str(Path(value).resolve())
         if key == "policy":
             tables["policy"] = dict(value)
+        elif key in _OVERFLOW:
+            tables["overflow"][_OVERFLOW[key]] = value
         else:
-            tables["fleet" if key in _FLEET else "overflow" if key == "function" else "service"][key] = value
+            tables["fleet" if key in _FLEET else "service"][key] = value
     lines = []
     for section, table in tables.items():
         lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]

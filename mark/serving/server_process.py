@@ -38,10 +38,12 @@ from mark.serving.backend.request import Request
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.http import HttpLimits, HttpServer
+from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.server import Answered, ServedVersion, Server
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.observe import logs
 from mark.serving.overflow.functions import FunctionClient
+from mark.serving.worker.child import KeptChild, OwnChild
 from mark.serving.worker.workers import Workers
 
 if TYPE_CHECKING:
@@ -86,17 +88,22 @@ class Serving:
     drain_s: float = 30.0
     linger_s: float = 0.0
     loader: str = "mark.serving.worker.loaders:load"
+    worker_socket: Path | None = None  # who listens there starts workers; None: they are children of this process
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """Where requests come in, which may, and what is logged of them. `watch` reports interruptions."""
+    """Where requests come in, which may, and what is logged of them.
+
+    `keys` renews the keys of `auth`; `watch` reports interruptions.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
     grpc_port: int | None = None
     tls: TlsFiles | None = None
     auth: Auth | None = None
+    keys: KeyPoll | None = None
     limits: HttpLimits = field(default_factory=HttpLimits)
     watch: notice.MetadataService | None = None
     log_requests: bool = False
@@ -206,6 +213,7 @@ class ModelServer:
             name=serving.name,
             version=version,
             loader=serving.loader,
+            spawn=OwnChild if serving.worker_socket is None else KeptChild.through(serving.worker_socket),
         )
         replica.attach(workers)
         self._workers.append(workers)
@@ -217,6 +225,8 @@ class ModelServer:
         Liveness answers at once, readiness when all is warm. Raises BadInput where the model cannot be loaded.
         """
         listener = self._listener
+        if listener.keys is not None:
+            listener.keys.start()
         if self._serving.functions is not None:
             await self._serving.functions.open()
         if listener.tls is not None:
@@ -241,8 +251,10 @@ class ModelServer:
         gc.set_threshold(20_000, 20, 50)  # requests make no cycles
         return bound
 
-    def reload_certificates(self) -> None:
-        """Present what the certificate's files hold now; where they cannot be used, go on with what there is."""
+    def reload(self) -> None:
+        """Look at certificates and keys anew; where they cannot be used, go on with what there is."""
+        if self._listener.keys is not None:
+            self._listener.keys.wake()
         if self._listener.tls is None or self._tls_context is None:
             return
         try:
@@ -283,6 +295,8 @@ class ModelServer:
 
     async def close(self) -> None:
         """End workers, listener and background work. Answers already given still leave."""
+        if self._listener.keys is not None:
+            self._listener.keys.close()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*(workers.stop(5.0) for workers in self._workers))
@@ -334,7 +348,7 @@ async def serve(serving: Serving, listener: ListenerConfig, started: Callable[[i
     model_server = ModelServer(serving, listener)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, model_server.stop.set)
-    loop.add_signal_handler(signal.SIGHUP, model_server.reload_certificates)
+    loop.add_signal_handler(signal.SIGHUP, model_server.reload)
     bound = await model_server.start()
     if listener.watch is not None:
         model_server.watch_notices(listener.watch)

@@ -54,6 +54,6 @@ def with_extras(bound: Bound, inputs: Inputs, requests: int) -> Bound:
     if bound.usd is None or not inputs.resolved.catalog.bills_extras:
         return bound
     service = inputs.service
-    usd = extras_usd(inputs.duration_s, 0.0, requests, service.request_kb, service.response_kb)
+    usd = extras_usd(inputs.duration_s, requests, service.request_kb, service.response_kb)
     note = f"${usd:.2f} of it for balancer and data moved"
     return replace(bound, usd=bound.usd + usd, note="; ".join(filter(None, (bound.note, note))))

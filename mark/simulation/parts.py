@@ -16,6 +16,7 @@ from mark.domain.offer import Market
 from mark.kernel.stage import StageSimulation
 from mark.planning.port import Policy
 from mark.rules.admission import LATE
+from mark.rules.capacity_classes import capacity_classes
 from mark.simulation.inputs import Inputs
 from mark.simulation.world.cloud import SimulatedCloud
 
@@ -51,6 +52,9 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False) -> StageSimu
     """An empty data plane for what the policy may buy. With `keep` every departure is kept."""
     resolved = policy.resolved
     rt_max_s = resolved.slo.rt_max_s
+    class_of = capacity_classes(
+        {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
+    )
     return StageSimulation(
         resolved.candidates,
         rt_max_s=rt_max_s,
@@ -66,6 +70,7 @@ def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False) -> StageSimu
             min(rt_max_s, INTERRUPTION_NOTICE_S) if offer.market is Market.SPOT else rt_max_s
             for offer in resolved.offers
         ],
+        classes=[class_of[offer.name] for offer in resolved.offers],
         keep=keep,
     )
 
@@ -98,6 +103,5 @@ def bill_of(inputs: Inputs, policy: Policy, stage: StageSimulation, cloud: Simul
     bill = cloud.bill(end_s)
     other = bill.other
     if policy.resolved.catalog.bills_extras:
-        hours = sum(cloud.fleet_result(end_s).instance_hours.values())
-        other += extras_usd(end_s, hours, stage.arrived, inputs.service.request_kb, inputs.service.response_kb)
+        other += extras_usd(end_s, stage.arrived, inputs.service.request_kb, inputs.service.response_kb)
     return replace(bill, functions=stage.function_usd(), other=other)

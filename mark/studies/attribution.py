@@ -81,7 +81,7 @@ def compare_attributed(
     extras_in_bound = 0.0
     if inputs.resolved.catalog.bills_extras:
         service = inputs.service
-        extras_in_bound = extras_usd(inputs.duration_s, 0.0, total, service.request_kb, service.response_kb)
+        extras_in_bound = extras_usd(inputs.duration_s, total, service.request_kb, service.response_kb)
     found = {}
     for named in kept:
         # Without such plans no instance is bought: only forecasts and boots are told apart.

@@ -274,9 +274,7 @@ def _simulated(
         lines[GB_SECONDS] = ((bill.functions - calls_usd) / offer.usd_per_gb_second, bill.functions - calls_usd)
     if resolved.catalog.bills_extras:
         service = inputs.service
-        parts = extras(
-            result.trace.duration_s, sum(hours.values()), result.requests.total, service.request_kb, service.response_kb
-        )
+        parts = extras(result.trace.duration_s, result.requests.total, service.request_kb, service.response_kb)
         lines |= {line: (parts[line.name][0], parts[line.name][0] * parts[line.name][1]) for line in EXTRAS}
         disks_usd = bill.other - sum(amount * usd for amount, usd in parts.values())
         lines[DISKS] = (disks_usd / DISK_USD_PER_GIB_MONTH, disks_usd)

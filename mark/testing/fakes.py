@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import Clock, Cloud, Functions, Lease, OverflowTotals, RecentAnswers, Recorded, Store, Telemetry
+from mark.control.ports import (
+    Clock,
+    Cloud,
+    Functions,
+    Lease,
+    OverflowTotals,
+    RecentAnswers,
+    Recorded,
+    ReleaseCounts,
+    Store,
+    Telemetry,
+)
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreError
@@ -38,6 +49,7 @@ class FakeCloud:
     """The port Cloud without time: instances stay pending until `boot()`.
 
     `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had.
+    Instances of offers in `unsold` may not be bought any more: they are leaving.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -49,15 +61,21 @@ class FakeCloud:
         self.calls: list[tuple[Any, ...]] = []
         self.fail: dict[str, CloudError] = {}
         self.left: dict[str, int] = {}
+        self.unsold: set[str] = set()
         self.instances: dict[int, Instance] = {}
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._notices: list[Notice] = []
         self._last = 0
 
     def fleet(self) -> Fleet:
-        return Fleet(tuple(self.instances.values()))
+        there = self.instances.values()
+        return Fleet(
+            tuple(i for i in there if i.offer not in self.unsold), tuple(i for i in there if i.offer in self.unsold)
+        )
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         self.calls.append(("launch", offer, count, token))
         if token in self._tokens:
             return self._tokens[token]
@@ -71,7 +89,7 @@ class FakeCloud:
         numbers = tuple(range(self._last + 1, self._last + count + 1))
         self._last += count
         for n in numbers:
-            self.instances[n] = Instance(n, offer, Phase.PENDING, self.clock.t_s, standby=standby)
+            self.instances[n] = Instance(n, offer, Phase.PENDING, self.clock.t_s, standby=standby, release=release)
         self._tokens[token] = numbers
         return numbers
 
@@ -173,6 +191,7 @@ class FakeTelemetry:
         self.latest = RecentAnswers(1000, 1000)
         self.total = RecentAnswers(0, 0)
         self.overflowed = OverflowTotals(0, 0.0)
+        self.by_release: dict[str, dict[str, ReleaseCounts]] = {}
         self.busy: dict[str, float] = {}
 
     def load(self) -> Load:
@@ -203,6 +222,10 @@ class FakeTelemetry:
     def overflow(self) -> OverflowTotals:
         self._check()
         return self.overflowed
+
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        self._check()
+        return self.by_release
 
     def _check(self) -> None:
         if self.error is not None:

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import replace
 
-from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, ServiceView, SloView
+from mark.control.views import DecisionView, ForecastView, HistoryView, Limits, RolloutView, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Instance, Phase
@@ -59,6 +59,16 @@ class FakeManager:
 
     def pause(self, service: str, paused: bool) -> None:
         self.views[service] = replace(self.views[service], mode="paused" if paused else "acting")
+
+    def roll_back(self, service: str) -> None:
+        self._roll(service, "stopped")
+
+    def roll_out_again(self, service: str) -> None:
+        self._roll(service, "canary")
+
+    def _roll(self, service: str, stage: str) -> None:
+        rollout = RolloutView("b", "a", stage, "", "", {"a": 3})
+        self.views[service] = replace(self.views[service], rollout=rollout)
 
     def set_limits(self, service: str, limits: Limits) -> None:
         if limits.max_usd_per_hour < 0.05:

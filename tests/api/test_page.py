@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.control.views import DecisionView, HistoryView, Limits
+from mark.control.views import DecisionView, HistoryView, Limits, RolloutView
 from mark.domain.bill import Bill
 from tests.api.browser import CHROMIUM, Browser
 from tests.api.conftest import CHANGER, READER, SCRAPER, served
@@ -144,6 +144,16 @@ def test_the_page_shows_changes_of_the_manager_within_seconds(
     manager.leading = False
     _ask_again(browser)
     browser.until("document.querySelector('#mode').innerText === 'standing by'")
+
+
+def test_a_roll_out_is_shown_beside_the_instances(browser: Browser, open_url: str, manager: FakeManager) -> None:
+    browser.open(f"{open_url}/#/inception")
+    browser.until(DRAWN)
+    assert browser.value("document.querySelector('#rollout').hidden") is True
+    rollout = RolloutView("b", "a", "canary", "", "", {"a": 7, "b": 1})
+    manager.views["inception"] = replace(manager.views["inception"], rollout=rollout)
+    browser.until("!document.querySelector('#rollout').hidden")
+    assert browser.text("#rollout") == "Release b is tried on canaries. Instances: 7 of a, 1 of b."
 
 
 def test_a_service_without_data_yet_is_shown_too(browser: Browser, open_url: str, manager: FakeManager) -> None:

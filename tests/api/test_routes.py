@@ -137,6 +137,15 @@ def test_pause_resume_and_limits_reach_the_manager_and_are_logged(
     assert made == [(what, "inception", "change") for what in ("paused", "paused", "resumed", "limits set")]
 
 
+def test_a_rollback_and_another_try_reach_the_manager(changer: httpx.Client, manager: FakeManager) -> None:
+    assert changer.get(ONE).json()["rollout"] is None
+    assert changer.post(f"{ONE}/rollback").status_code == 204
+    assert changer.get(ONE).json()["rollout"]["stage"] == "stopped"
+    assert changer.post(f"{ONE}/rollout").status_code == 204
+    assert changer.get(ONE).json()["rollout"]["stage"] == "canary"
+    assert manager.view("inception").rollout is not None
+
+
 @pytest.mark.parametrize(
     "limits",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def test_the_shipped_services_are_the_paper_s_then_and_now() -> None:
         hardware = ("c7i.*", "c8g.*", "g4dn.xlarge", "g6.xlarge") if of_today else ("c5.*", "p2.xlarge", "t2.*")
         assert shipped.instances == hardware
         assert (shipped.max_instances, shipped.max_usd_per_hour) == (500, 1000.0)
+        assert (shipped.max_function_usd_per_hour, shipped.limits_unsaid) == (200.0, ())
         assert shipped.functions == (("lambda:*",) if of_today else ("lambda:3008",))
 
 
@@ -39,7 +41,11 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert (short.catalog, short.markets, short.instances) == ("aws-2026", (Market.ON_DEMAND,), ("*",))
     assert short.min_instances == 1
     assert (short.max_instances, short.max_usd_per_hour, short.functions) == (500, 1000.0, ())
-    assert (short.batching, short.routing, short.as_is) == ("work-conserving", "least-completion", None)
+    assert (short.max_function_usd_per_hour, short.limits_unsaid) == (
+        math.inf,
+        ("[fleet] max_instances", "[fleet] max_usd_per_hour"),
+    )
+    assert (short.batching, short.routing, short.as_is) == ("work-conserving", "alb", None)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,14 @@ def test_a_function_may_have_several_sizes(tmp_path: Path, said: str, functions:
     assert service(tmp_path, HEAD + f"[overflow]\nfunction = {said}\n").functions == functions
 
 
+def test_limits_that_are_defaults_are_named(tmp_path: Path) -> None:
+    """That of functions only where the service may have one."""
+    some = service(tmp_path, HEAD + '[fleet]\nmax_instances = 7\n[overflow]\nfunction = "lambda:1024"\n')
+    assert some.limits_unsaid == ("[fleet] max_usd_per_hour", "[overflow] max_usd_per_hour")
+    every = HEAD + '[fleet]\nmax_instances = 7\nmax_usd_per_hour = 1\n[overflow]\nfunction = "lambda:1024"\n'
+    assert service(tmp_path, every + "max_usd_per_hour = 2.5\n").limits_unsaid == ()
+
+
 def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     full = service(
         tmp_path,
@@ -63,6 +77,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         + 'request_kb = 100\nresponse_kb = 0.5\nprofile = "own/p.csv"\n'
         + '[fleet]\ncatalog = "prices.csv"\nmarkets = ["spot", "on-demand"]\ninstances = ["c5.*"]\nmax_instances = 7\n'
         + 'min_instances = 2\nmax_usd_per_hour = 2.5\n[overflow]\nfunction = "lambda:1769"\nlate = "refuse"\n'
+        + "max_usd_per_hour = 0.5\n"
         + '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.6\nmin = 2\nmax = 9\nscale_out_cooldown_s = 60\n'
         + "scale_in_cooldown_s = 0\n",
     )
@@ -71,7 +86,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
     assert full.markets == (Market.SPOT, Market.ON_DEMAND)
     assert full.min_instances == 2
     assert (full.max_instances, full.max_usd_per_hour, full.functions) == (7, 2.5, ("lambda:1769",))
-    assert full.late == "refuse"
+    assert (full.late, full.max_function_usd_per_hour) == ("refuse", 0.5)
     # Files lie beside the service file, wherever mark is started.
     assert full.catalog == str(tmp_path / "prices.csv")
     assert full.profile_file == str(tmp_path / "own" / "p.csv")
@@ -150,6 +165,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         ),
         (HEAD + "[fleet]\nmax_instances = 1.5\n", "[fleet] max_instances: must be a whole number: 1.5"),
         (HEAD + "[fleet]\nmax_usd_per_hour = 0\n", "[fleet] max_usd_per_hour: must be above zero: 0"),
+        (HEAD + "[overflow]\nmax_usd_per_hour = 0\n", "[overflow] max_usd_per_hour: must be above zero: 0"),
         (HEAD + '[service.versions]\n"1" = "a:B"\n', "[service.versions] 1: must be { model = ..., weight = ... }"),
         (HEAD + '[service.versions]\n"1" = { model = "a:B", weight = 2 }\n', "weight: a weight is a share"),
         (HEAD + '[service.versions]\n"1" = { model = "a:B", weight = 0.4 }\n', "weights must add up to 1: 0.4"),

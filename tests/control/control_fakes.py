@@ -68,6 +68,7 @@ class Bench:
         self.functions, self.telemetry, self.store = FakeFunctions(), FakeTelemetry(), MemoryStore()
         self.planner = planner or ScriptedPlanner()
         self.resolved = where or resolved()
+        self.release = more.pop("release", "")
         self.controller = self.controller_again(**more)
 
     def controller_again(self, predictor: Any = None) -> Controller:
@@ -75,7 +76,10 @@ class Bench:
         policy = Policy(self.planner, self.resolved, bouncers=True)
         if predictor is not None and not isinstance(predictor, Supervised):
             predictor = Supervised(predictor)
-        return Controller(policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7)
+        return Controller(
+            policy, predictor, self.cloud, self.functions, self.clock, self.store, self.telemetry, seed=7,
+            release=self.release,
+        )  # fmt: skip
 
     def tick(self, wanted: dict[str, int] | None = None, at_s: float | None = None) -> None:
         if wanted is not None:

@@ -94,6 +94,7 @@ class World:
         self.started = self.closed = 0
         self.controller: Controller | None = None  # of the last start
         self.prices: FakePrices | None = None
+        self.release = ""
 
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         if self.fail_start is not None:
@@ -109,7 +110,7 @@ class World:
         own = self.resolved.service
         controller = self.controller = Controller(
             policy(Limits(own.max_instances, own.max_usd_per_hour)),
-            None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry,
+            None, self.cloud, FakeFunctions(), self.clock, store, self.telemetry, release=self.release,
         )  # fmt: skip
         return RuntimePorts(
             controller, self.cloud, self.telemetry, self.changes, store, self.clock,

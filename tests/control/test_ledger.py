@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mark.billing.extras import BALANCER_USD_PER_HOUR, extras_usd
+from mark.billing.extras import extras_usd
 from mark.control.ledger import GRACE_S, Ledger
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import Ran
@@ -135,22 +135,22 @@ def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
     ledger = Ledger(where, MemoryStore())
     ledger.observe(0.0, fleet(Phase.STOPPED), ())
     month_s = 730.0 * 3600.0
-    assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(8 * 0.08 + 730.0 * BALANCER_USD_PER_HOUR)
+    assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(8 * 0.08 + extras_usd(month_s, 0, 0.0, 0.0))
     ledger.observe(100.0, NOBODY, ())
     ledger.observe(100.0 + GRACE_S, NOBODY, ())
-    disk_usd, balancer_usd = 8 * 0.08 * 100.0 / month_s, 1e6 / 3600.0 * BALANCER_USD_PER_HOUR
+    disk_usd, balancer_usd = 8 * 0.08 * 100.0 / month_s, extras_usd(1e6, 0, 0.0, 0.0)
     assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
 
 
 def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
-    """As in a simulated one: from second 0, by the hours that instances ran, by the requests."""
+    """As in a simulated one: from second 0, and by the requests."""
     where = resolved()
     where = replace(where, catalog=replace(where.catalog, bills_extras=True))
     ledger = Ledger(where, MemoryStore())
     ledger.observe(5.0, NOBODY, ())
     ledger.observe(15.0, fleet(Phase.PENDING, launched_s=15.0), [Ran(1, OD, True, 15.0)])
     service, disk_usd = where.service, 8 * 0.08 * 3585.0 / (730.0 * 3600.0)
-    expected = extras_usd(3600.0, 3585.0 / 3600.0, 1000, service.request_kb, service.response_kb) + disk_usd
+    expected = extras_usd(3600.0, 1000, service.request_kb, service.response_kb) + disk_usd
     assert ledger.bill(3600.0, 0.0, 1000).other == pytest.approx(expected)
 
 

@@ -12,7 +12,8 @@ from mark.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import OverflowTotals, Ran, RecentAnswers
-from mark.control.views import Limits
+from mark.control.service_runtime import BACK, WISH
+from mark.control.views import Limits, RolloutView
 from mark.domain.errors import BadInput, CloudError, StoreError
 from mark.domain.fleet import Instance, Phase
 from mark.planning.port import Policy
@@ -86,6 +87,36 @@ def test_a_store_that_fails_late_costs_no_minute_and_no_second_plan() -> None:
     assert len(world.planner.contexts) == minutes + 1
 
 
+def test_a_written_wish_takes_a_release_back() -> None:
+    """Of the release that serves; one for another release waits for the controller that is started with it."""
+    world = World()
+    world.release = "a"
+    world.planner.wanted = {OD: 2}
+    first = Process(world)
+    first.run(62)
+    world.cloud.boot()
+    first.run(60)
+    first.manager.close()
+    world.release = "b"
+    second = Process(world)
+    second.run(62)
+    rollout = second.manager.view("inception").rollout
+    assert rollout is not None
+    assert (rollout.stage, rollout.release, rollout.instances) == ("canary", "a", {"a": 2, "b": 1})
+    world.store.put(WISH, {"wish": BACK, "release": "c"})
+    second.run(62)
+    assert world.store.get(WISH) is not None
+    world.store.put(WISH, {"wish": BACK, "release": "b"})
+    second.run(130)
+    view = second.manager.view("inception")
+    assert view.rollout == RolloutView("b", "a", "stopped", "", "it was taken back", {"a": 2})
+    assert view.conditions == ("release b is not served, but a: it was taken back",)
+    assert world.store.get(WISH) is None
+    second.manager.roll_out_again("inception")
+    second.run(10)
+    assert second.manager.view("inception").rollout.stage == "canary"  # type: ignore[union-attr]
+
+
 def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:
     """No first fleet again, no launch; bill, history and decisions go on."""
     world = World()
@@ -117,17 +148,19 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
     world.planner.wanted = {OD: 2}
     launch, hidden = world.cloud.launch, dict[int, Instance]()
 
-    def launched_and_lost(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
-        launch(offer, count, token, standby=standby)
+    def launched_and_lost(
+        offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
+        launch(offer, count, token, standby=standby, release=release)
         hidden.update(world.cloud.instances)
         world.cloud.instances.clear()  # they do not show yet
         if lost is None:
             raise KeyboardInterrupt
         raise lost
 
-    def found_again(offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def found_again(offer: str, count: int, token: str, *, standby: bool = False, release: str = "") -> tuple[int, ...]:
         world.cloud.instances.update(hidden)
-        return launch(offer, count, token, standby=standby)
+        return launch(offer, count, token, standby=standby, release=release)
 
     world.cloud.launch = launched_and_lost  # type: ignore[method-assign]
     process = Process(world)

@@ -68,9 +68,11 @@ class OneProcessCloud:
     def notices(self) -> tuple[Notice, ...]:
         return self._world.cloud.notices()
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         def call() -> tuple[int, ...]:
-            numbers = self._world.cloud.launch(offer, count, token, standby=standby)
+            numbers = self._world.cloud.launch(offer, count, token, standby=standby, release=release)
             self._world.launched.setdefault(token, numbers)
             return numbers
 

@@ -4,7 +4,10 @@ NOT_RUN = {
     ("cli.md", "mark compare synthetic:diurnal --service"): "a day of traffic; the quick start runs half an hour",
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
+    ("deploy.md", "mark deploy service.toml --rollback     "): "needs an AWS account",
     ("deploy.md", "import boto3"): "needs an AWS account",
+    ("deploy.md", "mark deploy --print-policy --name mark -"): "needs an AWS account",
+    ("deploy.md", "mark keys list --name mark --region eu-w"): "needs an AWS account",
     ("deploy.md", "aws ssm start-session --target INSTANCE "): "needs an AWS account",
     ("deploy.md", "make test-slow          # every module w"): "takes minutes; CI runs it",
     (

@@ -15,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from mark.domain.function_offer import FunctionOffer
 from mark.domain.profile import BatchPolicy, Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse
 from mark.rules import admission, batching, routing
+from mark.rules.capacity_classes import class_weights
 
 CHANGE, ARRIVAL = 2, 3  # SimPy's own events have priorities 0 and 1
 
@@ -88,6 +90,7 @@ class Case:
     seed: int = 0
     limits_s: tuple[float, ...] = ()  # by request; empty: RT_max for all
     late: int = admission.FUNCTION
+    classes: tuple[int, ...] = ()  # by candidate; empty: all in one
 
 
 @dataclass
@@ -109,23 +112,28 @@ class Batch:
 
 
 class Replica:
-    def __init__(self, world: World, number: int, kind: Candidate) -> None:
-        self.world, self.number, self.kind = world, number, kind
+    def __init__(self, world: World, number: int, candidate: int) -> None:
+        self.world, self.number, self.kind = world, number, world.case.candidates[candidate]
         self.speed = 1.0
         self.running: list[float] = []  # when each busy worker will be free
         self.closed: deque[Batch] = deque()
         self.open: Batch | None = None
         self.asked: list[int] = []  # requests that came here
+        self.group = world.case.classes[candidate] if world.case.classes else 0
 
     def service_s(self, size: int) -> float:
         return float(self.kind.service_s[size]) / self.speed
 
+    def in_flight(self) -> int:
+        """Those that came here and are not answered, by whomever."""
+        seen = self.world.outcome
+        still_s = self.world.env.now + admission.TOLERANCE_S
+        return sum(bool(seen.finish_s[n] > still_s and seen.slot[n] != REFUSED) for n in self.asked)
+
     def work_s(self) -> float:
         """What it would have in flight, in the time that a full batch takes for each."""
-        seen, most = self.world.outcome, self.kind.policy.n_batch
-        still_s = self.world.env.now + admission.TOLERANCE_S
-        flying = sum(seen.finish_s[n] > still_s and seen.slot[n] != REFUSED for n in self.asked)
-        return float(flying + 1) * (self.service_s(most) / (most * self.kind.workers))
+        most = self.kind.policy.n_batch
+        return float(self.in_flight() + 1) * (self.service_s(most) / (most * self.kind.workers))
 
     @property
     def window_s(self) -> float:
@@ -298,7 +306,7 @@ class World:
         for change in self.case.changes:
             yield self.at(change.at_s, CHANGE)
             if change.what == "add":
-                self.replicas[change.number] = Replica(self, change.number, self.case.candidates[change.candidate])
+                self.replicas[change.number] = Replica(self, change.number, change.candidate)
             elif change.what == "drain":
                 self.replicas.pop(change.number)  # its events go on until it is empty
             elif change.what == "speed":
@@ -336,6 +344,17 @@ class World:
         numbers = sorted(self.replicas)
         if self.case.routing == "fewest-in-flight":
             return min((self.replicas[n] for n in numbers), key=Replica.work_s, default=None)
+        if self.case.routing == "alb" and numbers:
+            ready = [self.replicas[n] for n in numbers]
+            groups = sorted({r.group for r in ready})
+            share = class_weights([sum(r.kind.capacity_rps for r in ready if r.group == g) for g in groups])
+            drawn = self.bits() % sum(share)
+            group = next(g for g, upto in zip(groups, accumulate(share), strict=True) if drawn < upto)
+            # In turn: the one that was asked longest ago, and at first the lowest number.
+            return min(
+                (r for r in ready if r.group == group),
+                key=lambda r: (r.in_flight(), r.asked[-1] if r.asked else -1, r.number),
+            )
         if self.case.routing == "power-of-two-choices" and numbers:
             numbers = [numbers[self.bits() % len(numbers)], numbers[self.bits() % len(numbers)]]
         best: Replica | None = None

@@ -26,6 +26,7 @@ def stage_of(case: Case) -> StageSimulation:
         bouncers=case.bouncers,
         late=case.late,
         routing=case.routing,
+        classes=case.classes or None,
         seed=case.seed,
         keep=True,
     )

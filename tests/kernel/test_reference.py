@@ -30,6 +30,7 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         late=case.late,
         routing=case.routing,
         seed=case.seed,
+        classes=case.classes or None,
         keep=True,
     )
     arrivals = np.array(case.arrivals_s)
@@ -112,6 +113,7 @@ def cases(draw: st.DrawFn, *, windows: bool, routing: str = "least-completion", 
         draw(st.integers(0, 2**40)),
         tuple(ticks(2, 40) for _ in arrivals) if limits else (),
         draw(st.sampled_from([FUNCTION, REJECT])),
+        tuple(draw(st.integers(0, 3)) for _ in candidates) if draw(st.booleans()) else (),
     )
 
 
@@ -165,6 +167,13 @@ def test_two_choices_agree_with_the_reference(case: Case) -> None:
 @given(cases(windows=True, routing="fewest-in-flight"))
 def test_the_fewest_in_flight_agree_with_the_reference(case: Case) -> None:
     """The same requests are counted, those that went on to functions among them."""
+    check(case)
+
+
+@settings(max_examples=200)
+@given(cases(windows=True, routing="alb"))
+def test_an_alb_agrees_with_the_reference(case: Case) -> None:
+    """The same target group is drawn for each request, and there the same replica, by raw counts and then in turn."""
     check(case)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from mark_infra.aws.functions import LambdaFunctions
 
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
@@ -14,6 +16,9 @@ from mark.launch.server import ServerOptions, serving_of
 from mark.models.registry_place import open_registry, pinned
 from mark.profiling.replay import Replay
 from mark.rules.admission import LATE
+from mark.serving.overflow.capped import CappedFunctions
+from mark.serving.overflow.functions import FunctionClient
+from mark.serving.overflow.http_functions import HttpFunctions
 
 SERVICE = '[service]\nname = "s"\nmodel = "{model}"\nslo_ms = 600\nslo_attainment = 0.98\n{more}'
 
@@ -28,6 +33,21 @@ def options(folder: Path, model: str = "model:Echo", more: str = "") -> ServerOp
 def test_where_late_requests_go_is_the_service_file_s(tmp_path: Path, late: str) -> None:
     given = options(tmp_path, more=f'[overflow]\nlate = "{late}"\n')
     assert serving_of(given, load_service(given.service)).late == LATE[late]
+
+
+def test_a_functions_limit_of_money_is_the_service_files(tmp_path: Path) -> None:
+    limit = '[fleet]\ncatalog = "aws-2019"\n[overflow]\nfunction = "lambda:1024"\nmax_usd_per_hour = 2.0\n'
+
+    def functions(more: str, **to: Any) -> FunctionClient | None:
+        given = replace(options(tmp_path, more=more), function_ms=100.0, **to)
+        return serving_of(given, load_service(given.service)).functions
+
+    assert isinstance(functions(limit, function="mine"), CappedFunctions)
+    assert isinstance(functions("", function="mine"), LambdaFunctions)
+    assert isinstance(functions(limit, function="http://there:80/invocations"), HttpFunctions), "it has no bill"
+    assert functions(limit) is None
+    with pytest.raises(BadInput, match=r"max_usd_per_hour: has no price without a size.*: 2\.0"):
+        functions(limit.replace("lambda:1024", "lambda:*"), function="mine")
 
 
 def test_a_model_without_code_or_profile_is_bad_input(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,6 +35,7 @@ def resolved(
     batch: Mapping[str, tuple[int, float]] | None = None,
     max_instances: int = 500,
     max_usd_per_hour: float = 1000.0,
+    max_function_usd_per_hour: float = math.inf,
     as_is: AsIsPolicy | None = None,
 ) -> ResolvedService:
     """`latencies_ms` of batch 1 by instance type, `batch` a further row (size, ms); ml.* offers are only sold."""
@@ -60,6 +62,7 @@ def resolved(
             max_instances=max_instances,
             max_usd_per_hour=max_usd_per_hour,
             functions=("lambda:3008",),
+            max_function_usd_per_hour=max_function_usd_per_hour,
             as_is=as_is,
             source="test.toml",
         ),

@@ -13,37 +13,47 @@ ONE = ServiceCost("inception", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:30
 
 
 def test_each_line_by_hand() -> None:
-    found = {charge.what: charge.usd_per_month for charge in monthly([ONE], zones=3, alarms=4)}
+    found = {charge.what: charge.usd_per_month for charge in monthly([ONE], zones=3)}
     assert found["inception, one c5.large/on-demand"] == pytest.approx(62.05)
     assert found["load balancer"] == pytest.approx(16.425)
     assert found["its public addresses"] == pytest.approx(3 * 3.65)
     assert found["NAT gateway"] == pytest.approx(32.85 + 3.65)
     assert found["controller"] == pytest.approx(12.264)
     assert found["its disk"] == pytest.approx(0.64)
-    assert found["alarms"] == pytest.approx(0.4)
+    assert found["alarms"] == pytest.approx(1.0)  # 2 of the site, 2 of its balancer, 6 of the service
+    assert found["metrics"] == pytest.approx(3.0)  # 1 of the site, 8 of the service, 1 of its offer
+    assert found["sending them"] == pytest.approx(0.438)
+    assert found["notices (SQS)"] == pytest.approx(0.3504)
     assert found["inception, lambda:3008"] is None
 
 
 def test_the_total_is_the_sum_of_priced_parts() -> None:
-    charges = monthly([ONE], zones=3, alarms=4)
+    charges = monthly([ONE], zones=3)
     assert least_usd_per_month(charges) == pytest.approx(sum(c.usd_per_month for c in charges if c.usd_per_month))
-    twice = monthly([ONE, replace(ONE, name="other")], zones=3, alarms=4)
-    assert least_usd_per_month(twice) - least_usd_per_month(charges) == pytest.approx(62.05 + 0.64)
+    twice = monthly([ONE, replace(ONE, name="other")], zones=3)
+    assert least_usd_per_month(twice) - least_usd_per_month(charges) == pytest.approx(
+        62.05 + 0.64 + 6 * 0.1 + 9 * 0.3 + 0.438
+    )
 
 
 def test_each_load_balancer_is_billed() -> None:
-    found = {charge.what: charge.usd_per_month for charge in monthly([ONE], 3, 4, balancers=5, controller_disk_gib=9)}
+    found = {charge.what: charge.usd_per_month for charge in monthly([ONE], 3, balancers=5, controller_disk_gib=9)}
     assert found["5 load balancers"] == pytest.approx(5 * 16.425)
     assert found["their public addresses"] == pytest.approx(5 * 3 * 3.65)
     assert found["its disk"] == pytest.approx(0.72)
 
 
 def test_without_a_function_none_is_billed() -> None:
-    assert not [c for c in monthly([replace(ONE, function=None)], 3, 4) if c.part == "functions"]
+    assert not [c for c in monthly([replace(ONE, function=None)], 3) if c.part == "functions"]
 
 
 def test_the_table_names_what_is_forgotten() -> None:
-    shown = plain(monthly_table(monthly([ONE], zones=3, alarms=4)))
+    shown = plain(monthly_table(monthly([ONE], zones=3)))
     for forgotten in ("load balancer", "disk", "NAT gateway", "logs", "public addresses", "answers to the internet"):
         assert forgotten in shown
     assert "at least" in shown
+
+
+def test_what_functions_may_cost_is_told() -> None:
+    shown = plain(monthly_table(monthly([replace(ONE, max_function_usd_per_hour=2.0)], zones=3)))
+    assert "$1,460 at most" in " ".join(shown.split())

@@ -91,6 +91,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
         max_usd_per_hour=9.5,
         committed={"c5.large": 2, "c5.xlarge": {"count": 1, "usd_per_hour": 0.1}},
         function="lambda:3008",
+        max_function_usd_per_hour=1.5,
         policy={"kind": "fixed", "instance": "c5.large", "min": 3},
     )
     assert service.name == "all"
@@ -111,6 +112,7 @@ def test_settings_say_what_a_service_file_says(folder: Path) -> None:
     ]
     assert (found.catalog, found.markets, found.instances) == ("aws-2019", ("on-demand", "spot"), ("c5.*",))
     assert (found.max_instances, found.max_usd_per_hour, found.functions) == (7, 9.5, ("lambda:3008",))
+    assert found.max_function_usd_per_hour == 1.5
     assert [(c.instance, c.count, c.usd_per_hour) for c in found.committed] == [
         ("c5.large", 2, None),
         ("c5.xlarge", 1, 0.1),

@@ -21,6 +21,9 @@ import psutil
 import pytest
 
 from mark.cli.main import main
+from mark.serving.frontend.auth import digest_of
+from tests.infra.testbed.real_processes import wait_for
+from tests.serving.worker.listening import keepers
 
 MODEL = """
 import os, time
@@ -240,6 +243,28 @@ def test_sigterm_under_load_loses_no_request(folder: Path) -> None:
         assert set(statuses) <= {200, 503, 0}, [answer for answer in answers if answer[1] == -1]
         assert sorted(number for number, _, _ in answers) == list(range(400))
         assert psutil.wait_procs(workers, timeout=60)[1] == []
+
+
+def test_a_revoked_key_is_refused_after_sighup(folder: Path) -> None:
+    """And workers may be of a keeper: they serve on."""
+    old, new = "o" * 20, "n" * 20
+    (folder / "keys").write_text(f"client:{digest_of(old)}:infer\nclient:{new}:infer\n")
+    with (
+        keepers(folder / "keepers") as path,
+        served(folder, "--keys", "keys", "--worker-socket", str(path)) as (process, url),
+    ):
+
+        def asked(key: str) -> int:
+            headers = {"authorization": f"Bearer {key}"}
+            return httpx.post(url + INFER, content=body(1), headers=headers, trust_env=False).status_code
+
+        assert [asked(key) for key in (old, new, digest_of(old))] == [200, 200, 401]
+        (folder / "keys").write_text(f"client:{digest_of(new)}:infer\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: asked(old) == 401, "a refusal")
+        assert asked(new) == 200
+        process.terminate()
+        assert process.wait(30) == 0
 
 
 def test_it_serves_on_for_the_linger_before_it_drains(folder: Path) -> None:

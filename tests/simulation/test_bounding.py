@@ -13,12 +13,11 @@ from mark.simulation.run import simulate
 
 
 def test_extras_by_hand() -> None:
-    """An hour of balancer, two instance-hours of addresses, a million answers of 10 kB to the internet."""
-    assert extras_usd(3600.0, 0.0, 0, 0.0, 0.0) == BALANCER_USD_PER_HOUR
-    assert extras_usd(3600.0, 2.0, 0, 0.0, 0.0) == pytest.approx(BALANCER_USD_PER_HOUR + 2.0 * ADDRESS_USD_PER_HOUR)
+    """An hour of balancer with its three addresses, a million answers of 10 kB to the internet."""
+    hour_usd = BALANCER_USD_PER_HOUR + 3.0 * ADDRESS_USD_PER_HOUR
+    assert extras_usd(3600.0, 0, 0.0, 0.0) == pytest.approx(hour_usd)
     # 10 GB: ten capacity units at 0.008 $ and 0.09 $ a GB
-    moved = extras_usd(3600.0, 0.0, 1_000_000, 0.0, 10.0)
-    assert moved == pytest.approx(BALANCER_USD_PER_HOUR + 10 * 0.008 + 10 * 0.09)
+    assert extras_usd(3600.0, 1_000_000, 0.0, 10.0) == pytest.approx(hour_usd + 10 * 0.008 + 10 * 0.09)
 
 
 def test_the_bound_holds_the_balancer_where_the_catalogue_bills_it() -> None:
@@ -37,7 +36,7 @@ def test_the_bound_holds_the_balancer_where_the_catalogue_bills_it() -> None:
     assert "balancer" not in plain.note
     assert "balancer" in with_extras.note
     extras = with_extras.usd - with_extras.instance_usd - with_extras.function_usd
-    assert extras == pytest.approx(extras_usd(3600.0, 0.0, 20 * 3600, 0.0, 0.0), rel=0.01)
+    assert extras == pytest.approx(extras_usd(3600.0, 20 * 3600, 0.0, 0.0), rel=0.01)
     result = simulate(replace(request, catalog="aws-2026"))
     assert result.bound_usd is not None
     assert result.bill.other > BALANCER_USD_PER_HOUR

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mark.config.new_service import new_service
+from mark.config.service_file import shipped_text
 from mark.domain.errors import BadInput, Infeasible
 from mark.simulation.bounding import bound
 from mark.simulation.inputs import open_inputs
@@ -60,6 +61,20 @@ def test_spot_with_interruptions_loses_no_request(seed: int) -> None:
     assert result.fleet.interrupted > 0
     assert result.requests.rejected == 0
     assert result.bill.spot > 0.0
+
+
+@pytest.mark.parametrize("policy", ["mark", "reactive"])
+def test_functions_cost_no_more_than_they_may(tmp_path: Path, policy: str) -> None:
+    """What one environment at a time cannot answer is refused, where no instance can either."""
+    text = shipped_text("inception-v3").replace("max_usd_per_hour = 200.0", "max_usd_per_hour = 0.3")
+    (tmp_path / "capped.toml").write_text(text.replace("max_instances = 500", "max_instances = 1"))
+    free, capped = (
+        simulate(request(service=service, policy=policy, duration_s=HOUR / 2))
+        for service in ("inception-v3", str(tmp_path / "capped.toml"))
+    )
+    check_laws(capped)
+    assert capped.bill.functions <= 0.5 * 2 * 0.19  # of an hour, two environments of 0.185 $/h
+    assert capped.requests.rejected > 1000 > free.requests.rejected
 
 
 def test_one_seed_one_result() -> None:

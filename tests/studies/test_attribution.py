@@ -111,16 +111,14 @@ def test_where_instances_boot_at_once_boots_cost_nothing(tmp_path: Path) -> None
 
 
 def test_what_the_bound_leaves_out_is_told_apart() -> None:
-    """aws-2026 bills disks and addresses beside the balancer; and of what boots cost the bound knows the launches."""
+    """aws-2026 bills disks beside the balancer; and of what boots cost the bound knows the launches."""
     request = replace(BASE, catalog="aws-2026")
     results, attributed = compare_attributed(request, ("oracle",))
     found = attributed["oracle"]
     adds_up(found)
     certain = simulate(replace(request, foresight=True, with_bound=False, sensitivity=Sensitivity(certain_boots=True)))
     inputs = open_inputs(request)
-    in_bound_usd = extras_usd(
-        1800.0, 0.0, certain.requests.total, inputs.service.request_kb, inputs.service.response_kb
-    )
+    in_bound_usd = extras_usd(1800.0, certain.requests.total, inputs.service.request_kb, inputs.service.response_kb)
     assert 0.0 < in_bound_usd < certain.bill.other
     assert found.parts["extras"] == pytest.approx(certain.bill.other - in_bound_usd)
     plans = cost_gap(drawn_problem(inputs)[0], float(results["oracle"].requests.late))

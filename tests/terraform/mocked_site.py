@@ -50,6 +50,7 @@ class Step:
     default: str | None = None
     site: str = "mark"
     refused: str | None = None  # the variable
+    grpc_port: int | None = None
 
 
 class MockedSite:
@@ -76,7 +77,12 @@ class MockedSite:
         for number, step in enumerate(steps):
             described: dict[str, Any] = {
                 "command": "apply" if step.apply else "plan",
-                "variables": {"site": step.site, "services": step.services, "default_service": step.default},
+                "variables": {
+                    "site": step.site,
+                    "services": step.services,
+                    "default_service": step.default,
+                    "grpc_port": step.grpc_port,
+                },
             }
             if step.refused:
                 described["expect_failures"] = [step.refused]

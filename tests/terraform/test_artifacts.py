@@ -1,15 +1,21 @@
-"""What instances boot from outlives its replacement: applied twice on moto."""
+"""What instances boot from outlives its replacement, and keys are written once: applied on moto."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site
+from mark_infra.deploy.keys import SiteKeys, parameters, parsed, revoked
 from mark_infra.testbed.environment import of_aws
 
+from mark.domain.errors import BadInput
 from tests.infra.conftest import REGION, moto_app, serving
-from tests.terraform.conftest import Terraform
+from tests.terraform.conftest import MODULES, Terraform
 
+KEYS = "controller:0123456789abcdef:metrics\nroot:0123456789abcdeg:admin,infer\nold:0123456789abcdeh:infer:4102444800\n"
 ROOT = """
 provider "aws" {
   region                      = "%s"
@@ -53,7 +59,7 @@ def test_a_template_finds_what_it_names(terraform: Terraform, monkeypatch: pytes
     terraform.init(folder)
     file = folder / "echo.tar.gz"
     with serving(moto_app()) as moto:
-        for name, value in (of_aws({}, REGION) | {"AWS_ENDPOINT_URL": moto.url, "TF_VAR_keys": "controller:x"}).items():
+        for name, value in (of_aws({}, REGION) | {"AWS_ENDPOINT_URL": moto.url, "TF_VAR_keys": KEYS}).items():
             monkeypatch.setenv(name, value)
 
         def applied(**artifacts: str) -> dict[str, dict[str, str]]:
@@ -81,3 +87,41 @@ def test_a_template_finds_what_it_names(terraform: Terraform, monkeypatch: pytes
         done = terraform.run(folder, "destroy", "-auto-approve", "-input=false", "-no-color")
         assert done.returncode == 0, done.stderr
         assert not moto.client("s3").list_buckets()["Buckets"]
+
+
+@pytest.mark.slow
+def test_keys_are_written_once_as_mark_keys_would(
+    terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Terraform makes of them is what the command makes of them, and what the command changes Terraform leaves."""
+    folder = terraform.home / "keys"
+    folder.mkdir()
+    (folder / "main.tf").write_text(ROOT % (REGION, REGION))
+    terraform.init(folder)
+    with serving(moto_app()) as moto:
+        for name, value in (of_aws({}, REGION) | {"AWS_ENDPOINT_URL": moto.url, "TF_VAR_keys": KEYS}).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv(
+            "TF_VAR_artifacts", json.dumps({"readme": str(MODULES / "modules" / "state" / "versions.tf")})
+        )
+
+        def there() -> dict[str, str]:
+            ssm = moto.client("ssm")
+            found = {name: ssm.get_parameter(Name=name, WithDecryption=True) for name in parameters("mark")}
+            return {name: answer["Parameter"]["Value"] for name, answer in found.items()}
+
+        done = terraform.run(folder, "apply", "-auto-approve", "-input=false", "-no-color")
+        assert done.returncode == 0, done.stderr
+        made = parsed(KEYS, "keys")
+        assert there() == {name: text(made) for name, text in parameters("mark").items()}
+
+        keys = SiteKeys(Gate(Site("mark", REGION, "dynamodb:none"), options=moto.options), "mark", tmp_path / "keys")
+        changed = keys.change(lambda all: revoked(all, "root"), 0.0)
+        done = terraform.run(folder, "plan", "-detailed-exitcode", "-input=false", "-no-color")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert keys.read() == changed
+        assert not any(key.key in (folder / "terraform.tfstate").read_text() for key in made)
+        done = terraform.run(folder, "destroy", "-auto-approve", "-input=false", "-no-color")
+        assert done.returncode == 0, done.stderr
+        with pytest.raises(BadInput, match="has no keys yet"):
+            keys.read()

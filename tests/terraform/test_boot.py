@@ -20,11 +20,13 @@ from pathlib import Path
 import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
+from mark_infra.deploy.deploy import GRPC_PACKAGES
 from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 from mark.domain.errors import MarkError
 from tests.infra.testbed.real_processes import get, held_port, wait_for
+from tests.serving.worker.listening import keepers
 from tests.terraform.conftest import MODULES
 
 KEY = "0123456789abcdef0123"
@@ -67,8 +69,9 @@ case "$address" in
   *) exit 22 ;;
 esac
 """,
-    "getent": 'test -f "$STORE/user"',
-    "useradd": 'if [ -f "$STORE/user" ]; then exit 9; fi; touch "$STORE/user"',
+    "getent": 'test -f "$STORE/user-$2"',
+    "useradd": 'for name; do :; done; if [ -f "$STORE/user-$name" ]; then exit 9; fi; touch "$STORE/user-$name"',
+    "systemd-run": 'echo "$*" >>"$STORE/as-worker"; case "$*" in *" curl "*) exit "${REACHED:-7}" ;; esac',
     "systemctl": 'echo "$*" >>"$STORE/systemctl"',
     "shutdown": 'echo "$*" >>"$STORE/shutdown"',
     "dnf": "exit 1",  # no index of packages can be reached; the log agent may fail
@@ -107,12 +110,16 @@ class Machine:
         said = {"bucket": "b", "key": f"artifacts/{kind}/echo", "version": version, "sha256": sha256}
         return {f"artifacts.{kind}.{name}": value for name, value in said.items()}
 
-    def boot(self, instance_id: str, artifacts: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def boot(
+        self, instance_id: str, artifacts: dict[str, str], grpc_port: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         (self.store / "instance-id").write_text(instance_id)
         text = (MODULES / "modules" / "fleet" / "bouncer.sh.tftpl").read_text(encoding="utf-8")
         values = artifacts | {"region": "eu-west-1", "service": "echo", "keys": "/mark/keys", "port": "8080"}
         values |= {"linger_s": "0", "drain_s": "5", "linger_s + drain_s + 10": "15", "log_group": "/mark/mark/echo"}
-        values |= {"function": "mark-echo-overflow"}
+        values |= {"function": "mark_echo-overflow:3", "grpc_port": grpc_port}
+        for unless_said in ("tls",) if grpc_port else ("tls", 'grpc_port != ""'):
+            text = re.sub(rf"%\{{ if {unless_said} \}}.*?%\{{ endif \}}", "", text, flags=re.S)
         text = re.sub(r"%\{ if [^}]*\}|%\{ endif \}", "", text)
         text = re.sub(r"(?<!\$)\$\{([^}]*)\}", lambda found: values[found[1]], text).replace("$${", "${")
         text = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{self.root}/\1/", text)
@@ -130,11 +137,12 @@ class Machine:
 
 
 def answer(machine: Machine) -> None:
-    """Starts what the unit says, and asks it."""
-    with held_port() as port:
+    """Starts what the unit says, and asks it; workers by whoever listens instead of systemd."""
+    with held_port() as port, keepers(machine.root / "keepers") as path:
         command = shlex.split(machine.unit()["ExecStart"].replace("--port 8080", f"--port {port}"))
         address = f"http://127.0.0.2:{port}"
         command[command.index("0.0.0.0")] = "127.0.0.2"
+        command[command.index("/run/mark-worker.socket")] = str(path)
         environment = machine.environment | {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}
         with (machine.root / "said").open("w") as said:
             process = subprocess.Popen(command, cwd=machine.root / "opt/mark/service", env=environment, stderr=said)
@@ -192,6 +200,61 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     assert (old.split()[2], machine.unit()["ExecCondition"].split()[2]) == ("i-1", "i-2")
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
     assert not (machine.store / "shutdown").exists()
+
+
+@pytest.mark.slow
+def test_a_bouncer_with_grpc_boots_on_its_packages(tmp_path: Path) -> None:
+    if shutil.which("python3.11") is None:
+        pytest.skip("instances have Python 3.11")
+    machine, built = Machine(tmp_path), tmp_path / "built"
+    wanted = PackagesWanted("echo", SERVICE_FILES, GRPC_PACKAGES)
+    try:
+        packages = wheelhouse(wanted, wheel(built), constraints(), built / "wheels")
+    except MarkError as error:
+        pytest.skip(f"no index of packages can be reached: {error}")
+    said = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
+    said |= machine.sent("wheels", packages.file, "v1")
+    done = machine.boot("i-1", said, grpc_port="0")
+    assert done.returncode == 0, done.stderr
+    assert "--grpc-port 0" in machine.unit()["ExecStart"]
+    answer(machine)
+
+
+def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
+    """They would have the instance's role."""
+    machine = Machine(tmp_path)
+    (machine.root / "var/log/cloud-init-output.log").write_text("")
+    wheels = hashlib.sha256(b"none").hexdigest()
+    said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1")
+    said |= {f"artifacts.wheels.{name}": wheels for name in ("key", "version", "sha256")}
+    (machine.root / "opt/mark/venv").mkdir(parents=True)
+    (machine.root / "opt/mark/venv/wheels").write_text(f"{wheels}\n")  # an image that has been here
+    machine.environment["REACHED"] = "0"
+    done = machine.boot("i-1", said)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == "workers reach the metadata service\n"
+    assert (machine.store / "shutdown").read_text() == "-h now\n"
+    asked = (machine.store / "as-worker").read_text().splitlines()
+    assert all("--uid=mark-worker --slice=mark-worker.slice" in line for line in asked)
+    assert "restart" not in (machine.store / "systemctl").read_text()
+    del machine.environment["REACHED"]
+    assert machine.boot("i-1", said).returncode == 0
+    assert "restart mark.service" in (machine.store / "systemctl").read_text()
+
+
+def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    text = (MODULES / "modules" / "fleet" / "bouncer.sh.tftpl").read_text(encoding="utf-8")
+    units = dict(re.findall(r"cat >/etc/systemd/system/(mark-worker\S*) <<'UNIT'\n(.*?)^UNIT$", text, re.M | re.S))
+    assert set(units) == {"mark-worker.slice", "mark-worker.socket", "mark-worker@.service"}
+    assert "IPAddressDeny=169.254.169.254 fd00:ec2::254" in units["mark-worker.slice"]
+    assert "Slice=mark-worker.slice" in units["mark-worker@.service"]
+    for name, unit in units.items():
+        (tmp_path / name).write_text(unit.replace("/opt/mark/venv/bin/python", sys.executable))
+    names = [str(tmp_path / name) for name in units]
+    done = subprocess.run(["systemd-analyze", "verify", *names], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_file_with_another_hash_ends_a_boot(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.terraform.mocked_site import MockedSite, Step, changes, resources
 POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
 RULES = TARGET_GROUPS = 100  # of a load balancer
+ALARMS = ("errors", "nobody_ready")  # of target groups
 SIZES = (1, 2, 14, 50, 200)
 LONG = "a-service-with-a-name-that-is-much_longer.than-what-most-take-{:03}"
 
@@ -33,7 +35,9 @@ def grown() -> list[dict[str, Place]]:
     """Places of a site that grows, each deployment with what the last one had."""
     places: list[dict[str, Place]] = []
     for size in SIZES:
-        places.append(placed(names(size), places[-1] if places else {}))
+        # Every seventh has types of three classes.
+        classes = {name: 3 if n % 7 == 3 else 1 for n, name in enumerate(names(size))}
+        places.append(placed(names(size), places[-1] if places else {}, classes))
     return places
 
 
@@ -75,6 +79,40 @@ def test_a_service_more_changes_nothing_of_others(site: MockedSite) -> None:
     check_only_added(third, {"a"})
     (rule,) = (rule for at, rule in resources(third, "aws_lb_listener_rule").items() if ".default[" in at)
     assert (rule["priority"], rule["condition"][0]["path_pattern"][0]["values"]) == (50_000, ["/*"])
+
+
+@pytest.mark.slow
+def test_another_class_adds_a_group_and_changes_no_rule(site: MockedSite) -> None:
+    """What the rules forward to is the controller's, which is told of the new group."""
+    one, three = (site.services(["a", "b"], {"a": {"target_groups": count}}) for count in (1, 3))
+    _, plan = site.run(Step(one, default="a"), Step(three, default="a", apply=False))
+    done = changes(plan)
+    done.pop("module.controller.aws_autoscaling_group.this", None)  # by the version of its template
+    assert done == {
+        **{f'module.fleet["a"].aws_lb_target_group.this[{n}]': ["create"] for n in (1, 2)},
+        "module.controller.aws_launch_template.this": ["update"],
+        'module.controller.aws_s3_object.boot["site.toml"]': ["update"],
+        # Of two groups an alarm is another sum than of one.
+        **{f'module.observability.aws_cloudwatch_metric_alarm.{kind}["a"]': ["update"] for kind in ALARMS},
+    }
+
+
+@pytest.mark.slow
+def test_by_grpc_a_service_has_a_rule_and_groups_more(site: MockedSite) -> None:
+    """And goes back to HTTP alone: what no rule names any more can be deleted."""
+    services = site.services(["a"], {"a": {"target_groups": 3}})
+    state, plan = site.run(Step(services, grpc_port=50051), Step(services, apply=False))
+    assert len(of(state, "aws_lb_target_group")) == 7
+    rules = of(state, "aws_lb_listener_rule")
+    assert sorted(at.split(".")[-1] for at in rules) == ["grpc[0]", "header", "path"]
+    told = of(state, "aws_s3_object")['module.controller.aws_s3_object.boot["site.toml"]']["content"]
+    assert "grpc_groups = [" in told
+    assert "grpc_rules = [" in told
+    gone = {at for at, actions in changes(plan).items() if actions == ["delete"]}
+    assert {at for at in gone if at.startswith("module.fleet")} == {
+        'module.fleet["a"].aws_lb_listener_rule.grpc[0]',
+        *(f'module.fleet["a"].aws_lb_target_group.grpc[{n}]' for n in range(3)),
+    }
 
 
 @pytest.mark.slow
@@ -137,7 +175,7 @@ def check_policies(state: dict[str, Any]) -> None:
 
 def check_balancers(state: dict[str, Any], places: dict[str, Place], size: int) -> None:
     balancers = of(state, "aws_lb")
-    assert len(balancers) == -(-size // MOST_SERVICES)
+    assert len(balancers) == 1 + max(place["balancer"] for place in places.values())
     rules: Counter[int] = Counter([0])  # the default service's
     priorities: defaultdict[int, list[int]] = defaultdict(lambda: [50_000])
     for at, rule in of(state, "aws_lb_listener_rule").items():
@@ -146,7 +184,7 @@ def check_balancers(state: dict[str, Any], places: dict[str, Place], size: int) 
             rules[balancer] += 1
             priorities[balancer].append(rule["priority"])
     groups = Counter(places[at.split('"')[1]]["balancer"] for at in of(state, "aws_lb_target_group"))
-    assert sum(groups.values()) == size
+    assert sum(groups.values()) == sum(place["target_groups"] + 1 for place in places.values())
     assert sum(rules.values()) == 2 * size + 1
     assert max(rules.values()) <= RULES
     assert max(groups.values()) <= TARGET_GROUPS
@@ -164,7 +202,8 @@ def check_only_added(plan: dict[str, Any], new: set[str]) -> None:
             others[at] = actions
     told = {f'module.controller.aws_s3_object.boot["{file}"]' for file in ("archives", "site.toml")}
     told |= {f"module.controller.{kind}.this" for kind in ("aws_launch_template", "aws_autoscaling_group")}
-    grows = {at for at, actions in others.items() if actions == ["create"] and "module.network.aws_lb" in at}
+    of_balancers = re.compile(r"module\.(network\.aws_lb|observability\..*\.(balancer_errors|rejected)\[)")
+    grows = {at for at, actions in others.items() if actions == ["create"] and of_balancers.match(at)}
     grows |= {at for at in others if at.startswith("module.state.aws_s3_bucket_policy.")} if grows else set()
     assert {at for at in others if at not in grows} <= told, others
     assert all(others[at] == ["update"] for at in others.keys() & told)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from mark_infra.aws.site import Site, load_site
 from mark_infra.deploy.artifacts import archive, libraries_name
@@ -27,6 +30,7 @@ from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
 from mark.catalog.tables import load_catalog
+from mark.domain.errors import MarkError
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
@@ -44,8 +48,11 @@ profile = "profile.csv"
 catalog = "aws-2026"
 markets = ["on-demand", "spot"]
 instances = ["c5.*"]
+max_instances = 20
+max_usd_per_hour = 10.0
 [overflow]
 function = "{function}"
+max_usd_per_hour = 2.0
 """
 PATIENCE_S = 120.0
 PROFILE = """model,instance,batch,latency_ms
@@ -54,6 +61,7 @@ echo:Echo,lambda:1024,1,40
 """
 
 
+STATE_BUCKET = "state-of-terraform"
 SCALE = 10.0  # of the cloud: what boots in a minute boots in six seconds
 
 
@@ -94,8 +102,15 @@ def test_a_site_comes_and_goes(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     target = DeployTarget(
-        name="mark", region=REGION, clients=("192.0.2.0/24",), alarm_email="a@example.org", state=tmp_path / "s"
+        name="mark",
+        region=REGION,
+        clients=("192.0.2.0/24",),
+        alarm_email="a@example.org",
+        state=tmp_path / "s",
+        state_bucket=STATE_BUCKET,
+        emulated=True,
     )
+    moto.client("s3").create_bucket(Bucket=STATE_BUCKET)
     # What the function and the instances import would be fetched from an index.
     monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
     built = target.folder / "artifacts"
@@ -114,12 +129,12 @@ def test_a_site_comes_and_goes(
     site = load_site(deployed.site_file)
     assert (site.name, site.region, site.store) == ("mark", REGION, "dynamodb:mark-state")
     assert set(site.services) == {"echo", "echo.slow"}
-    assert site.service("echo").function == "mark-echo-overflow"
+    assert site.service("echo").function == "mark_echo-overflow:1"
     assert site.service("echo.slow").function is None
     assert set(site.service("echo").subnets) == {f"{REGION}{letter}" for letter in "abc"}
     assert site.key_file is not None
     keys = deployed.keys_file.read_text().splitlines()
-    assert site.key_file.read_text().strip() == keys[0]
+    assert site.key_file == deployed.keys_file
     assert deployed.keys_file.stat().st_mode & 0o077 == 0
     check_no_key_lies_about(target, keys)
     check_user_data(moto, site.service("echo").launch_template)
@@ -133,6 +148,7 @@ def test_a_site_comes_and_goes(
             (instance,) = wait_for(partial(ready, page, name), f"an instance of {name}", PATIENCE_S)
             check_instance(moto, site, name)
             wait_for(partial(seen_rps, page, name), f"what arrives at {name}, as its bouncers count it", PATIENCE_S)
+            wait_for(partial(is_weighed, moto, site, name), f"all requests of {name} for its instance", PATIENCE_S)
             assert instance["offer"] in ("c5.large/on-demand", *(f"c5.large/spot/{zone}" for zone in "abc"))
         moto.client("sqs").send_message(QueueUrl=site.queue_url, MessageBody="{}")  # what came before may be done with
         wait_for(lambda: is_read(moto, site), "a reader of the queue", PATIENCE_S)
@@ -141,8 +157,12 @@ def test_a_site_comes_and_goes(
         assert float(lease["until_s"]["N"]) > time.time()
         assert {"S": "service#echo"} in [key["pk"] for key in keys_of(moto)]
     assert item(moto, "lease#mark/controller", "lease")["holder"]["S"] == "", "the controller releases its lease"
+    assert planned.terraform.plan() == [], "an apply would reset what the controller has set"
 
-    assert destroy(target, said.append) == []
+    # From a machine that has nothing of it; what it was deployed from is not there.
+    elsewhere = replace(target, state=tmp_path / "elsewhere")
+    assert destroy(elsewhere, said.append) == []
+    assert list((elsewhere.folder / "artifacts").rglob("*.tar*")) == []
     states = [
         i["State"]["Name"] for r in moto.client("ec2").describe_instances()["Reservations"] for i in r["Instances"]
     ]
@@ -150,6 +170,39 @@ def test_a_site_comes_and_goes(
     check_nothing_is_left(moto)
     assert destroy(target, said.append) == []
     assert not any(key.split(":")[1] in line for key in keys for line in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_deployment_that_broke_off_leaves_nothing_behind(
+    moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """Interrupted at this share of its steps, as by the keyboard; then ended."""
+    terraform.init(terraform.home / "examples" / "complete")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    target = DeployTarget(
+        name="mark", region=REGION, clients=("192.0.2.0/24",), alarm_email="a@example.org", state=tmp_path / "s",
+        emulated=True,
+    )  # fmt: skip
+    (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
+    said: list[str] = []
+    planned = plan(shipments(tmp_path), target, said.append)
+    interrupted: list[float] = []
+
+    def interrupt(done: float, what: str) -> None:
+        if done >= share and not interrupted:
+            interrupted.append(done)
+            (program,) = (c for c in psutil.Process().children() if "apply" in c.cmdline())
+            program.send_signal(signal.SIGINT)
+
+    with pytest.raises(MarkError, match="terraform apply"):
+        planned.apply(interrupt)
+    assert destroy(target, said.append) == []
+    # What an interrupted creation made without Terraform knowing is found by its tag, which not all have here.
+    check_no_tag_is_left(moto)
 
 
 def no_packages(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
@@ -211,6 +264,24 @@ def check_instance(moto: MotoServer, site: Site, name: str) -> None:
     assert [target["Target"]["Id"] for target in health] == [instance["InstanceId"]]
 
 
+def is_weighed(moto: MotoServer, site: Site, name: str) -> bool:
+    """By every rule, and the function, which had all, is asked nothing any more."""
+    there = site.service(name)
+    rules = moto.client("elbv2").describe_rules(RuleArns=list(there.listener_rules))["Rules"]
+    shares = [
+        {one["TargetGroupArn"]: one["Weight"] for one in rule["Actions"][0]["ForwardConfig"]["TargetGroups"]}
+        for rule in rules
+    ]
+    wanted = dict.fromkeys(there.target_groups, 999)
+    if there.function_group is not None:
+        wanted[there.function_group] = 0
+        (health,) = moto.client("elbv2").describe_target_health(TargetGroupArn=there.function_group)[
+            "TargetHealthDescriptions"
+        ]
+        assert health["Target"]["Id"].endswith(f"function:mark_{name}-overflow:balancer")
+    return len(shares) == 2 and all(share == wanted for share in shares)
+
+
 def is_read(moto: MotoServer, site: Site) -> bool:
     """Nothing waits in the queue, and something was taken a moment ago."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
@@ -232,7 +303,7 @@ def keys_of(moto: MotoServer) -> list[dict[str, Any]]:
 def check_no_key_lies_about(target: DeployTarget, keys: list[str]) -> None:
     """Not in Terraform's state, its variables or its plan."""
     for file in target.folder.rglob("*"):
-        if file.is_file() and file.name not in ("keys", "controller.key") and ".terraform" not in file.parts:
+        if file.is_file() and file.name != "keys" and ".terraform" not in file.parts:
             content = file.read_bytes()
             assert not any(line.split(":")[1].encode() in content for line in keys), file
 
@@ -244,13 +315,13 @@ def check_user_data(moto: MotoServer, launch_template: str) -> None:
     assert data["MetadataOptions"]["HttpTokens"] == "required"
     script = base64.b64decode(data["UserData"]).decode()
     assert "mark serve service.toml" in script
-    assert "--function mark-echo-overflow" in script
+    assert "--function mark_echo-overflow:1" in script
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def check_parameter(moto: MotoServer, keys: list[str]) -> None:
-    found = moto.client("ssm").get_parameter(Name="/mark/keys", WithDecryption=True)["Parameter"]
+    found = moto.client("ssm").get_parameter(Name="/mark/mark/keys/plain", WithDecryption=True)["Parameter"]
     assert found["Type"] == "SecureString"
     assert found["Value"].splitlines() == keys
 
@@ -258,9 +329,17 @@ def check_parameter(moto: MotoServer, keys: list[str]) -> None:
 def check_nothing_is_left(moto: MotoServer) -> None:
     assert not moto.client("elbv2").describe_load_balancers()["LoadBalancers"]
     assert not moto.client("dynamodb").list_tables()["TableNames"]
-    assert not moto.client("s3").list_buckets()["Buckets"]
+    assert {bucket["Name"] for bucket in moto.client("s3").list_buckets()["Buckets"]} <= {STATE_BUCKET}
     assert not moto.client("sqs").list_queues().get("QueueUrls")
     assert not moto.client("lambda").list_functions()["Functions"]
     assert not moto.client("iam").list_roles()["Roles"]
     assert not moto.client("logs").describe_log_groups()["logGroups"]
     assert not moto.client("ec2").describe_addresses()["Addresses"]
+    own = [{"Key": "Name", "Option": "BeginsWith", "Values": ["/mark"]}]  # Amazon's own are there, too
+    assert not moto.client("ssm").describe_parameters(ParameterFilters=own)["Parameters"]
+    check_no_tag_is_left(moto)
+
+
+def check_no_tag_is_left(moto: MotoServer) -> None:
+    tagged = moto.client("resourcegroupstaggingapi").get_resources(TagFilters=[{"Key": "mark:site"}])
+    assert [one for one in tagged["ResourceTagMappingList"] if ":instance/" not in one["ResourceARN"]] == []

@@ -1,43 +1,106 @@
-"""A service's target groups (ELBv2): which instances are in them, and how much each group gets where a listener
-forwards to several.
+"""A service's target groups (ELBv2): which instances are in them, and how much of the requests each gets.
 
-A balancer sends every target of a group the same, so with several groups each holds instance types of similar capacity,
-and its weight is the capacity of those in it that are ready.
+A balancer sends every target of a group the same, so each group holds instance types of similar capacity, and its
+weight is the capacity of those in it that the balancer has found healthy. A group of a Lambda function gets everything
+while there is no such instance, and nothing otherwise.
+
+Whatever changes, nothing is sent to where nobody answers: a group has weight only once a target of it is healthy, an
+instance stays where it is healthy until it is so in its new group, and weights are taken away before targets are.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from mark.domain.errors import CloudError
+from mark.domain.errors import CloudError, NotFoundError
+from mark.rules.capacity_classes import capacity_classes, class_weights
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance
+from mark_infra.aws.site import SiteService
+
+_log = logging.getLogger(__name__)
 
 # How often it is looked up what is registered: another program, or the balancer itself, may have changed it.
 _LOOK_S = 300.0
-_MOST_WEIGHT = 999
+# What waits to become healthy is looked at after so much of the time that it has waited.
+_AGAIN = 0.1
+# Until every node of a balancer goes by new weights.
+_SETTLE_S = 5.0
 
 
-def spread(capacity_rps: Mapping[str, float], groups: int) -> dict[str, int]:
-    """Which of `groups` groups an offer belongs to: in order of capacity, as many instance types in each as may be."""
-    types: dict[str, float] = {}
-    for offer, rps in capacity_rps.items():
-        types.setdefault(offer.partition("/")[0], rps)
-    order = {kind: n for n, kind in enumerate(sorted(types, key=lambda kind: (types[kind], kind)))}
-    return {offer: order[offer.partition("/")[0]] * groups // len(order) for offer in capacity_rps}
+@dataclass(frozen=True, slots=True)
+class BalancerSteps:
+    """What is to be done, by group: first `new` is registered, then groups are weighed, then `old` is deregistered."""
+
+    new: tuple[frozenset[str], ...]
+    old: tuple[frozenset[str], ...]
+    capacities_rps: tuple[float, ...]  # of what is healthy
+    waiting_rps: tuple[float, ...]  # of what is not yet
 
 
-def weights(capacities_rps: Sequence[float]) -> list[int]:
-    """Whole weights as ELB takes them, 0 to 999, in proportion; all 1 while there is no capacity."""
-    most = max(capacities_rps)
-    if most <= 0.0:
-        return [1] * len(capacities_rps)
-    # What serves at all gets something.
-    return [max(1, round(_MOST_WEIGHT * rps / most)) if rps > 0.0 else 0 for rps in capacities_rps]
+def steps(wanted: Mapping[str, tuple[int, float]], healthy: Sequence[Mapping[str, bool]]) -> BalancerSteps:
+    """`wanted`: the group and the capacity in requests/s of each instance; `healthy`: what is in each group, and is it?
+
+    An instance on its way to another group stays in the old one until it is healthy in the new one.
+    """
+    of_group = [frozenset(id for id, (home, _) in wanted.items() if home == group) for group in range(len(healthy))]
+    moving = frozenset(id for id, (home, _) in wanted.items() if not healthy[home].get(id, False))
+    capacities_rps, waiting_rps = [0.0] * len(healthy), [0.0] * len(healthy)
+    for id, (home, rps) in wanted.items():
+        serves = home if id not in moving else next((n for n, there in enumerate(healthy) if there.get(id)), None)
+        if serves is None:
+            waiting_rps[home] += rps
+        else:
+            capacities_rps[serves] += rps
+    return BalancerSteps(
+        tuple(wanted_here - there.keys() for wanted_here, there in zip(of_group, healthy, strict=True)),
+        tuple(frozenset(there) - here - moving for here, there in zip(of_group, healthy, strict=True)),
+        tuple(capacities_rps),
+        tuple(waiting_rps),
+    )
+
+
+@dataclass(slots=True)
+class _Group:
+    arn: str
+    healthy: dict[str, bool] = field(default_factory=dict)  # of each registered target: does the balancer say so?
+    looked_s: float | None = None
+    waits_s: float = 0.0  # since when something waits to become healthy
+
+    def due(self, now_s: float) -> bool:
+        """Should it be looked up what is registered?"""
+        if self.looked_s is None or now_s - self.looked_s >= _LOOK_S:
+            return True
+        return not all(self.healthy.values()) and now_s - self.looked_s >= _AGAIN * (now_s - self.waits_s)
+
+
+@dataclass(slots=True)
+class _Forward:
+    """What some rules of listeners do: forward to these groups, one for each class, or to a function's."""
+
+    groups: list[_Group]
+    rules: tuple[str, ...]
+    function_group: str | None = None
+    shares: dict[str, int] = field(default_factory=dict)  # as last set
+    changed_s: float = -math.inf
+    checked_s: float = 0.0
+
+    def wanted_shares(self, to_do: BalancerSteps) -> dict[str, int]:
+        capacities_rps = to_do.capacities_rps
+        alone = not any(capacities_rps)
+        if alone and self.function_group is None:
+            if self.shares and (any(to_do.old) or not any(to_do.waiting_rps)):
+                return self.shares  # what leaves last is sent something until it has left
+            capacities_rps, alone = to_do.waiting_rps, False
+        weights = [0] * len(self.groups) if alone else class_weights(capacities_rps)
+        shares = {group.arn: weight for group, weight in zip(self.groups, weights, strict=True)}
+        return shares if self.function_group is None else {**shares, self.function_group: int(alone)}
 
 
 class Balancer:
@@ -49,98 +112,137 @@ class Balancer:
     def __init__(
         self,
         gate: Gate,
-        groups: Sequence[str],
+        service: SiteService,
         capacity_rps: Mapping[str, float],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gate, self._groups, self._capacity_rps = gate, tuple(groups), capacity_rps
-        self._group_of = spread(capacity_rps, len(groups)) if groups else {}
-        self._monotonic = monotonic
+        self._gate, self._capacity_rps, self._monotonic = gate, capacity_rps, monotonic
+        self._forwards = [_forward(service.target_groups, service.listener_rules, service.function_group)]
+        if service.grpc_groups:
+            self._forwards.append(_forward(service.grpc_groups, service.grpc_rules))
+        if not service.target_groups:
+            self._forwards = []
+        self._class_of = capacity_classes(capacity_rps, len(service.target_groups)) if self._forwards else {}
         self._lock = Lock()
-        self._registered: dict[str, set[str]] = {}  # by group; empty: not known yet
-        self._looked_s = 0.0
-        self._weights: list[int] = []  # as last set, in order of groups
 
     def has(self, instance_id: str) -> bool:
         """May the balancer still send requests there? True, too, while that is not known yet."""
-        if not self._groups:
-            return False
-        return not self._registered or any(instance_id in ids for ids in self._registered.values())
+        groups = [group for forward in self._forwards for group in forward.groups]
+        return any(group.looked_s is None or instance_id in group.healthy for group in groups)
 
     def sync(self, wanted_now: Callable[[], Collection[DescribedInstance]]) -> None:
         """These and no others, each in its group, with weights to suit. Raises CloudError."""
-        if not self._groups:
-            return
         with self._lock:
             now_s = self._monotonic()
-            if not self._registered or now_s - self._looked_s >= _LOOK_S:
-                self._registered, self._looked_s = {group: self._look(group) for group in self._groups}, now_s
-            wanted: defaultdict[str, set[str]] = defaultdict(set)
-            capacities_rps = [0.0] * len(self._groups)
-            for machine in wanted_now():
-                index = self._group_of[machine.offer]
-                wanted[self._groups[index]].add(machine.id)
-                if machine.ready_unix_s is not None:
-                    capacities_rps[index] += self._capacity_rps[machine.offer]
-            for group in self._groups:
-                has = self._registered[group]
-                if new := sorted(wanted[group] - has):
-                    self._gate.call(self._elb.register_targets, TargetGroupArn=group, Targets=_targets(new))
-                    has.update(new)
-                if old := sorted(has - wanted[group]):
-                    self._deregister(group, old)
-            if len(self._groups) > 1 and (share := weights(capacities_rps)) != self._weights:
-                self._weigh(dict(zip(self._groups, share, strict=True)))
-                self._weights = share
+            for forward in self._forwards:
+                for group in forward.groups:
+                    if group.due(now_s):
+                        self._look(group, now_s)
+            if self._forwards:
+                machines = wanted_now()
+                for forward in self._forwards:
+                    self._sync(forward, machines, now_s)
+
+    def _sync(self, forward: _Forward, machines: Collection[DescribedInstance], now_s: float) -> None:
+        groups = forward.groups
+        homes = {machine.id: self._home(machine, groups) for machine in machines}
+        wanted = {machine.id: (homes[machine.id], self._rps(machine, homes[machine.id])) for machine in machines}
+        to_do = steps(wanted, [group.healthy for group in groups])
+        for group, new in zip(groups, to_do.new, strict=True):
+            if new:
+                self._gate.call(self._elb.register_targets, TargetGroupArn=group.arn, Targets=_targets(new))
+                group.healthy.update(dict.fromkeys(new, False))
+                group.waits_s = now_s
+        shares = forward.wanted_shares(to_do)
+        changed = shares != forward.shares
+        if changed or now_s - forward.checked_s >= _LOOK_S:
+            for rule in self._described(forward.rules):
+                self._weigh(rule, shares)
+            # What a controller finds at its start may have been so for long.
+            forward.changed_s = now_s if changed and forward.shares else forward.changed_s
+            forward.shares, forward.checked_s = shares, now_s
+        settled = now_s - forward.changed_s >= _SETTLE_S
+        for group, old in zip(groups, to_do.old, strict=True):
+            if old and (settled or shares[group.arn]):
+                self._deregister(group, old, now_s)
+
+    def _home(self, machine: DescribedInstance, groups: Sequence[_Group]) -> int:
+        """The group of its class; what may not be bought any more stays where it is."""
+        known = self._class_of.get(machine.offer)
+        if known is not None:
+            return known
+        return next((n for n, group in enumerate(groups) if machine.id in group.healthy), 0)
+
+    def _rps(self, machine: DescribedInstance, index: int) -> float:
+        """Its capacity; of what may not be bought any more, that of others in its group."""
+        if machine.offer in self._capacity_rps:
+            return self._capacity_rps[machine.offer]
+        alike = [self._capacity_rps[offer] for offer, group in self._class_of.items() if group == index]
+        every = sorted(alike or self._capacity_rps.values())
+        return every[len(every) // 2] if every else 1.0
 
     @property
     def _elb(self) -> Any:
         return self._gate.client("elbv2")
 
-    def _look(self, group: str) -> set[str]:
-        answer = self._gate.call(self._elb.describe_target_health, TargetGroupArn=group)
-        return {
-            health["Target"]["Id"]
-            for health in answer["TargetHealthDescriptions"]
-            if health.get("TargetHealth", {}).get("State") != "draining"
-        }
+    def _look(self, group: _Group, now_s: float) -> None:
+        answer = self._gate.call(self._elb.describe_target_health, TargetGroupArn=group.arn)
+        group.healthy = {id: state == "healthy" for id, state in _states(answer) if state != "draining"}
+        group.looked_s = now_s
 
-    def _deregister(self, group: str, ids: list[str]) -> None:
+    def _deregister(self, group: _Group, ids: Collection[str], now_s: float) -> None:
         try:
-            self._gate.call(self._elb.deregister_targets, TargetGroupArn=group, Targets=_targets(ids))
+            self._gate.call(self._elb.deregister_targets, TargetGroupArn=group.arn, Targets=_targets(ids))
         except CloudError:
             # What was terminated may have left by itself.
-            self._registered[group] = self._look(group)
-            if not self._registered[group].isdisjoint(ids):
+            self._look(group, now_s)
+            if not group.healthy.keys().isdisjoint(ids):
                 raise
-        self._registered[group].difference_update(ids)
+        for id in ids:
+            group.healthy.pop(id, None)
 
-    def _weigh(self, weight_of: Mapping[str, int]) -> None:
-        """Set the weights in every listener's default and rules that forward to several of the groups."""
-        found = self._gate.call(self._elb.describe_target_groups, TargetGroupArns=list(self._groups))
-        balancers = sorted({arn for group in found["TargetGroups"] for arn in group["LoadBalancerArns"]})
-        for balancer in balancers:
-            for listener in self._gate.call(self._elb.describe_listeners, LoadBalancerArn=balancer)["Listeners"]:
-                arn = listener["ListenerArn"]
-                for rule in self._gate.call(self._elb.describe_rules, ListenerArn=arn)["Rules"]:
-                    actions = [_weighed(action, weight_of) for action in rule["Actions"]]
-                    if actions == rule["Actions"]:
-                        continue
-                    if rule["IsDefault"]:
-                        self._gate.call(self._elb.modify_listener, ListenerArn=arn, DefaultActions=actions)
-                    else:
-                        self._gate.call(self._elb.modify_rule, RuleArn=rule["RuleArn"], Actions=actions)
+    def _described(self, rules: Sequence[str]) -> list[dict[str, Any]]:
+        """Without those that are gone."""
+        if not rules:
+            return []
+        try:
+            found: list[dict[str, Any]] = self._gate.call(self._elb.describe_rules, RuleArns=list(rules))["Rules"]
+        except NotFoundError:
+            if len(rules) == 1:
+                _log.warning("listener rule %s is gone: a deployment has replaced it", rules[0])
+                return []
+            return [rule for arn in rules for rule in self._described([arn])]
+        return found
+
+    def _weigh(self, rule: Mapping[str, Any], shares: Mapping[str, int]) -> None:
+        """Have a rule forward to these groups, and no others, in these shares."""
+        actions = [_shared(action, shares) for action in rule["Actions"]]
+        if actions != rule["Actions"]:
+            self._gate.call(self._elb.modify_rule, RuleArn=rule["RuleArn"], Actions=actions)
 
 
-def _weighed(action: dict[str, Any], weight_of: Mapping[str, int]) -> dict[str, Any]:
-    config = action.get("ForwardConfig", {})
-    groups = config.get("TargetGroups", [])
-    if sum(group["TargetGroupArn"] in weight_of for group in groups) < 2:
+def _forward(groups: Sequence[str], rules: Sequence[str], function_group: str | None = None) -> _Forward:
+    return _Forward([_Group(arn) for arn in groups], tuple(rules), function_group)
+
+
+def _states(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for one in answer["TargetHealthDescriptions"]:
+        yield one["Target"]["Id"], one.get("TargetHealth", {}).get("State", "")
+
+
+def _shared(action: dict[str, Any], shares: Mapping[str, int]) -> dict[str, Any]:
+    """The action itself where it says the same already."""
+    if action["Type"] != "forward":
         return action
-    groups = [{**g, "Weight": weight_of.get(g["TargetGroupArn"], g.get("Weight", 1))} for g in groups]
-    return {**action, "ForwardConfig": {**config, "TargetGroups": groups}}
+    config = action.get("ForwardConfig", {})
+    said = {group["TargetGroupArn"]: group.get("Weight", 1) for group in config.get("TargetGroups", [])}
+    if said == shares:
+        return action
+    groups = [{"TargetGroupArn": arn, "Weight": weight} for arn, weight in shares.items()]
+    others = {key: value for key, value in action.items() if key != "TargetGroupArn"}
+    return {**others, "ForwardConfig": {**config, "TargetGroups": groups}}
 
 
-def _targets(ids: Sequence[str]) -> list[dict[str, str]]:
-    return [{"Id": id} for id in ids]
+def _targets(ids: Collection[str]) -> list[dict[str, str]]:
+    return [{"Id": id} for id in sorted(ids)]

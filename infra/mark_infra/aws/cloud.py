@@ -29,6 +29,7 @@ from mark_infra.aws.inventory import (
     LAUNCH,
     OFFER,
     READY,
+    RELEASE,
     RESUMED,
     SERVICE,
     SITE,
@@ -80,7 +81,8 @@ class NoticeSource(Protocol):
 class Ec2Cloud:
     """The port `Cloud` for one service. Thread-safe.
 
-    `offers` are those that may be bought; an instance of another one is not shown (see `mark_infra.aws.orphans`).
+    `offers` are those that may be bought; an instance of another one is leaving. `templates` names the version of the
+    launch template of each release; what has no release is launched from the newest.
     """
 
     def __init__(
@@ -96,9 +98,11 @@ class Ec2Cloud:
         balancer: Balancer,
         notices: NoticeSource,
         *,
+        templates: Mapping[str, str] | None = None,
         unix_s: Callable[[], float] = time.time,
     ) -> None:
         self.service = service
+        self.templates = dict(templates or {})
         self.offers: Mapping[str, Offer] = {offer.name: offer for offer in offers}
         self._site, self._there = site, site.service(service)
         self._gate, self._inventory, self._store, self._clock = gate, inventory, numbers, clock
@@ -119,13 +123,18 @@ class Ec2Cloud:
         since_s = self._unix_s() - INTERRUPTED_KEPT_S
         doomed = {m.id: m.gone_unix_s for m in machines.values() if (m.gone_unix_s or 0.0) >= since_s}
         doomed |= {id: gone_s for id, _, gone_s in self._notices.interruptions()}
-        fleet = Fleet(tuple(self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()))
+        shown = [self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()]
+        fleet = Fleet(
+            tuple(i for i in shown if i.offer in self.offers), tuple(i for i in shown if i.offer not in self.offers)
+        )
         with self._lock:
             if fleet != self._fleet:
                 self._fleet = fleet
             return self._fleet
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         with self._lock:
             if token in self._launched:
                 return self._launched[token]
@@ -134,7 +143,7 @@ class Ec2Cloud:
         ids = [m.id for m in self._machines().values() if m.launch == token]
         if len(ids) < count:
             try:
-                ids = self._launch(self.offers[offer], count, token, standby=standby)
+                ids = self._launch(self.offers[offer], count, token, standby=standby, release=release)
             except CloudError as error:
                 raise launch_refusal(error) from error.__cause__
         numbers = tuple(sorted(self._numbered(ids).values()))
@@ -227,7 +236,7 @@ class Ec2Cloud:
 
     def _machines(self) -> dict[int, DescribedInstance]:
         """By number, ascending."""
-        machines = [m for m in self._inventory.snapshot().of(self.service) if m.offer in self.offers]
+        machines = [m for m in self._inventory.snapshot().of(self.service) if m.launch]
         numbers = self._numbered([m.id for m in machines])
         return dict(sorted((numbers[m.id], m) for m in machines))
 
@@ -247,8 +256,7 @@ class Ec2Cloud:
         at_s = self._clock.at_s
         # EC2's own time of the last start, which may show late.
         launched_s, ready_s = at_s(max(machine.launched_unix_s, machine.resumed_unix_s or 0.0)), None
-        if phase is Phase.PENDING:
-            offer = self.offers[machine.offer]
+        if phase is Phase.PENDING and (offer := self.offers.get(machine.offer)) is not None:
             ready_s = launched_s + (offer.boot if machine.resumed_unix_s is None else offer.resume or offer.boot).mean_s
         elif machine.ready_unix_s is not None and phase is not Phase.STOPPED:
             ready_s = at_s(machine.ready_unix_s)
@@ -268,6 +276,7 @@ class Ec2Cloud:
             silent_s=silent_s,
             resumed=machine.resumed_unix_s is not None,
             stopped_s=None if phase is not Phase.STOPPED else self._stopped_s(machine),
+            release=machine.release,
         )
 
     def _stopped_s(self, machine: DescribedInstance) -> float:
@@ -300,14 +309,16 @@ class Ec2Cloud:
     def _ec2(self) -> Any:
         return self._gate.client("ec2")
 
-    def _launch(self, offer: Offer, count: int, token: str, *, standby: bool) -> list[str]:
+    def _launch(self, offer: Offer, count: int, token: str, *, standby: bool, release: str) -> list[str]:
         """Ids of new instances, at least one."""
         if offer.zone and offer.zone not in self._there.subnets:
             raise CapacityError(f"site {self._site.name} has no subnet in {offer.zone}")
+        if release and release not in self.templates:
+            raise NotFoundError(f"no version of the launch template is known for release {release}")
         subnets = [self._there.subnets[offer.zone]] if offer.zone else list(self._there.subnets.values())
         tags = {
             SITE: self._site.name, SERVICE: self.service, OFFER: offer.name, LAUNCH: token,
-            STANDBY: "true" if standby else "false",
+            STANDBY: "true" if standby else "false", **({RELEASE: release} if release else {}),
         }  # fmt: skip
         answer = self._gate.call(
             self._gate.client("ec2", patient=True).create_fleet,
@@ -319,7 +330,7 @@ class Ec2Cloud:
                 {
                     "LaunchTemplateSpecification": {
                         "LaunchTemplateId": self._there.launch_template,
-                        "Version": "$Latest",
+                        "Version": self.templates[release] if release else "$Latest",
                     },
                     "Overrides": [{"InstanceType": offer.instance, "SubnetId": subnet} for subnet in subnets],
                 }
@@ -340,7 +351,8 @@ class Ec2Cloud:
             raise fleet_refusal(answer.get("Errors", ()), f"the market gave none of {offer.name}")
         now_s = self._unix_s()
         self._inventory.born(
-            DescribedInstance(id, self.service, offer.name, token, "pending", now_s, standby=standby) for id in ids
+            DescribedInstance(id, self.service, offer.name, token, "pending", now_s, standby=standby, release=release)
+            for id in ids
         )
         return ids
 

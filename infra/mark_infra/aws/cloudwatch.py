@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mark.control.views import ServiceView
+from mark.control.views import DecisionView, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
 from mark_infra.aws.gate import Gate
@@ -21,13 +22,34 @@ _LOG = logging.getLogger("mark.aws")
 
 NAMESPACE = "mark"
 PERIOD_S = 60.0
+HEARTBEAT = "Heartbeat"
+OF_EACH_SERVICE = (
+    *("Attainment", "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "SpendPerHour", "FailedLaunches"),
+)  # and Instances, of each offer
+DECISIONS = 100  # newest ones that are enough for a minute
+_LAUNCHES = frozenset(("launch", "resume"))
 _MOST_IN_CALL = 100  # 1,000 are allowed; smaller calls never come near the read timeout
 _MOST_WAITING = 20_000
 
 Datum = Mapping[str, Any]
 
 
-def data_of(view: ServiceView, site: str) -> Iterator[Datum]:
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What happened since the last minute's numbers."""
+
+    usd_per_hour: float | None  # instances now, and functions since then; None: nothing is known of before
+    failed_launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    at_s: float
+    functions_usd: float
+    decision: int
+
+
+def data_of(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
     """A service's numbers as PutMetricData takes them; what is unknown is left out."""
     dimensions = [{"Name": "Site", "Value": site}, {"Name": "Service", "Value": view.service}]
     at = datetime.fromtimestamp(view.at_unix_s, UTC)
@@ -43,6 +65,9 @@ def data_of(view: ServiceView, site: str) -> Iterator[Datum]:
     yield datum("BillPerHour", view.usd_per_hour, "None")  # dollars
     yield datum("Bill", view.bill.total, "None")
     yield datum("Troubles", len(view.conditions), "Count")
+    if since.usd_per_hour is not None:
+        yield datum("SpendPerHour", since.usd_per_hour, "None")
+    yield datum("FailedLaunches", since.failed_launches, "Count")
     fleet = Counter(i.offer for i in view.instances if i.phase is not Phase.STOPPED)
     for offer in sorted(fleet.keys() | view.prices.keys()):  # zero of what is planned is a number, too
         yield datum("Instances", fleet[offer], "Count", {"Name": "Offer", "Value": offer})
@@ -61,10 +86,34 @@ class CloudWatchMetrics:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._send_on, name="cloudwatch", daemon=True)
         self.counts: Counter[str] = Counter()
+        self._seen: dict[str, _Seen] = {}  # of each service, when it was put last
 
-    def put(self, view: ServiceView) -> None:
-        """Have it sent with the next batch; where too much waits, the oldest is dropped."""
-        data = list(data_of(view, self._site))
+    def put(self, view: ServiceView, decisions: Sequence[DecisionView]) -> None:
+        """Have it sent with the next batch; where too much waits, the oldest is dropped.
+
+        `decisions` are the newest `DECISIONS`.
+        """
+        self._put(list(data_of(view, self._site, self._since(view, decisions))))
+
+    def beat(self, at_unix_s: float) -> None:
+        """A controller leads here: said once a minute, and its silence is an alarm."""
+        at, of = datetime.fromtimestamp(at_unix_s, UTC), [{"Name": "Site", "Value": self._site}]
+        self._put([{"MetricName": HEARTBEAT, "Dimensions": of, "Timestamp": at, "Value": 1.0, "Unit": "Count"}])
+
+    def _since(self, view: ServiceView, decisions: Sequence[DecisionView]) -> Since:
+        """What came before this process led was another's to tell."""
+        before = self._seen.get(view.service)
+        newest = max((one.id for one in decisions), default=0 if before is None else before.decision)
+        self._seen[view.service] = _Seen(view.at_s, view.bill.functions, newest)
+        if before is None:
+            return Since(None, 0)
+        failed = sum(o.id > before.decision and o.verb in _LAUNCHES and o.outcome != "done" for o in decisions)
+        if view.at_s <= before.at_s:
+            return Since(None, failed)
+        functions_usd = max(0.0, view.bill.functions - before.functions_usd)
+        return Since(view.usd_per_hour + functions_usd * 3600.0 / (view.at_s - before.at_s), failed)
+
+    def _put(self, data: Sequence[Datum]) -> None:
         with self._lock:
             self._waiting.extend(data)
             while len(self._waiting) > _MOST_WAITING:

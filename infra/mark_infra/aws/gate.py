@@ -246,6 +246,8 @@ class Gate:
             raise found from error
         except _NO_CREDENTIALS as error:
             self._failed(began_s)
+            with self._lock:  # a client keeps what it found when it was made, also that there was nothing
+                self._clients.clear()
             raise DeniedError(str(error)) from error
         except (
             BotoCoreError,

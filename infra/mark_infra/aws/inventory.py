@@ -29,6 +29,7 @@ _SHARE = 0.2
 SITE, SERVICE, OFFER, LAUNCH = "mark:site", "mark:service", "mark:offer", "mark:launch"
 # Unix times, empty where it is not so (any more): since when it is ready or drained, when it was last resumed.
 STANDBY, READY, DRAINING, RESUMED = "mark:standby", "mark:ready", "mark:draining", "mark:resumed"
+RELEASE = "mark:release"  # what it boots from
 INTERRUPTED = "mark:interrupted"  # Unix time at which the cloud takes it back
 # An announced interruption is told for so long after it: a controller that was away for a while needs it still.
 INTERRUPTED_KEPT_S = 1800.0
@@ -51,6 +52,7 @@ class DescribedInstance:
     draining_unix_s: float | None = None  # since when it takes nothing new
     resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
     gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +212,8 @@ def rests(machine: DescribedInstance) -> bool:
 
 
 def takes_requests(machine: DescribedInstance) -> bool:
-    """Should the balancer have it?"""
-    return machine.state == "running" and machine.draining_unix_s is None and not rests(machine)
+    """Should the balancer have it? Not while it boots: a balancer all of whose targets are unhealthy asks them all."""
+    return phase_of(machine) is Phase.READY
 
 
 def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
@@ -230,6 +232,7 @@ def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
         draining_unix_s=_time(tags.get(DRAINING)),
         resumed_unix_s=_time(tags.get(RESUMED)),
         gone_unix_s=_time(tags.get(INTERRUPTED)),
+        release=tags.get(RELEASE, ""),
     )
 
 

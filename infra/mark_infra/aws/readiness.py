@@ -9,13 +9,15 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
 import aiohttp
 
 from mark.domain.errors import BadInput
-from mark.serving.frontend.auth import ADMIN, METRICS, read_keys
+from mark.serving.frontend.auth import METRICS, key_with, read_keys
 from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.site import Site
 
@@ -58,7 +60,7 @@ class AskedBouncers:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._port, self._unix_s, self._monotonic = site.bouncer_port, unix_s, monotonic
-        self._headers = headers(site)
+        self._headers = headers(site, unix_s)
         self._ready: frozenset[str] = frozenset()
         self._quiet_unix_s: dict[str, float] = {}  # drained instances that had nothing left when last asked: when
         self._missed: frozenset[str] = frozenset()  # when last scraped
@@ -102,7 +104,7 @@ class AskedBouncers:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         # Not the connector's limit: to wait for one's turn would count as to wait for an answer.
         connector, turns = aiohttp.TCPConnector(limit=0), asyncio.Semaphore(_AT_ONCE)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers()) as session:
 
             async def ask(machines: list[DescribedInstance], path: str) -> list[tuple[DescribedInstance, int, str]]:
                 answers = await asyncio.gather(*(self._get(session, turns, m, path) for m in machines))
@@ -134,14 +136,28 @@ class AskedBouncers:
             return _UNREACHED, ""
 
 
-def headers(site: Site) -> dict[str, str]:
-    """What a bouncer wants to see of a reader of its metrics. Raises BadInput for a key file without a key that may."""
-    if site.key_file is None:
-        return {}
-    for key, grant in read_keys(site.key_file).items():
-        if not grant.scopes.isdisjoint((METRICS, ADMIN)):
-            return {"authorization": f"Bearer {key}"}
-    raise BadInput("no key in it may read metrics", str(site.key_file))
+def headers(site: Site, unix_s: Callable[[], float] = time.time) -> Callable[[], dict[str, str]]:
+    """What a bouncer wants to see of a reader of its metrics, whenever it is called: keys change.
+
+    Raises BadInput for a key file without a key that may; of one that becomes so later the last key is shown.
+    """
+    file, shown = site.key_file, dict[str, str]()
+
+    def look(file: Path) -> None:
+        key = key_with(METRICS, read_keys(file), unix_s())
+        if key is None:
+            raise BadInput("no key in it may read metrics", str(file))
+        shown["authorization"] = f"Bearer {key}"
+
+    def now() -> dict[str, str]:
+        if file is not None:
+            with suppress(BadInput):
+                look(file)
+        return dict(shown)
+
+    if file is not None:
+        look(file)
+    return now
 
 
 def _left(page: str) -> float:

@@ -11,8 +11,14 @@ time_scale = 1.0                    # testbed only: control seconds per wall sec
 [services.inception]
 launch_template = "lt-0abc"
 subnets = { "us-east-1a" = "subnet-0abc" }
-target_groups = ["arn:aws:elasticloadbalancing:..."]
+target_groups = ["arn:aws:elasticloadbalancing:..."]  # one for each class of capacity, the smallest first
+listener_rules = ["arn:aws:elasticloadbalancing:..."]  # that forward to them, in shares that the controller sets
+function_group = "arn:aws:elasticloadbalancing:..."    # of a function that answers while no instance is ready
+grpc_groups = ["arn:aws:elasticloadbalancing:..."]     # the same for gRPC, as many as target_groups
+grpc_rules = ["arn:aws:elasticloadbalancing:..."]
 function = "mark-inception-overflow"
+release = "3fa9c1d2e4b5"            # what instances are to boot from, and which version of the template that is
+launch_template_version = "7"
 gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass through it: its counts are the load
 """
 
@@ -32,7 +38,19 @@ from mark.domain.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # what a service file allows too
 _SITE_KEYS = {"name", "region", "store", "queue_url", "bouncer_port", "key_file", "time_scale"}
-_SERVICE_KEYS = {"launch_template", "subnets", "target_groups", "function", "gateway"}
+_SERVICE_KEYS = {
+    "launch_template",
+    "launch_template_version",
+    "release",
+    "subnets",
+    "target_groups",
+    "listener_rules",
+    "function_group",
+    "grpc_groups",
+    "grpc_rules",
+    "function",
+    "gateway",
+}
 
 
 # After a service's name: instances that are rented to be measured have it in their tag mark:service. No controller
@@ -49,6 +67,12 @@ class SiteService:
     target_groups: tuple[str, ...] = ()  # ARNs
     function: str | None = None  # name of its Lambda function
     gateway: str | None = None  # a mark gateway that counts what comes; behind a load balancer bouncers do
+    release: str = ""  # a hash of what instances are to boot from; "": releases have no names, the newest is launched
+    launch_template_version: str = ""  # where there is a release
+    listener_rules: tuple[str, ...] = ()  # ARNs: forward to the target groups, and nowhere else
+    function_group: str | None = None  # ARN of the target group of a function
+    grpc_groups: tuple[str, ...] = ()  # ARNs, in the order of target_groups
+    grpc_rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +97,15 @@ class Site:
 
     def to_measure(self, name: str) -> Site:
         """The same site with the service that rents instances to measure this one: behind no balancer."""
-        return replace(self, services={name + TO_MEASURE: replace(self.service(name), target_groups=(), function=None)})
+        there = self.service(name)
+        alone = SiteService(
+            there.launch_template,
+            there.subnets,
+            gateway=there.gateway,
+            release=there.release,
+            launch_template_version=there.launch_template_version,
+        )
+        return replace(self, services={name + TO_MEASURE: alone})
 
 
 def load_site(path: Path) -> Site:
@@ -130,8 +162,14 @@ def dump_site(site: Site) -> str:
             "launch_template": service.launch_template,
             "subnets": service.subnets,
             "target_groups": list(service.target_groups),
+            "listener_rules": list(service.listener_rules) or None,
+            "function_group": service.function_group,
+            "grpc_groups": list(service.grpc_groups) or None,
+            "grpc_rules": list(service.grpc_rules) or None,
             "function": service.function,
             "gateway": service.gateway,
+            "release": service.release or None,
+            "launch_template_version": service.launch_template_version or None,
         }
         lines += ["", f"[services.{_text(name)}]", *_lines(body)]
     return "\n".join(lines) + "\n"
@@ -144,17 +182,31 @@ def _service(table: _Table, name: str) -> SiteService:
     subnets = table.table("subnets")
     if not subnets.values:
         raise BadInput("names no subnet", table.where("subnets"))
-    groups = table.values.get("target_groups", [])
-    if not isinstance(groups, list) or not all(isinstance(arn, str) and arn for arn in groups):
-        raise BadInput("must be a list of ARNs", table.where("target_groups"), groups)
-    if len(set(groups)) < len(groups):
-        raise BadInput("names a target group twice", table.where("target_groups"), groups)
+    groups, rules = table.arns("target_groups"), table.arns("listener_rules")
+    function_group = table.text("function_group", "") or None
+    grpc_groups, grpc_rules = table.arns("grpc_groups"), table.arns("grpc_rules")
+    if (len(groups) > 1 or function_group) and not rules:
+        raise BadInput("is missing: several groups have shares, which stand in rules", table.where("listener_rules"))
+    if function_group and not groups:
+        raise BadInput("is missing where there is a function_group", table.where("target_groups"))
+    if grpc_groups and (len(grpc_groups) != len(groups) or not grpc_rules):
+        raise BadInput("must be as many as target_groups, with grpc_rules", table.where("grpc_groups"), grpc_groups)
+    release, version = table.text("release", ""), table.text("launch_template_version", "")
+    if bool(release) != bool(version):
+        missing = "launch_template_version" if release else "release"
+        raise BadInput("is missing: release and launch_template_version go together", table.where(missing))
     return SiteService(
         launch_template=table.text("launch_template"),
         subnets={zone: subnets.text(zone) for zone in subnets.values},
-        target_groups=tuple(groups),
+        target_groups=groups,
         function=table.text("function", "") or None,
         gateway=table.text("gateway", "") or None,
+        release=release,
+        launch_template_version=version,
+        listener_rules=rules,
+        function_group=function_group,
+        grpc_groups=grpc_groups,
+        grpc_rules=grpc_rules,
     )
 
 
@@ -185,6 +237,14 @@ class _Table:
         if not isinstance(value, str) or (not value and default is None):
             raise BadInput("must be a text", self.where(key), value)
         return value
+
+    def arns(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(arn, str) and arn for arn in value):
+            raise BadInput("must be a list of ARNs", self.where(key), value)
+        if len(set(value)) < len(value):
+            raise BadInput("names an ARN twice", self.where(key), value)
+        return tuple(value)
 
     def name(self, key: str) -> str:
         value = self.text(key)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from mark.domain.errors import CloudError, NotFoundError
+from mark.domain.errors import CloudError, DeniedError, NotFoundError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
 
 CONTROLLER = "mark:controller"  # tag of the controller's own instance, see terraform/modules/controller
 _THERE = ["pending", "running", "stopping", "stopped", "shutting-down"]
 _MOST_AT_ONCE = 500
+_TOLD_BY_EC2 = (":instance/", ":volume/", ":network-interface/", ":fleet/", ":spot-instances-request/")
 
 
 def caller(gate: Gate) -> str:
@@ -63,8 +65,70 @@ def end_instances(
     return len(ended)
 
 
-def leftovers(gate: Gate, site: str) -> list[str]:
-    """Ids and ARNs of what still carries the site's name. Raises CloudError."""
+def end_strays(gate: Gate, site: str) -> None:
+    """Delete what carries the site's name and Terraform does not know: its answer was lost when it was interrupted.
+
+    What cannot be deleted is left for `leftovers` to name. Raises CloudError where the list cannot be had.
+    """
+    for arn in _tagged(gate, site):
+        service, kind = arn.split(":")[2], arn.split(":", 5)[5]
+        call: tuple[str, str, dict[str, Any]] | None = None
+        if service == "elasticloadbalancing" and kind.startswith("targetgroup/"):
+            call = "elbv2", "delete_target_group", {"TargetGroupArn": arn}
+        elif service == "elasticloadbalancing" and kind.startswith("loadbalancer/"):
+            call = "elbv2", "delete_load_balancer", {"LoadBalancerArn": arn}
+        elif service == "logs" and kind.startswith("log-group:"):
+            call = "logs", "delete_log_group", {"logGroupName": kind.split(":")[1]}
+        elif service == "lambda" and kind.startswith("function:"):
+            call = "lambda", "delete_function", {"FunctionName": kind.split(":")[1]}
+        elif service == "dynamodb" and kind.startswith("table/"):
+            call = "dynamodb", "delete_table", {"TableName": kind.split("/")[1]}
+        elif service == "ssm" and kind.startswith("parameter/"):
+            call = "ssm", "delete_parameter", {"Name": kind.removeprefix("parameter")}
+        elif service == "sqs":
+            account, name = arn.split(":")[4:6]
+            with suppress(CloudError):
+                queue = gate.call(gate.client("sqs").get_queue_url, QueueName=name, QueueOwnerAWSAccountId=account)
+                gate.call(gate.client("sqs").delete_queue, QueueUrl=queue["QueueUrl"])
+        if call is not None:
+            client, method, arguments = call
+            with suppress(CloudError):
+                gate.call(getattr(gate.client(client), method), **arguments)
+
+
+def leftovers(
+    gate: Gate,
+    site: str,
+    *,
+    settle_s: float = 60.0,
+    pause: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> list[str]:
+    """Ids and ARNs of what still carries the site's name. Raises CloudError.
+
+    AWS's list of tagged resources shows for a while what is gone: it is asked for `settle_s` before it is believed.
+    """
+    until_s = monotonic() + settle_s
+    while (tagged := _tagged(gate, site)) and monotonic() < until_s:
+        pause(5.0)
+    return sorted({*tagged, *_untold(gate, site)})
+
+
+def _tagged(gate: Gate, site: str) -> list[str]:
+    """ARNs by the tagging API, but for what EC2 itself tells better; none where that may not be asked."""
+    tagging, found, token = gate.client("resourcegroupstaggingapi"), [], ""
+    while True:
+        try:
+            page = gate.call(tagging.get_resources, TagFilters=[{"Key": SITE, "Values": [site]}], PaginationToken=token)
+        except DeniedError:
+            return []
+        found += [one["ResourceARN"] for one in page["ResourceTagMappingList"]]
+        if not (token := page.get("PaginationToken", "")):
+            return [arn for arn in found if not any(kind in arn for kind in _TOLD_BY_EC2)]
+
+
+def _untold(gate: Gate, site: str) -> list[str]:
+    """What EC2 has of the site: instances that end are none any more."""
     found = [*_instances(gate, SITE, site), *_instances(gate, CONTROLLER, site)]
     ec2 = gate.client("ec2")
     filters = [{"Name": f"tag:{SITE}", "Values": [site]}]
@@ -72,7 +136,7 @@ def leftovers(gate: Gate, site: str) -> list[str]:
         found += [volume["VolumeId"] for volume in page["Volumes"]]
     for page in gate.pages(ec2.describe_network_interfaces, Filters=filters):
         found += [interface["NetworkInterfaceId"] for interface in page["NetworkInterfaces"]]
-    return sorted(found)
+    return found
 
 
 def _instances(gate: Gate, tag: str, site: str) -> list[str]:

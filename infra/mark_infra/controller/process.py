@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import resource
 import signal
 import socket
@@ -50,10 +51,16 @@ def serve(
     door = _listen(address)
     ends = threading.Event()
     with _ended_by_signals(ends.set), door:
-        control = open_control(site, specs, dry_run=dry_run, wait=ends.wait, tell=_LOG.warning, session=session)
+        alive = watchdog(os.environ.get("NOTIFY_SOCKET", ""))
+
+        def wait(seconds: float) -> bool:
+            alive()
+            return ends.wait(seconds)
+
+        control = open_control(site, specs, dry_run=dry_run, wait=wait, tell=_LOG.warning, session=session)
         if control is None:
             return 0
-        pulse = _Pulse()
+        pulse = Pulse(alive)
         looking = threading.Thread(target=_look, args=(control, ends, pulse.beat), name="manager")
         looking.start()
         try:
@@ -82,14 +89,36 @@ def serve(
     return 0
 
 
-class _Pulse:
-    """Of the manager's loop. A step may wait for the lease's store, and longer than that it hangs."""
+def watchdog(address: str) -> Callable[[], None]:
+    """What tells systemd that a service is alive: one datagram to $NOTIFY_SOCKET. Without an address it does nothing.
 
-    def __init__(self) -> None:
+    It never waits: what cannot be told now is told by the next one.
+    """
+    if not address:
+        return lambda: None
+    place = f"\0{address[1:]}" if address.startswith("@") else address
+
+    def alive() -> None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
+            telling.setblocking(False)
+            telling.sendto(b"WATCHDOG=1", place)
+
+    return alive
+
+
+class Pulse:
+    """Of the manager's loop; `alive` is told of each beat.
+
+    A step may wait for the lease's store, and longer than that it hangs.
+    """
+
+    def __init__(self, alive: Callable[[], None]) -> None:
+        self._alive = alive
         self.beat()
 
     def beat(self) -> None:
         self._beat_s = time.monotonic()
+        self._alive()
 
     def is_felt(self) -> bool:
         return time.monotonic() - self._beat_s < _HANGS_S

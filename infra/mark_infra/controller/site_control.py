@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
+from mark.control.state import ControllerState
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
@@ -29,11 +31,12 @@ from mark.forecasting.turns import taking_turns
 from mark.planning.port import Policy
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
-from mark_infra.aws.cloudwatch import PERIOD_S, CloudWatchMetrics
+from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics
 from mark_infra.aws.gate import Gate, computing, within
-from mark_infra.aws.inventory import Inventory
+from mark_infra.aws.inventory import Inventory, takes_requests
 from mark_infra.aws.keeper import Keeper
 from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.minute_sums import minute_sums
 from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener, StateChange
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.prices import Refreshed
@@ -42,6 +45,7 @@ from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.store.table import Table
+from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
 from mark_infra.telemetry.clock import WallClock
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.scraper import Scraper
@@ -53,6 +57,7 @@ ROUND_S = 35.0  # a round begins no call after it; the last one takes 24 s at mo
 _THREADS = 4  # rounds at a time: they wait for AWS more than they compute
 _PATIENCE_S = 120.0  # for an instance to show that the cloud told of
 _REMEMBERED = 1000  # instances that are gone
+_RELEASES = 20  # of which the template is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +164,18 @@ class SiteControl:
             capacity = zip(resolved.offers, resolved.candidates, strict=True)
             cloud = Ec2Cloud(
                 name, resolved.offers, site, gate, self._inventory, ServiceStore(parts.table, name), clock, bouncers,
-                Balancer(gate, there.target_groups, {o.name: c.capacity_rps for o, c in capacity}), announced,
+                Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}), announced,
             )  # fmt: skip
             services.append(_Service(spec, clock, cloud, self))
+        self._services = {service.name: service for service in services}
         self._scraper = Scraper(headers(site))
+        behind: dict[str, BehindBalancer] = {}
+        for name in self._services:
+            there = site.service(name)
+            one = behind_balancer(there.listener_rules, there.function_group)
+            if one is not None and there.gateway is None:  # a gateway counts whatever comes
+                behind[name] = one
+        self.unseen = BalancerCounts(partial(minute_sums, parts.gate(None)), behind, self.serving)
         members = [ServiceRuntime(s.name, s.spec.resolved, s.start, dry_run=dry_run) for s in services]
         self.manager = ControllerManager(members, parts.lease, parts.pool)
         self._metrics = None if dry_run else CloudWatchMetrics(parts.gate(None), site.name)
@@ -173,7 +186,7 @@ class SiteControl:
             self._inventory,
             bouncers,
             clouds,
-            Reconciler(gate, self._inventory, site, {cloud.service: cloud.offers for cloud in clouds}),
+            Reconciler(gate, self._inventory, site),
             lambda: self.manager.leads() and not dry_run,
         )
 
@@ -182,6 +195,7 @@ class SiteControl:
         if self._notices is not None:
             self._notices.start()
         self._keeper.start()
+        self.unseen.start()
         if self._metrics is not None:
             self._metrics.start()
         for prices in self._prices:
@@ -192,12 +206,14 @@ class SiteControl:
         self.manager.step(now_unix_s)
         if self._metrics is not None and self.manager.leads() and now_unix_s - self._metrics_unix_s >= PERIOD_S:
             self._metrics_unix_s = now_unix_s
+            self._metrics.beat(now_unix_s)
             for service in self.manager.services():
-                self._metrics.put(self.manager.view(service))
+                self._metrics.put(self.manager.view(service), self.manager.decisions(service, None, DECISIONS))
 
     def close(self) -> None:
         """End everything in order: nothing acts any more when the lease is released."""
         self._keeper.close()
+        self.unseen.close()
         self.manager.end(time.time)
         self.manager.close()
         self._parts.pool.shutdown()
@@ -241,6 +257,14 @@ class SiteControl:
         """What the service keeps, written under the lease."""
         return ServiceStore(self._parts.table, service, self._parts.lease)
 
+    def serving(self) -> dict[str, ServingNow]:
+        """Of every service, for what its balancer lost."""
+        snapshot = self._inventory.snapshot()
+        return {
+            name: ServingNow(any(map(takes_requests, snapshot.of(name))), one.rps())
+            for name, one in self._services.items()
+        }
+
     def leads(self) -> bool:
         """May this process act? By a clock that cannot be set, and without asking the store."""
         return self._parts.lease.lasts()
@@ -267,6 +291,12 @@ class _Service:
     def __init__(self, spec: ServiceSpec, clock: WallClock, cloud: Ec2Cloud, control: SiteControl) -> None:
         self.name = spec.resolved.service.name
         self.spec, self.clock, self.cloud, self._control = spec, clock, cloud, control
+        self._telemetry: ScrapedTelemetry | None = None  # while this process leads
+
+    def rps(self) -> float | None:
+        """The last rate that is known."""
+        telemetry = self._telemetry
+        return None if telemetry is None else telemetry.last_minute_rps()
 
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Raises CloudError."""
@@ -276,6 +306,7 @@ class _Service:
         kept = control.store(self.name)
         history = joined(spec.history, kept.load_since(0.0))
         store = wrapped(MemoryStore() if control.dry_run else kept)
+        self._know_releases(kept, store)
         function = spec.resolved.function
         there = control.site.service(self.name)
         gateway = there.gateway
@@ -299,7 +330,10 @@ class _Service:
             before_rps=last_rps(history),
             keep_load=(lambda _: None) if control.dry_run else kept.append_load,
             spent=None if warming is None else lambda: (warming.spent.calls, warming.spent.billed_s),
+            unseen=None if gateway is not None else lambda: control.unseen.so_far(self.name),
+            unseen_billed_s=0.0 if function is None else function.warm_s,
         )
+        self._telemetry = telemetry
         predictor = Supervised(taking_turns(spec.predictor(), control.services), clock=time.monotonic)
         with computing():
             predictor.fit(history)
@@ -318,7 +352,7 @@ class _Service:
 
         controller = Controller(
             spec.policy(spec.resolved), predictor, cloud, functions, clock, store, telemetry,
-            seed=int(clock.origin_unix_s), leads=control.leads,
+            seed=int(clock.origin_unix_s), leads=control.leads, release=there.release,
         )  # fmt: skip
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
 
@@ -335,15 +369,32 @@ class _Service:
 
         def close() -> None:
             stop()
+            self._telemetry = None
             if warming is not None:
                 warming.close()
 
         return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
+    def _know_releases(self, kept: Store, store: Store) -> None:
+        """By which versions of the launch template this release and those before it are launched."""
+        there = self._control.site.service(self.name)
+        if not there.release:
+            return
+        known = dict(kept.get("templates") or {})
+        if known.get(there.release) != there.launch_template_version:
+            state = kept.get("state")
+            rollout = state.rollout if isinstance(state, ControllerState) else None
+            needed = set() if rollout is None else {rollout.release, rollout.before, rollout.candidate}
+            old = [release for release in known if release not in (*needed, there.release)][: 1 - _RELEASES]
+            known = {release: version for release, version in known.items() if release not in (*old, there.release)}
+            known[there.release] = there.launch_template_version
+            store.put("templates", known)
+        self.cloud.templates = known
+
     def _targets(self) -> list[ScrapeTarget]:
         port, at_s = self._control.site.bouncer_port, self.clock.at_s
         return [
-            ScrapeTarget(m.id, f"http://{m.address}:{port}", m.offer, at_s(m.ready_unix_s))
+            ScrapeTarget(m.id, f"http://{m.address}:{port}", m.offer, at_s(m.ready_unix_s), m.release)
             for m in self._control.inventory.snapshot().of(self.name)
             if m.state == "running" and m.ready_unix_s is not None
         ]

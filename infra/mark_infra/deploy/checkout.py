@@ -18,6 +18,11 @@ def terraform_modules() -> Path:
     return _shipped("terraform")
 
 
+def deployer_policy() -> Path:
+    """What the deployer needs of AWS, with places for site, region, account, partition and the state's bucket."""
+    return _shipped("terraform/deployer-policy.json")
+
+
 def constraints() -> Path:
     """Versions of everything that mark stands on: those with which it was tested, whatever is installed here."""
     return _shipped("constraints.txt")

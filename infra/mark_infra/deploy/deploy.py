@@ -4,24 +4,22 @@ state folder (default .mark-deploy/SITE)
   terraform/            the modules as applied; terraform.tfvars.json in examples/complete
   terraform.tfstate     what there is (or in a bucket)
   artifacts/            what instances and functions boot from
-  keys                  API keys of the service; the only copy besides AWS's
+  keys                  a copy of the site's keys (`mark_infra.deploy.keys`)
   site.toml             for `mark controller --site`
+  .gitignore            of all this: it is nobody else's
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import math
 import os
 import re
-import secrets
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,20 +32,31 @@ from mark.models.files import shipped_files, walk
 from mark.models.registry_unpacked import FILES, check
 from mark.models.registry_unpacked import PREFIX as UNPACKED
 from mark.reporting.monthly import CostLine, ServiceCost, monthly
+from mark.reporting.quotas import QuotaLine
+from mark.rules.capacity_classes import capacity_classes
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
-from mark_infra.aws.teardown import caller, end_instances, leftovers
+from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
 from mark_infra.deploy.artifacts import archive, function_package, libraries, size_of
 from mark_infra.deploy.checkout import constraints, terraform_modules
+from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
+from mark_infra.deploy.images import pinned
 from mark_infra.deploy.imports import absent_imports
+from mark_infra.deploy.keys import SiteKeys, key_file
+from mark_infra.deploy.limits import check_said
+from mark_infra.deploy.offerings import here
 from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.places import default_service, placed
+from mark_infra.deploy.quotas import needed, read, reservations
+from mark_infra.deploy.releases import SiteReleases
+from mark_infra.deploy.remembered import VARIABLES, recall, remember, standing_in
 from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+from mark_infra.store.store import open_table
 
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
@@ -55,6 +64,7 @@ _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
 _GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 _VERSIONS = "versions"  # of a registry, in the archive
 # What a model that is a file needs, by the kind of its reference.
+GRPC_PACKAGES = ("grpcio", "protobuf")  # what a bouncer needs besides to speak it
 _FILES = {"torch": "torch", "sklearn": "scikit-learn", "onnx": "onnxruntime"}
 
 Say = Callable[[str], None]
@@ -68,7 +78,10 @@ class DeployTarget:
     region: str = ""  # default: the session's own, AWS_REGION, AWS_DEFAULT_REGION, the profile's
     zones: tuple[str, ...] = ()  # default: the region's first three
     certificate: str | None = None  # ARN, of ACM
+    domain: str | None = None  # name in that certificate, by which clients come
+    hosted_zone: str | None = None  # id of Route 53's zone for it; default: its owner lets it point to the balancer
     clients: tuple[str, ...] = ("0.0.0.0/0",)
+    grpc_port: int | None = None  # needs a certificate
     alarm_email: str | None = None
     budget_usd: float | None = None
     state: Path | None = None  # folder; default: .mark-deploy/NAME
@@ -77,6 +90,8 @@ class DeployTarget:
     session: Any = field(default=None, repr=False)  # boto3's, instead of a profile
     cpu_index: str | None = None  # of wheels for processors alone, for services without GPUs
     max_disk_gib: int | None = None  # of an instance; default: what it needs
+    newest_images: bool = False  # Amazon's, instead of those that the site has
+    emulated: bool = False  # AWS_ENDPOINT_URL names an emulator: leave out what it lacks
 
     @property
     def folder(self) -> Path:
@@ -104,19 +119,23 @@ class Deployed:
     address: str  # where clients send requests, as far as services are on the first load balancer
     keys_file: Path
     addresses: Mapping[str, str] = field(default_factory=dict)  # of each service, by its name
+    cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> what its owner lets it point to
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What `apply` would change, and what the whole site then costs a month."""
+    """What `apply` would change, what the whole site then costs a month, and what its limits need of the account."""
 
     changes: list[ResourceChange]
     charges: list[CostLine]
     target: DeployTarget
     terraform: Terraform
+    gate: Gate
+    quotas: list[QuotaLine] = field(default_factory=list)
 
     def apply(self, progress: Progress | None = None) -> Deployed:
         """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy."""
+        self._remember()
         if self.changes:
             steps = sum(2 if change.action == "replace" else 1 for change in self.changes)
             self.terraform.apply(steps, progress)
@@ -124,11 +143,16 @@ class Planned:
         folder = self.target.folder
         site_file = folder / "site.toml"
         site_file.write_text(str(outputs["site_toml"]), encoding="utf-8")
-        # Of the copy here the key is here, too.
-        key_file = folder / "controller.key"
-        _write_secret(key_file, _keys(folder).splitlines()[0] + "\n")
-        site_file.write_text(dump_site(replace(load_site(site_file), key_file=key_file)), encoding="utf-8")
-        return Deployed(site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]))
+        # Of the copy here the keys are here, too.
+        site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
+        self._remember()
+        return Deployed(
+            site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]), dict(outputs["cname"])
+        )
+
+    def _remember(self) -> None:
+        if self.target.state_bucket is not None:
+            remember(self.gate, self.target.state_bucket, self.target.name, self.target.folder)
 
 
 def shipment(service_file: str, search: Path | None = None) -> Shipment:
@@ -166,37 +190,59 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     Raises BadInput for what is missing here (Terraform, credentials, a region), MarkError for what fails.
     """
     target, gate = _checked(target)
+    _check_endpoint(target)
     names = [one.service.name for one in shipments]
     if not names:
         raise BadInput("say which services", "SERVICE")
     if len({_slug(name) for name in names}) < len(names):
         raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
+    for one in shipments:
+        check_said(one.deployment)
     if target.certificate is None and "0.0.0.0/0" in target.clients:
         raise BadInput(
             "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
         )
+    if target.grpc_port is not None and target.certificate is None:
+        raise BadInput("a load balancer speaks gRPC by HTTPS only: give `certificate`", "grpc_port", target.grpc_port)
+    if target.domain is not None and target.certificate is None:
+        raise BadInput("needs its certificate", "domain", target.domain)
+    if target.hosted_zone is not None and target.domain is None:
+        raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
     terraform = _terraform(target)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    keys = _site_keys(target, gate).to_deploy()
+    terraform.give("keys", key_file(keys))
+    found = here([one.deployment for one in shipments], gate, target.zones, say)
+    shipments = [_of_these(one, deployment) for one, deployment in zip(shipments, found, strict=True)]
+    quotas = read(gate, needed(found), say)
+    reserved = reservations(found, quotas, say)
     built = target.folder / "artifacts"
     say("building the wheel of mark, and what the services need")
-    pins, own = constraints(), wheel(built)
+    pins, own = built / "constraints.txt", wheel(built)
+    shutil.copyfile(constraints(), pins)
     disks: dict[str, int] = {}
     terraform.init()
     there = terraform.outputs()
-    places = placed(names, there.get("places", {}))
+    classes = {one.service.name: classes_of(one.deployment) for one in shipments}
+    places = placed(names, there.get("places", {}), classes, grpc=target.grpc_port is not None)
+    parameters = {one.service.name: image_of(one.deployment)[0] for one in shipments}
+    images = pinned(parameters, there.get("images", {}), newest=target.newest_images)
     variables: dict[str, Any] = {
         "site": target.name,
         "region": target.region,
         "zones": list(target.zones) or None,
-        "wheel": str(own),
-        "constraints": str(pins),
+        "wheel": _from_root(own, target),
+        "constraints": _from_root(pins, target),
         "certificate_arn": target.certificate,
+        "domain": target.domain,
+        "hosted_zone_id": target.hosted_zone,
         "client_cidrs": list(target.clients),
+        "grpc_port": target.grpc_port,
         "alarm_email": target.alarm_email,
         "monthly_budget_usd": target.budget_usd,
-        "keys_version": int(hashlib.sha256(_keys(target.folder).encode()).hexdigest()[:8], 16),
-        # An emulator is one because the SDK's own variable points to it.
-        "emulated": "AWS_ENDPOINT_URL" in os.environ,
+        "emulated": target.emulated,
+        "controller_image_id": images.controller,
+        "former_image_ids": list(images.former),
         # Besides its own 8 GiB each service's folder, and one archive as it is unpacked.
         "controller_disk_gb": 8 + math.ceil(1.5 * sum(size_of(one.files) for one in shipments) / 1024**3),
         "default_service": default_service(names, there.get("default_service")),
@@ -209,63 +255,105 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         if one.kept_back:
             say(f"{name}: not sent, because they may hold a secret: {', '.join(one.kept_back[:10])}")
         image, machine, gpus = image_of(one.deployment)
-        wanted = PackagesWanted(name, one.files, libraries_of(one), machine, gpus, target.cpu_index)
+        kinds = libraries_of(one)
+        on_instances = kinds if target.grpc_port is None else (*kinds, *GRPC_PACKAGES)
+        wanted = PackagesWanted(name, one.files, on_instances, machine, gpus, target.cpu_index)
         packages = wheelhouse(wanted, own, pins, built / "wheels")
         _check_imports(one, packages.modules)
         sizes = (to.stat().st_size, size_of(one.files))
         disks[name] = disk_gib(name, packages, *sizes, gpus=gpus, limit=target.max_disk_gib)
         described: dict[str, Any] = {
             "slo_ms": one.service.slo.rt_max_s * 1e3,
-            "archive": str(to),
-            "wheels": str(packages.file),
+            "slo_attainment": one.service.slo.attainment,
+            "max_usd_per_hour": one.service.max_usd_per_hour,
+            "archive": _from_root(to, target),
+            "wheels": _from_root(packages.file, target),
             "image_parameter": image,
+            "image_id": images.services[name],
             "disk_gb": disks[name],
             **places[name],
         }
         if one.deployment.function is not None:
-            needs = libraries(one.files, wanted.kinds, built / "libraries", pins, target.cpu_index)
+            needs = libraries(one.files, kinds, built / "libraries", pins, target.cpu_index)
             described["function"] = {
-                "zip": str(function_package(one.files, needs, built / f"{name}.zip")),
+                "zip": _from_root(function_package(one.files, needs, built / f"{name}.zip"), target),
                 "memory_mb": one.deployment.function.offer.memory_mb,
                 "environment": environment_of(one.service, one.deployment.function.offer.name),
+                "max_usd_per_hour": _finite(one.service.max_function_usd_per_hour),
+                "reserved_concurrency": reserved[name],
             }
         variables["services"][name] = described
-    root = target.folder / "terraform" / "examples" / "complete"
-    (root / "terraform.tfvars.json").write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+    (target.folder / VARIABLES).write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
     say("asking Terraform what is to be done")
     changes = terraform.plan()
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
     charges = monthly(
         [_cost(one.deployment, disks[one.service.name]) for one in shipments],
         len(target.zones) or 3,
-        1 + sum(2 + (one.deployment.function is not None) for one in shipments),
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         controller_disk_gib=variables["controller_disk_gb"],
     )
-    return Planned(changes, charges, target, terraform)
+    return Planned(changes, charges, target, terraform, gate, quotas)
 
 
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
     """End everything of a site: first its controller, then its instances, then what Terraform made.
 
-    Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable. Raises BadInput where there is no
-    state of this site, MarkError for what fails.
+    Returns what is left, by id: nothing, unless it was made elsewhere. Repeatable, and from any machine that is told
+    the bucket of the state. Raises BadInput where there is no state of this site, MarkError for what fails.
     """
     target, gate = _checked(target)
-    root = target.folder / "terraform" / "examples" / "complete"
-    if not (root / "terraform.tfvars.json").is_file():
+    _check_endpoint(target)
+    if target.state_bucket is not None:
+        recall(gate, target.state_bucket, target.name, target.folder)
+    if not (target.folder / VARIABLES).is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
     terraform = _terraform(target)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    terraform.give("keys", key_file(_site_keys(target, gate).to_destroy()))
     terraform.init()
-    group = terraform.outputs().get("controller_group")
+    # Where an apply broke off there are no outputs, and perhaps a controller.
+    group = terraform.outputs().get("controller_group", f"{target.name}-controller")
     say("ending the controller, then the instances that it launched")
     ended = end_instances(gate, target.name, group)
     say(f"{ended} instances ended; now what Terraform made")
-    changes = terraform.plan(destroy=True)
-    if changes:
-        terraform.apply(len(changes), progress)
+    with standing_in(target.folder):
+        changes = terraform.plan(destroy=True)
+        if changes:
+            terraform.apply(len(changes), progress)
+    end_strays(gate, target.name)
     return leftovers(gate, target.name)
+
+
+def site_releases(target: DeployTarget) -> SiteReleases:
+    """The releases of a site that was deployed. Raises BadInput where there is no state of it, CloudError."""
+    target, gate = _checked(target)
+    if target.state_bucket is not None:
+        recall(gate, target.state_bucket, target.name, target.folder)
+    site_file = target.folder / "site.toml"
+    if not site_file.is_file():
+        raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
+    site = load_site(site_file)
+    return SiteReleases(site, open_table(site.store, gate))
+
+
+def policies(target: DeployTarget) -> dict[str, Any]:
+    """What IAM must allow whoever deploys there, by name. Raises BadInput as `plan`."""
+    target, gate = _checked(target)
+    return deployer_policies(
+        target.name,
+        target.region,
+        _known(lambda: caller(gate)),
+        state_bucket=target.state_bucket,
+        hosted_zone=target.hosted_zone,
+        domain=target.domain,
+    )
+
+
+def site_keys(target: DeployTarget) -> SiteKeys:
+    """The keys of a site that is there, or is to be. Raises BadInput as `plan`."""
+    target, gate = _checked(target)
+    return _site_keys(target, gate)
 
 
 def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
@@ -285,6 +373,12 @@ def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
     if any(offer.gpus for offer in types.values()):
         return _GPU, "x86_64", True
     return _AL2023.format("arm64" if arm else "x86_64"), "aarch64" if arm else "x86_64", False
+
+
+def classes_of(deployment: ResolvedService) -> int:
+    """How many classes of capacity the types have that it may buy: as many target groups it needs."""
+    pairs = zip(deployment.offers, deployment.candidates, strict=True)
+    return 1 + max(capacity_classes({offer.name: one.capacity_rps for offer, one in pairs}).values(), default=0)
 
 
 def libraries_of(sent: Shipment) -> tuple[str, ...]:
@@ -336,6 +430,31 @@ def _shipped(model: str) -> str:
     return f"{UNPACKED}{_VERSIONS}/{Path(model).name}" if model.startswith(UNPACKED) else model
 
 
+def _of_these(sent: Shipment, deployment: ResolvedService) -> Shipment:
+    """The shipment of a service some of whose types were left out; its file names the others."""
+    if deployment is sent.deployment:
+        return sent
+    text = sent.files["service.toml"]
+    assert isinstance(text, bytes)
+    named = _with_instances(text.decode(), deployment.service.instances).encode()
+    return replace(sent, deployment=deployment, files={**sent.files, "service.toml": named})
+
+
+def _with_instances(text: str, instances: Sequence[str]) -> str:
+    """A service file that may buy these types."""
+    line = f"instances = {json.dumps(list(instances))}"
+    value = r"""\[(?:\s|,|#[^\n]*|"[^"\n]*"|'[^'\n]*')*\]"""
+    changed, count = re.subn(rf"^[ \t]*instances[ \t]*=[ \t]*{value}", lambda _: line, text, count=1, flags=re.M)
+    if count:
+        return changed
+    changed, count = re.subn(r"^[ \t]*\[fleet\][^\n]*$", lambda head: f"{head[0]}\n{line}", text, count=1, flags=re.M)
+    return changed if count else f"{text.rstrip()}\n\n[fleet]\n{line}\n"
+
+
+def _finite(usd_per_hour: float) -> float | None:
+    return usd_per_hour if math.isfinite(usd_per_hour) else None
+
+
 def _said_anew(text: str, key: str, value: str) -> str:
     """A service file in which the line of `key` says `value`."""
     return re.sub(rf"^(\s*{key}\s*=\s*).*$", lambda line: line[1] + json.dumps(value), text, count=1, flags=re.M)
@@ -378,6 +497,7 @@ def _terraform(target: DeployTarget) -> Terraform:
     """With its folder in order: modules as they are now, state where it is to be."""
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
+    (target.folder / ".gitignore").write_text("*\n", encoding="utf-8")
     there = target.folder / "terraform"
     for part in ("modules", "examples"):
         # Not the whole folder: Terraform keeps its provider in it.
@@ -391,32 +511,30 @@ def _terraform(target: DeployTarget) -> Terraform:
     if target.state_bucket is not None:
         key = f"mark/{target.name}/terraform.tfstate"
         s3 = {"bucket": target.state_bucket, "key": key, "region": target.region, "encrypt": True, "use_lockfile": True}
-        backend = {"s3": s3}
+        emulated = {"use_path_style": True, "skip_credentials_validation": True} if target.emulated else {}
+        backend = {"s3": s3 | emulated}
     (root / "backend.tf.json").write_text(json.dumps({"terraform": {"backend": backend}}), encoding="utf-8")
-    return Terraform(root, {"keys": _keys(target.folder)}, _credentials(target))
+    return Terraform(root, _credentials(target))
 
 
-def _keys(folder: Path) -> str:
-    """The key file, made once: the controller's own key first."""
-    file = folder / "keys"
-    if not file.is_file() or not file.stat().st_size:
-        folder.mkdir(parents=True, exist_ok=True)
-        made = (("controller", "admin"), ("operator", "admin"), ("client", "infer"))
-        whole = folder / f".keys-{secrets.token_hex(8)}"
-        try:
-            _write_secret(whole, "".join(f"{name}:{secrets.token_urlsafe(32)}:{scopes}\n" for name, scopes in made))
-            if file.is_file() and not file.stat().st_size:
-                file.unlink(missing_ok=True)  # of a process that was killed while it wrote
-            with suppress(FileExistsError):  # another process was quicker: its keys hold
-                os.link(whole, file)
-        finally:
-            whole.unlink(missing_ok=True)
-    return file.read_text(encoding="utf-8")
+def _site_keys(target: DeployTarget, gate: Gate) -> SiteKeys:
+    return SiteKeys(gate, target.name, target.folder / "keys")
 
 
-def _write_secret(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+def _from_root(path: Path, target: DeployTarget) -> str:
+    """As Terraform is told of a file: from its own folder, so that it is the same on every machine."""
+    return os.path.relpath(path, (target.folder / VARIABLES).parent)
+
+
+def _check_endpoint(target: DeployTarget) -> None:
+    """Raises BadInput where a variable of the environment alone decides whether this is AWS."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and not target.emulated:
+        raise BadInput(
+            "requests would not go to AWS: unset it, or say that it is `emulated`", "AWS_ENDPOINT_URL", endpoint
+        )
+    if target.emulated and not endpoint:
+        raise BadInput("must be where the emulator is", "AWS_ENDPOINT_URL")
 
 
 def _known(account: Callable[[], str]) -> str:
@@ -487,6 +605,7 @@ def _cost(deployment: ResolvedService, disk: int) -> ServiceCost:
         disk_gib=disk,
         function=function.offer.name if function is not None else None,
         function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
+        max_function_usd_per_hour=_finite(service.max_function_usd_per_hour),
     )
 
 

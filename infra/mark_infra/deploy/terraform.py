@@ -38,31 +38,29 @@ class ResourceChange:
 
 
 class Terraform:
-    """Runs in `folder`, a root module. `secrets` are variables that stand on no command line and in no file.
+    """Runs in `folder`, a root module.
 
     `credentials`, asked before every command, are variables of AWS's SDKs that take the place of our environment's.
     Raises BadInput where there is no Terraform that is new enough, MarkError (here and in every method) with
     Terraform's own first error.
     """
 
-    def __init__(
-        self, folder: Path, secrets: Mapping[str, str], credentials: Callable[[], Mapping[str, str]] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, credentials: Callable[[], Mapping[str, str]] | None = None) -> None:
         program = shutil.which("terraform")
         if program is None:
             raise BadInput("is not installed: see https://developer.hashicorp.com/terraform/install", "terraform")
         self._program, self._folder, self._credentials = program, folder, credentials
-        self._environment = {
-            **os.environ,
-            **{f"TF_VAR_{name}": value for name, value in secrets.items()},
-            "TF_IN_AUTOMATION": "1",
-        }
+        self._environment = {**os.environ, "TF_IN_AUTOMATION": "1"}
         if not os.access(self._environment.get("TF_CLI_CONFIG_FILE", ""), os.R_OK):
             # Missing, or another user's: a warning with every command, in the midst of its JSON.
             self._environment.pop("TF_CLI_CONFIG_FILE", None)
         version = str(json.loads(self._run("version", "-json"))["terraform_version"])
         if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _LEAST:
             raise BadInput(f"must be {_LEAST[0]}.{_LEAST[1]} or newer", "terraform", version)
+
+    def give(self, name: str, value: str) -> None:
+        """A variable that stands on no command line and in no file."""
+        self._environment[f"TF_VAR_{name}"] = value
 
     def init(self) -> None:
         """Fetch the provider and open the state."""

@@ -26,6 +26,8 @@ from mark.control.boots import Boots
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
+from mark.control.ports import ReleaseCounts
+from mark.control.rollout import Rollout, RolloutStage
 from mark.control.state import ControllerState, Replanning
 from mark.control.views import Limits
 from mark.domain.bill import Bill
@@ -46,11 +48,11 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
-        *(Boots, ControllerState, Replanning, Launch, Drain, Terminate, Resume, Stop, Warm),
+        *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
     ),
     1,
 )
-ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem)
+ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem, RolloutStage)
 
 _BY_NAME: dict[str, type] = {c.__name__: c for c in DATACLASSES}
 _ENUM_BY_NAME: dict[str, type[Enum]] = {c.__name__: c for c in ENUMS}

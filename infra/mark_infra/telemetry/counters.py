@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_BY_FUNCTION = b'answered_by="function"'
+_BY_FUNCTION, _BY_INSTANCE = b'answered_by="function"', b'answered_by="instance"'
+_SERVER_ERROR = b'code="5'
 
 
 class BouncerCounters(NamedTuple):
@@ -20,6 +21,7 @@ class BouncerCounters(NamedTuple):
     service_s: float = 0.0  # of batches in workers
     function_calls: float = 0.0
     function_billed_s: float = 0.0
+    errors: float = 0.0  # of the requests: answered by the model with an error
     workers: float = 0.0
 
     def since(self, before: BouncerCounters) -> BouncerCounters:
@@ -61,6 +63,7 @@ def read_bouncer(page: bytes) -> BouncerCounters:
         service_s=sum(_values(page, b"mark_service_seconds_sum")),
         function_calls=sum(_values(page, b"mark_function_calls_total")),
         function_billed_s=sum(_values(page, b"mark_function_billed_seconds_total")),
+        errors=sum(_value(line) for line in requests if _BY_INSTANCE in line and _SERVER_ERROR in line),
         workers=sum(workers),
     )
 

@@ -27,10 +27,11 @@ Sink = Callable[[int, Sequence[ScrapeTarget], Mapping[str, BouncerCounters], Gat
 
 
 class Scraper:
-    """`headers` carry the key that the bouncers ask for. Thread-safe; `close` ends the thread and all that it has."""
+    """`headers` carry the key that the bouncers ask for, as it is when they are asked. Thread-safe; `close` ends the
+    thread and all that it has."""
 
-    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        self._headers = dict(headers or {})
+    def __init__(self, headers: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._headers = headers
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
         self._session: aiohttp.ClientSession | None = None
@@ -90,25 +91,27 @@ class Scraper:
         sink: Sink,
         timeout_s: float,
     ) -> None:
-        asked = await asyncio.to_thread(targets)
+        asked, headers = await asyncio.to_thread(targets), self._headers()
         pages: list[Coroutine[Any, Any, BouncerCounters | GatewayCounts | None]] = [
-            self._get(target.url, read_bouncer, timeout_s) for target in asked
+            self._get(target.url, headers, read_bouncer, timeout_s) for target in asked
         ]
         if gateway is not None:
-            pages.append(self._get(gateway, read_gateway, timeout_s))
+            pages.append(self._get(gateway, headers, read_gateway, timeout_s))
         said = await asyncio.gather(*pages)
         answered = {t.id: page for t, page in zip(asked, said, strict=False) if isinstance(page, BouncerCounters)}
         by_gateway = said[-1] if said and isinstance(said[-1], GatewayCounts) else None
         sink(window, asked, answered, by_gateway)
 
-    async def _get(self, url: str, read: Callable[[bytes], T], timeout_s: float) -> T | None:
+    async def _get(
+        self, url: str, headers: Mapping[str, str], read: Callable[[bytes], T], timeout_s: float
+    ) -> T | None:
         """None where nothing answers, or the answer is no such page."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
-            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+            self._session = aiohttp.ClientSession(connector=connector)
         try:
             timeout = aiohttp.ClientTimeout(total=timeout_s)
-            async with self._turns, self._session.get(f"{url}/metrics", timeout=timeout) as answer:
+            async with self._turns, self._session.get(f"{url}/metrics", headers=headers, timeout=timeout) as answer:
                 page = await answer.read()
                 return read(page) if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):

@@ -15,11 +15,12 @@ from threading import Lock
 
 import numpy as np
 
-from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, Store, Telemetry
+from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, ReleaseCounts, Store, Telemetry
 from mark.domain.arrays import FloatArray
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
 from mark.domain.time import STEP_S
+from mark_infra.telemetry.balancer_counts import UnseenRequests
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 
 _PER_STEP = round(STEP_S / WINDOW_S)
@@ -36,6 +37,7 @@ class ScrapeTarget:
     url: str
     offer: str
     ready_s: float
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class ScrapedTelemetry:
     A window is missing (NaN) when the gateway, or where there is none most of the bouncers, could not be asked.
     With a `gateway` its clients' requests are counted: also those that found no instance. Until the first of them
     windows are missing, too: before traffic is switched over to a service its load is not zero. `spent` is what this
-    process itself had functions do so far: invocations, and the seconds that are billed for them. `before_rps` is the
+    process itself had functions do so far: invocations, and the seconds that are billed for them. `unseen` is what came
+    to a load balancer so far and to no bouncer, of which each request that a function answered was billed
+    `unseen_billed_s`; where no bouncer is asked it is all that is known of the load. `before_rps` is the
     rate of the history's last minute: what is known until the first window is over. `look_back` is how many requests
     `recent` tells of, about: it takes whole windows.
     """
@@ -73,10 +77,13 @@ class ScrapedTelemetry:
         before_rps: float | None = None,
         keep_load: Callable[[Load], None] = lambda _: None,
         spent: Callable[[], tuple[int, float]] | None = None,
+        unseen: Callable[[], UnseenRequests] | None = None,
+        unseen_billed_s: float = 0.0,
     ) -> None:
         self._store, self._gateway, self._function, self._keep_load = store, gateway, function, keep_load
         self._look_back, self._before_rps = look_back, before_rps
         self._spent, self._spent_before = spent, (0, 0.0)
+        self._unseen, self._unseen_before, self._unseen_billed_s = unseen, UnseenRequests(), unseen_billed_s
         self._window_s = WINDOW_S / scale  # on the wall
         self._lock = Lock()
         self._given = round(since_s / STEP_S)  # steps handed out
@@ -87,7 +94,10 @@ class ScrapedTelemetry:
         # When this service was first watched: what served before is counted from its first answer on.
         self._began_s: float = kept.get("began_s", now_s)
         self._total: list[float] = list(kept.get("total", (0.0,) * 5))
-        self._last: dict[str, tuple[int, tuple[float, ...]]] = dict(kept.get("last", {}))
+        self._last: dict[str, tuple[int, tuple[float, ...]]] = {
+            id: (window, _with_errors(counters)) for id, (window, counters) in kept.get("last", {}).items()
+        }
+        self._releases: dict[str, dict[str, ReleaseCounts]] = {}
 
     # -- what was asked ------------------------------------------------------------------------------------------------
 
@@ -123,6 +133,11 @@ class ScrapedTelemetry:
                 counted += 1
                 rate += grown.requests / passed
                 requests, misses = requests + grown.requests, misses + grown.misses
+                if target.release:
+                    of_release = self._releases.setdefault(target.release, {})
+                    of_release[target.offer] = of_release.get(target.offer, ReleaseCounts()) + ReleaseCounts(
+                        round(grown.requests), round(grown.misses), round(grown.errors), grown.service_s
+                    )
                 self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
                 busy_s, of_s = busy.get(target.offer, (0.0, 0.0))
                 busy[target.offer] = busy_s + grown.service_s / passed, of_s + now.workers * self._window_s
@@ -132,6 +147,11 @@ class ScrapedTelemetry:
                 rate = math.nan
             else:
                 rate *= (counted + unknown) / counted
+            if self._unseen is not None:
+                lost, by_function = self._newly_unseen(self._unseen())
+                if not asked and lost + by_function > 0.0:
+                    rate = 0.0
+                rate, requests, misses = rate + lost + by_function, requests + lost + by_function, misses + lost
             if self._spent is not None:
                 spent, before_s = self._spent(), self._spent_before
                 self._add(calls=spent[0] - before_s[0], billed=spent[1] - before_s[1])
@@ -159,6 +179,12 @@ class ScrapedTelemetry:
         grown = now.since(GatewayCounts(*before[1]))
         self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
         return grown.requests / max(1, window - before[0]), grown.requests, misses + grown.refused + grown.late
+
+    def _newly_unseen(self, now: UnseenRequests) -> tuple[float, float]:
+        lost, by_function = (n - before for n, before in zip(now, self._unseen_before, strict=True))
+        self._unseen_before = now
+        self._add(by_functions=by_function, calls=by_function, billed=by_function * self._unseen_billed_s)
+        return lost, by_function
 
     def _add(
         self,
@@ -239,6 +265,10 @@ class ScrapedTelemetry:
                     sums[0], sums[1] = sums[0] + busy_s, sums[1] + of_s
         return {offer: min(1.0, busy_s / of_s) for offer, (busy_s, of_s) in sorted(busy.items()) if of_s > 0.0}
 
+    def releases(self) -> Mapping[str, Mapping[str, ReleaseCounts]]:
+        with self._lock:
+            return {release: dict(by_offer) for release, by_offer in self._releases.items()}
+
     def overflow(self) -> OverflowTotals:
         with self._lock:
             _, _, by_functions, calls, billed_s = self._total
@@ -246,6 +276,13 @@ class ScrapedTelemetry:
         if self._function is not None:
             usd = billed_s * self._function.usd_per_s + calls * self._function.usd_per_million_requests / 1e6
         return OverflowTotals(round(by_functions), usd)
+
+
+def _with_errors(counters: tuple[float, ...]) -> tuple[float, ...]:
+    """As earlier versions kept them, which counted no errors."""
+    if len(counters) == len(BouncerCounters._fields) - 1:
+        return (*counters[:-1], 0.0, counters[-1])
+    return counters
 
 
 _: type[Telemetry] = ScrapedTelemetry

@@ -1,4 +1,7 @@
-"""Target groups as gateways: each group has one, whose replicas are the group's registered targets that run."""
+"""Target groups as gateways, whose replicas are the registered targets that run.
+
+Each group has one, and groups to which a rule forwards by weight share that of the first.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 1.0  # between two reads of what the gateways say
 Targets = Mapping[str, Mapping[str, str | None]]  # target group -> target -> URL; None: its instance does not run
+Shares = Mapping[str, Mapping[str, float]]  # the first group of a rule -> each of its groups -> weight
 
 HEALTHY = ("healthy", None)
 INITIAL = ("initial", "Elb.RegistrationInProgress")
@@ -26,8 +30,8 @@ class RunningGateway(Protocol):
 
     url: str
 
-    def put(self, weights: Mapping[str, float]) -> None:
-        """These and no other replicas. Raises MarkError."""
+    def put(self, weights: Mapping[str, float], groups: Mapping[str, str]) -> None:
+        """These and no other replicas, by URL: each has the weight of its group. Raises MarkError."""
         ...
 
     def state(self) -> Mapping[str, Any]:
@@ -54,17 +58,19 @@ class Gateways(Protocol):
 @dataclass(slots=True)
 class _Group:
     gateway: RunningGateway
-    replicas: dict[str, float] | None = None  # as last put; None: unknown
+    replicas: dict[str, tuple[float, str]] | None = None  # weight and group as last put; None: unknown
     ready: frozenset[str] = frozenset()  # URLs
     seen: set[str] = field(default_factory=set)  # URLs that were ready once
 
 
 class GatewaySupervisor:
-    """Keeps gateways equal to target groups. `targets` returns what is registered. Thread-safe."""
+    """Keeps gateways equal to target groups. `targets` returns what is registered, `shares` what rules say of groups
+    that have no gateway of their own. Thread-safe."""
 
-    def __init__(self, gateways: Gateways, targets: Callable[[], Targets]) -> None:
-        self._gateways, self._targets = gateways, targets
-        self._groups: dict[str, _Group] = {}
+    def __init__(self, gateways: Gateways, targets: Callable[[], Targets], shares: Callable[[], Shares] = dict) -> None:
+        self._gateways, self._targets, self._shares = gateways, targets, shares
+        self._groups: dict[str, _Group] = {}  # by the first of those that share a gateway
+        self._first: dict[str, str] = {}  # of those behind another
         self._syncing = threading.Lock()
         self._awake, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -88,12 +94,12 @@ class GatewaySupervisor:
 
     def url(self, target_group: str) -> str | None:
         """Where clients of a target group send requests; None: not yet."""
-        group = self._groups.get(target_group)
+        group = self._group(target_group)
         return None if group is None else group.gateway.url
 
     def health(self, target_group: str, target: str) -> tuple[str, str | None]:
         """State and reason of a registered target, as DescribeTargetHealth has them."""
-        group, url = self._groups.get(target_group), self._targets().get(target_group, {}).get(target)
+        group, url = self._group(target_group), self._targets().get(target_group, {}).get(target)
         if url is None:
             return NOT_RUNNING
         if group is not None and url in group.ready:
@@ -103,18 +109,24 @@ class GatewaySupervisor:
     def sync(self) -> None:
         """Start, end and configure gateways, and read their state. One failing leaves the others alone."""
         with self._syncing:
-            wanted = self._targets()
+            targets = self._targets()
+            shares = {first: groups for first, groups in self._shares().items() if first in targets}
+            self._first = {arn: first for first, groups in shares.items() for arn in groups if arn != first}
+            wanted = {arn: _replicas(shares.get(arn, {arn: 1.0}), targets) for arn in targets if arn not in self._first}
             for arn in [arn for arn in self._groups if arn not in wanted]:
                 self._groups.pop(arn).gateway.end()
-            for arn, targets in wanted.items():
+            for arn, replicas in wanted.items():
                 try:
-                    self._sync(arn, {url: 1.0 for url in targets.values() if url is not None})
+                    self._sync(arn, replicas)
                 except (MarkError, OSError) as error:
                     log.warning("the gateway of %s: %s", arn, error)
                     if arn in self._groups:
                         self._groups[arn].ready = frozenset()
 
-    def _sync(self, arn: str, replicas: dict[str, float]) -> None:
+    def _group(self, target_group: str) -> _Group | None:
+        return self._groups.get(self._first.get(target_group, target_group))
+
+    def _sync(self, arn: str, replicas: dict[str, tuple[float, str]]) -> None:
         group = self._groups.get(arn)
         if group is None:
             group = self._groups[arn] = _Group(self._gateways.start(arn))
@@ -123,7 +135,9 @@ class GatewaySupervisor:
             group.ready, group.replicas = frozenset(), None
             group.gateway = self._gateways.start(arn)
         if group.replicas != replicas:
-            group.gateway.put(replicas)
+            group.gateway.put(
+                {url: weight for url, (weight, _) in replicas.items()}, {url: of for url, (_, of) in replicas.items()}
+            )
             group.replicas = replicas
         said = group.gateway.state()["replicas"]
         group.ready = frozenset(url for url, replica in said.items() if replica["ready"])
@@ -144,3 +158,13 @@ class GatewaySupervisor:
     def _end(self) -> None:
         while self._groups:
             self._groups.popitem()[1].gateway.end()
+
+
+def _replicas(weights: Mapping[str, float], targets: Targets) -> dict[str, tuple[float, str]]:
+    """Weight and group by URL; of what is in two groups, as on its way from one to the other, the greater weight."""
+    found: dict[str, tuple[float, str]] = {}
+    for group, weight in weights.items():
+        for url in targets.get(group, {}).values():
+            if url is not None and weight >= found.get(url, (0.0, ""))[0]:
+                found[url] = (weight, group)
+    return found

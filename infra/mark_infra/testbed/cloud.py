@@ -21,17 +21,20 @@ from typing import Any
 from moto.elbv2.models import elbv2_backends
 from moto.events.models import events_backends
 
-from mark.billing.extras import ADDRESS_USD_PER_HOUR, extras_usd
+from mark.billing.extras import extras_usd
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
-from mark.domain.offer import Catalog
+from mark.domain.offer import Catalog, Market
 from mark.domain.service import ServiceConfig
 from mark.ec2.lifecycle import State
+from mark_infra.testbed.account import CloudAccount
 from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.balancer import Gateways, GatewaySupervisor
+from mark_infra.testbed.gatekeeper import Gatekeeper
+from mark_infra.testbed.iam import IamPolicy
 from mark_infra.testbed.instances import STATE_CHANGE, WARNING, InstanceLifecycle, Reason
 from mark_infra.testbed.machines_port import Machines
-from mark_infra.testbed.moto_app import ACCOUNT, MotoApp, Patches, WsgiServer, reset
+from mark_infra.testbed.moto_app import ACCOUNT, Answer, MotoApp, Patches, WsgiServer, reset
 from mark_infra.testbed.overlay import lay_over
 from mark_infra.testbed.prices import get_products
 from mark_infra.testbed.supply import Supply, once
@@ -50,6 +53,7 @@ class LocalCloud:
     seconds from the start, of the spot capacity that can be held and of the on-demand price. `busy_s` returns for how
     many seconds the machine at an address has computed, for CPU credits (OSError: unknown now); None: they are never
     spent. Target groups are left to moto where there are no `gateways`. `functions_usd`: what functions have cost.
+    `account`: what AWS refuses; nothing, unless said. `policies` by access key id, see `Gatekeeper`.
     Where the catalogue bills extras, each of `services` has a balancer from the start on, through which
     `requests` of them have come.
     """
@@ -72,6 +76,8 @@ class LocalCloud:
         functions_usd: Callable[[], float] = lambda: 0.0,
         services: Sequence[ServiceConfig] = (),
         requests: Callable[[str], int] = lambda service: 0,
+        account: CloudAccount | None = None,
+        policies: Mapping[str, Sequence[IamPolicy]] | None = None,
     ) -> None:
         if not (math.isfinite(time_scale) and time_scale > 0.0):
             raise BadInput("must be above zero", "time_scale", time_scale)
@@ -92,15 +98,23 @@ class LocalCloud:
         self._busy_s = busy_s
         self._busy: dict[str, float] = {}  # by instance id, as last asked
         self.lifecycle.busy = lambda instance_id: self._busy.get(instance_id, 0.0)
-        self._lock = threading.RLock()
+        self.rules = Gatekeeper(
+            account or CloudAccount(),
+            region,
+            seed=seed,
+            now_s=lambda: self.lifecycle.control_s(self.now()),
+            policies=policies,
+        )
+        self._lock, self._buckets = threading.RLock(), threading.Lock()
         self._shown: dict[str, Any] = {}  # moto's instances
         self._launch_calls: dict[str, set[str]] = {}  # mark:launch -> reservations
         self._patches = Patches()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._app: MotoApp | None = None
         self._server: WsgiServer | None = None
         self._addresses: Addresses | None = None
-        self.balancer = None if gateways is None else GatewaySupervisor(gateways, self._targets)
+        self.balancer = None if gateways is None else GatewaySupervisor(gateways, self._targets, self._shares)
 
     # The daemon's side
 
@@ -114,9 +128,17 @@ class LocalCloud:
         self._addresses = Addresses()
         reset()
         lay_over(self, self._patches)
-        app = MotoApp(
+        targets: dict[str, Answer] = {
+            "AWSPriceListService.GetProducts": lambda asked: get_products(self.supply, self.region, asked)
+        }
+        if self.rules.account.enforces:
+            targets["ServiceQuotasV20190624.GetServiceQuota"] = lambda asked: self.rules.quotas(asked, one=True)
+            targets["ServiceQuotasV20190624.ListServiceQuotas"] = lambda asked: self.rules.quotas(asked, one=False)
+        app = self._app = MotoApp(
             self._guard,
-            {"AWSPriceListService.GetProducts": lambda asked: get_products(self.supply, self.region, asked)},
+            targets,
+            self.rules if self.rules.account.enforces else None,
+            self.lifecycle.scale,
         )
         try:
             self._server = WsgiServer(app, self._port)
@@ -132,6 +154,8 @@ class LocalCloud:
     def stop(self) -> None:
         """Answer no more, and end everything that runs here. What was billed stays readable."""
         self._stopped.set()
+        if self._app is not None:
+            self._app.end()
         with ExitStack() as ends:  # from the last to the first, and each whatever happens to another
             ends.callback(self._forget)
             if self.balancer is not None:
@@ -177,6 +201,15 @@ class LocalCloud:
             self.lifecycle.advance(self.now())
             return self.lifecycle.interrupt_share(share, seed, self.now())
 
+    def interrupt_these(self, instance_ids: Sequence[str]) -> None:
+        """Announce to these spot instances that they go; others are passed over."""
+        with self._lock:
+            self.lifecycle.advance(self.now())
+            for instance_id in instance_ids:
+                instance = self.lifecycle.instances.get(instance_id)
+                if instance is not None and instance.offer.market is Market.SPOT:
+                    self.lifecycle.interrupt(instance_id, self.now())
+
     def set_capacity(self, offer: str, count: int) -> None:
         """At most `count` instances of the offer at a time from now on. Raises BadInput where it is not sold."""
         with self._lock:
@@ -189,10 +222,9 @@ class LocalCloud:
             self.lifecycle.advance(now)
             now_s = self.lifecycle.control_s(now)
             bill = self.lifecycle.meter.bill(now_s)
-            hours = sum(self.lifecycle.meter.instance_hours(now_s).values())
-        other = bill.other + (ADDRESS_USD_PER_HOUR * hours if self._services else 0.0)
+        other = bill.other
         for one in self._services:
-            other += extras_usd(now_s, 0.0, self._requests(one.name), one.request_kb, one.response_kb)
+            other += extras_usd(now_s, self._requests(one.name), one.request_kb, one.response_kb)
         return replace(bill, functions=self._functions_usd(), other=other)
 
     def status(self) -> dict[str, Any]:
@@ -250,6 +282,13 @@ class LocalCloud:
     def room(self, index: int, count: int, planned: int = 0) -> int:
         return self.lifecycle.room(index, count, planned)
 
+    def quota_room(self, index: int, count: int, taken: Mapping[int, int]) -> int:
+        """How many of `count` more of an offer the account's quotas let run, besides those `taken` already."""
+        offers = self.supply.offers
+        running = [one.offer for one in self.lifecycle.instances.values() if one.active]
+        running += [offers[one] for one, number in taken.items() for _ in range(number)]
+        return self.rules.account.room(offers[index], count, running)
+
     def usd_per_hour(self, index: int) -> float:
         return self.supply.usd_per_hour(index, self.lifecycle.control_s(self.now()))
 
@@ -275,6 +314,7 @@ class LocalCloud:
             service=tags.get("mark:service", ""),
             persistent=persistent,
             unlimited=unlimited,
+            release=tags.get("mark:release", ""),
         )
 
     # The sink of events
@@ -328,6 +368,10 @@ class LocalCloud:
     @contextmanager
     def _guard(self, service: str) -> Iterator[None]:
         """One request of these services at a time, and each sees the world as it is now."""
+        if service == "s3":
+            with self._buckets:  # moto stumbles over an object that goes while it lists them
+                yield
+            return
         if service not in _GUARDED:
             yield
             return
@@ -351,7 +395,23 @@ class LocalCloud:
         """By target group: the URL of each target; None where its instance does not run."""
         with self._lock:
             groups = elbv2_backends[ACCOUNT][self.region].target_groups
-            return {arn: {t["Id"]: self._url(t) for t in group.targets.values()} for arn, group in groups.items()}
+            # Functions' have no protocol, and gateways do not speak gRPC.
+            http = {arn: one for arn, one in groups.items() if one.protocol and one.protocol_version != "GRPC"}
+            return {arn: {t["Id"]: self._url(t) for t in group.targets.values()} for arn, group in http.items()}
+
+    def _shares(self) -> dict[str, dict[str, float]]:
+        """Of rules that forward to several groups of instances: by the first, the weight of each."""
+        found: dict[str, dict[str, float]] = {}
+        with self._lock:
+            stock = elbv2_backends[ACCOUNT][self.region]
+            there = self._targets()
+            listeners = [one for balancer in stock.load_balancers.values() for one in balancer.listeners.values()]
+            for action in (action for one in listeners for rule in one.rules.values() for action in rule.actions):
+                said = action.data.get("ForwardConfig", {}).get("TargetGroups", [])
+                weights = {g["TargetGroupArn"]: float(g["Weight"]) for g in said if g["TargetGroupArn"] in there}
+                if len(weights) > 1:
+                    found[next(iter(weights))] = weights
+        return found
 
     def _url(self, target: Mapping[str, Any]) -> str | None:
         instance = self.lifecycle.instances.get(target["Id"])

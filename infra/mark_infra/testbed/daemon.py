@@ -32,15 +32,18 @@ from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market
 from mark.domain.service import ServiceConfig
 from mark.models.registry_place import pinned
+from mark.rules.capacity_classes import MOST_CLASSES
+from mark.serving.gateway.gateway import ALB
 from mark.serving.observe import logs
 from mark_infra.aws.site import TO_MEASURE, Site, dump_site
 from mark_infra.telemetry.counters import read_gateway
+from mark_infra.testbed.account import account_of
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.control_server import ControlServer
 from mark_infra.testbed.credits import busy_s
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.functions import Config as FunctionsConfig
-from mark_infra.testbed.functions import overflow_function
+from mark_infra.testbed.functions import FunctionConfig, overflow_function
 from mark_infra.testbed.gateways import ProcessGateways
 from mark_infra.testbed.launch import command
 from mark_infra.testbed.machines import Processes, ServedProgram
@@ -64,6 +67,7 @@ class Daemon:
         self._folder, self._settings = folder, settings
         self._services = [pinned(load_service(name)) for name in settings.services]
         self._catalog = _one_catalog(self._services)
+        self._account = account_of(settings.account, settings.scps)
         self.ends = threading.Event()
         self.site: Site | None = None
         self._asked: dict[str, int] = {}  # requests by service
@@ -80,7 +84,7 @@ class Daemon:
             LambdaProcess(
                 folder,
                 FunctionsConfig(
-                    [overflow_function(s, functions[s.name]) for s in services if s.name in functions],
+                    [self._function(s, functions[s.name]) for s in services if s.name in functions],
                     logs=str(folder / LOGS),
                     catalog=self._catalog.name,
                     region=region,
@@ -110,13 +114,14 @@ class Daemon:
             gateways=ProcessGateways(
                 folder / LOGS,
                 options=[option for option in settings.bouncer_options if option == "--log-requests"],
-                of={target_group_name(s.name): _overflow(s, functions) for s in services},
+                of={target_group_name(s.name): [*_overflow(s, functions), *_routing(s)] for s in services},
                 variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
                 region=region,
             ),
             functions_usd=self._functions.usd,
             services=services,
             requests=self._requests,
+            account=self._account,
         )
         started.callback(self.cloud.stop)
         endpoint = self.cloud.start()
@@ -135,7 +140,7 @@ class Daemon:
 
         site = provision(
             client,
-            [Wish(s.name, functions.get(s.name)) for s in services],
+            [Wish(s.name, functions.get(s.name), MOST_CLASSES if _routing(s) else 1) for s in services],
             region=region,
             zones=_zones(self._catalog),
             store=f"sqlite:{folder / 'state.db'}",
@@ -166,6 +171,15 @@ class Daemon:
         said = {"pid": os.getpid(), "url": server.url, "token": server.token, "endpoint": endpoint}
         _write_secret(folder / DAEMON, json.dumps(said))
         started.callback((folder / DAEMON).unlink, missing_ok=True)
+
+    def _function(self, service: ServiceConfig, name: str) -> FunctionConfig:
+        made = overflow_function(service, name)
+        most = self._account.function_concurrency
+        if most is None or made.concurrency is None:
+            return made
+        # What the account has, its functions share; here each has its part of it.
+        each = max(1, most // sum(bool(one.functions) for one in self._services))
+        return replace(made, concurrency=min(made.concurrency, each))
 
     def close(self) -> None:
         """End everything."""
@@ -335,6 +349,11 @@ def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]
         return []
     slo_ms = f"{service.slo.rt_max_s * 1e3:g}"
     return ["--function", functions[service.name], "--model", service.name, "--slo-ms", slo_ms]
+
+
+def _routing(service: ServiceConfig) -> list[str]:
+    """Of its gateway, where that stands for an AWS Application Load Balancer; otherwise it routes by completion."""
+    return ["--routing", ALB] if service.routing == ALB else []
 
 
 def _one_catalog(services: Sequence[ServiceConfig]) -> Catalog:

@@ -36,8 +36,8 @@ class GatewayProcess:
         self.url = self._await(ready, log, began)
         self._admin = GatewayAdmin(self.url)
 
-    def put(self, weights: Mapping[str, float]) -> None:
-        self._admin.put(weights)
+    def put(self, weights: Mapping[str, float], groups: Mapping[str, str]) -> None:
+        self._admin.put(weights, groups)
 
     def state(self) -> Mapping[str, Any]:
         return self._admin.state()

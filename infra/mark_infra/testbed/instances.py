@@ -86,6 +86,7 @@ class EmulatedInstance:
     service: str
     persistent: bool  # a spot request that may be stopped
     launched_s: float
+    release: str = ""
     state: State = State.PENDING
     start: int = 0  # 0: launched, 1: resumed once, ...; events of an earlier start are void
     billed_from_s: int | None = None
@@ -158,7 +159,7 @@ class InstanceLifecycle:
 
     def launch(
         self, instance_id: str, index: int, now_s: float, *, zone: str, address: str, service: str,
-        persistent: bool = False, unlimited: bool | None = None,
+        persistent: bool = False, unlimited: bool | None = None, release: str = "",
     ) -> None:  # fmt: skip
         """It is there, pending. `unlimited`: how its CPU credits work; None: as the catalogue has it."""
         offer = self.supply.offers[index]
@@ -166,8 +167,9 @@ class InstanceLifecycle:
         self._launched_of[service] += 1
         of_service = self._launched_of[service]
         instance = EmulatedInstance(
-            instance_id, self.launched, of_service, index, offer, zone, address, service, persistent, now_s
-        )
+            instance_id, self.launched, of_service, index, offer, zone, address, service, persistent, now_s,
+            release,
+        )  # fmt: skip
         if offer.credits is not None:
             instance.credits = CreditAccount(offer, unlimited=unlimited)
         self.instances[instance_id] = instance
@@ -321,7 +323,7 @@ class InstanceLifecycle:
         if instance.service:
             machine = Machine(
                 instance.instance_id, instance.offer.instance, instance.address, instance.service,
-                boot_s / self.scale, instance.zone, instance.offer.market is Market.SPOT,
+                boot_s / self.scale, instance.zone, instance.offer.market is Market.SPOT, instance.release,
             )  # fmt: skip
             try:
                 self._machines.boot(machine)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,9 +16,21 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.utils import convert_tag_spec, random_fleet_id
 
 from mark.domain.offer import Market
+from mark_infra.testbed.account import AccountRefusal, CloudAccount
+from mark_infra.testbed.aws_request import LaunchedPool
 from mark_infra.testbed.supply import Supply
 
 RunInstances = Callable[..., Any]
+
+
+class LaunchRules(Protocol):
+    """What the account lets be launched."""
+
+    @property
+    def account(self) -> CloudAccount: ...
+    def launch_refusal(self, pool: LaunchedPool) -> AccountRefusal | None: ...
+    def image_refusal(self, instance: str, image: str) -> AccountRefusal | None: ...
+    def role_of_profile(self, name_or_arn: str) -> str: ...
 
 
 class InstanceLauncher(Protocol):
@@ -26,6 +38,9 @@ class InstanceLauncher(Protocol):
 
     supply: Supply
 
+    @property
+    def rules(self) -> LaunchRules: ...
+    def quota_room(self, index: int, count: int, taken: Mapping[int, int]) -> int: ...
     def room(self, index: int, count: int, planned: int = 0) -> int: ...
     def usd_per_hour(self, index: int) -> float: ...
     def launched(
@@ -43,6 +58,7 @@ class _Pool:
     zone: str
     index: int | None  # of its offer; None: not sold there
     spot: bool
+    made_of: LaunchedPool
 
 
 class Launches:
@@ -83,7 +99,7 @@ class Launches:
             finally:
                 self._most, self._market, self._unlimited = 0, {}, None
 
-        return self._once("RunInstances", response, answer)
+        return self.once("RunInstances", response, answer)
 
     def run(self, backend: Any, image_id: str, count: int, user_data: Any, groups: list[str], **what: Any) -> Any:
         """Instead of moto's launching itself, which everything else there calls, too."""
@@ -105,8 +121,22 @@ class Launches:
             zone = backend.get_subnet(what["subnet_id"]).availability_zone
         else:
             zone = what["placement"] or f"{backend.region_name}a"
-        index = self._offer(what["instance_type"], spot, zone)
-        room = self._launcher.room(index, max(count, self._most))
+        index = self._offer(what["instance_type"], spot, zone, backend.region_name)
+        if self._most:
+            # Of RunInstances. A fleet has asked already, and what AWS launches by itself has its own rights.
+            groups_of = [*groups, *(what.get("security_group_ids") or ())]
+            made_of = self._made_of(
+                template, str(spec.get("LaunchTemplateId", "")), what["instance_type"], spot, image_id,
+                what.get("subnet_id") or "", groups_of, what.get("tags") or {},
+                what.get("iam_instance_profile_name") or what.get("iam_instance_profile_arn") or "",
+            )  # fmt: skip
+            _raise(self._launcher.rules.launch_refusal(made_of))
+        image = image_id or str(template.get("ImageId", ""))
+        _raise(self._launcher.rules.image_refusal(what["instance_type"], image))
+        of_quota = self._launcher.quota_room(index, max(count, self._most), {})
+        if of_quota < count:
+            _raise(self._launcher.rules.account.over_quota(self._launcher.supply.offers[index]))
+        room = self._launcher.room(index, min(max(count, self._most), of_quota))
         if room < count:
             raise EC2ClientError(
                 "InsufficientInstanceCapacity",
@@ -135,7 +165,7 @@ class Launches:
         response.error_on_dryrun()
         if response._get_param("Type", if_none="maintain") != "instant":
             return self._moto_fleet(response)
-        return self._once("CreateFleet", response, lambda: ActionResult(self._fleet(response)))
+        return self.once("CreateFleet", response, lambda: ActionResult(self._fleet(response)))
 
     def _fleet(self, response: Any) -> dict[str, Any]:
         backend, fleet_id = response.ec2_backend, random_fleet_id()
@@ -146,6 +176,7 @@ class Launches:
             spot += max(0, rest)
         else:
             on_demand += max(0, rest)
+        tags = convert_tag_spec(response._get_param("TagSpecifications", []) or [])
         planned: list[tuple[_Pool, int]] = []
         errors: list[dict[str, Any]] = []
         taken: Counter[int] = Counter()
@@ -153,15 +184,16 @@ class Launches:
             if wanted <= 0:
                 continue
             how = response._get_param(key, {}) or {}
-            plan = self._plan(self._pools(response, backend, is_spot, how), wanted, taken, errors)
+            plan = self._plan(self._pools(response, backend, is_spot, how, tags), wanted, taken, errors)
             if sum(count for _, count in plan) >= int(how.get("MinTargetCapacity", 0)):
                 planned += plan
-        tags = convert_tag_spec(response._get_param("TagSpecifications", []) or [])
         tags = {"instance": {**tags.get("instance", {}), "aws:ec2:fleet-id": fleet_id}}
         instances = [self._start(backend, pool, count, tags) for pool, count in planned]
         return {"FleetId": fleet_id, "Errors": errors, "Instances": instances}
 
-    def _pools(self, response: Any, backend: Any, spot: bool, how: Mapping[str, Any]) -> list[_Pool]:
+    def _pools(
+        self, response: Any, backend: Any, spot: bool, how: Mapping[str, Any], tags: Mapping[str, Mapping[str, str]]
+    ) -> list[_Pool]:
         """In the order in which the allocation strategy takes them."""
         pools = []
         for config in response._get_param("LaunchTemplateConfigs", []):
@@ -173,8 +205,14 @@ class Launches:
                 zone = override.get("AvailabilityZone") or f"{backend.region_name}a"
                 if subnet:
                     zone = backend.get_subnet(subnet).availability_zone
-                index = self._launcher.supply.offer_index(instance, spot, zone)
-                pools.append(_Pool(spec, override, instance, zone, index, spot))
+                index = None
+                if self._launcher.rules.account.offered(instance, backend.region_name, zone):
+                    index = self._launcher.supply.offer_index(instance, spot, zone)
+                made_of = self._made_of(
+                    template, str(spec.get("LaunchTemplateId", "")), instance, spot,
+                    str(override.get("ImageId", "")), subnet or "", (), tags, "",
+                )  # fmt: skip
+                pools.append(_Pool(spec, override, instance, zone, index, spot, made_of))
         strategy = how.get("AllocationStrategy", "")
         if strategy in ("prioritized", "capacity-optimized-prioritized"):
             return sorted(pools, key=lambda pool: float(pool.override.get("Priority", "inf")))
@@ -198,14 +236,24 @@ class Launches:
                 break
             count, why = 0, ("InvalidFleetConfiguration", _not_sold(pool.instance, pool.zone))
             highest = float(pool.override.get("MaxPrice") or "inf")
-            if pool.index is not None and pool.spot and self._price(pool) > highest:
+            rules = self._launcher.rules
+            refused = rules.launch_refusal(pool.made_of) or rules.image_refusal(pool.instance, pool.made_of.image)
+            if refused is not None:
+                why = (refused.code, refused.message)
+            elif pool.index is not None and pool.spot and self._price(pool) > highest:
                 why = ("SpotMaxPriceTooLow", f"Your Spot request price of {highest:g} is lower than the minimum.")
+            elif pool.index is not None and not (of_quota := self._launcher.quota_room(pool.index, wanted, taken)):
+                refused = rules.account.over_quota(self._launcher.supply.offers[pool.index])
+                why = (refused.code, refused.message)
             elif pool.index is not None:
-                count = self._launcher.room(pool.index, wanted, taken[pool.index])
+                count = self._launcher.room(pool.index, of_quota, taken[pool.index])
                 taken[pool.index] += count
                 kind = "Spot " if pool.spot else ""
                 text = f"There is no {kind}capacity available that matches your request."
                 why = ("InsufficientInstanceCapacity", text)
+                if count == of_quota < wanted:
+                    refused = rules.account.over_quota(self._launcher.supply.offers[pool.index])
+                    why = (refused.code, refused.message)
             if count:
                 plan.append((pool, count))
             if count < wanted:
@@ -215,7 +263,8 @@ class Launches:
 
     def _start(self, backend: Any, pool: _Pool, count: int, tags: dict[str, dict[str, str]]) -> dict[str, Any]:
         reservation = self.run(
-            backend, "", count, None, [], launch_template=dict(pool.spec), instance_type=pool.instance,
+            backend, pool.override.get("ImageId", ""), count, None, [],
+            launch_template=dict(pool.spec), instance_type=pool.instance,
             is_instance_type_default=False, region_name=backend.region_name, subnet_id=pool.override.get("SubnetId"),
             placement=pool.override.get("AvailabilityZone"), tags=tags,
             instance_market_options="spot" if pool.spot else {},
@@ -223,16 +272,41 @@ class Launches:
         ids = [instance.id for instance in reservation.instances]
         return {**_said(pool), "InstanceIds": ids, "InstanceType": pool.instance}
 
-    def _offer(self, instance: str, spot: bool, zone: str) -> int:
+    def _made_of(
+        self,
+        template: Mapping[str, Any],
+        template_id: str,
+        instance: str,
+        spot: bool,
+        image: str,
+        subnet: str,
+        groups: Iterable[str],
+        tags: Mapping[str, Mapping[str, str]],
+        profile: str,
+    ) -> LaunchedPool:
+        """With all of the launch template that is not said otherwise."""
+        nic = (template.get("NetworkInterfaces") or [{}])[0]
+        of_template = template.get("IamInstanceProfile") or {}
+        profile = profile or str(of_template.get("Name") or of_template.get("Arn") or "")
+        said = convert_tag_spec(template.get("TagSpecifications") or [])
+        return LaunchedPool(
+            instance, spot, image or str(template.get("ImageId", "")), subnet,
+            tuple(groups) or tuple(template.get("SecurityGroupIds") or nic.get("Groups") or ()), template_id,
+            self._launcher.rules.role_of_profile(profile) if profile else "",
+            {kind: {**said.get(kind, {}), **tags.get(kind, {})} for kind in ("instance", "volume")},
+        )  # fmt: skip
+
+    def _offer(self, instance: str, spot: bool, zone: str, region: str) -> int:
         supply = self._launcher.supply
         index = supply.offer_index(instance, spot, zone)
-        if index is not None:
+        if index is not None and self._launcher.rules.account.offered(instance, region, zone):
             return index
         if not supply.sells(instance):
             raise EC2ClientError("InvalidParameterValue", f"Invalid value '{instance}' for InstanceType.")
         raise EC2ClientError("Unsupported", _not_sold(instance, zone))
 
-    def _once(self, action: str, response: Any, answer: Callable[[], ActionResult]) -> ActionResult:
+    def once(self, action: str, response: Any, answer: Callable[[], ActionResult]) -> ActionResult:
+        """The answer to a call; where its token was used before, what was answered then."""
         token = response._get_param("ClientToken")
         if not token:
             return answer()
@@ -249,6 +323,11 @@ class Launches:
                 "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
             )
         return known[1]
+
+
+def _raise(refused: AccountRefusal | None) -> None:
+    if refused is not None:
+        raise EC2ClientError(refused.code, refused.message)
 
 
 def _said(pool: _Pool) -> dict[str, Any]:

@@ -56,8 +56,9 @@ class _LocalMachine:
 class Processes:
     """The port `Machines` on this computer. A context: at its end nothing is left running.
 
-    `programs` by service, `variables` for the environment of every bouncer besides what an instance has, `folder` for
-    log and speed files. Its thread must live as long as the processes, which die with it.
+    `programs` by service, or by service and release as `SERVICE@RELEASE`; `variables` for the environment of every
+    bouncer besides what an instance has, `folder` for log and speed files. Its thread must live as long as the
+    processes, which die with it.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class Processes:
 
     def boot(self, machine: Machine) -> None:
         """See `Machines`. Raises ValueError also for a service without a program."""
-        program, now_s = self._programs.get(machine.service), time.time()
+        of_release = self._programs.get(f"{machine.service}@{machine.release}")
+        program, now_s = of_release or self._programs.get(machine.service), time.time()
         if program is None:
             raise ValueError(f"nothing is known to run for {machine.service}")
         local = _LocalMachine(MachineState(machine), Metadata(machine, self._region, now_s), now_s + machine.boot_s)

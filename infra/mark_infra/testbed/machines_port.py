@@ -18,6 +18,7 @@ class Machine:
     boot_s: float
     zone: str = "us-east-1a"
     spot: bool = False
+    release: str = ""  # what it boots from, where its service has more than one
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,23 @@ errors of the service that is asked, in its own protocol.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from http.client import responses
-from typing import Any
+from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from waitress import wasyncore  # type: ignore[import-untyped]
 from waitress.server import create_server  # type: ignore[import-untyped]
+
+from mark_infra.testbed.account import AccountRefusal
+from mark_infra.testbed.aws_request import AwsRequest, read_request
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +34,16 @@ StartResponse = Callable[..., Any]
 Environ = dict[str, Any]
 # What answers a request before moto does: None leaves it to moto.
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class RequestGate(Protocol):
+    """What decides over requests before moto sees them."""
+
+    def refusal(self, request: AwsRequest) -> AccountRefusal | None:
+        """Why it is refused."""
+
+    def delay_s(self, request: AwsRequest) -> float:
+        """Control seconds until it is answered, once it is done."""
 
 
 class ConditionalPuts:
@@ -49,21 +63,37 @@ class ConditionalPuts:
 
 
 class MotoApp:
-    """The WSGI app. `guard(service)` surrounds each request; `targets` answers JSON requests by X-Amz-Target."""
+    """The WSGI app. `guard(service)` surrounds each request; `targets` answers JSON requests by X-Amz-Target.
 
-    def __init__(self, guard: Callable[[str], AbstractContextManager[Any]], targets: Mapping[str, Answer]) -> None:
-        self._guard, self._targets = guard, dict(targets)
+    `gate` may refuse requests, and say how long one takes, in control seconds, `time_scale` to each of ours.
+    """
+
+    def __init__(
+        self,
+        guard: Callable[[str], AbstractContextManager[Any]],
+        targets: Mapping[str, Answer],
+        gate: RequestGate | None = None,
+        time_scale: float = 1.0,
+    ) -> None:
+        self._guard, self._targets, self._gate, self._time_scale = guard, dict(targets), gate, time_scale
+        self._ends = threading.Event()
         self._moto = ConditionalPuts(DomainDispatcherApplication(create_backend_app))
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         service = _service(environ)
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         said: list[Any] = []
+        request = None if self._gate is None else _request(environ, service)
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
             said[:] = [status, headers]
 
         try:
+            if self._gate is not None and request is not None:
+                with self._guard(service):
+                    refused = self._gate.refusal(request)
+                if refused is not None:
+                    return _fail(environ, service, start_response, refused.status, refused.code, refused.message)
             if target in self._targets:
                 body = json.dumps(self._targets[target](json.loads(_body(environ) or b"{}"))).encode()
                 start("200 OK", [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))])
@@ -76,12 +106,18 @@ class MotoApp:
             # Of moto, about a request that it did not expect: once more would be no better, so it is no 5xx.
             log.warning("moto on %s %s: %s: %s", service, target, type(error).__name__, error)
             return _fail(environ, service, start_response, 400, "InternalFailure", f"{type(error).__name__}: {error}")
+        if self._gate is not None and request is not None and (delay_s := self._gate.delay_s(request)):
+            self._ends.wait(delay_s / self._time_scale)
         status, headers = said
         # Flask says of moto's errors, too, that they are HTML, where moto does not say what they are.
         if int(status[:3]) >= 400 and body.lstrip()[:14].lower() == b"<!doctype html":
             return _fail(environ, service, start_response, 501, "NotImplemented", "moto does not know this request")
         start_response(status, headers)
         return [body]
+
+    def end(self) -> None:
+        """What waits is answered at once."""
+        self._ends.set()
 
 
 class WsgiServer:
@@ -132,9 +168,10 @@ class Patches:
             owner[name] = value
             self._back.callback(owner.pop if missing else owner.__setitem__, name, *(() if missing else (before,)))
         else:
-            before = getattr(owner, name)
+            missing = not hasattr(owner, name)
+            before = getattr(owner, name, None)
             setattr(owner, name, value)
-            self._back.callback(setattr, owner, name, before)
+            self._back.callback(*((delattr, owner, name) if missing else (setattr, owner, name, before)))
         return before
 
     def undo(self) -> None:
@@ -151,6 +188,21 @@ def _service(environ: Environ) -> str:
     """From the scope of the signature: Credential=KEY/DATE/REGION/SERVICE/aws4_request."""
     scope = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split(",")[0].split("/")
     return scope[3] if len(scope) > 3 else ""
+
+
+def _request(environ: Environ, service: str) -> AwsRequest:
+    """What is asked; its body can be read once more."""
+    body = b""
+    if service != "s3":  # what goes into a bucket may be large, and says nothing
+        body = _body(environ)
+        environ["wsgi.input"] = io.BytesIO(body)
+    key_id = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
+    headers = {
+        "x-amz-target": environ.get("HTTP_X_AMZ_TARGET", ""),
+        "content-type": environ.get("CONTENT_TYPE", ""),
+    }
+    url = f"{environ.get('PATH_INFO', '')}?{environ.get('QUERY_STRING', '')}"
+    return read_request(service, key_id, environ.get("REQUEST_METHOD", ""), url, headers, body)
 
 
 def _body(environ: Environ) -> bytes:

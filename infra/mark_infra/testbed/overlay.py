@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.models.instance_types import InstanceTypeOfferingBackend
 from moto.ec2.models.instances import InstanceBackend
+from moto.ec2.models.launch_templates import LaunchTemplate, LaunchTemplateBackend
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
 from moto.elbv2.models import FakeHealthStatus, FakeTargetGroup
 from moto.events.utils import EventTemplateParser
+from moto.fis.models import FISBackend
 
 from mark.ec2.lifecycle import State
+from mark_infra.testbed.account import offerings as account_offerings
 from mark_infra.testbed.balancer import GatewaySupervisor
 from mark_infra.testbed.instances import InstanceLifecycle, NotInState
 from mark_infra.testbed.launches import InstanceLauncher, Launches
@@ -36,6 +43,7 @@ class OverlaidCloud(InstanceLauncher, Protocol):
     @property
     def began_s(self) -> float: ...
     def now(self) -> float: ...
+    def interrupt_these(self, instance_ids: Sequence[str]) -> None: ...
 
 
 def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
@@ -66,6 +74,30 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
                 text = f"The instance '{instance.id}' is not in a state from which it can be rebooted."
                 raise EC2ClientError("IncorrectInstanceState", text)
         return instances
+
+    def start(backend: Any, instance_ids: list[str]) -> list[Any]:
+        starting: Counter[int] = Counter()
+        for instance in backend.get_multi_instances_by_id(instance_ids):
+            one = lifecycle.instances[instance.id]
+            if one.state is not State.STOPPED:
+                continue
+            if not cloud.quota_room(one.index, 1, starting):
+                refused = cloud.rules.account.over_quota(one.offer)
+                raise EC2ClientError(refused.code, refused.message)
+            starting[one.index] += 1
+        return start_each(backend, instance_ids)
+
+    start_each = each(lifecycle.start)
+
+    def offerings(backend: Any, location_type: str | None = None, filters: Any = None) -> list[Any]:
+        """Of what is sold, as launches are answered: of a region those of its zones."""
+        found: list[Any] = moto_offerings(backend, location_type, filters)
+        sold, region = cloud.supply.sells, backend.region_name
+        if not cloud.rules.account.enforces:
+            return found
+        return [one for one in found if sold(one["InstanceType"]) and one["InstanceType"] in account_offerings(region)]
+
+    moto_offerings = InstanceTypeOfferingBackend.describe_instance_type_offerings
 
     def spot_price_history(response: Any) -> ActionResult:
         asked = response._filters_from_querystring()
@@ -101,9 +133,61 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
         tags = resource.ec2_backend.tags.get(resource.id) or {}
         return [{"resource_id": resource.id, "key": k, "value": v, "resource_type": kind} for k, v in tags.items()]
 
+    # moto keeps a copy from when the template was made: tags that came later are not described.
+    patches.put(LaunchTemplate, "tags", property(tags_of, lambda template, made: None))
+    patches.put(InstanceTypeOfferingBackend, "describe_instance_type_offerings", offerings)
+    refreshes: dict[str, list[dict[str, Any]]] = {}
+
+    def start_refresh(response: Any) -> ActionResult:
+        """Of a group of instances. Who runs the cloud sees to what they become, and so it is done at once."""
+        group = str(response._get_param("AutoScalingGroupName"))
+        response.autoscaling_backend.describe_auto_scaling_groups([group])
+        done = {
+            "InstanceRefreshId": f"refresh-{len(refreshes.setdefault(group, [])) + 1}",
+            "AutoScalingGroupName": group,
+            "Status": "Successful",
+            "PercentageComplete": 100,
+        }
+        refreshes[group].insert(0, done)
+        return ActionResult({"InstanceRefreshId": done["InstanceRefreshId"]})
+
+    def describe_refreshes(response: Any) -> ActionResult:
+        return ActionResult({"InstanceRefreshes": refreshes.get(str(response._get_param("AutoScalingGroupName")), [])})
+
+    patches.put(AutoScalingResponse, "start_instance_refresh", start_refresh)
+    patches.put(AutoScalingResponse, "describe_instance_refreshes", describe_refreshes)
+    moto_delete_template = LaunchTemplateBackend.delete_launch_template
+
+    def delete_template(backend: Any, name: str, tid: str | None) -> LaunchTemplate:
+        """moto speaks of a name where an id is asked for: who deletes it once more would not know that it is gone."""
+        if tid and tid not in backend.launch_templates:
+            text = f"The specified launch template, with template ID {tid}, does not exist."
+            raise EC2ClientError("InvalidLaunchTemplateId.NotFound", text)
+        return moto_delete_template(backend, name, tid)
+
+    moto_create_template = LaunchTemplates.create_launch_template
+
+    def create_template(response: Any) -> ActionResult:
+        """Once for a token: whoever lost the answer asks again."""
+        return launches.once("CreateLaunchTemplate", response, lambda: moto_create_template(response))
+
+    patches.put(LaunchTemplates, "create_launch_template", create_template)
+    patches.put(LaunchTemplateBackend, "delete_launch_template", delete_template)
+    moto_experiment = FISBackend.start_experiment
+
+    def start_experiment(backend: Any, *args: Any, **what: Any) -> Any:
+        """Of fault injection: moto keeps it, and interrupts nothing. Its targets are those that are named."""
+        made = moto_experiment(backend, *args, **what)
+        for action in made["actions"].values():
+            if action.get("actionId") == "aws:ec2:send-spot-instance-interruptions":
+                target = made["targets"][action["targets"]["SpotInstances"]]
+                cloud.interrupt_these([arn.rpartition("/")[2] for arn in target.get("resourceArns", [])])
+        return made
+
+    patches.put(FISBackend, "start_experiment", start_experiment)
     patches.put(TaggedEC2Resource, "get_tags", tags_of)
     patches.put(InstanceBackend, "run_instances", lambda backend, *args, **what: launches.run(backend, *args, **what))
-    patches.put(InstanceBackend, "start_instances", each(lifecycle.start))
+    patches.put(InstanceBackend, "start_instances", start)
     patches.put(InstanceBackend, "stop_instances", each(lifecycle.stop))
     patches.put(InstanceBackend, "terminate_instances", each(lifecycle.terminate))
     patches.put(InstanceBackend, "reboot_instances", reboot)

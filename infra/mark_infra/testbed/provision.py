@@ -22,10 +22,14 @@ ClientOf = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A service of the site to be made. `function` is the name of its Lambda function, made elsewhere."""
+    """A service of the site to be made. `function` is the name of its Lambda function, made elsewhere.
+
+    With several `target_groups` it has a load balancer, whose rule forwards to all of them.
+    """
 
     service: str
     function: str | None = None
+    target_groups: int = 1
 
 
 def provision(
@@ -44,10 +48,16 @@ def provision(
     vpc = client("ec2").describe_subnets(SubnetIds=list(subnets.values()))["Subnets"][0]["VpcId"]
     services = {}
     for wish in wishes:
+        numbers = range(wish.target_groups)
+        groups = [_target_group(client("elbv2"), name, wish.service, vpc, bouncer_port, number) for number in numbers]
+        rules: tuple[str, ...] = ()
+        if len(groups) > 1:
+            rules = (_rule(client("elbv2"), name, wish.service, list(subnets.values()), groups),)
         services[wish.service] = SiteService(
             launch_template=_launch_template(client("ec2"), name, wish.service, group),
             subnets=subnets,
-            target_groups=(_target_group(client("elbv2"), name, wish.service, vpc, bouncer_port),),
+            target_groups=tuple(groups),
+            listener_rules=rules,
             function=wish.function,
         )
     return Site(
@@ -115,19 +125,38 @@ def _launch_template(ec2: Any, name: str, service: str, group: str) -> str:
     return template
 
 
-def target_group_name(service: str, site: str = "mark") -> str:
+def target_group_name(service: str, site: str = "mark", number: int = 0) -> str:
     """Of 32 letters, digits and hyphens at most."""
-    return "".join(c if c.isalnum() else "-" for c in f"{site}-{service}")[:32].strip("-")
+    end = f"-{number}" if number else ""
+    return "".join(c if c.isalnum() else "-" for c in f"{site}-{service}")[: 32 - len(end)].strip("-") + end
 
 
-def _target_group(elbv2: Any, name: str, service: str, vpc: str, port: int) -> str:
+def _target_group(elbv2: Any, name: str, service: str, vpc: str, port: int, number: int) -> str:
     made = elbv2.create_target_group(
-        Name=target_group_name(service, name),
+        Name=target_group_name(service, name, number),
         Protocol="HTTP", Port=port, VpcId=vpc, TargetType="instance",
         HealthCheckPath="/v2/health/ready",
         Tags=[{"Key": "mark:site", "Value": name}, {"Key": "mark:service", "Value": service}],
     )  # fmt: skip
     arn: str = made["TargetGroups"][0]["TargetGroupArn"]
+    return arn
+
+
+def _rule(elbv2: Any, name: str, service: str, subnets: Sequence[str], groups: Sequence[str]) -> str:
+    """A listener's rule that forwards everything, at first to the first group alone; its ARN."""
+    tags = [{"Key": "mark:site", "Value": name}, {"Key": "mark:service", "Value": service}]
+    made = elbv2.create_load_balancer(Name=target_group_name(service, name), Subnets=list(subnets), Tags=tags)
+    nothing = {"Type": "fixed-response", "FixedResponseConfig": {"StatusCode": "404"}}
+    listener = elbv2.create_listener(
+        LoadBalancerArn=made["LoadBalancers"][0]["LoadBalancerArn"], Protocol="HTTP", Port=80, DefaultActions=[nothing]
+    )["Listeners"][0]
+    weights = [{"TargetGroupArn": group, "Weight": int(group == groups[0])} for group in groups]
+    rule = elbv2.create_rule(
+        ListenerArn=listener["ListenerArn"], Priority=1, Tags=tags,
+        Conditions=[{"Field": "path-pattern", "PathPatternConfig": {"Values": ["/*"]}}],
+        Actions=[{"Type": "forward", "ForwardConfig": {"TargetGroups": weights}}],
+    )  # fmt: skip
+    arn: str = rule["Rules"][0]["RuleArn"]
     return arn
 
 

@@ -28,3 +28,5 @@ class TestbedSettings:
     capacity: Mapping[str, int] | None = None
     spot_shares: Mapping[str, Sequence[tuple[float, float]]] | None = None
     spot_prices: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    account: str = "generous"  # `mark_infra.testbed.account`
+    scps: Sequence[str] = ()

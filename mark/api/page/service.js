@@ -74,6 +74,22 @@ function figures(view) {
   grade(find("[data-now=budget]"), share < 0 ? "bad" : "");
   find("#troubles").hidden = !view.troubles.length;
   find("#troubles").replaceChildren(...view.troubles.map((text) => h("li", {}, text)));
+  rollout(view.rollout);
+}
+
+const STAGES = {
+  done: "serves",
+  canary: "is tried on canaries",
+  rolling: "takes its place",
+  stopped: "was taken back",
+};
+
+function rollout(own) {
+  find("#rollout").hidden = !own;
+  if (!own) return;
+  const newest = own.stage === "canary" || own.stage === "stopped" ? own.wanted : own.release;
+  const counts = Object.entries(own.instances).map(([name, n]) => `${n} of ${name || "one without a name"}`);
+  find("#rollout").textContent = `Release ${newest} ${STAGES[own.stage]}. Instances: ${counts.join(", ") || "none"}.`;
 }
 
 function grade(element, grade) {

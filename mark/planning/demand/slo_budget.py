@@ -15,10 +15,11 @@ not make planning reckless, and a budget that is gone does not buy the world.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
 from mark.domain.offer import Market
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
@@ -144,10 +145,22 @@ class OverflowPrice:
     dearer than the best fixed one, at 99.85 % instead of 98 % in time (10 % dearer with SPREAD; 15 % where the budget
     alone prices the spread, for then it follows each burst and is late for all). Where the budget's price is the higher
     one it stands alone: `spread` is 1.
+
+    Functions that answer in time take `capped_rps` at most, for the money that they may cost; what is shed beyond is
+    refused, and each of these costs `refused_usd`, which is no less.
     """
 
     usd: float
     spread: float = 1.0
+    capped_rps: float = math.inf
+    refused_usd: float = 0.0
+
+    def priced(self, usd: FloatArray | float, steps: float = 1.0) -> FloatArray:
+        """Dollars of overflow at `usd` each, in so many steps, with what functions may not take at its own price."""
+        if math.isinf(self.capped_rps):
+            return np.asarray(usd)
+        within_usd = self.capped_rps * STEP_S * steps * self.usd
+        return np.asarray(usd + np.maximum(0.0, usd - within_usd) * (self.refused_usd / self.usd - 1.0))
 
 
 def overflow_price(
@@ -155,7 +168,13 @@ def overflow_price(
 ) -> OverflowPrice:
     """By the budget, and for the load that is expected never less than keeps the promise."""
     if resolved.functions_in_time:
-        return OverflowPrice(shed_usd(resolved, 0.0))
+        usd = shed_usd(resolved, 0.0)
+        cap_usd_per_hour = resolved.service.max_function_usd_per_hour
+        if math.isinf(cap_usd_per_hour):
+            return OverflowPrice(usd)
+        # Beyond the cap there is no function.
+        without = overflow_price(replace(resolved, function=None), offers, answered, load_rps, patience_s)
+        return OverflowPrice(usd, 1.0, cap_usd_per_hour / 3600.0 / usd, max(usd, without.usd))
     by_budget = shed_usd(resolved, neutral_usd(resolved, offers) * price_factor(answered, resolved.slo))
     keeping = keeping_usd(resolved, offers, load_rps, patience_s)
     if keeping <= by_budget:

@@ -134,7 +134,9 @@ class _Scales:
         patience_s = max(slack_s, 0.01 * rt_max_s)
         load_rps = float(context.forecast.mean_at(0.5)[0])
         price = overflow_price(resolved, steady, context.answered, load_rps, patience_s)
-        self._usd_per_overflow = price.usd
+        self._overflow_price, self._usd_per_overflow = price, price.usd
+        # What a request may be worth to a fleet: a call, or, of those that functions may not take, a refusal.
+        self._worths_usd = (price.usd,) if math.isinf(price.capped_rps) else (price.usd, price.refused_usd)
         self._saved: ServedLoad = served_load(self._forecast, patience_s, spread=price.spread)
         self._steps = self._saved.served.shape[1] - 1
         # A function call, or a miss as the planner prices it: for an interruption neutrally, for a fleet by the budget.
@@ -174,9 +176,10 @@ class _Scales:
         # Zones differ in price only: the cheapest that can be had of a type and market stands for all.
         kinds = {(self._offers[i].instance, self._offers[i].market): i for i in reversed(self._order)}
         for i in sorted(i for i in kinds.values() if self._can_be_had[i]):
-            counts = self._best_of(i)
-            if any(counts):
-                found.setdefault(tuple(counts), self._priced(f"{counts[i]} {self._names[i]}", counts))
+            for worth_usd in self._worths_usd:
+                counts = self._best_of(i, worth_usd)
+                if any(counts):
+                    found.setdefault(tuple(counts), self._priced(f"{counts[i]} {self._names[i]}", counts))
         chosen = found.pop(tuple(wanted))
         return Weighed(
             self._belief(plan),
@@ -231,7 +234,7 @@ class _Scales:
             instances_usd / hours,
             launches_usd / hours,
             overflow_rps,
-            overflow_rps * 3600.0 * self._usd_per_overflow,
+            self._overflow_usd(overflow_rps * self._steps) / hours,
         )
 
     def _totals(self, staying: list[int], leaving: list[int], new: list[int]) -> tuple[float, float, float, float]:
@@ -239,17 +242,26 @@ class _Scales:
         stack = [(i, _STAYS, k) for i in self._order for k in range(staying[i])]
         stack += [(i, _LEAVES, staying[i] + k) for i in self._order for k in range(leaving[i])]
         stack += [(i, _NEW, staying[i] + k) for i in self._order for k in range(new[i])]
-        instances_usd, launches_usd, served = (float(part.sum()) for part in self._stacked(stack))
-        # The highest level serves (nearly) everything.
-        overflow = max(0.0, float(self._saved.served[-1, -1]) - served)
-        usd = instances_usd + launches_usd + overflow * STEP_S * self._usd_per_overflow
-        return usd, instances_usd, launches_usd, overflow / self._steps
+        found = []
+        for worth_usd in self._worths_usd:
+            instances_usd, launches_usd, served = (float(part.sum()) for part in self._stacked(stack, worth_usd))
+            # The highest level serves (nearly) everything.
+            overflow = max(0.0, float(self._saved.served[-1, -1]) - served)
+            usd = instances_usd + launches_usd + self._overflow_usd(overflow)
+            found.append((usd, instances_usd, launches_usd, overflow / self._steps))
+        return min(found)
 
-    def _stacked(self, stack: list[tuple[int, int, int]]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _overflow_usd(self, rps_steps: float) -> float:
+        return float(self._overflow_price.priced(rps_steps * STEP_S * self._usd_per_overflow, self._steps))
+
+    def _stacked(
+        self, stack: list[tuple[int, int, int]], worth_usd: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Running dollars, launch dollars and requests/s-steps served, by place in the stack, lowest first.
 
         A place is (offer, `_STAYS` | `_LEAVES` | `_NEW`, number among its offer's); up to the committed number it is
-        free. Until all that is new is ready, what leaves lies above what stays; then what is new does.
+        free, and held as long as what it serves, at `worth_usd` a request, is worth more than it costs. Until all that
+        is new is ready, what leaves lies above what stays; then what is new does.
         """
         if not stack:
             return np.zeros(0), np.zeros(0), np.zeros(0)
@@ -267,7 +279,7 @@ class _Scales:
         served = np.where(kind[:, None] == _NEW, then, now + np.where(steps > swapped, then, 0.0))
         usd_per_step = np.where(paid, self._usd_per_step[offer], 0.0)
         kept = steps - ready[:, None]
-        worth = STEP_S * self._usd_per_overflow * served - usd_per_step[:, None] * kept
+        worth = STEP_S * worth_usd * served - usd_per_step[:, None] * kept
         # What runs stays for a minute at least, what leaves until it is replaced; what is new, not even once.
         least = np.where(kind == _NEW, ready, np.where(kind == _LEAVES, swapped, 1))[:, None]
         most = np.where(kind == _LEAVES, swapped, self._steps)[:, None]
@@ -283,13 +295,13 @@ class _Scales:
     def _allowed(self, counts: list[int]) -> bool:
         return sum(counts) <= self._most and float(np.dot(counts, self._listed_usd_per_hour)) <= self._most_usd_per_hour
 
-    def _best_of(self, i: int) -> list[int]:
-        """The best fleet of one offer alone."""
+    def _best_of(self, i: int, worth_usd: float) -> list[int]:
+        """The best fleet of one offer alone, where a request is worth so much."""
         top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
         by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
         most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))
         stack = [(i, _STAYS if k < self._running[i] else _NEW, k) for k in range(most)]
-        instances, launches, served = self._stacked(stack)
-        gain = np.cumsum(STEP_S * self._usd_per_overflow * served - instances - launches)
+        instances, launches, served = self._stacked(stack, worth_usd)
+        gain = np.cumsum(STEP_S * worth_usd * served - instances - launches)
         count = int(np.argmax(np.concatenate(([0.0], gain))))
         return [count if j == i else 0 for j in range(len(self._names))]

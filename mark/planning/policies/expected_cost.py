@@ -32,7 +32,7 @@ from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import ServedLoad, served_load
-from mark.planning.demand.slo_budget import neutral_usd, overflow_price, price_factor, shed_usd
+from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
@@ -125,7 +125,7 @@ class ExpectedCostPolicy:
         usd_per_overflow = price.usd
         saved = served_load(forecast, self._patience_s, spread=price.spread)
         terms = self._pools.terms(context.beliefs, context.now_s, self._usd_per_overflow)
-        counts, stay, solver = self._wanted(saved, running, terms, context, usd_per_overflow, those, memory.burstables)
+        counts, stay, solver = self._wanted(saved, running, terms, context, price, those, memory.burstables)
         notes: tuple[str, ...] = ()
         if self._fixed is not None:
             usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
@@ -133,7 +133,7 @@ class ExpectedCostPolicy:
             if memory.past is not None and self._fixed.best(memory.past) is not None:
                 # What is held is not theirs: plans that found it running would be spared its launches.
                 theirs = np.array(memory.past.plans[-1], dtype=np.int64)
-                own, _, _ = self._wanted(saved, theirs, terms, context, usd_per_overflow, those, memory.burstables)
+                own, _, _ = self._wanted(saved, theirs, terms, context, price, those, memory.burstables)
             past = self._fixed.seen(
                 memory.past, context.now_s, context.last_minute_rps, own, usd_per_step, self._usd_per_miss(context)
             )
@@ -211,12 +211,12 @@ class ExpectedCostPolicy:
         running: IntArray,
         terms: SpotTerms,
         context: PlanningContext,
-        usd_per_overflow: float,
+        price: OverflowPrice,
         those: tuple[Lasting, ...],
         burstables: tuple[Seen, ...],
     ) -> tuple[IntArray, int, str]:
         """What to hold now by pool, how many of the burstables `those` stay beside it, and what solved it how well."""
-        pool, program = self._program(saved, running, terms, context, usd_per_overflow)
+        pool, program = self._program(saved, running, terms, context, price)
         stay = 0
         if self._burst is not None:
             program, stay = self._burst.revised(program, those, burstables, context.now_s)
@@ -226,7 +226,7 @@ class ExpectedCostPolicy:
         return counts, stay, f"{solution.solver}, {solution.status}"
 
     def _program(
-        self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, usd_per_overflow: float
+        self, saved: ServedLoad, running: IntArray, terms: SpotTerms, context: PlanningContext, price: OverflowPrice
     ) -> tuple[IntArray, Program]:
         """What is to be decided, and the pool of each column: first all pools at their price, then those committed.
 
@@ -238,7 +238,7 @@ class ExpectedCostPolicy:
         committed = np.minimum(running, self._committed)
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
-        overflow = overflow_usd(saved.served, None, usd_per_overflow, STEP_S)
+        overflow = price.priced(overflow_usd(saved.served, None, price.usd, STEP_S))
         late_rps = self._late_rps(context, saved.steps)
         stopped = self._pools.count(Counter(i.offer for i in context.fleet.pooled()))
         resumed = np.minimum(most, running - committed + stopped)

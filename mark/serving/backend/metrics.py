@@ -177,7 +177,11 @@ class Metrics(Collector):
                 "mark_function_billed_seconds", "What these invocations are billed for.", labels=("model",)
             )
             billed.add_metric((model,), spent.billed_s)
-            yield from (calls, billed)
+            capped = CounterMetricFamily(
+                "mark_function_capped", "Calls of functions not sent: beyond what they may cost.", labels=("model",)
+            )
+            capped.add_metric((model,), spent.capped)
+            yield from (calls, billed, capped)
         if self.listener is not None:
             yield from _of_listener(self.listener)
 

@@ -6,6 +6,10 @@ has a line per key, `#` begins a comment:
     KEY                      may infer
     NAME:KEY                 as above; the name stands in logs
     NAME:KEY:infer,metrics   scopes: infer, metrics, read (the controller's API), admin (all of them)
+    NAME:KEY:infer:UNTIL     refused from then on, in Unix seconds
+
+In the place of KEY its digest may stand, sha256- and 64 digits of SHA-256 in hex: enough to know the key when a client
+shows it, and of no use to whoever reads the file. Keys are long and random, so that a plain digest cannot be guessed.
 
 A signed token is a JWT, HS256, with `exp` and `aud`, and its scopes in `scope`, separated by spaces (RFC 7519, RFC
 8693). PyJWT verifies it: pinned to that one algorithm, so "none" and the confusion of algorithms are refused.
@@ -16,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +40,8 @@ HEALTH = frozenset((b"/ping", b"/v2/health/live", b"/v2/health/ready"))
 _FOR_CLIENTS = frozenset((b"/", b"/docs", b"/openapi.json", b"/v2", b"/v2/repository/index", b"/invocations"))
 
 _SHORTEST_KEY = 16  # characters: keys are random, not remembered
+_DIGEST = re.compile(r"sha256-([0-9a-f]{64})")
+_LAST_S = 60.0  # a key that is refused sooner is not shown any more: clocks differ
 _SHORTEST_SECRET_BYTES = 32  # RFC 7518, section 3.2
 _REMEMBERED = 10_000  # tokens that were verified
 
@@ -66,7 +73,7 @@ class TokenSigner:
     @classmethod
     def from_file(cls, path: Path, audience: str = "mark") -> TokenSigner:
         """A secret per line."""
-        return cls([line.encode() for _, line in _lines(path)], audience)
+        return cls([line.encode() for _, line in _numbered(_text(path))], audience)
 
     def sign(self, name: str, scopes: Iterable[str], until_s: float) -> str:
         """A token that lets `name` do what `scopes` say, until `until_s` (wall clock)."""
@@ -97,8 +104,9 @@ class TokenSigner:
 class Auth:
     """Decides what a caller may ask for. `admit` is the hook of `HttpServer`; `check` is for other listeners.
 
-    Keys are not kept: only their digests under a key of this process are. They are looked up by digest, which a client
-    cannot steer, so the time of a look-up says nothing about a key. `clock` is the wall clock.
+    Keys, or digests of keys as `digest_of` writes them. Neither is kept: only their digests under a secret of this
+    process are. By these they are looked up, which a client cannot steer, so the time of a look-up says nothing about
+    a key. `clock` is the wall clock.
     """
 
     def __init__(
@@ -108,7 +116,7 @@ class Auth:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._salt = os.urandom(32)
-        self._granted = {self._digest(key.encode()): grant for key, grant in (keys or {}).items()}
+        self._granted = self._digests(keys or {})
         self._tokens = tokens
         self._clock = clock
         self._verified: dict[bytes, Grant] = {}
@@ -117,6 +125,10 @@ class Auth:
 
     def __repr__(self) -> str:
         return f"Auth({len(self._granted)} keys, {'signed tokens' if self._tokens else 'no tokens'})"
+
+    def renew(self, keys: Mapping[str, Grant]) -> None:
+        """From now on these keys hold, and no others; tokens as before. Any thread may call it."""
+        self._granted = self._digests(keys)
 
     def admit(self, method: bytes, path: bytes, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """None where the request may come in, else the answer that refuses it."""
@@ -155,7 +167,13 @@ class Auth:
         return grant
 
     def _digest(self, shown: bytes) -> bytes:
-        return hashlib.blake2b(shown, digest_size=32, key=self._salt).digest()
+        return self._salted(hashlib.sha256(shown).digest())
+
+    def _digests(self, keys: Mapping[str, Grant]) -> dict[bytes, Grant]:
+        return {self._salted(_sha256(key)): grant for key, grant in keys.items()}
+
+    def _salted(self, digest: bytes) -> bytes:
+        return hashlib.blake2b(digest, digest_size=32, key=self._salt).digest()
 
 
 def scope_of(path: bytes) -> str:
@@ -166,25 +184,51 @@ def scope_of(path: bytes) -> str:
 
 
 def read_keys(path: Path) -> dict[str, Grant]:
-    """Keys and what they grant, from a key file. Raises BadInput, which names the line and never the key."""
+    """Keys, or their digests, and what they grant, from a key file.
+
+    Raises BadInput, which names the line and never the key.
+    """
+    return parse_keys(_text(path), str(path))
+
+
+def parse_keys(text: str, source: str) -> dict[str, Grant]:
+    """As `read_keys`, of the text of a key file; `source` is what a BadInput calls it."""
     keys: dict[str, Grant] = {}
-    for number, line in _lines(path):
-        where = f"{path}:{number}"
+    for number, line in _numbered(text):
+        where = f"{source}:{number}"
         parts = line.split(":")
-        if len(parts) > 3:
-            raise BadInput("expected KEY, NAME:KEY or NAME:KEY:SCOPES", where)
+        if len(parts) > 4:
+            raise BadInput("expected KEY, NAME:KEY, NAME:KEY:SCOPES or NAME:KEY:SCOPES:UNTIL", where)
         name, key = (f"line {number}", parts[0]) if len(parts) == 1 else parts[:2]
-        scopes = frozenset(parts[2].split(",")) if len(parts) == 3 else frozenset((INFER,))
+        scopes = frozenset(parts[2].split(",")) if len(parts) >= 3 else frozenset((INFER,))
         if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
             raise BadInput(f"a key is {_SHORTEST_KEY} or more printable characters without a space", where)
+        if key.startswith("sha256-") and not _DIGEST.fullmatch(key):
+            raise BadInput("a digest is sha256- and 64 hexadecimal digits, small ones", where)
         if not scopes <= SCOPES:
             raise BadInput(f"scopes are {', '.join(sorted(SCOPES))}", where)
+        if len(parts) == 4 and not re.fullmatch(r"[0-9]{1,12}", parts[3]):
+            raise BadInput("the end of a key is in whole Unix seconds", where)
         if key in keys:
             raise BadInput("a key twice", where)
-        keys[key] = Grant(name, scopes)
+        keys[key] = Grant(name, scopes, float(parts[3])) if len(parts) == 4 else Grant(name, scopes)
     if not keys:
-        raise BadInput("no key in it", str(path))
+        raise BadInput("no key in it", source)
     return keys
+
+
+def digest_of(key: str) -> str:
+    """What may stand in a key file instead of the key."""
+    return key if _DIGEST.fullmatch(key) else f"sha256-{_sha256(key).hex()}"
+
+
+def key_with(scope: str, keys: Mapping[str, Grant], now_unix_s: float) -> str | None:
+    """The key to show where `scope` is needed: the first that has it, else the first that may do anything.
+
+    None where there is none, also where only digests are known, or only keys that are about to end.
+    """
+    good = {key: one for key, one in keys.items() if not _DIGEST.fullmatch(key) and one.until_s > now_unix_s + _LAST_S}
+    return next((key for wanted in (scope, ADMIN) for key, one in good.items() if wanted in one.scopes), None)
 
 
 def check_exposure(
@@ -213,10 +257,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _sha256(key: str) -> bytes:
+    """Of a key, or of the one whose digest it is."""
+    digest = _DIGEST.fullmatch(key)
+    return bytes.fromhex(digest[1]) if digest else hashlib.sha256(key.encode()).digest()
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or 'not text'})", str(path)) from None
+
+
+def _numbered(text: str) -> list[tuple[int, str]]:
     stripped = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
     return [(number, line) for number, line in stripped if line and not line.startswith("#")]

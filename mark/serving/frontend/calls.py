@@ -7,7 +7,7 @@ from functools import lru_cache
 import orjson
 
 from mark.models.call import RESULTS, Call
-from mark.serving.frontend.compression import Refused, inflated
+from mark.models.compression import Refused, inflated
 from mark.serving.frontend.connection import Exchange
 
 _LONGEST_NUMBER = 18  # digits, more than any body has bytes

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from mark.models.call import Call, Reply
+from mark.models.compression import Refused
 from mark.models.items import items_in
 from mark.models.metadata import server_metadata
 from mark.models.versions import Versions
@@ -24,7 +25,6 @@ from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
 from mark.serving.frontend import pages
 from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call
-from mark.serving.frontend.compression import Refused
 from mark.serving.frontend.connection import Exchange
 from mark.serving.frontend.limits import HttpLimits
 from mark.serving.frontend.openapi import openapi

@@ -36,12 +36,13 @@ class GatewayAdmin:
             transport=transport,
         )
 
-    def put(self, weights: Mapping[str, float]) -> None:
+    def put(self, weights: Mapping[str, float], groups: Mapping[str, str] | None = None) -> None:
         """These and no other replicas: weight by `http://host:port`; 0: nothing new is sent there. Repeatable.
 
-        Raises GatewayFailed.
+        `groups` is for a gateway with the routing `alb`. Raises GatewayFailed.
         """
-        self._ask("PUT", dict(weights))
+        named = groups or {}
+        self._ask("PUT", {url: [weight, named[url]] if url in named else weight for url, weight in weights.items()})
 
     def state(self) -> dict[str, Any]:
         """What the gateway says of itself and its replicas. Raises GatewayFailed."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from mark.domain.errors import BadInput
 from mark.models.call import Reply
+from mark.models.compression import Refused
 from mark.rules.admission import NEVER_S, in_time
 from mark.serving.backend.refusals import NOBODY_READY, RETRIED, error_reply, refusal, retry_after
 from mark.serving.frontend.auth import INFER, is_loopback, scope_of
-from mark.serving.frontend.compression import Refused
 from mark.serving.frontend.http import JSON, Exchange
 from mark.serving.gateway.gateway import (
     PASS_ON,
@@ -129,13 +129,16 @@ class Forwarder:
         """Would a request be answered, by a replica or by a function?"""
         return (self.gateway.ready or self._last_resort is not None) and not self.draining
 
-    def put(self, weights: Mapping[str, float]) -> None:
-        """These and no other replicas: weight by URL. Raises BadInput, and changes nothing, for what cannot be one."""
+    def put(self, weights: Mapping[str, float], groups: Mapping[str, str] | None = None) -> None:
+        """These and no other replicas: weight and group by URL, as `Gateway.put` has them.
+
+        Raises BadInput, and changes nothing, for what cannot be one.
+        """
         addresses = {url: Address.of(url) for url in weights}
         for address in addresses.values():
             if not (address.tls or self._settings.in_clear or is_loopback(address.host)):
                 raise BadInput("would be reached in clear: https, or `replicas_in_clear`", "replica", address.url)
-        self.gateway.put(weights, self._now())
+        self.gateway.put(weights, self._now(), groups)
         for url, address in addresses.items():
             if url not in self._upstreams:
                 self._upstreams[url] = Upstream(address, self, self._settings.reach, self._loop, self._now)

@@ -20,6 +20,9 @@ The rules:
 - Least expected completion: the learned response time x (in flight + 1) / weight, plus what is left of `avoid_s` for a
   replica that has just refused or failed; without it one that refuses everything looks idle, and attracts everything.
   Ties go to the replica that came first.
+- Or, where it stands for an AWS Application Load Balancer (`routing` ALB): a group of replicas is drawn by weight,
+  whether it is ready or not, and in it the replica with the fewest in flight gets the request, whatever it can do; ties
+  in turn. There are no second attempts.
 - A request has two attempts at most, and the second never goes to the replica of the first. A second one is made when
   nothing of an answer came, when a bouncer refused (429, 503) and another replica has not done so just now, or to
   hedge; only if there is time until the deadline, and only out of a budget, a share of all requests, so that replicas
@@ -34,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import exp, isfinite
+from random import Random
 from typing import Any, Generic, TypeVar
 
 from mark.domain.errors import BadInput
@@ -46,6 +50,9 @@ from mark.serving.backend.refusals import FULL, NOBODY_READY
 PASS_ON = "pass on"  # this answer is the client's
 WAIT = "wait"  # for the other attempt
 GIVE_UP = "give up"  # no replica answered it
+
+# Which replica gets a request.
+LEAST_COMPLETION, ALB = ROUTINGS = ("least-completion", "alb")
 
 # Of the first replicas, before any answer. Less than any real one: a replica that is asked more then looks slower, so
 # that all are tried; and one slow first answer, over a connection that had to be made, does not put a replica off.
@@ -69,24 +76,29 @@ class GatewayPolicy:
     retry_share: float = 0.2  # second attempts per request, in the long run
     retry_burst: float = 500.0
     hedge_after_s: float = NEVER_S
+    routing: str = LEAST_COMPLETION
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            if not getattr(self, one.name) > 0:
+            if one.name != "routing" and not getattr(self, one.name) > 0:
                 raise BadInput("must be above zero", f"policy.{one.name}", getattr(self, one.name))
+        if self.routing not in ROUTINGS:
+            raise BadInput(f"must be one of {', '.join(ROUTINGS)}", "policy.routing", self.routing)
 
 
 class ReplicaState:
     """What the gateway knows of one replica. Read it; only `Gateway` writes."""
 
     __slots__ = (
-        "answers", "avoid_until_s", "back_s", "each_s", "ejections", "failed", "failures", "in_flight", "number",
-        "probe_at_s", "probing", "ready", "refused", "response_s", "seen_s", "url", "weight",
+        "answers", "avoid_until_s", "back_s", "each_s", "ejections", "failed", "failures", "group", "in_flight",
+        "number", "probe_at_s", "probing", "ready", "refused", "response_s", "seen_s", "turn", "url", "weight",
     )  # fmt: skip
 
     def __init__(self, url: str, number: int, now_s: float) -> None:
         self.url, self.number = url, number
         self.weight = 0.0
+        self.group = ""
+        self.turn = 0  # the number of the last request that was routed here by ALB
         self.ready = False  # until it says so
         self.in_flight = 0
         self.response_s = _FIRST_RESPONSE_S
@@ -143,6 +155,10 @@ class Gateway(Generic[P]):
         self._budget = self.policy.retry_burst
         self._numbers = 0
         self._open: list[ReplicaState] = []  # may be chosen: ready, with weight; in the order they came
+        # By group: its weight, and those of its replicas that may be chosen. Only routing by ALB asks.
+        self._groups: dict[str, tuple[float, list[ReplicaState]]] = {}
+        self._turns = 0
+        self._random = Random(0)
         self._ticked_s = -NEVER_S
 
     @property
@@ -150,15 +166,20 @@ class Gateway(Generic[P]):
         """Would a request find a replica?"""
         return bool(self._open)
 
-    def put(self, weights: Mapping[str, float], now_s: float) -> None:
+    def put(self, weights: Mapping[str, float], now_s: float, groups: Mapping[str, str] | None = None) -> None:
         """These and no other replicas, by URL. Weight 0: nothing new is sent there; what is there stays.
 
-        A new replica is asked for its readiness before it gets anything. Raises BadInput, and changes nothing, where a
-        weight is not a number of zero or more.
+        `groups` names the group of a replica, "" unless said; routing by ALB takes its weight for that of the group,
+        which is the same for all in it. A new replica is asked for its readiness before it gets anything. Raises
+        BadInput, and changes nothing, where a weight is not a number of zero or more, or a group has two.
         """
+        of_group = {url: (groups or {}).get(url, "") for url in weights}
+        shares = {group: weights[url] for url, group in of_group.items()}
         for url, weight in weights.items():
             if not (isfinite(weight) and weight >= 0.0):
                 raise BadInput("a weight is a number of zero or more", url, weight)
+            if self.policy.routing == ALB and weight != shares[of_group[url]]:
+                raise BadInput("a group has one weight: that of all replicas in it", url, weight)
         for url in [url for url in self.replicas if url not in weights]:
             gone = self.replicas.pop(url)
             gone.weight = 0.0
@@ -175,7 +196,7 @@ class Gateway(Generic[P]):
                     if known:
                         one.response_s = min(known)
                 self.replicas[url] = one
-            one.weight = float(weight)
+            one.weight, one.group = float(weight), of_group[url]
         self._sort_out()
 
     # Requests
@@ -187,9 +208,12 @@ class Gateway(Generic[P]):
         policy = self.policy
         if not self._open:
             return NOBODY_READY
+        among = self._open
+        if policy.routing == ALB and not (among := self._drawn()):
+            return NOBODY_READY
         if self.in_flight >= policy.most_in_flight or self.bytes + request.size > policy.most_bytes:
             return FULL
-        replica = self._best(now_s, None)
+        replica = self._best(now_s, None) if policy.routing == LEAST_COMPLETION else self._fewest(among)
         if replica is None:
             return FULL
         self._budget = min(policy.retry_burst, self._budget + policy.retry_share)
@@ -319,10 +343,25 @@ class Gateway(Generic[P]):
                 best, best_s = one, finish_s
         return best
 
+    def _drawn(self) -> list[ReplicaState]:
+        """Those that may be chosen of a group drawn by weight: maybe none, and no other group is looked for."""
+        groups = list(self._groups.values())
+        if len(groups) == 1:
+            return groups[0][1]
+        return self._random.choices([ready for _, ready in groups], [weight for weight, _ in groups])[0]
+
+    def _fewest(self, among: list[ReplicaState]) -> ReplicaState | None:
+        best = min(among, key=lambda one: (one.in_flight, one.turn, one.number))
+        if best.in_flight >= self.policy.most_per_replica:
+            return None
+        self._turns += 1
+        best.turn = self._turns
+        return best
+
     def _second(
         self, request: P, besides: ReplicaState, now_s: float, *, after_refusal: bool = False
     ) -> ReplicaAttempt[P] | None:
-        if request.second is not None or self._budget < 1.0:
+        if request.second is not None or self._budget < 1.0 or self.policy.routing == ALB:
             return None
         replica = self._best(now_s, besides)
         if replica is None or now_s + replica.response_s > request.deadline_s:
@@ -400,5 +439,8 @@ class Gateway(Generic[P]):
 
     def _sort_out(self) -> None:
         self._open = sorted((one for one in self.replicas.values() if one.ready and one.weight), key=lambda r: r.number)
+        self._groups = {one.group: (one.weight, []) for one in self.replicas.values() if one.weight}
+        for one in self._open:
+            self._groups[one.group][1].append(one)
         for one in self.replicas.values():
             one.each_s = one.response_s / one.weight if one.weight else NEVER_S

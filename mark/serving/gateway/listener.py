@@ -3,7 +3,8 @@
 /v2, /v2/models/..., /invocations     passed on (`mark.serving.gateway.forwarding`)
 /v2/health/live, /ready, /ping        the gateway's own: ready when a replica is, or where there are functions
 /metrics                              the gateway's own
-/admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}
+/admin/replicas                       GET: the state of the replicas; PUT: {"http://host:port": weight, ...}, or
+                                      [weight, "group"] instead of the weight
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import orjson
 from mark.domain.errors import BadInput
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.http import Exchange, HttpLimits, HttpServer
+from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.gateway.forwarding import Forwarder, Forwarding, say
 from mark.serving.gateway.gateway import ReplicaState
@@ -64,8 +66,8 @@ class GatewayPages:
     def _admin(self, exchange: Exchange) -> None:
         if exchange.method == b"PUT":
             try:
-                weights = _weights(exchange.body)
-                self._forwarder.put(weights)
+                weights, groups = _weights(exchange.body)
+                self._forwarder.put(weights, groups)
             except BadInput as error:
                 say(exchange, 400, str(error))
                 return
@@ -82,6 +84,7 @@ class GatewayPages:
         def shown(one: ReplicaState) -> dict[str, Any]:
             return {
                 "weight": one.weight,
+                "group": one.group,
                 "ready": one.ready,
                 "in_flight": one.in_flight,
                 "response_ms": round(one.response_s * 1e3, 3) if one.answers else None,
@@ -103,17 +106,23 @@ class GatewayPages:
         }
 
 
-def _weights(body: bytes) -> dict[str, float]:
+def _weights(body: bytes) -> tuple[dict[str, float], dict[str, str]]:
+    """Weights, and the groups of those that have one."""
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadInput(f"no JSON ({error})", "body") from None
     if not isinstance(said, dict):
         raise BadInput('must be {"http://host:port": weight, ...}', "body")
-    for url, weight in said.items():
+    groups = {}
+    for url, value in said.items():
+        weight, group = value if isinstance(value, list) and len(value) == 2 else (value, "")
         if isinstance(weight, bool) or not isinstance(weight, (int, float)):
             raise BadInput("a weight is a number of zero or more", url, weight)
-    return said
+        if not isinstance(group, str):
+            raise BadInput("a group is a text", url, group)
+        said[url], groups[url] = weight, group
+    return said, groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,7 @@ class GatewayListener:
     port: int = 8080
     tls: TlsFiles | None = None
     auth: Auth | None = None
+    keys: KeyPoll | None = None  # renews those of `auth`
     limits: HttpLimits = field(default_factory=HttpLimits)
 
 
@@ -142,6 +152,9 @@ async def serve_gateway(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if listener.keys is not None:
+        listener.keys.start()
+        loop.add_signal_handler(signal.SIGHUP, listener.keys.wake)
     forwarder = Forwarder(forwarding, loop)
     forwarder.put(weights)
     http = HttpServer(

@@ -33,16 +33,19 @@ class Spent:
     """What functions were asked for so far: invocations that ran or may have run, and the seconds that they bill.
 
     The seconds are as their handlers measured them; for an invocation without an answer, as long as it was waited for.
+    `capped` calls were not sent, because they would have cost more than functions may.
     """
 
     calls: int = 0
     billed_s: float = 0.0
+    capped: int = 0
 
 
 class FunctionClient(Protocol):
     """Somewhere else that has the model."""
 
-    spent: Spent
+    @property
+    def spent(self) -> Spent: ...
 
     async def open(self) -> None:
         """Make ready to call, before there are requests: it may block the loop for a second. May be repeated.

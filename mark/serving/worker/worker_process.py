@@ -11,14 +11,13 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from mark.models.call import Call
+from mark.serving.worker.child import OwnChild, Spawn
 from mark.serving.worker.shared_memory import BATCH, KEEP_BYTES, SLOTS, Arena
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -33,11 +32,16 @@ class Slot:
 
 
 class WorkerProcess:
-    """One life of a worker. `now_s` is the loop's time; raises OSError where there is no process to be had."""
+    """One life of a worker. `now_s` is the loop's time; raises OSError where there is no process to be had.
+
+    Until its `child` is waited for, no other process can have its id.
+    """
 
     timer: asyncio.TimerHandle
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], now_s: float) -> None:
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str], now_s: float, spawn: Spawn = OwnChild
+    ) -> None:
         self.ready = False
         self.silent = False  # no more messages are wanted, or will come
         self.batches: deque[tuple[int, Slot]] = deque()  # what it has, in order: calls, and where
@@ -61,14 +65,12 @@ class WorkerProcess:
             held.callback(os.close, ours)
             try:
                 arenas = [arena.fd for slot in self.slots for arena in (slot.calls, slot.replies)]
-                self.popen = _popen([theirs.fileno(), *arenas], lifeline, arguments, environment)
+                self.child = spawn([theirs.fileno(), *arenas], lifeline, arguments, environment)
             finally:
                 theirs.close()
                 os.close(lifeline)
-            held.callback(self.popen.wait)
+            held.callback(self._wait)
             held.callback(self.kill, "")
-            self.pidfd = os.pidfd_open(self.popen.pid)
-            held.callback(os.close, self.pidfd)
             self._held = held.pop_all()
 
     def hand(self, calls: Sequence[Call], now_s: float) -> None:
@@ -87,7 +89,7 @@ class WorkerProcess:
     def memory_bytes(self) -> int:
         """What it has for itself, without what it shares with others or could read anew from files; 0: it is gone."""
         try:
-            pages = Path(f"/proc/{self.popen.pid}/statm").read_text().split()
+            pages = Path(f"/proc/{self.child.pid}/statm").read_text().split()
         except OSError:
             return 0
         return (int(pages[1]) - int(pages[2])) * _PAGE_BYTES
@@ -97,33 +99,21 @@ class WorkerProcess:
         with suppress(OSError):
             self.channel.shutdown(socket.SHUT_WR)
         if not self.ready:  # does not listen yet
-            self.popen.terminate()
+            self.child.terminate()
 
     def kill(self, reason: str) -> None:
-        """With all processes that it has started. Until it has been waited for, no other process can have its id."""
+        """With all processes that it has started."""
         self.reason = self.reason or reason
-        with suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.child.kill()
 
     def reap(self) -> str:
         """Of a process that has ended: end what it has started, let go of everything; why it ended."""
         self.at_next = not self.lied and len(self.batches) > 1 and self.batches[0][1].replies.promised
         self._held.close()
-        code = self.popen.returncode
+        code = self._code
         if self.reason:
             return self.reason
         return f"{signal.strsignal(-code)} (signal {-code})" if code < 0 else f"exit code {code}"
 
-
-def _popen(fds: list[int], lifeline: int, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    # -P: a mark.py where the user stands must not hide ours. A group of its own: what a terminal or a shell sends to
-    # the bouncer's group would end the worker before the bouncer has drained.
-    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "mark.serving.worker.worker"]
-    return subprocess.Popen(
-        [*command, ",".join(map(str, fds)), str(lifeline), *arguments],
-        pass_fds=[*fds, lifeline],
-        stdin=subprocess.DEVNULL,
-        stdout=2,
-        env=environment,
-        process_group=0,
-    )
+    def _wait(self) -> None:
+        self._code = self.child.wait()

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from mark.models.call import Call, Reply
+from mark.serving.worker.child import OwnChild, Spawn
 from mark.serving.worker.shared_memory import DONE, FAILED, KEEP_BYTES, LOADED, MESSAGE_BYTES, SLOTS, Malformed
 from mark.serving.worker.worker_process import WorkerProcess
 
@@ -51,7 +52,7 @@ class Workers:
     A batch sent ends in exactly one on_done or, with all that the worker has, on_lost. `threads` is what numerical
     libraries of one worker may use; a batch that takes longer than `hang_s`, or a load longer than `load_limit_s`,
     costs the process its life, as does one that takes ten times as long as any so far, and longer than `hang_s`.
-    `memory_bytes` is of one worker's process, not of what it has started.
+    `memory_bytes` is of one worker's process, not of what it has started. `spawn` makes the processes.
     Call from one thread, which must outlive the processes: they die with it.
     """
 
@@ -74,6 +75,7 @@ class Workers:
         name: str = "model",
         version: str = "",
         loader: str = "mark.serving.worker.loaders:load",
+        spawn: Spawn = OwnChild,
     ) -> None:
         self.reference, self.count = reference, count
         self._arguments = [reference, str(search.resolve()), name, version, loader]
@@ -83,7 +85,7 @@ class Workers:
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
                 self._environment[name] = str(threads)
         self._hang_s, self._load_limit_s, self._tries = hang_s, load_limit_s, tries
-        self._memory_bytes = memory_bytes
+        self._memory_bytes, self._spawn = memory_bytes, spawn
         self._on_replaced = on_replaced
         self._processes: dict[int, WorkerProcess] = {}
         self._heir: WorkerProcess | None = None  # the successor, while it loads or waits
@@ -118,7 +120,7 @@ class Workers:
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that live."""
-        return {worker: process.popen.pid for worker, process in self._processes.items()}
+        return {worker: process.child.pid for worker, process in self._processes.items()}
 
     async def stop(self, timeout_s: float) -> None:
         """End all and wait for it; nothing is left behind. What takes longer than `timeout_s` is killed.
@@ -157,9 +159,9 @@ class Workers:
             self._not_loaded(worker, f"no process to be had: {error}")
 
     def _process(self, worker: int) -> WorkerProcess:
-        process = WorkerProcess(self._arguments, self._environment, self._loop.time())
+        process = WorkerProcess(self._arguments, self._environment, self._loop.time(), self._spawn)
         self._loop.add_reader(process.channel, self._heard, worker, process)
-        self._loop.add_reader(process.pidfd, self._gone, worker, process)
+        self._loop.add_reader(process.child.ended_fd, self._gone, worker, process)
         self._watch(process)
         return process
 
@@ -260,11 +262,13 @@ class Workers:
         self._loop.remove_reader(process.channel)
 
     def _gone(self, worker: int, process: WorkerProcess) -> None:
-        """The process has ended; it may have said something before."""
+        """The process may have ended; it may have said something before."""
+        if not process.child.ended():
+            return
         while not process.silent and self._heard(worker, process):
             pass
         self._hear_no_more(process)
-        self._loop.remove_reader(process.pidfd)
+        self._loop.remove_reader(process.child.ended_fd)
         process.timer.cancel()
         reason = process.reap()
         if process is self._heir:

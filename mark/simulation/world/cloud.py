@@ -59,6 +59,7 @@ class _Record:
     phase: Phase
     launched_s: float
     standby: bool
+    release: str = ""
     ready_s: float | None = None
     interruption_at_s: float | None = None
     idle: bool = False
@@ -179,7 +180,9 @@ class SimulatedCloud:
             self._fleet = Fleet(tuple(r.view or self._seen(r) for r in self._alive.values()))
         return self._fleet
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         if token in self._tokens:
             return self._tokens[token]
         index = self._offer_index(offer)
@@ -187,6 +190,7 @@ class SimulatedCloud:
         numbers = []
         for _ in range(allowed):
             record = self._new(index, standby)
+            record.release = release
             self._launched += 1
             self._take_in(record)
             self._boot(record)
@@ -470,6 +474,7 @@ class SimulatedCloud:
             idle=record.idle,
             resumed=record.starts > 0,
             stopped_s=record.stopped_s + STOPPING_S if record.phase is Phase.STOPPED else None,
+            release=record.release,
         )
         return record.view
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers
+from mark.control.ports import RECENT_S, WINDOW_S, OverflowTotals, RecentAnswers, ReleaseCounts
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Load
 from mark.domain.offer import Offer
@@ -134,3 +134,6 @@ class SimulatedTelemetry:
 
     def overflow(self) -> OverflowTotals:
         return OverflowTotals(self._stage.accounts.by_functions, self._stage.function_usd())
+
+    def releases(self) -> dict[str, dict[str, ReleaseCounts]]:
+        return {}

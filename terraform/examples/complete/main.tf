@@ -51,14 +51,17 @@ locals {
   names = sort(keys(var.services))
   # Where a service's rules are, by its own name alone unless said: other services that come and go do not move it.
   places = { for name, service in var.services : name => {
-    balancer = service.balancer
-    priority = coalesce(service.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)
+    balancer      = service.balancer
+    target_groups = service.target_groups
+    priority      = coalesce(service.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)
   } }
-  balancers    = [for number in sort(distinct(concat(["0"], [for place in local.places : tostring(place.balancer)]))) : number]
-  bouncer_port = 8080
-  functions    = { for name, service in var.services : name => service.function if service.function != null }
-  boot_from    = { for name in ["wheel", "constraints"] : name => module.state.artifacts[name] }
-  image_ids    = { for name, service in var.services : name => nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value) }
+  balancers           = [for number in sort(distinct(concat(["0"], [for place in local.places : tostring(place.balancer)]))) : number]
+  bouncer_port        = 8080
+  functions           = { for name, service in var.services : name => service.function if service.function != null }
+  addresses           = { for number, address in module.network.addresses : number => number == "0" && var.domain != null ? "https://${var.domain}" : address }
+  boot_from           = { for name in ["wheel", "constraints"] : name => module.state.artifacts[name] }
+  image_ids           = { for name, service in var.services : name => coalesce(service.image_id, nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value)) }
+  controller_image_id = coalesce(var.controller_image_id, nonsensitive(data.aws_ssm_parameter.controller_image.value))
 }
 
 module "state" {
@@ -85,9 +88,12 @@ module "network" {
   aws               = local.aws
   zones             = local.zones
   bouncer_port      = local.bouncer_port
+  grpc_port         = var.grpc_port
   client_cidrs      = var.client_cidrs
   certificate_arn   = var.certificate_arn
   access_log_bucket = var.emulated ? null : module.state.bucket
+  bucket            = module.state.bucket
+  table_arn         = module.state.table.arn
   balancers         = local.balancers
   emulated          = var.emulated
 }
@@ -107,6 +113,9 @@ module "overflow" {
   package     = module.state.artifacts["function/${each.key}"]
   memory_mb   = each.value.memory_mb
   environment = each.value.environment
+
+  reserved_concurrency = each.value.reserved_concurrency
+  keys                 = module.state.keys["bouncers"]
 }
 
 module "fleet" {
@@ -120,32 +129,70 @@ module "fleet" {
   security_group_id = module.network.bouncer_security_group_id
   listener_arn      = module.network.listener_arns[tostring(local.places[each.key].balancer)]
   priority          = local.places[each.key].priority
+  target_groups     = local.places[each.key].target_groups
   bouncer_port      = local.bouncer_port
-  image_id          = local.image_ids[each.key]
-  disk_gb           = each.value.disk_gb
-  slo_s             = each.value.slo_ms / 1000
-  artifacts         = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
-  keys              = module.state.keys
-  function          = try(module.overflow[each.key].function, null)
-  emulated          = var.emulated
+  grpc = var.grpc_port == null ? null : {
+    port         = var.grpc_port
+    listener_arn = module.network.grpc_listener_arns[tostring(local.places[each.key].balancer)]
+  }
+  image_id  = local.image_ids[each.key]
+  disk_gb   = each.value.disk_gb
+  slo_s     = each.value.slo_ms / 1000
+  artifacts = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
+  keys      = module.state.keys["bouncers"]
+  function  = each.value.function == null ? null : module.overflow[each.key].function
+  emulated  = var.emulated
+}
+
+# Clients check that the certificate is of the name that they asked for, which a balancer's own name never is.
+resource "aws_route53_record" "domain" {
+  count   = var.hosted_zone_id == null ? 0 : 1
+  zone_id = var.hosted_zone_id
+  name    = var.domain
+  type    = "A"
+
+  alias {
+    name                   = module.network.names["0"].dns_name
+    zone_id                = module.network.names["0"].zone_id
+    evaluate_target_health = false
+  }
 }
 
 # What names no service goes to the default service. The last of all priorities, so that it moves for no other; a rule
-# of the site and not of the service, so that the site changes its mind in one step.
+# of the site and not of the service. What it forwards to is the controller's, as with services' own rules: another
+# default service gets another rule, and requests without a name get 404 for the moment between the two.
+resource "terraform_data" "default" {
+  input = var.default_service
+}
+
 resource "aws_lb_listener_rule" "default" {
   count        = var.default_service == null ? 0 : 1
   listener_arn = module.network.listener_arns[tostring(local.places[var.default_service].balancer)]
   priority     = 50000
+  tags         = { "mark:site" = var.site }
 
   action {
-    type             = "forward"
-    target_group_arn = module.fleet[var.default_service].target_group.arn
+    type = "forward"
+    forward {
+      dynamic "target_group" {
+        for_each = module.fleet[var.default_service].forward
+        content {
+          arn    = target_group.value.arn
+          weight = target_group.value.weight
+        }
+      }
+    }
   }
 
   condition {
     path_pattern {
       values = ["/*"]
     }
+  }
+
+  lifecycle {
+    ignore_changes       = [action]
+    replace_triggered_by = [terraform_data.default]
   }
 }
 
@@ -158,21 +205,27 @@ module "controller" {
   bouncer_port              = local.bouncer_port
   bouncer_security_group_id = module.network.bouncer_security_group_id
   security_group_id         = module.network.controller_security_group_id
-  image_id                  = nonsensitive(data.aws_ssm_parameter.controller_image.value)
+  image_id                  = local.controller_image_id
+  former_image_ids          = var.former_image_ids
   instance_type             = var.controller_type
   disk_gb                   = var.controller_disk_gb
   artifacts                 = local.boot_from
   boot_files                = module.state.boot_files
   table                     = module.state.table
   queue                     = module.events.queue
-  keys                      = module.state.keys
+  keys                      = module.state.keys["controller"]
   dry_run                   = var.dry_run
   services = { for name in local.names : name => {
-    launch_template_id = module.fleet[name].launch_template.id
-    target_group_arn   = module.fleet[name].target_group.arn
-    image_id           = local.image_ids[name]
-    function           = try(module.overflow[name].function.name, null)
-    archive            = module.state.artifacts["archive/${name}"]
+    launch_template = module.fleet[name].launch_template
+    target_groups   = module.fleet[name].target_groups[*].arn
+    listener_rules = concat(
+      module.fleet[name].listener_rules, name == var.default_service ? aws_lb_listener_rule.default[*].arn : []
+    )
+    function_group = module.fleet[name].function_group
+    grpc           = module.fleet[name].grpc
+    image_id       = local.image_ids[name]
+    function       = var.services[name].function == null ? null : module.overflow[name].function.qualified
+    archive        = module.state.artifacts["archive/${name}"]
   } }
 }
 
@@ -183,9 +236,15 @@ module "observability" {
   alarm_email        = var.alarm_email
   monthly_budget_usd = var.emulated ? null : var.monthly_budget_usd
   queue_name         = module.events.queue.name
+  balancers          = module.network.balancer_arn_suffixes
   services = { for name in local.names : name => {
-    balancer     = module.network.balancer_arn_suffixes[tostring(local.places[name].balancer)]
-    target_group = module.fleet[name].target_group.suffix
-    function     = try(module.overflow[name].function.name, null)
+    balancer      = module.network.balancer_arn_suffixes[tostring(local.places[name].balancer)]
+    target_groups = module.fleet[name].target_groups[*].suffix
+    function      = var.services[name].function == null ? null : module.overflow[name].function.name
+
+    slo_attainment = var.services[name].slo_attainment
+    # Unlimited functions are in the bill, and the alarm is of the rest.
+    max_usd_per_hour = (var.services[name].max_usd_per_hour == null ? null :
+    var.services[name].max_usd_per_hour + try(coalesce(var.services[name].function.max_usd_per_hour, 0), 0))
   } }
 }

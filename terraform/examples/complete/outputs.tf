@@ -5,17 +5,36 @@ output "site_toml" {
 
 output "address" {
   description = "Where clients send requests, as far as services are on the first load balancer."
-  value       = module.network.addresses["0"]
+  value       = local.addresses["0"]
 }
 
 output "addresses" {
   description = "Where clients of each service send requests."
-  value       = { for name, place in local.places : name => module.network.addresses[tostring(place.balancer)] }
+  value       = { for name, place in local.places : name => local.addresses[tostring(place.balancer)] }
+}
+
+output "cname" {
+  description = "What the owner of the domain has to set; empty where nothing is left to do."
+  value       = var.domain != null && var.hosted_zone_id == null ? { (var.domain) = module.network.names["0"].dns_name } : {}
 }
 
 output "places" {
   description = "Where each service's rules are: its balancer and its priority, to be given again, so that it stays there."
   value       = local.places
+}
+
+output "images" {
+  description = "The machine image of each service, by which parameter it was found, and the controller's; to be given again, so that Amazon's next one replaces nothing."
+  value = {
+    controller = local.controller_image_id
+    services   = { for name, service in var.services : name => { parameter = service.image_parameter, id = local.image_ids[name] } }
+    former     = var.former_image_ids
+  }
+}
+
+output "releases" {
+  description = "What instances of each service are to boot from, by the name that they carry in their tag mark:release."
+  value       = { for name in local.names : name => module.fleet[name].launch_template.release }
 }
 
 output "default_service" {

@@ -34,7 +34,7 @@ variable "constraints" {
 }
 
 variable "keys" {
-  description = "Key file of mark serve; the name `controller` has the key with which bouncers are asked. Never in the state."
+  description = "Lines NAME:KEY:SCOPES; `controller` has the key with which bouncers are asked for metrics. Never in the state."
   type        = string
   sensitive   = true
   ephemeral   = true
@@ -42,28 +42,38 @@ variable "keys" {
     condition     = can(regex("(?m)^controller:[^:\\s]{16,}:", var.keys))
     error_message = "No line controller:KEY:SCOPES."
   }
+  validation {
+    condition     = alltrue([for line in compact(split("\n", var.keys)) : length(split(":", line)) >= 3])
+    error_message = "Each line is NAME:KEY:SCOPES."
+  }
 }
 
 variable "keys_version" {
-  description = "To be raised when the keys change."
+  description = "To be raised to write the keys again, over what mark keys has made of them."
   type        = number
   default     = 1
 }
 
 variable "services" {
-  description = "What is served: `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files. `balancer` and `priority` are its place, see `places`."
+  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files. `image_id` is a machine image instead of the newest that `image_parameter` names. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls."
   type = map(object({
-    slo_ms          = number
-    archive         = string
-    wheels          = string
-    image_parameter = optional(string, "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
-    disk_gb         = optional(number, 8)
-    balancer        = optional(number, 0)
-    priority        = optional(number)
+    slo_ms           = number
+    slo_attainment   = optional(number)
+    max_usd_per_hour = optional(number)
+    archive          = string
+    wheels           = string
+    image_parameter  = optional(string, "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64")
+    image_id         = optional(string)
+    disk_gb          = optional(number, 8)
+    balancer         = optional(number, 0)
+    priority         = optional(number)
+    target_groups    = optional(number, 1)
     function = optional(object({
-      zip         = string
-      memory_mb   = number
-      environment = map(string)
+      zip                  = string
+      memory_mb            = number
+      environment          = map(string)
+      max_usd_per_hour     = optional(number)
+      reserved_concurrency = optional(number)
     }))
   }))
   validation {
@@ -75,10 +85,11 @@ variable "services" {
     error_message = "Two services with one name, as AWS writes names: letters, digits and dashes, small or not."
   }
   validation {
-    condition = alltrue([for group in values({ for service in values(var.services) : tostring(service.balancer) => 1... }) :
-      length(group) <= min(100, floor((var.rules_per_balancer - 1) / 2))
+    condition = alltrue([for groups in values({ for service in values(var.services) : tostring(service.balancer) => service.target_groups... }) :
+      length(groups) <= floor((var.rules_per_balancer - 1) / (var.grpc_port == null ? 2 : 3)) &&
+      sum(groups) * (var.grpc_port == null ? 1 : 2) + length(groups) <= 100
     ])
-    error_message = "Too many services on one load balancer: it takes 100, and less than half of rules_per_balancer. Say `balancer = 1` (2, ...) for some."
+    error_message = "Too many services on one load balancer: it takes 100 target groups, of which a service has target_groups (by gRPC twice as many) and one more, and rules_per_balancer rules. Say `balancer = 1` (2, ...) for some."
   }
   validation {
     condition = alltrue([for names in values({ for name, service in var.services :
@@ -98,10 +109,48 @@ variable "default_service" {
   }
 }
 
+variable "domain" {
+  description = "Name by which clients reach the first load balancer, as its certificate has it."
+  type        = string
+  default     = null
+  validation {
+    condition     = var.domain == null || var.certificate_arn != null
+    error_message = "A domain needs its certificate: certificate_arn."
+  }
+}
+
+variable "hosted_zone_id" {
+  description = "Zone of Route 53 in which the domain is made to point there. Null: its owner does that, see the output `cname`."
+  type        = string
+  default     = null
+  validation {
+    condition     = var.hosted_zone_id == null || var.domain != null
+    error_message = "Say which domain."
+  }
+}
+
+variable "controller_image_id" {
+  description = "Machine image of the controller. Null: Amazon's newest."
+  type        = string
+  default     = null
+}
+
+variable "former_image_ids" {
+  description = "Machine images of releases that may be rolled back to."
+  type        = list(string)
+  default     = []
+}
+
 variable "rules_per_balancer" {
   description = "AWS's quota `Rules per Application Load Balancer` of the account; a service takes two, the default service one more."
   type        = number
   default     = 100
+}
+
+variable "grpc_port" {
+  description = "Port of the load balancers, and of bouncers, for gRPC: needs certificate_arn. Null: HTTP only."
+  type        = number
+  default     = null
 }
 
 variable "client_cidrs" {

@@ -15,12 +15,15 @@ locals {
       store        = "dynamodb:${var.table.name}"
       queue_url    = var.queue.url
       bouncer_port = var.bouncer_port
-      key_file     = "/etc/mark/bouncer-key"
+      key_file     = "/var/lib/mark/keys"
     }
     services = { for name, service in var.services : name => {
-      launch_template = service.launch_template_id
+      launch_template = service.launch_template
       subnets         = var.subnets
-      target_groups   = [service.target_group_arn]
+      target_groups   = service.target_groups
+      listener_rules  = service.listener_rules
+      function_group  = service.function_group
+      grpc            = service.grpc
       function        = service.function
     } }
   })
@@ -76,13 +79,14 @@ resource "aws_iam_role_policy" "this" {
     Statement = concat(
       [
         {
-          # Inventory: what there is, once a second. Balancer: whether a target is healthy. LivePrices: what it costs.
+          # Inventory: what there is, once a second. Balancer: whether a target is healthy, and what rules say. LivePrices: what it costs.
           # History (--history cloudwatch:...): what CloudWatch counted.
           Sid    = "Look"
           Effect = "Allow"
           Action = [
             "ec2:DescribeInstances",
             "ec2:DescribeSpotPriceHistory",
+            "elasticloadbalancing:DescribeRules",
             "elasticloadbalancing:DescribeTargetHealth",
             "pricing:GetProducts",
             "cloudwatch:GetMetricData",
@@ -103,7 +107,7 @@ resource "aws_iam_role_policy" "this" {
           Effect = "Allow"
           Action = ["ec2:CreateFleet", "ec2:RunInstances"]
           Resource = concat(
-            [for id in distinct([for service in var.services : service.image_id]) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
+            [for id in distinct(concat([for service in var.services : service.image_id], var.former_image_ids)) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
             [for id in values(var.subnets) : "${local.ec2}:subnet/${id}"],
             ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
           )
@@ -152,15 +156,12 @@ resource "aws_iam_role_policy" "this" {
           Condition = { StringEquals = { "iam:PassedToService" = "ec2.amazonaws.com" } }
         },
         {
-          # The first fleet and the first spot instance of an account create these roles of AWS's own.
-          Sid    = "ServiceLinkedRoles"
-          Effect = "Allow"
-          Action = "iam:CreateServiceLinkedRole"
-          Resource = [
-            "${local.arn}:iam::${var.aws.account}:role/aws-service-role/ec2fleet.amazonaws.com/AWSServiceRoleForEC2Fleet",
-            "${local.arn}:iam::${var.aws.account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot",
-          ]
-          Condition = { StringEquals = { "iam:AWSServiceName" = ["ec2fleet.amazonaws.com", "spot.amazonaws.com"] } }
+          # The first spot instance of an account creates this role of AWS's own. (An instant fleet needs none.)
+          Sid       = "ServiceLinkedRoles"
+          Effect    = "Allow"
+          Action    = "iam:CreateServiceLinkedRole"
+          Resource  = "${local.arn}:iam::${var.aws.account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+          Condition = { StringEquals = { "iam:AWSServiceName" = "spot.amazonaws.com" } }
         },
         {
           # Balancer: instances in and out.
@@ -168,6 +169,14 @@ resource "aws_iam_role_policy" "this" {
           Effect    = "Allow"
           Action    = ["elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"]
           Resource  = "${local.arn}:elasticloadbalancing:${local.where}:targetgroup/*"
+          Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
+        },
+        {
+          # Balancer: how much each group gets.
+          Sid       = "Shares"
+          Effect    = "Allow"
+          Action    = "elasticloadbalancing:ModifyRule"
+          Resource  = "${local.arn}:elasticloadbalancing:${local.where}:listener-rule/app/*"
           Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
         },
         {
@@ -207,7 +216,7 @@ resource "aws_iam_role_policy" "this" {
           Resource = var.boot_files
         },
         {
-          # aws ssm get-parameter at boot.
+          # aws ssm get-parameter at boot, KeyParameter later.
           Sid      = "Keys"
           Effect   = "Allow"
           Action   = "ssm:GetParameter"
@@ -236,11 +245,10 @@ resource "aws_iam_role_policy" "this" {
       ],
       alltrue([for service in var.services : service.function == null]) ? [] : [{
         # Warming: invocations that only wake an environment.
-        Sid       = "Warm"
-        Effect    = "Allow"
-        Action    = "lambda:InvokeFunction"
-        Resource  = "${local.arn}:lambda:${local.where}:function:${var.site}-*-overflow"
-        Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
+        Sid      = "Warm"
+        Effect   = "Allow"
+        Action   = "lambda:InvokeFunction"
+        Resource = "${local.arn}:lambda:${local.where}:function:${var.site}_*-overflow:*"
       }]
     )
   })
@@ -267,6 +275,8 @@ resource "aws_launch_template" "this" {
   instance_type          = var.instance_type
   vpc_security_group_ids = [var.security_group_id]
   user_data              = base64encode(local.user_data)
+  # By user data that fails.
+  instance_initiated_shutdown_behavior = "terminate"
 
   iam_instance_profile {
     name = aws_iam_instance_profile.this.name
@@ -292,7 +302,8 @@ resource "aws_launch_template" "this" {
 resource "aws_autoscaling_group" "this" {
   name                = local.name
   min_size            = 1
-  max_size            = 1
+  desired_capacity    = 1
+  max_size            = 2
   vpc_zone_identifier = values(var.subnets)
   health_check_type   = "EC2"
   # Nothing waits for it: it is there when the first heartbeat is.
@@ -304,11 +315,15 @@ resource "aws_autoscaling_group" "this" {
     version = aws_launch_template.this.latest_version
   }
 
-  # A new version of anything replaces the controller: the old one first, the lease sees to the rest.
+  # A new version of anything replaces the controller: the new one first. It stands by until the old one gives up the
+  # lease at its end, so that somebody decides all the time.
   instance_refresh {
     strategy = "Rolling"
     preferences {
-      min_healthy_percentage = 0
+      min_healthy_percentage = 100
+      max_healthy_percentage = 200
+      # Until it stands by: it boots, and installs what it needs.
+      instance_warmup = 180
     }
   }
 

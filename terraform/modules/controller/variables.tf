@@ -26,10 +26,17 @@ variable "bouncer_port" {
 variable "services" {
   description = "What there is for each service."
   type = map(object({
-    launch_template_id = string
-    target_group_arn   = string
-    image_id           = string
-    function           = optional(string)
+    launch_template = object({
+      id      = string
+      version = string
+      release = string
+    })
+    target_groups  = list(string)
+    listener_rules = list(string)
+    function_group = optional(string)
+    grpc           = optional(object({ groups = list(string), rules = list(string) }), { groups = [], rules = [] })
+    image_id       = string
+    function       = optional(string)
     archive = object({
       key     = string
       version = string
@@ -41,9 +48,15 @@ variable "services" {
     error_message = "At least one service."
   }
   validation {
-    condition     = length(distinct([for service in var.services : service.image_id])) <= 20
+    condition     = length(distinct(concat([for service in var.services : service.image_id], var.former_image_ids))) <= 20
     error_message = "At most 20 machine images on a site: the controller's policy names each, and its length is limited."
   }
+}
+
+variable "former_image_ids" {
+  description = "Machine images of releases that may be rolled back to."
+  type        = list(string)
+  default     = []
 }
 
 variable "bouncer_security_group_id" {
@@ -108,7 +121,7 @@ variable "queue" {
 }
 
 variable "keys" {
-  description = "Parameter that holds the keys of callers."
+  description = "Parameter with its own key, and digests of the keys of callers."
   type = object({
     name = string
     arn  = string

@@ -10,13 +10,40 @@ locals {
   linger_s = 15
   drain_s  = max(30, ceil(2 * var.slo_s))
 
+  # ELB takes 32 characters; names of the first groups of sites that have one only stay as they are.
+  group_suffixes      = [for n in range(var.target_groups) : n == 0 ? "" : "-${n}"]
+  group_hash          = substr(sha1("${var.site}/${var.service}"), 0, 8)
+  grpc_groups         = var.grpc == null ? [] : [for n in range(var.target_groups) : "${trimsuffix(substr(local.name, 0, 20), "-")}-g${n}-${local.group_hash}"]
+  group_names         = [for end in local.group_suffixes : "${trimsuffix(substr(local.name, 0, 23 - length(end)), "-")}${end}-${local.group_hash}"]
+  function_group_name = "${trimsuffix(substr(local.name, 0, 21), "-")}-f-${local.group_hash}"
+  # At first, until the controller says otherwise: the first group.
+  forward = concat(
+    [for n, group in aws_lb_target_group.this : { arn = group.arn, weight = n == 0 ? 1 : 0 }],
+    [{ arn = aws_lb_target_group.function.arn, weight = 0 }],
+  )
+
+  # All that an instance becomes by booting: by this name the controller tells old ones from new ones. Of contents, so
+  # that what was deployed before has its old name when it is deployed again.
+  release = substr(sha256(jsonencode({
+    artifacts = { for name, artifact in var.artifacts : name => artifact.sha256 }
+    boot      = filesha256("${path.module}/bouncer.sh.tftpl")
+    disk_gb   = var.disk_gb
+    function  = var.function == null ? "" : var.function.qualified
+    image_id  = var.image_id
+    slo_s     = var.slo_s
+    tls       = var.bouncer_tls
+    grpc_port = try(var.grpc.port, "")
+  })), 0, 12)
+
   user_data = templatefile("${path.module}/bouncer.sh.tftpl", {
     region    = var.aws.region
     service   = var.service
     artifacts = var.artifacts
     keys      = var.keys.name
     port      = var.bouncer_port
-    function  = var.function == null ? "" : var.function.name
+    tls       = var.bouncer_tls
+    grpc_port = try(tostring(var.grpc.port), "")
+    function  = var.function == null ? "" : var.function.qualified
     linger_s  = local.linger_s
     drain_s   = local.drain_s
     log_group = aws_cloudwatch_log_group.this.name
@@ -58,7 +85,7 @@ resource "aws_iam_role_policy" "this" {
           Resource = [for artifact in var.artifacts : artifact.arn]
         },
         {
-          # aws ssm get-parameter at boot; AWS's own key for parameters needs no grant.
+          # aws ssm get-parameter at boot, KeyParameter later; AWS's own key for parameters needs no grant.
           Sid      = "Keys"
           Effect   = "Allow"
           Action   = "ssm:GetParameter"
@@ -77,7 +104,7 @@ resource "aws_iam_role_policy" "this" {
         Sid      = "Overflow"
         Effect   = "Allow"
         Action   = "lambda:InvokeFunction"
-        Resource = var.function.arn
+        Resource = "${var.function.arn}:*" # of its versions: an older release calls an older one
       }]
     )
   })
@@ -134,12 +161,16 @@ resource "aws_launch_template" "this" {
   }
 }
 
+# One for each class of capacity, the smallest first: a balancer sends all targets of a group the same. The controller
+# registers instances and sets the shares, so a group without instances has none, and is no trouble. A group that a rule
+# forwards to cannot be deleted, and only the controller takes one out: so their number never falls.
 resource "aws_lb_target_group" "this" {
+  count = var.target_groups
   # 32 characters at most, whatever the names are.
-  name        = "${trimsuffix(substr(local.name, 0, 23), "-")}-${substr(sha1("${var.site}/${var.service}"), 0, 8)}"
+  name        = local.group_names[count.index]
   vpc_id      = var.vpc_id
   port        = var.bouncer_port
-  protocol    = "HTTP"
+  protocol    = var.bouncer_tls ? "HTTPS" : "HTTP"
   target_type = "instance"
   # By this the controller's right to register instances is narrowed to its own site.
   tags                          = { "mark:site" = var.site }
@@ -149,29 +180,69 @@ resource "aws_lb_target_group" "this" {
 
   health_check {
     path                = "/v2/health/ready"
+    protocol            = var.bouncer_tls ? "HTTPS" : "HTTP"
     matcher             = "200"
     interval            = 5
     timeout             = 2
     healthy_threshold   = 2
     unhealthy_threshold = 2
   }
+}
 
-  # The site's default rule lets go of the group of a service that goes before it is deleted: else AWS refuses that.
-  lifecycle {
-    create_before_destroy = true
-  }
+moved {
+  from = aws_lb_target_group.this
+  to   = aws_lb_target_group.this[0]
+}
+
+# What answers while no instance is ready. It is there without a function, too, as the rules name it: then it has no
+# target, and the controller gives it no share.
+resource "aws_lb_target_group" "function" {
+  name        = local.function_group_name
+  target_type = "lambda"
+  tags        = { "mark:site" = var.site }
+  # A creation that is broken off may leave what no state knows. What costs nothing and needs nothing comes late.
+  depends_on = [var.listener_arn]
+}
+
+resource "aws_lambda_permission" "balancer" {
+  count         = var.function == null ? 0 : 1
+  statement_id  = "balancer"
+  action        = "lambda:InvokeFunction"
+  function_name = var.function.name
+  qualifier     = var.function.alias
+  principal     = "elasticloadbalancing.amazonaws.com"
+  source_arn    = aws_lb_target_group.function.arn
+}
+
+resource "aws_lb_target_group_attachment" "function" {
+  count            = var.function == null ? 0 : 1
+  target_group_arn = aws_lb_target_group.function.arn
+  target_id        = "${var.function.arn}:${var.function.alias}"
+  depends_on       = [aws_lambda_permission.balancer]
 }
 
 # Requests name their service in the path or, where a path cannot (SageMaker's /invocations), in a header. Conditions of
 # one rule must all hold, so these are two. No two services' rules fit one request: their order means nothing, and a
 # priority must only be free.
+#
+# What they forward to is here as it is at first, and the controller's from then on: an apply resets no shares.
 resource "aws_lb_listener_rule" "path" {
   listener_arn = var.listener_arn
   priority     = var.priority * 2
+  # By this the controller's right to set shares is narrowed to its own site.
+  tags = { "mark:site" = var.site }
 
   action {
-    type             = "forward"
-    target_group_arn = aws_lb_target_group.this.arn
+    type = "forward"
+    forward {
+      dynamic "target_group" {
+        for_each = local.forward
+        content {
+          arn    = target_group.value.arn
+          weight = target_group.value.weight
+        }
+      }
+    }
   }
 
   condition {
@@ -179,15 +250,28 @@ resource "aws_lb_listener_rule" "path" {
       values = ["/v2/models/${var.service}", "/v2/models/${var.service}/*"]
     }
   }
+
+  lifecycle {
+    ignore_changes = [action]
+  }
 }
 
 resource "aws_lb_listener_rule" "header" {
   listener_arn = var.listener_arn
   priority     = var.priority * 2 + 1
+  tags         = { "mark:site" = var.site }
 
   action {
-    type             = "forward"
-    target_group_arn = aws_lb_target_group.this.arn
+    type = "forward"
+    forward {
+      dynamic "target_group" {
+        for_each = local.forward
+        content {
+          arn    = target_group.value.arn
+          weight = target_group.value.weight
+        }
+      }
+    }
   }
 
   condition {
@@ -195,5 +279,72 @@ resource "aws_lb_listener_rule" "header" {
       http_header_name = "mark-service"
       values           = [var.service]
     }
+  }
+
+  lifecycle {
+    ignore_changes = [action]
+  }
+}
+
+# By gRPC the same, with groups and a rule of their own: a target has one protocol in a group, and a function none that
+# speaks gRPC.
+resource "aws_lb_target_group" "grpc" {
+  count                         = length(local.grpc_groups)
+  name                          = local.grpc_groups[count.index]
+  vpc_id                        = var.vpc_id
+  port                          = var.grpc.port
+  protocol                      = var.bouncer_tls ? "HTTPS" : "HTTP"
+  protocol_version              = "GRPC"
+  target_type                   = "instance"
+  tags                          = { "mark:site" = var.site }
+  load_balancing_algorithm_type = "least_outstanding_requests"
+  deregistration_delay          = local.drain_s
+
+  # That it answers; whether it is ready the controller asks, before it registers it.
+  health_check {
+    path                = "/inference.GRPCInferenceService/ServerLive"
+    protocol            = var.bouncer_tls ? "HTTPS" : "HTTP"
+    matcher             = "0"
+    interval            = 5
+    timeout             = 2
+    healthy_threshold   = 2
+    unhealthy_threshold = 2
+  }
+}
+
+resource "aws_lb_listener_rule" "grpc" {
+  count        = var.grpc == null ? 0 : 1
+  listener_arn = var.grpc.listener_arn
+  priority     = var.priority
+  tags         = { "mark:site" = var.site }
+
+  action {
+    type = "forward"
+    forward {
+      dynamic "target_group" {
+        for_each = aws_lb_target_group.grpc
+        content {
+          arn    = target_group.value.arn
+          weight = target_group.key == 0 ? 1 : 0
+        }
+      }
+    }
+  }
+
+  condition {
+    path_pattern {
+      values = ["/inference.GRPCInferenceService/*"]
+    }
+  }
+
+  condition {
+    http_header {
+      http_header_name = "mark-service"
+      values           = [var.service]
+    }
+  }
+
+  lifecycle {
+    ignore_changes = [action]
   }
 }

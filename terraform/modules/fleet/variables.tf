@@ -41,10 +41,35 @@ variable "priority" {
   }
 }
 
+variable "target_groups" {
+  description = "Target groups: classes of instance types that can do about the same. A number that falls later is refused by AWS."
+  type        = number
+  default     = 1
+  validation {
+    condition     = contains([1, 2, 3, 4], var.target_groups)
+    error_message = "1 to 4: a rule forwards to five, and one is the function's."
+  }
+}
+
 variable "bouncer_port" {
   description = "Port on which bouncers listen."
   type        = number
   default     = 8080
+}
+
+variable "grpc" {
+  description = "Port on which bouncers speak gRPC, and the load balancer's listener for it. Null: they do not."
+  type = object({
+    port         = number
+    listener_arn = string
+  })
+  default = null
+}
+
+variable "bouncer_tls" {
+  description = "Bouncers speak TLS, with certificates of their own that nobody verifies: the target group's protocol is HTTPS then."
+  type        = bool
+  default     = false
 }
 
 variable "image_id" {
@@ -75,7 +100,7 @@ variable "artifacts" {
 }
 
 variable "keys" {
-  description = "Parameter that holds the keys of callers."
+  description = "Parameter with digests of the keys of callers."
   type = object({
     name = string
     arn  = string
@@ -83,10 +108,12 @@ variable "keys" {
 }
 
 variable "function" {
-  description = "Overflow function; null: there is none."
+  description = "Overflow function, with the version that instances call and the alias that the load balancer does; null: there is none."
   type = object({
-    name = string
-    arn  = string
+    name      = string
+    arn       = string
+    qualified = string
+    alias     = string
   })
   default = null
 }

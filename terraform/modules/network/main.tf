@@ -3,9 +3,32 @@
 locals {
   tls       = var.certificate_arn != null
   door_port = local.tls ? 443 : 80
+  # An ALB speaks gRPC by HTTPS only. A door of its own, as a rule by the header alone would catch it at the other one.
+  grpc       = var.grpc_port == null ? {} : { grpc = var.grpc_port }
+  grpc_doors = { for cidr in var.client_cidrs : cidr => cidr if var.grpc_port != null }
   # /20 for instances (4,091 addresses a zone), /24 for the balancer and the NAT gateway.
   private_cidrs = { for i, zone in var.zones : zone => cidrsubnet(var.cidr, 4, i) }
   public_cidrs  = { for i, zone in var.zones : zone => cidrsubnet(var.cidr, 8, 240 + i) }
+
+  endpoint_policies = { for service, statements in {
+    s3 = [
+      {
+        Sid      = "BootFiles"
+        Action   = "s3:GetObjectVersion"
+        Resource = "arn:${var.aws.partition}:s3:::${var.bucket}/artifacts/*"
+      },
+      {
+        Sid      = "PackagesOfAmazonLinux"
+        Action   = "s3:GetObject"
+        Resource = "arn:${var.aws.partition}:s3:::al2023-repos-${var.aws.region}-*/*"
+      },
+    ]
+    dynamodb = [{
+      Sid      = "State"
+      Action   = [for call in ["ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"] : "dynamodb:${call}"]
+      Resource = var.table_arn
+    }]
+  } : service => jsonencode({ Version = "2012-10-17", Statement = [for one in statements : merge(one, { Effect = "Allow", Principal = "*" })] }) }
 }
 
 resource "aws_vpc" "this" {
@@ -90,13 +113,16 @@ resource "aws_route_table_association" "private" {
   route_table_id = aws_route_table.private.id
 }
 
-# Gateway endpoints cost nothing, and keep models and state off the NAT gateway, which charges by the GB.
+# Gateway endpoints cost nothing, and keep models and state off the NAT gateway, which charges by the GB. By their
+# policies nothing in the subnets reaches another bucket or table, with whosever keys: Amazon Linux's packages are in
+# buckets of Amazon's.
 resource "aws_vpc_endpoint" "gateway" {
   for_each          = toset(["s3", "dynamodb"])
   vpc_id            = aws_vpc.this.id
   vpc_endpoint_type = "Gateway"
   service_name      = "com.amazonaws.${var.aws.region}.${each.key}"
   route_table_ids   = [aws_route_table.private.id]
+  policy            = var.emulated ? null : local.endpoint_policies[each.key]
   tags              = { Name = "${var.site}-${each.key}" }
 }
 
@@ -115,6 +141,36 @@ resource "aws_vpc_security_group_ingress_rule" "clients" {
   ip_protocol       = "tcp"
   from_port         = local.door_port
   to_port           = local.door_port
+}
+
+resource "aws_vpc_security_group_ingress_rule" "grpc_clients" {
+  for_each          = local.grpc_doors
+  security_group_id = aws_security_group.balancer.id
+  description       = "Clients, by gRPC"
+  cidr_ipv4         = each.key
+  ip_protocol       = "tcp"
+  from_port         = var.grpc_port
+  to_port           = var.grpc_port
+}
+
+resource "aws_vpc_security_group_egress_rule" "grpc" {
+  for_each                     = local.grpc
+  security_group_id            = aws_security_group.balancer.id
+  description                  = var.emulated ? null : "Requests by gRPC"
+  referenced_security_group_id = aws_security_group.bouncer.id
+  ip_protocol                  = "tcp"
+  from_port                    = each.value
+  to_port                      = each.value
+}
+
+resource "aws_vpc_security_group_ingress_rule" "grpc" {
+  for_each                     = local.grpc
+  security_group_id            = aws_security_group.bouncer.id
+  description                  = var.emulated ? null : "Bouncer by gRPC, from the balancer"
+  referenced_security_group_id = aws_security_group.balancer.id
+  ip_protocol                  = "tcp"
+  from_port                    = each.value
+  to_port                      = each.value
 }
 
 resource "aws_vpc_security_group_egress_rule" "balancer_to_bouncers" {
@@ -220,6 +276,25 @@ resource "aws_lb_listener" "this" {
   port              = local.door_port
   protocol          = local.tls ? "HTTPS" : "HTTP"
   ssl_policy        = local.tls ? "ELBSecurityPolicy-TLS13-1-2-2021-06" : null
+  certificate_arn   = var.certificate_arn
+
+  # Services add their rules.
+  default_action {
+    type = "fixed-response"
+    fixed_response {
+      content_type = "application/json"
+      message_body = jsonencode({ error = "no such service" })
+      status_code  = "404"
+    }
+  }
+}
+
+resource "aws_lb_listener" "grpc" {
+  for_each          = { for number, balancer in aws_lb.this : number => balancer.arn if var.grpc_port != null }
+  load_balancer_arn = each.value
+  port              = var.grpc_port
+  protocol          = "HTTPS"
+  ssl_policy        = "ELBSecurityPolicy-TLS13-1-2-2021-06"
   certificate_arn   = var.certificate_arn
 
   # Services add their rules.

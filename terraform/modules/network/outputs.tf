@@ -17,6 +17,7 @@ output "subnets" {
     aws_vpc_security_group_egress_rule.controller_to_bouncers,
     aws_vpc_security_group_egress_rule.https,
     aws_vpc_security_group_ingress_rule.bouncer,
+    aws_vpc_security_group_ingress_rule.grpc,
   ]
 }
 
@@ -35,9 +36,19 @@ output "listener_arns" {
   value       = { for number, listener in aws_lb_listener.this : number => listener.arn }
 }
 
+output "grpc_listener_arns" {
+  description = "Listeners for gRPC, by the balancer's number; none without grpc_port."
+  value       = { for number, listener in aws_lb_listener.grpc : number => listener.arn }
+}
+
 output "balancer_arn_suffixes" {
   description = "The load balancers as CloudWatch names them, by number."
   value       = { for number, balancer in aws_lb.this : number => balancer.arn_suffix }
+}
+
+output "names" {
+  description = "What a domain of one's own is to point to, by the balancer's number."
+  value       = { for number, balancer in aws_lb.this : number => { dns_name = balancer.dns_name, zone_id = balancer.zone_id } }
 }
 
 output "addresses" {

@@ -32,6 +32,16 @@ variable "bouncer_port" {
   default     = 8080
 }
 
+variable "grpc_port" {
+  description = "Port on which bouncers, and the load balancers for clients, speak gRPC; it needs a certificate. Null: they do not."
+  type        = number
+  default     = null
+  validation {
+    condition     = var.grpc_port == null ? true : var.certificate_arn != null && !contains([80, 443, var.bouncer_port], var.grpc_port)
+    error_message = "A load balancer speaks gRPC by HTTPS only, so give certificate_arn; and the port must be another one."
+  }
+}
+
 variable "client_cidrs" {
   description = "Address ranges that may reach the load balancer."
   type        = list(string)
@@ -58,6 +68,16 @@ variable "access_log_bucket" {
   description = "Bucket for the load balancer's access logs (under alb/): a trace for mark simulate. Null: none are written."
   type        = string
   default     = null
+}
+
+variable "bucket" {
+  description = "Bucket from which instances boot: the only one of ours that they reach."
+  type        = string
+}
+
+variable "table_arn" {
+  description = "Table of the controller's state: the only one that is reached from here."
+  type        = string
 }
 
 variable "aws" {

@@ -4,6 +4,10 @@ locals {
   told = var.alarm_email == null ? [] : [aws_sns_topic.alarms[0].arn]
   with_function = { for name, service in var.services : name => service.function
   if service.function != null }
+  promised = { for name, service in var.services : name => service.slo_attainment
+  if service.slo_attainment != null }
+  limited = { for name, service in var.services : name => service.max_usd_per_hour
+  if service.max_usd_per_hour != null }
 }
 
 resource "aws_sns_topic" "alarms" {
@@ -16,6 +20,23 @@ resource "aws_sns_topic_subscription" "email" {
   topic_arn = aws_sns_topic.alarms[0].arn
   protocol  = "email"
   endpoint  = var.alarm_email
+}
+
+# The leading controller says once a minute that it is there. One that never came, cannot start or hangs says nothing.
+resource "aws_cloudwatch_metric_alarm" "controller_silent" {
+  alarm_name          = "${var.site}-controller-silent"
+  alarm_description   = "No controller leads. The fleet serves on, but nothing is launched or ended. Fires also while a site's first controller boots."
+  namespace           = "mark"
+  metric_name         = "Heartbeat"
+  dimensions          = { Site = var.site }
+  statistic           = "Sum"
+  period              = 60
+  evaluation_periods  = 6
+  threshold           = 1
+  comparison_operator = "LessThanThreshold"
+  treat_missing_data  = "breaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
 }
 
 # The controller reads its queue all the time: when a notice waits, it is not there.
@@ -39,31 +60,171 @@ resource "aws_cloudwatch_metric_alarm" "nobody_ready" {
   for_each            = var.services
   alarm_name          = "${var.site}-${each.key}-nobody-ready"
   alarm_description   = "No instance of ${each.key} is ready."
-  namespace           = "AWS/ApplicationELB"
-  metric_name         = "HealthyHostCount"
-  dimensions          = { LoadBalancer = each.value.balancer, TargetGroup = each.value.target_group }
-  statistic           = "Maximum"
-  period              = 60
+  namespace           = length(each.value.target_groups) > 1 ? null : "AWS/ApplicationELB"
+  metric_name         = length(each.value.target_groups) > 1 ? null : "HealthyHostCount"
+  dimensions          = length(each.value.target_groups) > 1 ? null : { LoadBalancer = each.value.balancer, TargetGroup = each.value.target_groups[0] }
+  statistic           = length(each.value.target_groups) > 1 ? null : "Maximum"
+  period              = length(each.value.target_groups) > 1 ? null : 60
   evaluation_periods  = 5
   threshold           = 1
   comparison_operator = "LessThanThreshold"
   treat_missing_data  = "breaching"
   alarm_actions       = local.told
   ok_actions          = local.told
+
+  # Of all groups together; one without instances has no numbers.
+  dynamic "metric_query" {
+    for_each = length(each.value.target_groups) > 1 ? { all = "SUM(METRICS())" } : {}
+    content {
+      id          = metric_query.key
+      expression  = metric_query.value
+      label       = "HealthyHostCount"
+      return_data = true
+    }
+  }
+  dynamic "metric_query" {
+    for_each = length(each.value.target_groups) > 1 ? each.value.target_groups : []
+    content {
+      id = "group_${metric_query.key}"
+      metric {
+        namespace   = "AWS/ApplicationELB"
+        metric_name = "HealthyHostCount"
+        dimensions  = { LoadBalancer = each.value.balancer, TargetGroup = metric_query.value }
+        stat        = "Maximum"
+        period      = 60
+      }
+    }
+  }
 }
 
 resource "aws_cloudwatch_metric_alarm" "errors" {
   for_each            = var.services
   alarm_name          = "${var.site}-${each.key}-errors"
   alarm_description   = "Instances of ${each.key} answer with 5xx."
+  namespace           = length(each.value.target_groups) > 1 ? null : "AWS/ApplicationELB"
+  metric_name         = length(each.value.target_groups) > 1 ? null : "HTTPCode_Target_5XX_Count"
+  dimensions          = length(each.value.target_groups) > 1 ? null : { LoadBalancer = each.value.balancer, TargetGroup = each.value.target_groups[0] }
+  statistic           = length(each.value.target_groups) > 1 ? null : "Sum"
+  period              = length(each.value.target_groups) > 1 ? null : 60
+  evaluation_periods  = 5
+  datapoints_to_alarm = 3
+  threshold           = 10
+  comparison_operator = "GreaterThanThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+
+  # Of all groups together; one without instances has no numbers.
+  dynamic "metric_query" {
+    for_each = length(each.value.target_groups) > 1 ? { all = "SUM(METRICS())" } : {}
+    content {
+      id          = metric_query.key
+      expression  = metric_query.value
+      label       = "HTTPCode_Target_5XX_Count"
+      return_data = true
+    }
+  }
+  dynamic "metric_query" {
+    for_each = length(each.value.target_groups) > 1 ? each.value.target_groups : []
+    content {
+      id = "group_${metric_query.key}"
+      metric {
+        namespace   = "AWS/ApplicationELB"
+        metric_name = "HTTPCode_Target_5XX_Count"
+        dimensions  = { LoadBalancer = each.value.balancer, TargetGroup = metric_query.value }
+        stat        = "Sum"
+        period      = 60
+      }
+    }
+  }
+}
+
+# What the balancer answers itself, 502, 503 and 504, is in no count of a target's.
+resource "aws_cloudwatch_metric_alarm" "balancer_errors" {
+  for_each            = var.balancers
+  alarm_name          = "${var.site}-balancer-${each.key}-errors"
+  alarm_description   = "Load balancer ${each.key} answers with 5xx itself: nobody is ready, or connections break."
   namespace           = "AWS/ApplicationELB"
-  metric_name         = "HTTPCode_Target_5XX_Count"
-  dimensions          = { LoadBalancer = each.value.balancer, TargetGroup = each.value.target_group }
+  metric_name         = "HTTPCode_ELB_5XX_Count"
+  dimensions          = { LoadBalancer = each.value }
   statistic           = "Sum"
   period              = 60
   evaluation_periods  = 5
   datapoints_to_alarm = 3
   threshold           = 10
+  comparison_operator = "GreaterThanThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+}
+
+resource "aws_cloudwatch_metric_alarm" "rejected" {
+  for_each            = var.balancers
+  alarm_name          = "${var.site}-balancer-${each.key}-rejected"
+  alarm_description   = "Load balancer ${each.key} is at its limit of connections, and rejects more."
+  namespace           = "AWS/ApplicationELB"
+  metric_name         = "RejectedConnectionCount"
+  dimensions          = { LoadBalancer = each.value }
+  statistic           = "Sum"
+  period              = 60
+  evaluation_periods  = 5
+  datapoints_to_alarm = 3
+  threshold           = 0
+  comparison_operator = "GreaterThanThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+}
+
+# Of the last 1,000 requests or so, as the controller counts them.
+resource "aws_cloudwatch_metric_alarm" "promise" {
+  for_each            = local.promised
+  alarm_name          = "${var.site}-${each.key}-promise"
+  alarm_description   = "Fewer requests of ${each.key} are answered in time than promised."
+  namespace           = "mark"
+  metric_name         = "Attainment"
+  dimensions          = { Site = var.site, Service = each.key }
+  statistic           = "Average"
+  period              = 60
+  evaluation_periods  = 10
+  datapoints_to_alarm = 8
+  threshold           = 100 * each.value
+  comparison_operator = "LessThanThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+}
+
+# Limits are kept by controller and bouncers; who pays should know before they bind for long.
+resource "aws_cloudwatch_metric_alarm" "spend" {
+  for_each            = local.limited
+  alarm_name          = "${var.site}-${each.key}-spend"
+  alarm_description   = "Instances and functions of ${each.key} cost 95 % or more of what they may (${each.value} $/h)."
+  namespace           = "mark"
+  metric_name         = "SpendPerHour"
+  dimensions          = { Site = var.site, Service = each.key }
+  statistic           = "Average"
+  period              = 300
+  evaluation_periods  = 2
+  threshold           = 0.95 * each.value
+  comparison_operator = "GreaterThanOrEqualToThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+}
+
+# One refusal leads to another offer; for a quarter of an hour it is a quota, a right, or no offer is left.
+resource "aws_cloudwatch_metric_alarm" "failed_launches" {
+  for_each            = var.services
+  alarm_name          = "${var.site}-${each.key}-failed-launches"
+  alarm_description   = "Launches for ${each.key} have failed for a quarter of an hour: the controller's page says why."
+  namespace           = "mark"
+  metric_name         = "FailedLaunches"
+  dimensions          = { Site = var.site, Service = each.key }
+  statistic           = "Sum"
+  period              = 300
+  evaluation_periods  = 3
+  threshold           = 0
   comparison_operator = "GreaterThanThreshold"
   treat_missing_data  = "notBreaching"
   alarm_actions       = local.told

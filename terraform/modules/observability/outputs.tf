@@ -1,7 +1,9 @@
 output "alarms" {
   description = "How many alarms there are: each costs."
   value = (
-    1 + length(aws_cloudwatch_metric_alarm.nobody_ready) + length(aws_cloudwatch_metric_alarm.errors)
-    + length(aws_cloudwatch_metric_alarm.throttled)
+    2 + length(aws_cloudwatch_metric_alarm.nobody_ready) + length(aws_cloudwatch_metric_alarm.errors)
+    + length(aws_cloudwatch_metric_alarm.throttled) + length(aws_cloudwatch_metric_alarm.balancer_errors)
+    + length(aws_cloudwatch_metric_alarm.rejected) + length(aws_cloudwatch_metric_alarm.promise)
+    + length(aws_cloudwatch_metric_alarm.spend) + length(aws_cloudwatch_metric_alarm.failed_launches)
   )
 }

@@ -20,11 +20,18 @@ variable "queue_name" {
   type        = string
 }
 
+variable "balancers" {
+  description = "Load balancers by number, as CloudWatch names them."
+  type        = map(string)
+}
+
 variable "services" {
-  description = "What is watched of each service: its balancer and target group (as CloudWatch names them), its function or null."
+  description = "What is watched of each service: its balancer and target groups (as CloudWatch names them), its function or null, the share of requests that it promises (0 to 1), and what it may cost in an hour, functions included; null: no alarm."
   type = map(object({
-    balancer     = string
-    target_group = string
-    function     = optional(string)
+    balancer         = string
+    target_groups    = list(string)
+    function         = optional(string)
+    slo_attainment   = optional(number)
+    max_usd_per_hour = optional(number)
   }))
 }

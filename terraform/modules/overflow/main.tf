@@ -4,7 +4,9 @@ locals {
   # Lambda takes 64 characters: letters, digits, dashes.
   clean = replace(var.service, "/[^A-Za-z0-9-]/", "-")
   slug  = length(local.clean) <= 32 ? local.clean : "${substr(local.clean, 0, 23)}-${substr(sha1(var.service), 0, 8)}"
-  name  = "${var.site}-${local.slug}-overflow"
+  # No site has an underscore in its name: by that the controller's right to wake it is narrowed to its own site, as
+  # versions of a function have no tags.
+  name = "${var.site}_${local.slug}-overflow"
 }
 
 resource "aws_cloudwatch_log_group" "this" {
@@ -29,13 +31,22 @@ resource "aws_iam_role_policy" "this" {
   role = aws_iam_role.this.id
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [{
-      # Lambda writes what the handler prints. The function calls nothing else.
-      Sid      = "OwnLog"
-      Effect   = "Allow"
-      Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-      Resource = "${aws_cloudwatch_log_group.this.arn}:*"
-    }]
+    Statement = concat(
+      [{
+        # Lambda writes what the handler prints.
+        Sid      = "OwnLog"
+        Effect   = "Allow"
+        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        Resource = "${aws_cloudwatch_log_group.this.arn}:*"
+      }],
+      var.keys == null ? [] : [{
+        # Who may ask, where the load balancer calls: no bouncer has looked. AWS's own key for parameters needs no grant.
+        Sid      = "Keys"
+        Effect   = "Allow"
+        Action   = "ssm:GetParameter"
+        Resource = var.keys.arn
+      }]
+    )
   })
 }
 
@@ -51,12 +62,23 @@ resource "aws_lambda_function" "this" {
   handler          = "mark_lambda.overflow.handler"
   memory_size      = var.memory_mb
   timeout          = var.timeout_s
-  # By this the controller's right to wake it is narrowed to its own site.
-  tags = { "mark:site" = var.site }
+  # Each release of the service calls its own version, so that a model and its overflow change together.
+  publish = true
+  # -1 is AWS's word for none. Whatever calls it, bouncers or the balancer, costs no more than so many at work.
+  reserved_concurrent_executions = coalesce(var.reserved_concurrency, -1)
+  tags                           = { "mark:site" = var.site }
 
   environment {
-    variables = var.environment
+    variables = merge(var.environment, var.keys == null ? {} : { MARK_KEYS_PARAMETER = var.keys.name })
   }
 
   depends_on = [aws_cloudwatch_log_group.this, aws_iam_role_policy.this]
+}
+
+# What the load balancer calls while no instance is ready: always the newest, and a new one in one step.
+resource "aws_lambda_alias" "balancer" {
+  name             = "balancer"
+  description      = "Called by the load balancer while no instance is ready"
+  function_name    = aws_lambda_function.this.function_name
+  function_version = aws_lambda_function.this.version
 }

@@ -31,6 +31,25 @@ variable "environment" {
   type        = map(string)
 }
 
+variable "keys" {
+  description = "Parameter with digests of the keys of callers, for requests that come from the load balancer. Null: those are refused."
+  type = object({
+    name = string
+    arn  = string
+  })
+  default = null
+}
+
+variable "reserved_concurrency" {
+  description = "Environments that are kept for this function, and beyond which it has none: what its dollars pay for. Null: as many as the account allows."
+  type        = number
+  default     = null
+  validation {
+    condition     = var.reserved_concurrency == null ? true : var.reserved_concurrency >= 1
+    error_message = "At least one, or the function never answers; null for no limit."
+  }
+}
+
 variable "timeout_s" {
   description = "After this long an invocation is ended; a bouncer gave up on it long before."
   type        = number

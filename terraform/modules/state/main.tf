@@ -2,6 +2,26 @@
 
 locals {
   balancers = "arn:${var.aws.partition}:elasticloadbalancing:${var.aws.region}:${var.aws.account}:loadbalancer/app"
+  # Lines NAME:KEY:SCOPES, perhaps with :UNTIL. Who only checks keys has digests of them, for the scopes that it checks;
+  # mark_infra.deploy.keys makes the same of them when they change.
+  keys = [for line in compact(split("\n", var.keys)) : { line = line, parts = split(":", trimspace(line)) }]
+  digests = { for reader, scopes in { bouncers = ["infer", "metrics"], controller = ["metrics", "read", "admin"] } : reader => [
+    for key in local.keys : {
+      name = key.parts[0]
+      text = join(":", concat(
+        [key.parts[0], "sha256-${sha256(key.parts[1])}", join(",", [for scope in split(",", key.parts[2]) : scope if contains(scopes, scope)])],
+        slice(key.parts, 3, length(key.parts)),
+      ))
+    } if length(setintersection(split(",", key.parts[2]), scopes)) > 0
+  ] }
+  key_files = {
+    plain    = var.keys
+    bouncers = join("", [for key in local.digests.bouncers : "${key.text}\n"])
+    controller = join("", concat(
+      [for key in local.keys : "${key.line}\n" if key.parts[0] == "controller"],
+      [for key in local.digests.controller : "${key.text}\n" if key.name != "controller"],
+    ))
+  }
   # Each name has its key, and each content its version there: what an instance boots from never changes under it, nor
   # goes away, and an unchanged file is not sent again.
   objects = { for name, path in var.artifacts : name => {
@@ -153,11 +173,14 @@ resource "aws_dynamodb_table" "state" {
   }
 }
 
-# Written and never read back: neither state nor plan holds a key.
+# Written once, and never read back: neither state nor plan holds a key. mark keys changes them. Above 4 KB AWS makes the
+# parameter an advanced one (up to 8 KB).
 resource "aws_ssm_parameter" "keys" {
-  name             = "/${var.site}/keys"
-  description      = "Keys of the callers of bouncers and the controller"
+  for_each         = toset(["bouncers", "controller", "plain"])
+  name             = "/mark/${var.site}/keys/${each.key}"
+  description      = "Who may ask, for: ${each.key}"
   type             = "SecureString"
-  value_wo         = var.keys
+  tier             = "Intelligent-Tiering"
+  value_wo         = local.key_files[each.key]
   value_wo_version = var.keys_version
 }

@@ -32,9 +32,9 @@ output "table" {
 }
 
 output "keys" {
-  description = "Parameter that holds the keys."
-  value = {
-    name = aws_ssm_parameter.keys.name
-    arn  = aws_ssm_parameter.keys.arn
-  }
+  description = "Parameters that hold keys: what bouncers read, and what the controller reads."
+  value = { for reader in ["bouncers", "controller"] : reader => {
+    name = aws_ssm_parameter.keys[reader].name
+    arn  = aws_ssm_parameter.keys[reader].arn
+  } }
 }

@@ -24,14 +24,14 @@ variable "balancers" {
 }
 
 variable "keys" {
-  description = "Keys of callers, as a key file of mark serve. Never in the state."
+  description = "Keys of callers, lines NAME:KEY:SCOPES, the controller's first. Never in the state, and written once."
   type        = string
   sensitive   = true
   ephemeral   = true
 }
 
 variable "keys_version" {
-  description = "To be raised when the keys change: Terraform does not see them."
+  description = "To be raised to write the keys again, over what mark keys has made of them."
   type        = number
   default     = 1
 }

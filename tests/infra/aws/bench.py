@@ -18,7 +18,7 @@ from tests.infra.aws.market import Market
 from tests.infra.conftest import REGION, MotoServer
 
 OFFERS = (ON_DEMAND, SPOT_A, BURSTABLE)
-CAPACITY_RPS = {ON_DEMAND.name: 20.0, SPOT_A.name: 20.0, BURSTABLE.name: 10.0}
+CAPACITY_RPS = {ON_DEMAND.name: 20.0, SPOT_A.name: 20.0, BURSTABLE.name: 7.5}
 
 
 class Time:
@@ -115,11 +115,11 @@ class Place:
         self._sites = 0
         self.gate = Gate(self.site(), options=server.options)
 
-    def site(self, groups: Sequence[str] = ()) -> Site:
+    def site(self, groups: Sequence[str] = (), rules: Sequence[str] = ()) -> Site:
         """A new site with one service, `inception`, that sees nothing of the others."""
         self._sites += 1
         zone_a, zone_b = (self.subnets[f"{REGION}{letter}"] for letter in "ab")
-        service = SiteService(self.template, {"a": zone_a, "b": zone_b}, tuple(groups))
+        service = SiteService(self.template, {"a": zone_a, "b": zone_b}, tuple(groups), listener_rules=tuple(rules))
         return Site(f"site-{self._sites}", REGION, "sqlite:none", services={"inception": service})
 
     def instances(self, site: Site) -> dict[str, dict[str, Any]]:
@@ -133,8 +133,10 @@ class Place:
 class Bench:
     """One service's cloud at a site of its own."""
 
-    def __init__(self, place: Place, *, groups: Sequence[str] = (), url: str | None = None) -> None:
-        self.place, self.site = place, place.site(groups)
+    def __init__(
+        self, place: Place, *, groups: Sequence[str] = (), rules: Sequence[str] = (), url: str | None = None
+    ) -> None:
+        self.place, self.site = place, place.site(groups, rules)
         self.time, self.numbers = Time(), FakeNumbers()
         self.bouncers, self.notices = FakeBouncers(), FakeNotices()
         if url is None:
@@ -147,8 +149,8 @@ class Bench:
         """A new controller, which knows only what EC2 and the store know."""
         self.site = replace(self.site, **changes)
         self.inventory = Inventory(self.gate, self.site, monotonic=self.time.unix_s)
-        groups = self.site.services["inception"].target_groups if "inception" in self.site.services else ()
-        self.balancer = Balancer(self.gate, groups, CAPACITY_RPS, monotonic=self.time.unix_s)
+        there = self.site.services.get("inception", SiteService("", {}))
+        self.balancer = Balancer(self.gate, there, CAPACITY_RPS, monotonic=self.time.unix_s)
         self.cloud = Ec2Cloud(
             "inception", OFFERS, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
             self.balancer, self.notices, unix_s=self.time.unix_s,

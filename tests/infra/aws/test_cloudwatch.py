@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from mark_infra.aws import cloudwatch
-from mark_infra.aws.cloudwatch import NAMESPACE, CloudWatchMetrics, data_of
+from mark_infra.aws.cloudwatch import HEARTBEAT, NAMESPACE, OF_EACH_SERVICE, CloudWatchMetrics, Since, data_of
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
 
-from mark.control.views import Limits, ServiceView, SloView
+from mark.control.views import DecisionView, Limits, ServiceView, SloView
 from mark.domain.bill import Bill
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Instance, Phase
@@ -62,7 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_view_in_numbers() -> None:
-    data = list(data_of(VIEW, "mark"))
+    data = list(data_of(VIEW, "mark", Since(0.9, 2)))
     assert values(data) == {
         ("Attainment",): 98.7,
         ("Load",): 12.5,
@@ -70,14 +70,70 @@ def test_a_view_in_numbers() -> None:
         ("BillPerHour",): 0.205,
         ("Bill",): 3.25,
         ("Troubles",): 1,
+        ("SpendPerHour",): 0.9,
+        ("FailedLaunches",): 2,
         ("Instances", ON_DEMAND): 2,
         ("Instances", SPOT): 0,
         ("Instances", "c5.xlarge/on-demand"): 0,
     }
+    assert {name for name, *offer in values(data) if not offer} == set(OF_EACH_SERVICE)
     of = [{"Name": "Site", "Value": "mark"}, {"Name": "Service", "Value": "inception"}]
     assert all(d["Dimensions"][:2] == of and d["Timestamp"] == NOW for d in data)
     unknown = replace(VIEW, rps=None, slo=replace(VIEW.slo, recent=None))
-    assert not {("Attainment",), ("Load",)} & set(values(list(data_of(unknown, "mark"))))
+    found = set(values(list(data_of(unknown, "mark", Since(None, 0)))))
+    assert not {("Attainment",), ("Load",), ("SpendPerHour",)} & found
+
+
+def decision(id: int, verb: str = "launch", outcome: str = "done") -> DecisionView:
+    return DecisionView(id, 0.0, verb, "why", outcome, 0.1)
+
+
+class Calls:
+    """Takes what is sent, and nothing else of AWS."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def client(self, service: str) -> Any:
+        assert service == "cloudwatch"
+        return self
+
+    def put_metric_data(self) -> None:
+        """Never reached: `call` has its arguments."""
+
+    def call(self, method: Any, *, Namespace: str, MetricData: list[Any]) -> None:
+        assert Namespace == NAMESPACE
+        self.sent += MetricData
+
+
+def test_spend_and_failures_are_those_since_the_last_time() -> None:
+    """Functions by what their bill grew; the first numbers of a leader are of no minute of its own."""
+    gate = Calls()
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    refused = decision(3, outcome="VcpuLimitExceeded: no")
+    later = replace(VIEW, at_s=660.0, bill=replace(VIEW.bill, functions=0.30))
+    found = []
+    for view, decisions in (
+        (VIEW, [refused, decision(2)]),
+        (later, [decision(6, "resume", "no"), decision(5, "drain", "no"), decision(4, outcome="no"), refused]),
+        (replace(later, at_s=720.0), [decision(6, "resume", "no")]),
+    ):
+        gate.sent.clear()
+        metrics.put(view, decisions)
+        metrics.flush()
+        named = values(gate.sent)
+        found.append((named.get(("SpendPerHour",)), named[("FailedLaunches",)]))
+    assert found == [(None, 0), (pytest.approx(0.205 + 0.05 * 60.0), 2), (0.205, 0)]
+
+
+def test_a_heartbeat_is_the_sites() -> None:
+    gate = Calls()
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics.beat(NOW.timestamp())
+    metrics.flush()
+    (one,) = gate.sent
+    assert (one["MetricName"], one["Value"], one["Timestamp"]) == (HEARTBEAT, 1.0, NOW)
+    assert one["Dimensions"] == [{"Name": "Site", "Value": "mark"}]
 
 
 def test_they_arrive_in_batches(moto: MotoServer) -> None:
@@ -85,10 +141,10 @@ def test_they_arrive_in_batches(moto: MotoServer) -> None:
     moto.reset()
     metrics = CloudWatchMetrics(Gate(SITE, options=moto.options), "mark")
     for number in range(25):
-        metrics.put(replace(VIEW, service=f"service-{number}"))
+        metrics.put(replace(VIEW, service=f"service-{number}"), ())
     metrics.flush()
     metrics.flush()
-    assert metrics.counts == {"sent": 25 * 9}
+    assert metrics.counts == {"sent": 25 * 10}
     found = moto.client("cloudwatch").get_metric_statistics(
         Namespace=NAMESPACE,
         MetricName="Instances",
@@ -110,12 +166,12 @@ def test_what_fails_waits_and_what_is_too_much_is_dropped(moto: MotoServer, monk
     with fault_proxy(moto.url, share=1.0, faults=(Fault.UNAVAILABLE,)) as proxy:
         metrics = CloudWatchMetrics(Gate(SITE, options=moto.options | {"endpoint_url": proxy.url}), "mark")
         for _ in range(3):
-            metrics.put(VIEW)
+            metrics.put(VIEW, ())
         with pytest.raises(CloudError):
             metrics.flush()
         proxy.share = 0.0
         metrics.flush()
-    assert metrics.counts == {"dropped": 7, "failed": 1, "sent": 20}
+    assert metrics.counts == {"dropped": 10, "failed": 1, "sent": 20}
 
 
 def test_the_thread_survives_failures_and_flushes_at_its_end(moto: MotoServer) -> None:
@@ -126,13 +182,13 @@ def test_the_thread_survives_failures_and_flushes_at_its_end(moto: MotoServer) -
         metrics = CloudWatchMetrics(gate, "mark", period_s=0.05)
         metrics.start()
         began_s = time.monotonic()
-        metrics.put(VIEW)
+        metrics.put(VIEW, ())
         assert time.monotonic() - began_s < 2.0
         wait_for(lambda: metrics.counts["failed"] == 1)
-        wait_for(lambda: metrics.counts["sent"] == 9)
+        wait_for(lambda: metrics.counts["sent"] == 10)
         metrics.close()
         last = CloudWatchMetrics(gate, "mark", period_s=3600.0)
         last.start()
-        last.put(VIEW)
+        last.put(VIEW, ())
         last.close()
-        assert last.counts == {"sent": 9}
+        assert last.counts == {"sent": 10}

@@ -86,6 +86,16 @@ def test_other_failures_of_the_sdk_are_cloud_errors() -> None:
     assert gate.call(Service(), a=1) == {"a": 1}
 
 
+def test_credentials_are_looked_for_again_once_there_were_none() -> None:
+    """A client that was made while none could be had would never find any."""
+    gate = Gate(SITE)
+    first = gate.client("sts")
+    assert gate.client("sts") is first
+    with pytest.raises(DeniedError):
+        gate.call(Service(0.0, NoCredentialsError()))
+    assert gate.client("sts") is not first
+
+
 def test_a_fault_of_ours_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         Gate(SITE).call(Service(0.0, ZeroDivisionError()))

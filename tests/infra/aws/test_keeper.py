@@ -26,32 +26,28 @@ def bench(place: Place) -> Bench:
     return Bench(place)
 
 
-def keeper(bench: Bench, *, leads: bool = True, offers: dict[str, list[str]] | None = None) -> Keeper:
-    reconciler = Reconciler(
-        bench.gate, bench.inventory, bench.site, offers or {"inception": list(bench.cloud.offers)},
-        monotonic=bench.time.unix_s,
-    )  # fmt: skip
+def keeper(bench: Bench, *, leads: bool = True) -> Keeper:
+    reconciler = Reconciler(bench.gate, bench.inventory, bench.site, monotonic=bench.time.unix_s)
     return Keeper(bench.inventory, AskedBouncers(bench.site), [bench.cloud], reconciler, lambda: leads)
 
 
-def test_instances_of_unknown_services_or_offers_are_orphans() -> None:
+def test_instances_of_unknown_services_are_orphans() -> None:
     """Another service's instances are not, as long as the site names it, whatever they are."""
-    mine, sold, other, gone = (
-        DescribedInstance(f"i-{n}", service, offer, "t", "running", 0.0)
-        for n, (service, offer) in enumerate([("a", "x"), ("a", "y"), ("b", "z"), ("c", "x")])
+    mine, other, gone = (
+        DescribedInstance(f"i-{n}", service, "x", "t", "running", 0.0) for n, service in enumerate("abc")
     )
-    snapshot = InventorySnapshot({"a": (mine, sold), "b": (other,), "c": (gone,)})
-    assert orphans(snapshot, {"a", "b"}, {"a": ["x"]}) == [sold, gone]
-    assert orphans(snapshot, {"a", "b", "c"}, {}) == []
+    snapshot = InventorySnapshot({"a": (mine,), "b": (other,), "c": (gone,)})
+    assert orphans(snapshot, {"a", "b"}) == [gone]
+    assert orphans(snapshot, {"a", "b", "c"}) == []
     by_hand = replace(gone, launch="")
-    assert orphans(InventorySnapshot({"c": (by_hand,)}), {"a"}, {}) == []
+    assert orphans(InventorySnapshot({"c": (by_hand,)}), {"a"}) == []
 
 
 def test_orphans_end_after_a_grace(bench: Bench) -> None:
     """Of a service that the site names no more."""
     bench.cloud.launch(OD, 2, "t")
     without = replace(bench.site, services={"other": bench.site.service("inception")})
-    reconciler = Reconciler(bench.gate, bench.inventory, without, {}, monotonic=bench.time.unix_s)
+    reconciler = Reconciler(bench.gate, bench.inventory, without, monotonic=bench.time.unix_s)
     bench.pass_s()
     assert reconciler.sweep() == []
     bench.pass_s(GRACE_S - 1.0)
@@ -62,20 +58,9 @@ def test_orphans_end_after_a_grace(bench: Bench) -> None:
     assert reconciler.sweep() == []
 
 
-def test_an_instance_of_a_withdrawn_offer_ends_after_its_grace(bench: Bench) -> None:
-    (number,) = bench.cloud.launch(OD, 1, "t")
-    kept = keeper(bench, offers={"inception": ["c5.xlarge/on-demand"]})
-    kept.step()
-    assert len(bench.ids()) == 1
-    bench.pass_s(GRACE_S)
-    kept.step()
-    assert bench.ids() == []
-    assert number == 1
-
-
 def test_a_follower_only_looks(bench: Bench) -> None:
     bench.cloud.launch(OD, 1, "t")
-    follower = keeper(bench, leads=False, offers={"inception": ["none"]})
+    follower = keeper(bench, leads=False)
     bench.time.t_s += 2.0
     follower.step()
     bench.pass_s(GRACE_S)

@@ -232,7 +232,12 @@ def test_a_key_that_may_read_metrics_is_shown(two: tuple[Bouncer, Bouncer, int],
     bouncers.poll([machine(2, drained_s=1.0)])
     assert first.asked == [("/metrics", f"Bearer {KEY}")]
     keys.write_text(f"controller:{KEY}:admin\n")
-    assert headers(Site("mark", "us-east-1", "sqlite:none", key_file=keys)) == {"authorization": f"Bearer {KEY}"}
+    shown = headers(Site("mark", "us-east-1", "sqlite:none", key_file=keys))
+    assert shown() == {"authorization": f"Bearer {KEY}"}
+    keys.write_text(f"controller:{KEY[::-1]}:metrics\n")
+    assert shown() == {"authorization": f"Bearer {KEY[::-1]}"}, "keys change while it runs"
+    keys.write_text("half a fi")
+    assert shown() == {"authorization": f"Bearer {KEY[::-1]}"}
     keys.write_text("ada:fedcba9876543210\n")
     with pytest.raises(BadInput, match="no key in it may read metrics"):
         asking(port, Time(), keys)

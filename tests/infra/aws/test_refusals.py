@@ -66,11 +66,13 @@ class RefusingCloud(FakeCloud):
         self._offers = {offer.name: offer for offer in of.offers}
         self.refused: Counter[tuple[str, int]] = Counter()  # by offer and minute
 
-    def launch(self, offer: str, count: int, token: str, *, standby: bool = False) -> tuple[int, ...]:
+    def launch(
+        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+    ) -> tuple[int, ...]:
         if self._refuses(self._offers[offer]):
             self.refused[offer, int(self.clock.t_s // 60.0)] += 1
             raise answered(self._code)
-        return super().launch(offer, count, token, standby=standby)
+        return super().launch(offer, count, token, standby=standby, release=release)
 
 
 def answered(code: str, status: int = 400) -> CloudError:

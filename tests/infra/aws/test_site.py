@@ -24,6 +24,10 @@ time_scale = 12.5
 launch_template = "lt-1"
 subnets = { "us-east-1a" = "subnet-1", "us-east-1b" = "subnet-2" }
 target_groups = ["arn:1", "arn:2"]
+listener_rules = ["arn:3"]
+function_group = "arn:4"
+grpc_groups = ["arn:5", "arn:6"]
+grpc_rules = ["arn:7"]
 function = "mark-inception-overflow"
 gateway = "http://127.0.0.1:9000"
 [services."opennmt.ende"]
@@ -56,6 +60,10 @@ def test_everything_is_read(tmp_path: Path) -> None:
                 ("arn:1", "arn:2"),
                 "mark-inception-overflow",
                 "http://127.0.0.1:9000",
+                listener_rules=("arn:3",),
+                function_group="arn:4",
+                grpc_groups=("arn:5", "arn:6"),
+                grpc_rules=("arn:7",),
             ),
             "opennmt.ende": SiteService("lt-2", {"us-east-1a": "subnet-1"}),
         },
@@ -84,7 +92,11 @@ def test_what_is_written_reads_the_same(
 ) -> None:
     """Whatever characters are in it."""
     path = tmp_path_factory.getbasetemp() / "mark-site.toml"
-    service = SiteService("lt-1", zones, tuple(groups), function, function)
+    service = SiteService(
+        "lt-1", zones, tuple(groups), function, function,
+        listener_rules=(function,), function_group=function if groups else None, grpc_groups=tuple(groups),
+        grpc_rules=(function,),
+    )  # fmt: skip
     site = Site(
         "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service}
     )
@@ -110,7 +122,11 @@ def test_what_is_written_reads_the_same(
         ('"us-east-1a" = "subnet-1", "us-east-1b" = "subnet-2"', "", r"subnets: names no subnet"),
         ('"us-east-1b" = "subnet-2"', '"us-east-1b" = 2', r"\[services.inception.subnets\] us-east-1b: must be a text"),
         ('["arn:1", "arn:2"]', '"arn:1"', r"target_groups: must be a list of ARNs"),
-        ('["arn:1", "arn:2"]', '["arn:1", "arn:1"]', r"target_groups: names a target group twice"),
+        ('["arn:1", "arn:2"]', '["arn:1", "arn:1"]', r"target_groups: names an ARN twice"),
+        ('listener_rules = ["arn:3"]', "", r"listener_rules: is missing"),
+        ('target_groups = ["arn:1", "arn:2"]', "target_groups = []", r"target_groups: is missing"),
+        ('["arn:5", "arn:6"]', '["arn:5"]', r"grpc_groups: must be as many as target_groups"),
+        ('grpc_rules = ["arn:7"]', "", r"grpc_groups: must be as many as target_groups, with grpc_rules"),
         ("[services.inception]", '[services."in ception"]', r"\[services\]: is no service name: in ception"),
         ("[services.inception]", "[services]", r"\[services\.launch_template\]: must be a section|must be a section"),
         ("[site]", "[site", r"is no TOML"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.site import Site
-from mark_infra.aws.teardown import caller, end_instances, leftovers
+from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
 
 from mark.domain.errors import CloudError
 from tests.infra.conftest import ACCOUNT, REGION, MotoServer
@@ -85,9 +85,30 @@ def test_what_is_left_is_listed(gate: Gate, moto: MotoServer) -> None:
     specification = [{"ResourceType": "volume", "Tags": tags}]
     ec2 = moto.client("ec2")
     volume = ec2.create_volume(AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=specification)["VolumeId"]
-    assert leftovers(gate, "mark") == sorted((id, volume))
+    queue = moto.client("sqs").create_queue(QueueName="mark-notices", tags={"mark:site": "mark"})
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:mark-notices"
+    times = iter(range(0, 1000, 50))
+    pauses: list[float] = []
+    assert leftovers(gate, "mark", pause=pauses.append, monotonic=lambda: next(times)) == sorted((id, volume, arn))
+    assert pauses == [5.0]
+    moto.client("sqs").delete_queue(QueueUrl=queue["QueueUrl"])
     assert leftovers(gate, "other") == []
 
 
 def test_caller_returns_the_account_number(gate: Gate) -> None:
     assert caller(gate) == ACCOUNT
+
+
+def test_strays_of_a_broken_deployment_are_deleted(gate: Gate, moto: MotoServer) -> None:
+    """And no other site's."""
+    vpc = moto.client("ec2").describe_vpcs()["Vpcs"][0]["VpcId"]
+    for site in ("mark", "mark-2"):
+        tags = [{"Key": "mark:site", "Value": site}]
+        moto.client("elbv2").create_target_group(Name=f"{site}-a", Protocol="HTTP", Port=80, VpcId=vpc, Tags=tags)
+        moto.client("logs").create_log_group(logGroupName=f"/mark/{site}/a", tags={"mark:site": site})
+        moto.client("sqs").create_queue(QueueName=f"{site}-notices", tags={"mark:site": site})
+    end_strays(gate, "mark")
+    assert [g["TargetGroupName"] for g in moto.client("elbv2").describe_target_groups()["TargetGroups"]] == ["mark-2-a"]
+    assert [g["logGroupName"] for g in moto.client("logs").describe_log_groups()["logGroups"]] == ["/mark/mark-2/a"]
+    (left,) = moto.client("sqs").list_queues()["QueueUrls"]
+    assert left.endswith("mark-2-notices")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
 import boto3
 import numpy as np
 import pytest
+from mark_infra.aws.cloudwatch import HEARTBEAT, NAMESPACE
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
 from mark_infra.aws.prices import Prices
 from mark_infra.aws.site import Site
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, site_parts
+from mark_infra.telemetry.balancer_counts import ServingNow
 
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService
@@ -91,6 +94,26 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
     assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
+
+
+def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin) -> None:
+    """So that where it is not heard nobody leads."""
+    first, second = begin(), begin()
+    for later_s in (0.0, 1.0, 2.0):
+        step(first, later_s)
+        step(second, later_s)
+    first.close()
+    second.close()
+    beats = place.server.client("cloudwatch").get_metric_statistics(
+        Namespace=NAMESPACE,
+        MetricName=HEARTBEAT,
+        Dimensions=[{"Name": "Site", "Value": site.name}],
+        StartTime=datetime.fromtimestamp(NOW - 600.0, UTC),
+        EndTime=datetime.fromtimestamp(NOW + 600.0, UTC),
+        Period=3600,
+        Statistics=["SampleCount"],
+    )["Datapoints"]
+    assert [point["SampleCount"] for point in beats] == [1.0], "once a minute"
 
 
 def test_a_dry_run_launches_nothing_and_leaves_the_state_alone(place: Place, site: Site, begin: Begin) -> None:
@@ -209,3 +232,18 @@ def test_history_and_what_was_seen_since_are_one_load() -> None:
 
 
 DEAD = {"endpoint_url": "http://127.0.0.1:9", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+
+
+def test_the_balancer_is_asked_for_what_no_bouncer_saw(place: Place, site: Site) -> None:
+    """Of a service behind its rules; behind a gateway, which counts whatever comes, it is not asked."""
+    rule = "arn:aws:elasticloadbalancing:us-east-1:1:listener-rule/app/mark/b/l/r"
+    behind = replace(site.service("inception"), target_groups=tuple(place.groups[:1]), listener_rules=(rule,))
+    for there, asked in ((behind, True), (replace(behind, gateway="http://127.0.0.1:1"), False)):
+        found = replace(site, services={"inception": there})
+        parts = site_parts(found, options=place.server.options)
+        control = SiteControl(found, [charge()], parts=parts)
+        try:
+            assert (control.unseen.services == ("inception",)) is asked
+            assert control.serving() == {"inception": ServingNow(ready=False)}
+        finally:
+            control.close()

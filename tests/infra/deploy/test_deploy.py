@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tarfile
+import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from mark_infra.deploy.deploy import (
     _check_archive,
     _check_imports,
     _checked,
-    _keys,
+    _of_these,
+    _with_instances,
+    classes_of,
     destroy,
     environment_of,
     image_of,
@@ -24,6 +28,8 @@ from mark_infra.deploy.deploy import (
     plan,
     shipment,
 )
+from mark_infra.deploy.limits import check_said
+from mark_infra.deploy.offerings import without
 
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, MarkError
@@ -41,8 +47,11 @@ slo_attainment = 0.98
 profile = "{profile}"   # measured
 [fleet]
 instances = {instances}
+max_instances = 20
+max_usd_per_hour = 10.0
 [overflow]
 function = "lambda:1024"
+max_usd_per_hour = 2.0
 """
 TYPES = ("c5.large", "c7g.large", "g5.xlarge", "g4dn.xlarge", "lambda:1024")
 PROFILE = "model,instance,batch,latency_ms\n" + "".join(f"echo:Echo,{name},1,20\n" for name in TYPES)
@@ -145,6 +154,7 @@ def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> No
         (DeployTarget(region=""), "region: "),
         (DeployTarget(region="Frankfurt"), "region: "),
         (DeployTarget(region="eu-west-1"), "clients: .*in clear"),
+        (DeployTarget(region="eu-west-1", clients=("192.0.2.0/24",), grpc_port=50051), "grpc_port: .*by HTTPS only"),
     ],
 )
 def test_bad_targets_are_refused_before_anything_is_asked(
@@ -157,10 +167,63 @@ def test_bad_targets_are_refused_before_anything_is_asked(
         plan([shipment("inception-v3")], target, lambda _: None)
 
 
+def test_target_groups_are_as_many_as_classes_of_capacity() -> None:
+    """A GPU does three times what the largest of the others does."""
+    assert classes_of(shipment("lstm-ptb").deployment) == 1
+    deployment = shipment("inception-v3").deployment
+    assert classes_of(deployment) == 3
+    assert classes_of(replace(deployment, offers=(), candidates=())) == 1
+
+
+def test_limits_that_nobody_said_are_refused(tmp_path: Path) -> None:
+    """With what they could cost: 500 c5.large, or 20 and all functions that an account may run."""
+    whole = Path(service(tmp_path)).read_text()
+    target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
+    fleet, overflow = "max_instances = 20\nmax_usd_per_hour = 10.0\n", "max_usd_per_hour = 2.0\n"
+    function_usd = 1000 * 3600.0 * (1.66667e-5 + 0.2e-6 / 0.02)  # of calls of 20 ms
+    for text, unsaid, usd in (
+        (whole.replace(fleet, ""), r"\[fleet\] max_instances and \[fleet\] max_usd_per_hour", 500 * 0.085 + 2.0),
+        (whole.replace(overflow, ""), r"\[overflow\] max_usd_per_hour", 20 * 0.085 + function_usd),
+    ):
+        (tmp_path / "my.toml").write_text(text)
+        dollars = rf"\${usd * 730.0:,.0f}"
+        with pytest.raises(BadInput, match=rf"my\.toml: say {unsaid}: by default it may cost {dollars} a month$"):
+            plan([shipment(str(tmp_path / "my.toml"))], target, lambda _: None)
+    (tmp_path / "my.toml").write_text(whole.replace(overflow, "").replace("lambda:1024", "none"))
+    check_said(shipment(str(tmp_path / "my.toml")).deployment)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SERVICE.format(instances=["c5.*", "p[23].*"], profile="p.csv"),
+        SERVICE.format(instances="[\n  'c5.*',  # [all]\n  \"p2.xlarge\",\n]", profile="p.csv"),
+        SERVICE.format(instances="[]", profile="p.csv").replace("instances = []\n", ""),
+        '[service]\nname = "x"\n',
+    ],
+)
+def test_a_file_names_the_types_that_are_left(text: str) -> None:
+    before, after = (tomllib.loads(one) for one in (text, _with_instances(text, ["c5.large", "c5.xlarge"])))
+    assert after.pop("fleet") == {**before.pop("fleet", {}), "instances": ["c5.large", "c5.xlarge"]}
+    assert after == before
+
+
+def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
+    """And what arrives is what was checked here."""
+    sent = shipment("inception-v3")
+    said: list[str] = []
+    left = _of_these(sent, without(sent.deployment, {"p2.xlarge": "gone"}, said.append))
+    assert said == ["inception-v3: left out p2.xlarge (gone)"]
+    assert image_of(left.deployment)[1:] == ("x86_64", False)
+    _check_archive(archive(left.files, tmp_path / "sent.tar.gz"), left)
+    with pytest.raises(MarkError, match="what would be sent"):
+        _check_archive(archive(sent.files, tmp_path / "other.tar.gz"), left)
+
+
 class Terraforms:
     """Stands in for `Terraform`: what it would find credentials by is what is of interest; then it gives up."""
 
-    def __init__(self, _: Path, __: object, credentials: Callable[[], Mapping[str, str]] | None) -> None:
+    def __init__(self, _: Path, credentials: Callable[[], Mapping[str, str]] | None) -> None:
         raise MarkError(json.dumps(None if credentials is None else dict(credentials())))
 
 
@@ -290,11 +353,30 @@ def test_one_reference_may_be_the_beginning_of_another(tmp_path: Path, monkeypat
         assert f'model = "version:versions/{version.id}",'.encode() in sent.files["service.toml"]
 
 
-def test_keys_are_whole_or_not_there(tmp_path: Path) -> None:
-    """An empty file is of a process that was killed while it wrote, and is no key file."""
-    (tmp_path / "keys").write_text("")
-    made = _keys(tmp_path)
-    assert [line.split(":")[0] for line in made.splitlines()] == ["controller", "operator", "client"]
-    assert _keys(tmp_path) == made
-    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
-    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o600
+@pytest.mark.parametrize(
+    ("endpoint", "emulated", "said"),
+    [
+        ("http://127.0.0.1:9", False, "requests would not go to AWS: .*127.0.0.1:9"),
+        (None, True, "must be where the emulator is"),
+    ],
+)
+def test_an_emulator_is_asked_for_explicitly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str | None, emulated: bool, said: str
+) -> None:
+    """A variable alone would leave out what protects a real account."""
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    if endpoint is not None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path, emulated=emulated)
+    with pytest.raises(BadInput, match=said):
+        plan([shipment("inception-v3")], target, lambda _: None)
+    with pytest.raises(BadInput, match=said):
+        destroy(target, lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("configuration")
+def test_the_folder_is_nobody_elses(tmp_path: Path) -> None:
+    """It holds keys, and lies in the user's project."""
+    told(tmp_path, region="eu-west-1")
+    assert (tmp_path / "s" / ".gitignore").read_text() == "*\n"

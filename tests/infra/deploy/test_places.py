@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 from hypothesis import given
 from hypothesis import strategies as st
-from mark_infra.deploy.places import MOST_SERVICES, Place, default_service, placed, priority_of
+from mark_infra.deploy.places import MOST_GROUPS, MOST_SERVICES, Place, default_service, placed, priority_of
 
 NAMES = st.text("abcdefghij", min_size=1, max_size=3)
 
@@ -20,18 +18,53 @@ def colliding() -> tuple[str, str]:
     raise AssertionError("no two alike")
 
 
-@given(st.lists(st.sets(NAMES, min_size=1, max_size=120), min_size=1, max_size=4))
-def test_places_are_kept_and_are_each_services_own(sites: list[set[str]]) -> None:
+@given(st.lists(st.dictionaries(NAMES, st.integers(1, 4), min_size=1, max_size=120), min_size=1, max_size=4))
+def test_places_are_kept_and_are_each_services_own(sites: list[dict[str, int]]) -> None:
     before: dict[str, Place] = {}
-    for names in sites:
-        places = placed(names, before)
-        assert places.keys() == names
-        assert all(places[name] == before[name] for name in names & before.keys())
-        assert all(one != other for one, other in combinations(places.values(), 2))
-        by_balancer = [place["balancer"] for place in places.values()]
-        assert all(by_balancer.count(balancer) <= MOST_SERVICES for balancer in by_balancer)
+    for classes in sites:
+        places = placed(classes, before, classes)
+        assert places.keys() == classes.keys()
+        where = {name: (place["balancer"], place["priority"]) for name, place in places.items()}
+        assert all(
+            where[name] == (before[name]["balancer"], before[name]["priority"]) for name in places & before.keys()
+        )
+        assert len(set(where.values())) == len(where)
+        for balancer in {place["balancer"] for place in places.values()}:
+            there = [place for place in places.values() if place["balancer"] == balancer]
+            assert len(there) <= MOST_SERVICES
+            assert sum(place["target_groups"] + 1 for place in there) <= MOST_GROUPS
         assert all(1 <= place["priority"] <= 24_999 for place in places.values())
         before = places
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1), min_size=1, max_size=6))
+def test_target_groups_are_as_many_as_ever_needed(sites: list[dict[str, int]]) -> None:
+    """While there is room."""
+    before: dict[str, Place] = {}
+    most: dict[str, int] = {}
+    for classes in sites:
+        before = placed(classes, before, classes)
+        most = {name: max(count, most.get(name, 1)) for name, count in classes.items()}
+        assert {name: place["target_groups"] for name, place in before.items()} == most
+
+
+def test_a_full_balancer_gives_a_service_no_more_groups() -> None:
+    """It stays where it is, and types that differ more share one."""
+    full = placed([f"service-{n}" for n in range(49)], {})
+    grown = placed(full, full, dict.fromkeys(full, 3))
+    assert sorted(place["target_groups"] for place in grown.values()) == [1] * 48 + [3]
+
+
+def test_by_grpc_fewer_services_fit() -> None:
+    """Three rules each, and twice as many groups but the function's."""
+    one = placed([f"service-{n}" for n in range(40)], {}, grpc=True)
+    assert sum(place["balancer"] == 0 for place in one.values()) == 33
+    four = placed(one, {}, dict.fromkeys(one, 4), grpc=True)
+    assert sum(place["balancer"] == 0 for place in four.values()) == 11
+
+
+def test_a_place_of_a_site_that_had_one_group() -> None:
+    assert placed(["a"], {"a": {"balancer": 0, "priority": 7}})["a"] == Place(balancer=0, priority=7, target_groups=1)
 
 
 def test_the_one_that_was_there_keeps_a_priority_of_two() -> None:
@@ -45,7 +78,9 @@ def test_the_one_that_was_there_keeps_a_priority_of_two() -> None:
 
 def test_a_priority_goes_on_from_the_last_to_the_first() -> None:
     name = "echo"
-    taken = {str(n): Place(balancer=0, priority=n) for n in range(priority_of(name), priority_of(name) + 2)}
+    taken = {
+        str(n): Place(balancer=0, priority=n, target_groups=1) for n in range(priority_of(name), priority_of(name) + 2)
+    }
     assert placed([name, *taken], taken)[name]["priority"] == priority_of(name) + 2
 
 

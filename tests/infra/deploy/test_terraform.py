@@ -71,14 +71,14 @@ def test_a_plan_is_what_changes(program: StandIn) -> None:
         {"address": "d", "type": "aws_ami", "change": {"actions": ["read"]}},
     ]
     program.says(show=[0, json.dumps({"resource_changes": changes}), ""])
-    terraform = Terraform(program.folder, {})
+    terraform = Terraform(program.folder)
     assert terraform.plan() == [ResourceChange("a", "aws_lb", "replace"), ResourceChange("b", "aws_vpc", "update")]
 
 
 def test_progress_is_the_share_done(program: StandIn) -> None:
     program.says(apply=[0, lines(complete("a"), {"type": "log"}, complete("b")) + "no json\n", ""])
     seen: list[tuple[float, str]] = []
-    Terraform(program.folder, {}).apply(2, lambda share, what: seen.append((share, what)))
+    Terraform(program.folder).apply(2, lambda share, what: seen.append((share, what)))
     assert seen == [(0.5, "a"), (1.0, "b")]
 
 
@@ -88,16 +88,18 @@ def test_a_failure_is_its_first_error_in_one_line(program: StandIn) -> None:
 
     program.says(apply=[1, lines(error("creating LB"), error("creating VPC")), ""])
     with pytest.raises(MarkError, match=r"^terraform apply: creating LB: no right \(and 1 more\)$"):
-        Terraform(program.folder, {}).apply(1, None)
+        Terraform(program.folder).apply(1, None)
     program.says(init=[1, "", "╷\n│ Error: Failed to query\n│ \n│ no such host\n╵\n"])
     with pytest.raises(MarkError, match=r"^terraform init: Error: Failed to query no such host$"):
-        Terraform(program.folder, {}).init()
+        Terraform(program.folder).init()
 
 
 def test_secrets_stand_on_no_command_line(program: StandIn) -> None:
     program.says(show=[0, "{}", ""])
-    Terraform(program.folder, {"keys": "s3cret"}).plan(destroy=True)
-    assert all(keys == "s3cret" for _, keys, *_ in program.calls)
+    terraform = Terraform(program.folder)
+    terraform.give("keys", "s3cret")
+    terraform.plan(destroy=True)
+    assert all(keys == "s3cret" for _, keys, *_ in program.calls[1:])  # the first asks for the version
     assert "s3cret" not in json.dumps([arguments for arguments, *_ in program.calls])
     assert ["plan", "-json", "-input=false", "-out=site.tfplan", "-destroy"] in [call[0] for call in program.calls]
 
@@ -107,7 +109,7 @@ def test_a_configuration_that_cannot_be_read_is_not_passed_on(
 ) -> None:
     for name, passed in (("missing.tfrc", None), ("calls", "calls")):
         monkeypatch.setenv("TF_CLI_CONFIG_FILE", str(program.folder / name))
-        Terraform(program.folder, {})
+        Terraform(program.folder)
         assert program.calls[-1][2] == (passed and str(program.folder / passed))
 
 
@@ -117,7 +119,7 @@ def test_credentials_given_take_the_environments_place(program: StandIn, monkeyp
         monkeypatch.setenv(name, "ours")
     monkeypatch.setenv("AWS_CONFIG_FILE", "config")
     told = iter(["first", "second"])
-    terraform = Terraform(program.folder, {}, lambda: {"AWS_SECRET_ACCESS_KEY": next(told)})
+    terraform = Terraform(program.folder, lambda: {"AWS_SECRET_ACCESS_KEY": next(told)})
     terraform.init()
     assert [aws["AWS_SECRET_ACCESS_KEY"] for *_, aws in program.calls] == ["first", "second"]
     assert all(aws["AWS_CONFIG_FILE"] == "config" for *_, aws in program.calls)
@@ -127,19 +129,19 @@ def test_credentials_given_take_the_environments_place(program: StandIn, monkeyp
 
 def test_without_credentials_the_environment_stays(program: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    Terraform(program.folder, {})
+    Terraform(program.folder)
     assert program.calls[-1][3]["AWS_PROFILE"] == "mine"
 
 
 def test_outputs_by_name(program: StandIn) -> None:
     program.says(output=[0, '{"address": {"value": "https://x", "type": "string"}}', ""])
-    assert Terraform(program.folder, {}).outputs() == {"address": "https://x"}
+    assert Terraform(program.folder).outputs() == {"address": "https://x"}
 
 
 def test_a_terraform_that_is_missing_or_old(program: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     program.says(version=[0, '{"terraform_version": "1.9.8"}', ""])
     with pytest.raises(BadInput, match=r"1\.11 or newer.*1\.9\.8"):
-        Terraform(program.folder, {})
+        Terraform(program.folder)
     monkeypatch.setenv("PATH", str(program.folder))
     with pytest.raises(BadInput, match="not installed"):
-        Terraform(program.folder, {})
+        Terraform(program.folder)

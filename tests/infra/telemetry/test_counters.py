@@ -9,7 +9,7 @@ from mark.serving.backend.metrics import Metrics, ModelMetrics
 
 
 class Spent:
-    calls, billed_s = 7, 1.5
+    calls, billed_s, capped = 7, 1.5, 0
 
 
 def page() -> bytes:
@@ -19,6 +19,7 @@ def page() -> bytes:
         one.requests["instance", 200] = count
         one.requests["function", 200] = 5
         one.requests["nobody", 503] = 2
+        one.requests["instance", 500] = 1
         one.deadline_misses = 3
         one.service_s.observe(0.5)
         one.workers_ready = 2
@@ -30,8 +31,8 @@ def page() -> bytes:
 def test_a_bouncers_page_is_summed_over_versions() -> None:
     """Whatever the labels hold."""
     assert read_bouncer(page()) == BouncerCounters(
-        requests=125.0, misses=6.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
-        workers=4.0,
+        requests=127.0, misses=6.0, by_functions=10.0, service_s=1.0, function_calls=7.0, function_billed_s=1.5,
+        errors=2.0, workers=4.0,
     )  # fmt: skip
 
 
@@ -64,10 +65,10 @@ def test_another_page_is_none(text: bytes) -> None:
 def test_counters_that_fell_began_anew() -> None:
     """A restarted bouncer: all that it counts is new."""
     before, now = (
-        BouncerCounters(100.0, 5.0, 1.0, 9.0, 0.0, 0.0, 2.0),
-        BouncerCounters(110.0, 5.0, 1.0, 9.5, 0.0, 0.0, 1.0),
+        BouncerCounters(100.0, 5.0, 1.0, 9.0, 0.0, 0.0, workers=2.0),
+        BouncerCounters(110.0, 5.0, 1.0, 9.5, 0.0, 0.0, workers=1.0),
     )
-    assert now.since(before) == BouncerCounters(10.0, 0.0, 0.0, 0.5, 0.0, 0.0, 1.0)
+    assert now.since(before) == BouncerCounters(10.0, 0.0, 0.0, 0.5, 0.0, 0.0, workers=1.0)
     assert before.since(now) == before
     assert GatewayCounts(5.0, 1.0).since(GatewayCounts(9.0, 1.0)) == GatewayCounts(5.0, 1.0)
     grown = GatewayCounts(9.0, 2.0, 4.0, 1.0, 5.0, 0.5).since(GatewayCounts(5.0, 1.0))

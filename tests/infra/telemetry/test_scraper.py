@@ -69,7 +69,7 @@ def serve() -> Iterator[Callable[[bytes], PageServer]]:
 
 @pytest.fixture
 def scraper() -> Iterator[Scraper]:
-    made = Scraper({"authorization": "Bearer key"})
+    made = Scraper(lambda: {"authorization": "Bearer key"})
     yield made
     made.close()
 

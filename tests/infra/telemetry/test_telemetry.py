@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mark_infra.telemetry.balancer_counts import UnseenRequests
 from mark_infra.telemetry.counters import BouncerCounters, GatewayCounts
 from mark_infra.telemetry.telemetry import ScrapedTelemetry, ScrapeTarget
 
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import OverflowTotals, RecentAnswers
+from mark.control.ports import OverflowTotals, RecentAnswers, ReleaseCounts
 from mark.domain.errors import StoreError
 from mark.domain.function_offer import FunctionOffer
 from mark.domain.load import Load
@@ -53,7 +55,7 @@ class Bench:
         for id, count in zip(self.targets, requests, strict=False):
             c = self.counts[id]
             self.counts[id] = BouncerCounters(
-                c.requests + count, c.misses + misses, 0.0, c.service_s + count * 0.1, 0, 0, 2.0
+                c.requests + count, c.misses + misses, 0.0, c.service_s + count * 0.1, workers=2.0
             )
         self.close()
 
@@ -240,6 +242,36 @@ def test_a_bouncer_older_than_telemetry_counts_from_its_start() -> None:
     assert bench.telemetry.answers().count == 10
 
 
+def test_answers_are_counted_by_release_and_offer() -> None:
+    """From the second scrape of what was there before, and with the errors of the model."""
+    bench = Bench("a", "b")
+    bench.targets["b"] = replace(bench.targets["b"], release="new")
+    bench.serve(10.0, 20.0, misses=2.0)
+    bench.counts["b"] = bench.counts["b"]._replace(requests=25.0, errors=5.0)
+    bench.close()
+    found = bench.telemetry.releases()
+    assert found == {"new": {"c5.large/spot/a": ReleaseCounts(25, 2, 5, 2.0)}}
+
+
+def test_what_an_earlier_version_kept_counts_on() -> None:
+    """It counted no errors: nothing may be counted twice because of that."""
+    bench = Bench("a")
+    for _ in range(12):
+        bench.serve(10.0)
+    bench.telemetry.load()
+    kept = bench.store.get("telemetry")
+    assert kept is not None
+    bench.store.put(
+        "telemetry",
+        {**kept, "last": {id: (window, (*seen[:6], seen[7])) for id, (window, seen) in kept["last"].items()}},
+    )
+    bench.again()
+    bench.begin("a", ready_s=0.0)
+    bench.counts["a"] = BouncerCounters(123.0, service_s=13.0, workers=2.0)
+    bench.close()
+    assert bench.telemetry.answers().count == 123
+
+
 def test_the_gateway_counts_clients_that_found_no_instance() -> None:
     """Its clients are the load; what it refuses is late."""
     bench = Bench("a", gateway=True)
@@ -320,7 +352,7 @@ def test_busy_is_the_share_of_the_workers_time() -> None:
 def test_functions_cost_what_they_are_billed_for() -> None:
     """Seconds and calls, at the catalogue's price."""
     bench = Bench("a", function=FUNCTION)
-    bench.counts["a"] = BouncerCounters(100.0, 0.0, 40.0, 0.0, 50.0, 20.0, 1.0)
+    bench.counts["a"] = BouncerCounters(100.0, 0.0, 40.0, 0.0, 50.0, 20.0, workers=1.0)
     bench.close()
     overflow = bench.telemetry.overflow()
     assert overflow.requests == 40
@@ -348,3 +380,33 @@ def test_silences_neither_lose_nor_double_count_requests(windows: list[list[int 
     assert bench.telemetry.answers().count == sum(count or 0 for counts in windows for count in counts)
     windows_rps = bench.telemetry.windows_rps()
     assert (windows_rps[np.isfinite(windows_rps)] >= 0.0).all()
+
+
+def test_what_no_bouncer_saw_is_load_too() -> None:
+    """Lost ones are misses; those that a function answered are not, and are billed."""
+    seen = [UnseenRequests()]
+    bench = Bench("a", unseen=lambda: seen[0], unseen_billed_s=0.5, function=FUNCTION)
+    bench.serve(10.0)
+    seen[0] = UnseenRequests(20.0, 5.0)
+    bench.serve(10.0)
+    bench.serve(10.0)
+    assert list(bench.telemetry.windows_rps()) == [2.0, 7.0, 2.0]
+    assert bench.telemetry.answers() == RecentAnswers(55, 35)
+    overflow = bench.telemetry.overflow()
+    assert overflow.requests == 5
+    assert overflow.usd == pytest.approx(2.5 * FUNCTION.usd_per_s + 5 * FUNCTION.usd_per_million_requests / 1e6)
+
+
+def test_without_a_bouncer_the_balancer_alone_tells_the_load() -> None:
+    """While it tells nothing the load stays unknown: it is late by a minute or more. A silent bouncer hides more."""
+    seen = [UnseenRequests()]
+    bench = Bench(unseen=lambda: seen[0])
+    bench.close()
+    seen[0] = UnseenRequests(20.0)
+    bench.close()
+    bench.begin("a")
+    bench.silent.add("a")
+    seen[0] = UnseenRequests(30.0)
+    bench.close()
+    assert np.array_equal(bench.telemetry.windows_rps(), [np.nan, 4.0, np.nan], equal_nan=True)
+    assert bench.telemetry.answers() == RecentAnswers(30, 0)

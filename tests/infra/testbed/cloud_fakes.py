@@ -80,12 +80,12 @@ class FakeGateway:
     """A gateway whose replicas are ready when they are in `answering`."""
 
     def __init__(self, url: str, answering: set[str]) -> None:
-        self.url, self.answering, self.replicas = url, answering, dict[str, float]()
+        self.url, self.answering, self.replicas, self.groups = url, answering, dict[str, float](), dict[str, str]()
         self.running, self.reachable = True, True
 
-    def put(self, weights: Mapping[str, float]) -> None:
+    def put(self, weights: Mapping[str, float], groups: Mapping[str, str]) -> None:
         self._ask()
-        self.replicas = dict(weights)
+        self.replicas, self.groups = dict(weights), dict(groups)
 
     def state(self) -> Mapping[str, Any]:
         self._ask()

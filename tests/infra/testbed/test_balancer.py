@@ -115,6 +115,35 @@ def test_a_replica_that_was_ready_once_is_unhealthy() -> None:
     assert not any(gateway.running for started in fakes.started.values() for gateway in started)
 
 
+def test_groups_of_one_rule_share_a_gateway() -> None:
+    """Which knows their weights; a group without weight is asked for its health all the same."""
+    fakes = FakeGateways({"http://a", "http://b"})
+    targets: dict[str, dict[str, str | None]] = {"small": {"i-1": "http://a"}, "large": {"i-2": "http://b"}, "own": {}}
+    weights = {"small": 5.0, "large": 0.0}
+    balancer = GatewaySupervisor(fakes, lambda: targets, lambda: {"small": dict(weights)})
+    balancer.sync()
+    assert fakes.started.keys() == {"small", "own"}
+    (gateway,) = fakes.started["small"]
+    assert (gateway.replicas, gateway.groups) == (
+        {"http://a": 5.0, "http://b": 0.0},
+        {"http://a": "small", "http://b": "large"},
+    )
+    assert balancer.url("large") == balancer.url("small") == gateway.url
+    assert balancer.health("large", "i-2") == ("healthy", None)
+    targets["small"]["i-2"] = "http://b"  # on its way there
+    weights["large"] = 3.0
+    balancer.sync()
+    assert gateway.groups["http://b"] == "small"
+    weights["small"] = 1.0
+    balancer.sync()
+    assert (gateway.groups["http://b"], gateway.replicas["http://b"]) == ("large", 3.0)
+    del targets["small"]
+    balancer.sync()
+    assert not gateway.running
+    assert fakes.started["large"][0].replicas == {"http://b": 1.0}
+    balancer.stop()
+
+
 def test_registered_targets_are_replicas_and_their_health_is_asked_for(make_aws: Callable[..., Aws]) -> None:
     """Through ELBv2's API: register, health, stop, deregister, by instance and by address."""
     gateways = FakeGateways()

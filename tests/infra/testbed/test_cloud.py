@@ -15,7 +15,7 @@ from mark_infra.testbed.addresses import Addresses
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.instances import REBALANCE, STATE_CHANGE, WARNING
 
-from mark.billing.extras import ADDRESS_USD_PER_HOUR, extras_usd
+from mark.billing.extras import extras_usd
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
 from mark.ec2.lifecycle import State
@@ -218,18 +218,15 @@ def test_the_bill_is_that_of_the_events(aws: Aws) -> None:
 
 
 def test_balancers_addresses_and_data_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:
-    """For each service, from the start on; what an instance's address costs by the seconds that it is billed."""
+    """For each service, from the start on; instances have no public addresses."""
     services = [replace(load_service("inception-v3"), name=name) for name in ("one", "two")]
     bills = replace(CATALOG, bills_extras=True)
     aws = make_aws(catalog=bills, services=services, requests={"one": 1000, "two": 5}.__getitem__)
     launched(aws)
     aws.pass_s(3600.0)
-    (running,) = aws.cloud.lifecycle.instances.values()
-    seconds = aws.cloud.now() - (running.billed_from_s or 0)
-    moved = sum(extras_usd(3600.0, 0.0, n, services[0].request_kb, services[0].response_kb) for n in (1000, 5))
+    moved = sum(extras_usd(3600.0, n, services[0].request_kb, services[0].response_kb) for n in (1000, 5))
     disk_usd = 8 * 0.08 * 3600.0 / (730.0 * 3600.0)
-    expected = moved + seconds / 3600.0 * ADDRESS_USD_PER_HOUR + disk_usd
-    assert aws.cloud.bill().other == pytest.approx(expected, rel=1e-3)
+    assert aws.cloud.bill().other == pytest.approx(moved + disk_usd, rel=1e-3)
 
 
 def test_functions_are_on_the_bill(make_aws: Callable[..., Aws]) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
+from mark_infra.aws.site import load_site
+from mark_infra.testbed.state import SITE
 
 from mark.cli.main import main
-from tests.infra.testbed.real_processes import processes_of, wait_for
+from tests.infra.testbed.real_processes import get, processes_of, wait_for
 
 SERVICE = """
 [service]
@@ -25,6 +27,7 @@ name = "quick"
 model = "quick"
 slo_ms = 500
 slo_attainment = 0.9
+routing = "alb"
 profile = "profiles.csv"
 [fleet]
 catalog = "catalog.csv"
@@ -101,6 +104,10 @@ def test_a_day_of_the_testbed(folder: Path) -> None:
     assert requests["instances"] > requests["total"] / 4  # how many is a matter of this machine
     assert (data["unanswered"], data["answered_twice"]) == (0, 0)
     assert len((folder / "log.csv").read_text().splitlines()) == requests["total"] + 1
+    # One class is there: its group gets everything, by the weight that the controller gave to the rule.
+    there = load_site(folder / ".mark-testbed" / SITE).service("quick")
+    replicas = get(f"{there.gateway}/admin/replicas")[1]["replicas"].values()
+    assert {(one["group"], one["weight"]) for one in replicas} == {(there.target_groups[0], 999.0)}
 
     controller = wait_for(lambda: status()["controllers"][0], "a controller")
     os.kill(controller["pid"], signal.SIGKILL)

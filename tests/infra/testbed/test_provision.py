@@ -86,6 +86,31 @@ def test_each_service_has_its_gateway(aws: Aws, site: Site) -> None:
     assert all(aws.cloud.balancer.url(s.target_groups[0]) for s in site.services.values())
 
 
+def test_several_target_groups_have_a_rule_and_one_gateway(aws: Aws) -> None:
+    """What the rule's weights are, the gateway is told."""
+    site = provision(aws.client, [Wish("echo", None, 4)], region="us-east-1", zones=ZONES, store="sqlite:mark.db")
+    there, balancer = site.service("echo"), aws.cloud.balancer
+    assert len(set(there.target_groups)) == 4
+    assert balancer is not None
+    elbv2, gateways = aws.client("elbv2"), aws.cloud.balancer._gateways
+    assert isinstance(gateways, FakeGateways)
+    small, large, *_ = there.target_groups
+    for group, address in ((small, "127.9.9.1"), (large, "127.9.9.2")):
+        elbv2.register_targets(TargetGroupArn=group, Targets=[{"Id": address, "Port": 81}])
+    balancer.sync()
+    (gateway,) = gateways.started[small]
+    assert gateway.replicas == {"http://127.9.9.1:81": 1.0, "http://127.9.9.2:81": 0.0}
+    assert {balancer.url(group) for group in there.target_groups} == {gateway.url}
+    (rule,) = elbv2.describe_rules(RuleArns=list(there.listener_rules))["Rules"]
+    weights = [{"TargetGroupArn": group, "Weight": n} for n, group in enumerate(there.target_groups)]
+    elbv2.modify_rule(
+        RuleArn=rule["RuleArn"], Actions=[{"Type": "forward", "ForwardConfig": {"TargetGroups": weights}}]
+    )
+    balancer.sync()
+    assert gateway.replicas == {"http://127.9.9.1:81": 0.0, "http://127.9.9.2:81": 1.0}
+    assert gateway.groups == {"http://127.9.9.1:81": small, "http://127.9.9.2:81": large}
+
+
 def test_its_state_is_kept_in_its_table(aws: Aws, site: Site) -> None:
     """Which is there, with the keys of the store."""
     table = aws.client("dynamodb").describe_table(TableName="mark-state")["Table"]

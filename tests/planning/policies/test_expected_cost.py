@@ -13,6 +13,7 @@ from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.service import ResolvedService
+from mark.planning.policies.alternatives import weigh
 from mark.planning.policies.expected_cost import ExpectedCostPolicy
 from mark.planning.port import PlanningContext
 from tests.planning.build import fleet, forecast, resolved, sold, usual
@@ -48,6 +49,21 @@ def test_dearer_functions_buy_more_instances() -> None:
     cheap = decided(small(function_ms=200.0), Fleet(()), believed, first=True).counts[SMALL]
     dear = decided(small(function_ms=500.0), Fleet(()), believed, first=True).counts[SMALL]
     assert dear > cheap
+
+
+def test_no_more_is_planned_on_functions_than_they_may_cost() -> None:
+    """Of a load spread over 0..200 calls for 0.44 $/h are left over; what may not be called is refused, a miss."""
+    believed, capacity, overflow_usd = forecast(100.0, 1.0), [], []
+    for most_usd_per_hour in (math.inf, 1.0, 0.3, 0.1):
+        of = small(max_function_usd_per_hour=most_usd_per_hour)
+        plan = decided(of, Fleet(()), believed, first=True)
+        told = weigh(plan, PlanningContext(0.0, of, Fleet(()), believed, first=True))
+        assert told is not None
+        assert told.saved_usd_per_hour > 0.0
+        capacity.append(plan.counts[SMALL])
+        overflow_usd.append(told.chosen.overflow_usd_per_hour)
+    assert capacity[0] == capacity[1] < capacity[2] < capacity[3]
+    assert overflow_usd[0] == overflow_usd[1] > 0.3 > overflow_usd[2] > 0.1 > overflow_usd[3]
 
 
 @pytest.mark.parametrize("function_ms", [None, 900.0])

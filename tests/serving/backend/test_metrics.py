@@ -37,7 +37,7 @@ def test_the_page_says_what_was_counted() -> None:
     one.queued, one.workers_ready = 7, 2
     one.latency_s.observe(0.02)
     one.batch_items.observe(8.0)
-    metrics.spent = ("echo", Spent(9, 2.75))
+    metrics.spent = ("echo", Spent(9, 2.75, 4))
     metrics.listener = HttpServer(lambda exchange: None)
     metrics.listener.counts.dropped_answers, metrics.listener.counts.cut = 5, 6
     metrics.listener.counts.refuse(401)
@@ -55,6 +55,7 @@ def test_the_page_says_what_was_counted() -> None:
     assert found["mark_batch_items_bucket", tuple(sorted((*of, ("le", "8.0"))))] == 1.0
     assert found["mark_function_calls_total", of[:1]] == 9.0
     assert found["mark_function_billed_seconds_total", of[:1]] == 2.75
+    assert found["mark_function_capped_total", of[:1]] == 4.0
     assert found["mark_clients_gone_total", ()] == 5.0
     assert found["mark_cut_total", ()] == 6.0
     assert found["mark_connections", ()] == 0.0

@@ -19,6 +19,8 @@ from mark.serving.frontend.auth import (
     Grant,
     TokenSigner,
     check_exposure,
+    digest_of,
+    key_with,
     read_keys,
     scope_of,
 )
@@ -124,6 +126,44 @@ def test_a_key_file_gives_names_and_scopes(tmp_path: Path) -> None:
     }
 
 
+def test_a_digest_admits_its_key_and_not_itself(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"client:{digest_of(KEY)}:infer\nprometheus:{METRICS_KEY}:metrics\n")
+    auth = Auth(read_keys(path))
+    assert status(auth, INFER_PATH, bearer(KEY)) == 200
+    assert status(auth, INFER_PATH, bearer(digest_of(KEY))) == 401
+    assert status(auth, INFER_PATH, bearer(digest_of(KEY).removeprefix("sha256-"))) == 401
+    assert status(auth, b"/metrics", bearer(METRICS_KEY)) == 200
+    assert digest_of(digest_of(KEY)) == digest_of(KEY)
+
+
+def test_a_key_in_a_file_may_have_an_end(tmp_path: Path) -> None:
+    clock, path = FakeClock(), tmp_path / "keys"
+    path.write_text(f"client:{KEY}:infer:{int(clock.now_s) + 100}\n")
+    auth = Auth(read_keys(path), clock=clock)
+    assert status(auth, INFER_PATH, bearer(KEY)) == 200
+    clock.now_s += 101
+    assert status(auth, INFER_PATH, bearer(KEY)) == 401
+
+
+def test_renewed_keys_leave_no_other_one() -> None:
+    auth = Auth(keys())
+    auth.renew({"n" * 20: Grant("new", frozenset((INFER,)))})
+    assert status(auth, INFER_PATH, bearer(KEY)) == 401
+    assert status(auth, INFER_PATH, bearer("n" * 20)) == 200
+
+
+def test_the_key_to_show_has_its_scope_and_time_left() -> None:
+    found = keys()
+    assert key_with(METRICS, found, 0.0) == METRICS_KEY
+    assert key_with(INFER, found, 0.0) == KEY
+    assert key_with("read", found, 0.0) == ADMIN_KEY
+    assert key_with(METRICS, {digest_of(key): grant for key, grant in found.items()}, 0.0) is None
+    ending = {KEY: Grant("old", frozenset((INFER,)), 1000.0), "n" * 20: Grant("new", frozenset((INFER,)))}
+    assert key_with(INFER, ending, 900.0) == KEY
+    assert key_with(INFER, ending, 950.0) == "n" * 20  # a minute before the end: clocks differ
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -131,6 +171,8 @@ def test_a_key_file_gives_names_and_scopes(tmp_path: Path) -> None:
         "# only\n",
         "short",
         f"a:{KEY}:infer:more",
+        f"a:{KEY}:infer:1:2",
+        f"a:sha256-{KEY}",
         f"a:{KEY}:write",
         f"a:{KEY}:",
         f"{KEY}\nb:{KEY}",

@@ -28,7 +28,7 @@ from mark.serving.gateway.gateway import (
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
 
 
-def a_gateway(weights: dict[str, float] | None = None, **policy: float) -> Gateway[InFlightRequest]:
+def a_gateway(weights: dict[str, float] | None = None, **policy: float | str) -> Gateway[InFlightRequest]:
     """Its replicas are ready at time 0."""
     gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(**policy))  # type: ignore[arg-type]
     gateway.put({A: 1.0, B: 1.0} if weights is None else weights, 0.0)
@@ -413,7 +413,7 @@ def test_a_weight_that_is_none_changes_nothing(weight: float) -> None:
 @pytest.mark.parametrize("limit", ["most_in_flight", "eject_after", "backoff_s", "hedge_after_s"])
 def test_a_policy_without_sense_is_refused(limit: str) -> None:
     with pytest.raises(BadInput, match=f"policy.{limit}: must be above zero"):
-        GatewayPolicy(**{limit: 0})
+        GatewayPolicy(**{limit: 0})  # type: ignore[arg-type]
 
 
 def test_what_cannot_have_happened_is_refused_and_changes_nothing() -> None:
@@ -561,3 +561,64 @@ class Anything(RuleBasedStateMachine):
 
 TestAnything = Anything.TestCase
 TestAnything.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+# --- as an AWS Application Load Balancer
+
+
+def test_alb_counts_requests_whatever_a_replica_can_do() -> None:
+    """Weights are of groups, and response times do not matter; ties go in turn, not to the first."""
+    gateway = a_gateway({A: 1.0, B: 1.0, C: 1.0}, routing="alb")
+    gateway.replicas[A].each_s = gateway.replicas[A].response_s = 9.0
+    assert [begun(gateway).replica.url for _ in range(6)] == [A, B, C, A, B, C]
+    attempts = [begun(gateway) for _ in range(3)]
+    assert gateway.answered(attempts[1], 200, 1.0) is PASS_ON
+    assert [begun(gateway).replica.url for _ in range(2)] == [B, A]
+    for _ in range(4):
+        assert gateway.answered(begun(gateway), 200, 1.0) is PASS_ON
+
+
+def test_alb_takes_turns_among_idle_replicas() -> None:
+    gateway = a_gateway({A: 1.0, B: 1.0}, routing="alb")
+    chosen = []
+    for _ in range(4):
+        attempt = begun(gateway)
+        chosen.append(attempt.replica.url)
+        assert gateway.answered(attempt, 200, 0.0) is PASS_ON
+    assert chosen == [A, B, A, B]
+
+
+def test_alb_draws_groups_by_weight() -> None:
+    """Also one in which nobody is ready: its requests find nobody."""
+    gateway: Gateway[InFlightRequest] = Gateway(GatewayPolicy(routing="alb", most_per_replica=10_000))
+    weights, groups = {A: 900.0, B: 100.0, C: 100.0}, {A: "large", B: "small", C: "small"}
+    gateway.put(weights, 0.0, groups)
+    for replica in gateway.tick(0.0):
+        gateway.probed(replica, True, 0.0)
+    found = Counter(begun(gateway).replica.url for _ in range(2000))
+    assert found[B] == pytest.approx(found[C], abs=1)
+    assert found[B] + found[C] == pytest.approx(200, abs=60)
+    gateway.tick(2.0)
+    gateway.probed(gateway.replicas[A], False, 2.0)
+    nobody = sum(gateway.begin(InFlightRequest(30.0, 0), 2.0) == NOBODY_READY for _ in range(500))
+    assert nobody == pytest.approx(450, abs=40)
+    gateway.put(weights | {A: 0.0}, 3.0, groups)
+    assert {begun(gateway, 3.0).replica.url for _ in range(50)} == {B, C}
+
+
+def test_alb_asks_no_second_replica() -> None:
+    gateway = a_gateway(routing="alb")
+    refused, broken, slow = begun(gateway), begun(gateway), begun(gateway)
+    assert gateway.answered(refused, 503, 0.0) is PASS_ON
+    assert gateway.failed(broken, 0.0, began=False) is GIVE_UP
+    assert gateway.hedge(slow.request, 0.0) is None
+    assert gateway.retries == gateway.hedges == 0
+
+
+def test_a_group_of_alb_has_one_weight() -> None:
+    gateway = a_gateway(routing="alb")
+    with pytest.raises(BadInput, match="one weight"):
+        gateway.put({A: 1.0, B: 2.0}, 0.0)
+    gateway.put({A: 1.0, B: 2.0}, 0.0, {B: "other"})
+    with pytest.raises(BadInput, match="least-completion, alb"):
+        GatewayPolicy(routing="random")

@@ -59,6 +59,8 @@ def test_a_replica_removed_by_new_weights_still_answers() -> None:
         (b'{"http://127.0.0.1:1": "2"}', "a weight is a number"),
         (b'{"http://127.0.0.1:1": true}', "a weight is a number"),
         (b'{"http://127.0.0.1:1": -1}', "a weight is a number of zero or more"),
+        (b'{"http://127.0.0.1:1": [1]}', "a weight is a number of zero or more"),
+        (b'{"http://127.0.0.1:1": [1, 2]}', "a group is a text"),
         (b'{"127.0.0.1:1": 1}', "a replica is http://host:port"),
         (b'{"http://10.0.0.1:1": 1}', "would be reached in clear"),
     ],
@@ -95,6 +97,8 @@ def test_only_an_admin_sets_weights() -> None:
                 there = GatewayAdmin(front.url, admin)
                 there.put({a.url: 0.5})
                 assert there.state()["replicas"][a.url]["weight"] == 0.5
+                there.put({a.url: 0.5}, {a.url: "large"})
+                assert there.state()["replicas"][a.url]["group"] == "large"
                 with pytest.raises(GatewayFailed, match=r"status 400: .* a replica is http"):
                     there.put({"nowhere": 1.0})
                 there.close()
@@ -194,6 +198,10 @@ def test_sigterm_of_the_gateway_under_load_loses_no_request(folder: Path) -> Non
         (("--replica-ca", "nowhere"), "nowhere: no certificates of an authority"),
         (("--tls-cert", "x"), "--tls-cert and --tls-key: a certificate and its key go together"),
         (("--hedge-after-ms", "0"), "must be above zero"),
+        (
+            ("--hedge-after-ms", "5", "--routing", "alb"),
+            "--hedge-after-ms: a balancer of this kind sends no second copies",
+        ),
         (("--most-in-flight", "0"), "must be a whole number from 1"),
     ],
 )

@@ -105,6 +105,18 @@ def until_told(calls: Sequence[Call], where: str) -> list[Reply]:
     return echo(calls, where)
 
 
+def tried(calls: Sequence[Call], where: str) -> str:
+    """What comes of opening a file, or of a signal to a process: an exception's name, or that it was done."""
+    try:
+        if where.isdecimal():
+            os.kill(int(where), 0)
+        else:
+            open(where).close()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+
+
 def hang(calls: Sequence[Call], where: str) -> None:
     if where:
         tell(where)
@@ -161,6 +173,7 @@ def wrong_count(calls: Sequence[Call], _: str) -> None:
 
 KEPT: list[Any] = []
 ACTIONS: dict[str, Callable[[Sequence[Call], str], object]] = {
+    "tried": tried,
     "pid": lambda *_: os.getpid(),
     "environment": lambda _, name: os.environ[name],
     "modules": lambda *_: " ".join(sys.modules),

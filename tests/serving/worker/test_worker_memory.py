@@ -77,7 +77,7 @@ def test_requests_during_a_replacement_go_to_the_successor(fifo: Callable[[str],
 
     async def test() -> None:
         async with grown(here) as one:
-            old, new = one.workers.pids()[0], heir(one).popen.pid
+            old, new = one.workers.pids()[0], heir(one).child.pid
             one.send(0, "pid")
             with pytest.raises(RuntimeError, match="worker 0"):
                 one.workers.send(0, [])
@@ -109,7 +109,7 @@ def test_a_successor_takes_over_at_once_when_the_old_dies(fifo: Callable[[str], 
 
     async def test() -> None:
         async with grown(here) as one:
-            new = heir(one).popen.pid
+            new = heir(one).child.pid
             one.send(0, b"second", b"batch")
             os.kill(one.workers.pids()[0], signal.SIGKILL)
             assert await one.next() == ("lost", 0, "Killed (signal 9)", 3)
@@ -129,7 +129,7 @@ def test_the_successor_dies_and_the_old_one_goes_on(fifo: Callable[[str], Told])
         async with grown(here) as one:
             old = one.workers.pids()[0]
             one.send(0, "pid")
-            os.kill(heir(one).popen.pid, signal.SIGKILL)
+            os.kill(heir(one).child.pid, signal.SIGKILL)
             await until(lambda: one.workers._heir is None)
             go.tell()
             assert (await one.next())[0] == "done"

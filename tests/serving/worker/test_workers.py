@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ import pytest
 import uvloop
 
 from mark.models.call import Call, Reply
+from mark.serving.worker.child import KeptChild, OwnChild, Spawn
 from mark.serving.worker.shared_memory import KEEP_BYTES
 from mark.serving.worker.workers import Workers, backoff_s
 from tests.children import new_children
 from tests.serving.worker.faulty_answering import AHEAD
+from tests.serving.worker.listening import keepers
 
 HERE = Path(__file__).parent
 LONG_S = 30.0  # a test that waits so long has failed
@@ -34,6 +36,8 @@ LONG_S = 30.0  # a test that waits so long has failed
 
 class Pool:
     """Workers, and what they said, in order. Each worker's story must read (ready, done*, lost)*."""
+
+    spawn: Spawn = OwnChild
 
     def __init__(self, reference: str, count: int, search: Path = HERE, **options: Any) -> None:
         self.said: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
@@ -46,7 +50,7 @@ class Pool:
         self.workers = Workers(
             reference, search, count, on_ready=self.on_ready, on_done=self.on_done, on_lost=self.on_lost,
             on_failed=lambda reason: self.said.put_nowait(("failed", reason)), on_replaced=self.on_replaced,
-            **dict[str, Any](loader="faulty_answering:load", hang_s=LONG_S) | options,
+            **dict[str, Any](loader="faulty_answering:load", hang_s=LONG_S, spawn=self.spawn) | options,
         )  # fmt: skip
 
     def on_replaced(self) -> None:
@@ -160,12 +164,17 @@ class Told:
         os.close(self.fd)
 
 
-@pytest.fixture(params=["alone", pytest.param("ahead", marks=pytest.mark.slow)], autouse=True)
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Everything holds for a worker that decodes ahead in a thread of its own, too."""
+@pytest.fixture(params=["alone", *(pytest.param(p, marks=pytest.mark.slow) for p in ("ahead", "kept"))], autouse=True)
+def threads(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Everything holds for a worker that decodes ahead in a thread of its own, and for one that a keeper starts."""
     if request.param == "ahead":
         monkeypatch.setenv(AHEAD, "1")
-    return str(request.param)
+    if request.param == "kept":
+        with keepers(tmp_path / "keepers") as path:
+            monkeypatch.setattr(Pool, "spawn", staticmethod(KeptChild.through(path)))
+            yield "alone"
+    else:
+        yield str(request.param)
 
 
 @pytest.fixture
@@ -411,6 +420,8 @@ def test_a_worker_killed_in_the_midst_of_a_batch(fifo: Callable[[str], Told]) ->
 
 def test_an_idle_worker_that_dies_is_replaced() -> None:
     """And a batch that was sent into its death is lost like any other."""
+    if Pool.spawn is not OwnChild:
+        pytest.skip("needs to wait for a child")
 
     async def test() -> None:
         async with ready_pool() as one:
@@ -430,6 +441,8 @@ def test_an_idle_worker_that_dies_is_replaced() -> None:
 
 def test_what_it_said_last_counts(fifo: Callable[[str], Told]) -> None:
     """A worker that answers and dies has answered."""
+    if Pool.spawn is not OwnChild:
+        pytest.skip("needs to wait for a child")
     here, go = fifo("here"), fifo("here.go")
 
     async def test() -> None:

@@ -24,14 +24,15 @@ variables {
   table      = { name = "mark-state", arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/mark-state" }
   queue      = { name = "mark-notices", url = "https://sqs/mark-notices", arn = "arn:aws:sqs:eu-west-1:123456789012:mark-notices" }
   boot_files = "arn:aws:s3:::b/artifacts/*"
-  keys       = { name = "/mark/keys", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/keys" }
+  keys       = { name = "/mark/mark/keys/controller", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/mark/keys/controller" }
   services = {
     inception = {
-      launch_template_id = "lt-2"
-      target_group_arn   = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"
-      image_id           = "ami-1"
-      function           = "mark-inception-overflow"
-      archive            = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
+      launch_template = { id = "lt-2", version = "3", release = "0123456789ab" }
+      target_groups   = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"]
+      listener_rules  = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener-rule/app/mark/1/2/3"]
+      image_id        = "ami-1"
+      function        = "mark_inception-overflow:3"
+      archive         = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
     }
   }
 }
@@ -45,7 +46,7 @@ run "no_star_beside_a_star" {
   assert {
     condition = toset(flatten([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Action
       if contains(flatten([statement.Resource]), "*")])) == toset([
-      "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeTargetHealth",
+      "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeRules", "elasticloadbalancing:DescribeTargetHealth",
       "pricing:GetProducts", "cloudwatch:GetMetricData", "cloudwatch:PutMetricData", "ssm:UpdateInstanceInformation",
       "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel", "ssmmessages:OpenControlChannel",
       "ssmmessages:OpenDataChannel",
@@ -78,9 +79,9 @@ run "it_launches_from_its_own_templates_only" {
   assert {
     condition = alltrue([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement :
       statement.Condition.StringEquals["aws:ResourceTag/mark:site"] == "mark"
-      if strcontains(jsonencode(statement.Resource), "launch-template/") || strcontains(jsonencode(statement.Resource), "targetgroup/") || strcontains(jsonencode(statement.Resource), "function:")
+      if strcontains(jsonencode(statement.Resource), "launch-template/") || strcontains(jsonencode(statement.Resource), "targetgroup/")
     ])
-    error_message = "Templates, target groups and functions are its own by their tag."
+    error_message = "Templates and target groups are its own by their tag."
   }
 }
 
@@ -99,7 +100,7 @@ run "one_instance_that_gives_nothing_away" {
     error_message = "IMDSv2, encrypted disk."
   }
   assert {
-    condition     = aws_autoscaling_group.this.min_size == 1 && aws_autoscaling_group.this.max_size == 1
+    condition     = aws_autoscaling_group.this.min_size == 1 && aws_autoscaling_group.this.desired_capacity == 1 && aws_autoscaling_group.this.instance_refresh[0].preferences[0].min_healthy_percentage == 100
     error_message = "One, always."
   }
   assert {
@@ -140,10 +141,11 @@ run "too_many_images" {
   command = plan
   variables {
     services = { for n in range(21) : "s${n}" => {
-      launch_template_id = "lt-2"
-      target_group_arn   = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"
-      image_id           = "ami-${n}"
-      archive            = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
+      launch_template = { id = "lt-2", version = "3", release = "0123456789ab" }
+      target_groups   = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"]
+      listener_rules  = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener-rule/app/mark/1/2/3"]
+      image_id        = "ami-${n}"
+      archive         = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
     } }
   }
   expect_failures = [var.services]
@@ -153,11 +155,12 @@ run "two_hundred_services_with_long_names" {
   variables {
     subnets = { for letter in ["a", "b", "c", "d", "e", "f"] : "ap-southeast-1${letter}" => "subnet-0123456789abcdef${letter}" }
     services = { for n in range(200) : format("a-service-with-a-name-that-is-much_longer.than-what-most-take-%03d", n) => {
-      launch_template_id = "lt-0123456789abcdef0"
-      target_group_arn   = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-a-service-with-a-name-01234567/73e2d6bc24d8a067"
-      image_id           = "ami-0123456789abcde${n % 20}"
-      function           = "mark-a-service-with-a-name-that-01234567-overflow"
-      archive            = { key = "artifacts/archive/a", version = "v", sha256 = sha256(tostring(n)) }
+      launch_template = { id = "lt-0123456789abcdef0", version = "3", release = "0123456789ab" }
+      target_groups   = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-a-service-with-a-name-01234567/73e2d6bc24d8a067"]
+      listener_rules  = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener-rule/app/mark/1/2/3"]
+      image_id        = "ami-0123456789abcde${n % 20}"
+      function        = "mark_a-service-with-a-name-that-01234567-overflow:3"
+      archive         = { key = "artifacts/archive/a", version = "v", sha256 = sha256(tostring(n)) }
     } }
   }
   assert {

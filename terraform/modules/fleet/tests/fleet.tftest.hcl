@@ -24,8 +24,8 @@ variables {
     wheels  = { bucket = "b", key = "artifacts/wheels/inception", version = "v1", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/wheels/inception" }
     archive = { bucket = "b", key = "artifacts/archive/inception", version = "v3", sha256 = "33", arn = "arn:aws:s3:::b/artifacts/archive/inception" }
   }
-  keys     = { name = "/mark/keys", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/keys" }
-  function = { name = "mark-inception-overflow", arn = "arn:aws:lambda:eu-west-1:123456789012:function:mark-inception-overflow" }
+  keys     = { name = "/mark/mark/keys/bouncers", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/mark/keys/bouncers" }
+  function = { name = "mark_inception-overflow", arn = "arn:aws:lambda:eu-west-1:123456789012:function:mark_inception-overflow", qualified = "mark_inception-overflow:3", alias = "balancer" }
 }
 
 run "an_instance_gives_nothing_away" {
@@ -65,7 +65,7 @@ run "a_role_with_four_rights" {
 run "it_boots_a_bouncer" {
   assert {
     condition = alltrue([for text in [
-      "mark serve service.toml", "--instance $instance_type", "--function mark-inception-overflow", "--watch-interruptions",
+      "mark serve service.toml", "--instance $instance_type", "--function mark_inception-overflow:3", "--watch-interruptions",
       "--tls-terminated-by-balancer", "KillMode=mixed", "sha256sum --check", "fetch 'artifacts/archive/inception' 'v3' '33'",
       "fetch 'artifacts/wheels/inception' 'v1'", "--no-index", "--require-hashes", "TMPDIR=/var/tmp",
     ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
@@ -89,16 +89,85 @@ run "without_a_function_there_is_no_right_to_it" {
 
 run "requests_find_ready_bouncers" {
   assert {
-    condition     = one(aws_lb_target_group.this.health_check).path == "/v2/health/ready" && aws_lb_target_group.this.load_balancing_algorithm_type == "least_outstanding_requests"
+    condition     = one(aws_lb_target_group.this[0].health_check).path == "/v2/health/ready" && aws_lb_target_group.this[0].load_balancing_algorithm_type == "least_outstanding_requests"
     error_message = "Readiness decides, and the least busy one gets the request."
   }
   assert {
-    condition     = length(aws_lb_target_group.this.name) <= 32
+    condition     = length(aws_lb_target_group.this[0].name) <= 32
     error_message = "ELB takes 32 characters."
   }
   assert {
     condition     = one([for c in aws_lb_listener_rule.path.condition : one(c.path_pattern).values]) == toset(["/v2/models/inception", "/v2/models/inception/*"])
     error_message = "The path names the service."
+  }
+}
+
+run "a_group_for_each_class" {
+  variables {
+    target_groups = 3
+  }
+  assert {
+    condition     = length(distinct([for group in aws_lb_target_group.this : group.name])) == 3 && startswith(aws_lb_target_group.this[0].name, "mark-inception-") && alltrue([for group in aws_lb_target_group.this : length(group.name) <= 32])
+    error_message = "Each has a name of its own, and the first the one that it always had."
+  }
+  assert {
+    condition     = [for share in output.forward : share.weight] == [1, 0, 0, 0]
+    error_message = "All is sent to the first, until the controller says otherwise."
+  }
+}
+
+run "more_groups_than_a_rule_takes" {
+  command = plan
+  variables {
+    target_groups = 5
+  }
+  expect_failures = [var.target_groups]
+}
+
+run "the_balancer_may_call_the_function" {
+  assert {
+    condition     = aws_lambda_permission.balancer[0].principal == "elasticloadbalancing.amazonaws.com" && aws_lambda_permission.balancer[0].qualifier == "balancer" && aws_lambda_permission.balancer[0].source_arn == aws_lb_target_group.function.arn
+    error_message = "For the service's own group, and no other."
+  }
+  assert {
+    condition     = aws_lb_target_group_attachment.function[0].target_id == "${var.function.arn}:balancer" && output.function_group == aws_lb_target_group.function.arn
+    error_message = "The alias is the target."
+  }
+}
+
+run "without_a_function_its_group_is_empty" {
+  variables {
+    function = null
+  }
+  assert {
+    condition     = length(aws_lb_target_group_attachment.function) == 0 && output.function_group == null
+    error_message = "The rules name it still, as a group in use cannot be deleted."
+  }
+}
+
+run "by_grpc_too" {
+  variables {
+    target_groups = 2
+    grpc          = { port = 50051, listener_arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener/app/mark/1/3" }
+  }
+  assert {
+    condition     = length(aws_lb_target_group.grpc) == 2 && alltrue([for group in aws_lb_target_group.grpc : group.protocol_version == "GRPC" && group.port == 50051 && length(group.name) <= 32])
+    error_message = "As many groups as by HTTP."
+  }
+  assert {
+    condition     = aws_lb_listener_rule.grpc[0].listener_arn == var.grpc.listener_arn && length(aws_lb_listener_rule.grpc[0].condition) == 2 && output.grpc.rules == [aws_lb_listener_rule.grpc[0].arn]
+    error_message = "Path and header name gRPC and the service."
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.this.user_data), "--grpc-port 50051")
+    error_message = "Bouncers listen there."
+  }
+}
+
+run "without_grpc_nothing_listens" {
+  assert {
+    condition     = !strcontains(base64decode(aws_launch_template.this.user_data), "--grpc-port") && length(aws_lb_target_group.grpc) == 0 && output.grpc.rules == []
+    error_message = "Only what is asked for."
   }
 }
 
@@ -126,7 +195,7 @@ run "a_priority_of_none" {
 
 run "the_site_owns_what_it_launches_from" {
   assert {
-    condition = alltrue([for tags in [aws_launch_template.this.tags, aws_lb_target_group.this.tags] :
+    condition = alltrue([for tags in [aws_launch_template.this.tags, aws_lb_target_group.this[0].tags, aws_lb_listener_rule.path.tags, aws_lb_listener_rule.header.tags] :
       tags["mark:site"] == "mark"
     ])
     error_message = "The controller's rights go by this tag."
@@ -152,7 +221,7 @@ run "long_names_fit" {
     service = "a-service-with-a-name-that-is-much_longer.than-what-elb-takes"
   }
   assert {
-    condition     = length(aws_lb_target_group.this.name) <= 32 && can(regex("^[A-Za-z0-9-]+$", aws_lb_target_group.this.name))
+    condition     = length(aws_lb_target_group.this[0].name) <= 32 && can(regex("^[A-Za-z0-9-]+$", aws_lb_target_group.this[0].name))
     error_message = "ELB takes 32 letters, digits and dashes."
   }
 }

@@ -9,6 +9,22 @@ variables {
   aws             = { partition = "aws", region = "eu-west-1", account = "123456789012" }
   zones           = ["eu-west-1a", "eu-west-1b"]
   certificate_arn = "arn:aws:acm:eu-west-1:123456789012:certificate/1"
+  bucket          = "mark-artifacts-1"
+  table_arn       = "arn:aws:dynamodb:eu-west-1:123456789012:table/mark-state"
+}
+
+run "nothing_leaves_by_other_buckets_or_tables" {
+  assert {
+    condition = [for statement in jsondecode(aws_vpc_endpoint.gateway["s3"].policy).Statement : [statement.Action, statement.Resource]] == [
+      ["s3:GetObjectVersion", "arn:aws:s3:::mark-artifacts-1/artifacts/*"],
+      ["s3:GetObject", "arn:aws:s3:::al2023-repos-eu-west-1-*/*"],
+    ]
+    error_message = "The site's boot files and Amazon Linux's packages, to be read."
+  }
+  assert {
+    condition     = [for statement in jsondecode(aws_vpc_endpoint.gateway["dynamodb"].policy).Statement : statement.Resource] == ["arn:aws:dynamodb:eu-west-1:123456789012:table/mark-state"]
+    error_message = "The state's table."
+  }
 }
 
 run "only_the_balancer_is_open" {
@@ -125,6 +141,41 @@ run "a_name_whose_second_balancer_elb_refuses" {
     site = "internal"
   }
   expect_failures = [var.site]
+}
+
+run "grpc_has_a_door_of_its_own" {
+  variables {
+    grpc_port = 50051
+  }
+  assert {
+    condition     = aws_lb_listener.grpc["0"].protocol == "HTTPS" && aws_lb_listener.grpc["0"].port == 50051 && output.grpc_listener_arns["0"] == aws_lb_listener.grpc["0"].arn
+    error_message = "An ALB speaks gRPC by HTTPS only."
+  }
+  assert {
+    condition = alltrue([
+      aws_vpc_security_group_ingress_rule.grpc_clients["0.0.0.0/0"].security_group_id == aws_security_group.balancer.id,
+      aws_vpc_security_group_ingress_rule.grpc["grpc"].referenced_security_group_id == aws_security_group.balancer.id,
+      aws_vpc_security_group_egress_rule.grpc["grpc"].referenced_security_group_id == aws_security_group.bouncer.id,
+    ])
+    error_message = "Clients reach the balancer, and only it the bouncers."
+  }
+}
+
+run "without_grpc_no_port_is_open" {
+  assert {
+    condition     = length(aws_lb_listener.grpc) + length(aws_vpc_security_group_ingress_rule.grpc) + length(aws_vpc_security_group_ingress_rule.grpc_clients) == 0
+    error_message = "Only what is asked for."
+  }
+}
+
+run "grpc_in_clear_is_refused" {
+  command = plan
+  variables {
+    certificate_arn = null
+    client_cidrs    = ["192.0.2.0/24"]
+    grpc_port       = 50051
+  }
+  expect_failures = [var.grpc_port]
 }
 
 run "a_single_zone_is_refused" {

@@ -30,15 +30,61 @@ run "it_may_do_nothing_but_log" {
   }
 }
 
+run "it_reads_who_may_ask" {
+  variables {
+    keys = { name = "/mark/mark/keys/bouncers", arn = "arn:aws:ssm:eu-west-1:123456789012:parameter/mark/mark/keys/bouncers" }
+  }
+  assert {
+    condition     = jsondecode(aws_iam_role_policy.this.policy).Statement[1].Action == "ssm:GetParameter" && jsondecode(aws_iam_role_policy.this.policy).Statement[1].Resource == var.keys.arn
+    error_message = "This parameter, and nothing else."
+  }
+  assert {
+    condition     = aws_lambda_function.this.environment[0].variables == tomap({ MARK_MODEL = "model:Model", MARK_KEYS_PARAMETER = "/mark/mark/keys/bouncers" })
+    error_message = "The handler is told where keys are."
+  }
+}
+
+run "the_balancer_calls_the_newest" {
+  assert {
+    condition     = aws_lambda_alias.balancer.function_version == aws_lambda_function.this.version && output.function.alias == "balancer"
+    error_message = "An alias changes in one step, a target does not."
+  }
+}
+
 run "it_is_what_the_service_asked_for" {
   assert {
     condition     = aws_lambda_function.this.memory_size == 3008 && aws_lambda_function.this.handler == "mark_lambda.overflow.handler"
     error_message = "Memory of the service file, our handler."
   }
   assert {
-    condition     = aws_lambda_function.this.function_name == "mark-inception-v3-overflow" && aws_cloudwatch_log_group.this.retention_in_days == 30
+    condition     = aws_lambda_function.this.function_name == "mark_inception-v3-overflow" && aws_cloudwatch_log_group.this.retention_in_days == 30
     error_message = "A name that Lambda takes, and logs that end."
   }
+}
+
+run "it_has_no_limit_unless_said" {
+  assert {
+    condition     = aws_lambda_function.this.reserved_concurrent_executions == -1
+    error_message = "Unless said it has no limit of its own."
+  }
+}
+
+run "its_environments_are_limited" {
+  variables {
+    reserved_concurrency = 107
+  }
+  assert {
+    condition     = aws_lambda_function.this.reserved_concurrent_executions == 107
+    error_message = "As many as were said."
+  }
+}
+
+run "none_at_all_is_refused" {
+  command = plan
+  variables {
+    reserved_concurrency = 0
+  }
+  expect_failures = [var.reserved_concurrency]
 }
 
 run "too_little_memory_is_refused" {

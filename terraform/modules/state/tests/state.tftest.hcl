@@ -73,7 +73,13 @@ run "the_table_is_safe" {
 
 run "keys_are_secret" {
   assert {
-    condition     = aws_ssm_parameter.keys.type == "SecureString" && try(aws_ssm_parameter.keys.value_wo, null) == null
-    error_message = "A SecureString, and not in the state."
+    condition = alltrue([for parameter in aws_ssm_parameter.keys :
+      parameter.type == "SecureString" && try(parameter.value_wo, null) == null && startswith(parameter.name, "/mark/mark/keys/")
+    ])
+    error_message = "SecureStrings, and not in the state."
+  }
+  assert {
+    condition     = !contains(keys(output.keys), "plain")
+    error_message = "Nothing on an instance is told where the keys themselves are."
   }
 }

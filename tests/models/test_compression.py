@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.serving.frontend.compression import Refused, inflated
+from mark.models.compression import Refused, inflated
 
 MIB = 1024 * 1024
 MOST_BYTES = 4 * MIB

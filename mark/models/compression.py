@@ -1,7 +1,7 @@
 """Compressed request bodies (`content-encoding: gzip` or `deflate`), inflated within bounds.
 
-Inflating happens on the loop, where every request waits for it, and a few bytes can hold a lot: so a body may grow
-32-fold, or to 1 MiB where that is more, and never beyond the limit of bodies.
+In a server inflating happens on the loop, where every request waits for it, and a few bytes can hold a lot: so a body
+may grow 32-fold, or to 1 MiB where that is more, and never beyond the limit of bodies.
 """
 
 from __future__ import annotations

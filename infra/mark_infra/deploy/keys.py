@@ -1,0 +1,245 @@
+"""The keys of a site: who may ask its services and its controller. The truth is a parameter of AWS Systems Manager.
+
+    /mark/SITE/keys/plain        the keys themselves, for whoever deploys
+    /mark/SITE/keys/bouncers     what bouncers read: digests of keys for inference and metrics
+    /mark/SITE/keys/controller   what the controller reads: its own key, digests of those for its API
+
+The last two follow from the first. Terraform makes all three, once, and keeps its hands off what they hold from then
+on. Each is a key file (`mark.serving.frontend.auth`); a file beside Terraform's state is a copy of the first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mark.domain.errors import BadInput, MarkError, NotFoundError
+from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, SCOPES, digest_of, parse_keys
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.key_parameter import KeyParameter
+
+CONTROLLER = "controller"  # the name of the key with which bouncers are asked for their metrics
+MOST_BYTES = 8192  # of an advanced parameter, which is what AWS makes of one above 4096
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_FOR_BOUNCERS, _FOR_CONTROLLER = frozenset((INFER, METRICS)), frozenset((METRICS, READ, ADMIN))
+
+
+@dataclass(frozen=True, slots=True)
+class SiteKey:
+    """One key. A name may have two for a while: the old one until `until_unix_s`, and the new one."""
+
+    name: str
+    key: str
+    scopes: tuple[str, ...]
+    until_unix_s: int | None = None
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.key)
+
+    @property
+    def line(self) -> str:
+        end = "" if self.until_unix_s is None else f":{self.until_unix_s}"
+        return f"{self.name}:{self.key}:{','.join(self.scopes)}{end}"
+
+
+def first_keys() -> list[SiteKey]:
+    """Of a site that has none."""
+    made = ((CONTROLLER, METRICS), ("operator", ADMIN), ("client", INFER))
+    return [_made(name, (scope,)) for name, scope in made]
+
+
+def added(keys: Sequence[SiteKey], name: str, scopes: Sequence[str]) -> list[SiteKey]:
+    """With one more, the last. Raises BadInput for a name that is none, or taken, and for scopes that do not exist."""
+    if not _NAME.fullmatch(name):
+        raise BadInput("must be letters, digits, . _ -, 40 at most, a letter or a digit first", "name of a key", name)
+    if any(key.name == name for key in keys):
+        raise BadInput("there is such a key: rotate it, or choose another name", "name of a key", name)
+    if not scopes or not SCOPES.issuperset(scopes):
+        raise BadInput(f"are some of {', '.join(sorted(SCOPES))}", "scopes", ",".join(scopes))
+    return [*keys, _made(name, tuple(dict.fromkeys(scopes)))]
+
+
+def rotated(keys: Sequence[SiteKey], name: str, ends_unix_s: int | None) -> list[SiteKey]:
+    """With a new key of the name, the last; those it has hold until `ends_unix_s`, None: no longer.
+
+    Raises BadInput for a name that no key has.
+    """
+    old = _named(keys, name)
+    new = _made(name, (METRICS,) if name == CONTROLLER else old[-1].scopes)
+    kept = [key for key in keys if key.name != name or ends_unix_s is not None]
+    for i, key in enumerate(kept):
+        if key in old and ends_unix_s is not None and (key.until_unix_s is None or key.until_unix_s > ends_unix_s):
+            kept[i] = replace(key, until_unix_s=ends_unix_s)
+    return [*kept, new]
+
+
+def revoked(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
+    """Without the keys of the name. Raises BadInput for one that no key has, and for the controller's."""
+    if name == CONTROLLER:
+        raise BadInput("the controller needs one to ask bouncers: rotate it, with no overlap", "name of a key", name)
+    gone = _named(keys, name)
+    return [key for key in keys if key not in gone]
+
+
+def parsed(text: str, source: str) -> list[SiteKey]:
+    """The keys of a key file, in order. Raises BadInput, which shows no key."""
+    return [
+        SiteKey(one.name, key, tuple(sorted(one.scopes)), None if one.until_s == float("inf") else int(one.until_s))
+        for key, one in parse_keys(text, source).items()
+    ]
+
+
+def key_file(keys: Sequence[SiteKey]) -> str:
+    """The text of a key file, the controller's keys first."""
+    ordered = sorted(keys, key=lambda key: key.name != CONTROLLER)
+    return "".join(f"{key.line}\n" for key in ordered)
+
+
+def for_bouncers(keys: Sequence[SiteKey]) -> str:
+    """A key file without a key: digests of those that may infer or read metrics, and no other right of theirs."""
+    return key_file(_digests(keys, _FOR_BOUNCERS))
+
+
+def for_controller(keys: Sequence[SiteKey]) -> str:
+    """A key file with the controller's own keys, and digests of those that may read metrics or ask its API."""
+    own = [key for key in keys if key.name == CONTROLLER]
+    return key_file([*own, *_digests([key for key in keys if key.name != CONTROLLER], _FOR_CONTROLLER)])
+
+
+def parameters(site: str) -> dict[str, Callable[[Sequence[SiteKey]], str]]:
+    """Names of a site's parameters, and what each holds. The truth is the last."""
+    return {
+        f"/mark/{site}/keys/bouncers": for_bouncers,
+        f"/mark/{site}/keys/controller": for_controller,
+        f"/mark/{site}/keys/plain": key_file,
+    }
+
+
+class SiteKeys:
+    """The keys of a site as AWS has them, and their copy in `file`."""
+
+    def __init__(self, gate: Gate, site: str, file: Path) -> None:
+        self._gate, self._site, self.file = gate, site, file
+        *_, self._truth = parameters(site)
+
+    def read(self) -> list[SiteKey]:
+        """All. Raises BadInput where the site has none, CloudError where AWS does not say."""
+        return self._there()[1]
+
+    def to_deploy(self) -> list[SiteKey]:
+        """Those that the site has; made, in the file, only where there are none. The file is a copy afterwards.
+
+        Raises BadInput for a file that is no key file, CloudError.
+        """
+        try:
+            _, keys = self._read()
+        except NotFoundError:
+            return self._made_here()
+        self._keep(keys)
+        return keys
+
+    def to_destroy(self) -> list[SiteKey]:
+        """Any, as Terraform wants to be told some: those that are known, else new ones that nobody sees."""
+        try:
+            return self._read()[1]
+        except NotFoundError:
+            return parsed(self.file.read_text("utf-8"), str(self.file)) if _has_text(self.file) else first_keys()
+
+    def change(self, edit: Callable[[list[SiteKey]], list[SiteKey]], now_unix_s: float) -> list[SiteKey]:
+        """Have AWS, and the file if there is one, hold what `edit` makes of the keys; those that have ended go.
+
+        What bouncers and the controller read is changed first: what breaks off can be repeated. Raises BadInput where
+        the site has no keys, or would have more than a parameter holds; MarkError where somebody else changed them in
+        the same moment.
+        """
+        version, before = self._there()
+        keys = [key for key in edit(before) if key.until_unix_s is None or key.until_unix_s > now_unix_s]
+        texts = {name: text(keys) for name, text in parameters(self._site).items()}
+        check_size(keys)
+        ssm = self._gate.client("ssm")
+        for name, text in texts.items():
+            put: dict[str, Any] = {"Name": name, "Value": text, "Type": "SecureString", "Tier": "Intelligent-Tiering"}
+            answer = self._gate.call(ssm.put_parameter, Overwrite=True, **put)
+        if self.file.is_file():
+            self._keep(keys)
+        if int(answer["Version"]) != version + 1:
+            raise MarkError(f"keys of site {self._site} were changed twice at one time: see `mark keys list`, repeat")
+        return keys
+
+    def _there(self) -> tuple[int, list[SiteKey]]:
+        try:
+            return self._read()
+        except NotFoundError:
+            raise BadInput("has no keys yet: mark deploy makes the first", "site", self._site) from None
+
+    def _read(self) -> tuple[int, list[SiteKey]]:
+        version, text = KeyParameter(self._truth, lambda: self._gate)()
+        return version, parsed(text, self._truth)
+
+    def _made_here(self) -> list[SiteKey]:
+        if not _has_text(self.file):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            whole = self.file.with_name(f".keys-{secrets.token_hex(8)}")
+            try:
+                write_secret(whole, key_file(first_keys()))
+                if self.file.is_file() and not self.file.stat().st_size:
+                    self.file.unlink(missing_ok=True)  # of a process that was killed while it wrote
+                with suppress(FileExistsError):  # another process was quicker: its keys hold
+                    os.link(whole, self.file)
+            finally:
+                whole.unlink(missing_ok=True)
+        keys = parsed(self.file.read_text("utf-8"), str(self.file))
+        _named(keys, CONTROLLER)
+        check_size(keys)
+        return keys
+
+    def _keep(self, keys: Sequence[SiteKey]) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        whole = self.file.with_name(f".keys-{secrets.token_hex(8)}")
+        try:
+            write_secret(whole, key_file(keys))
+            os.replace(whole, self.file)
+        finally:
+            whole.unlink(missing_ok=True)
+
+
+def check_size(keys: Sequence[SiteKey]) -> None:
+    """Raises BadInput for more keys than a parameter holds."""
+    largest = max(len(text(keys).encode()) for text in parameters("site").values())
+    if largest > MOST_BYTES:
+        what = f"{len(keys)} are {largest} bytes as they are kept, and a parameter holds {MOST_BYTES}: revoke some"
+        raise BadInput(what, "keys")
+
+
+def write_secret(path: Path, text: str) -> None:
+    """A file that only its owner may read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _made(name: str, scopes: tuple[str, ...]) -> SiteKey:
+    return SiteKey(name, secrets.token_urlsafe(32), scopes)
+
+
+def _named(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:
+    found = [key for key in keys if key.name == name]
+    if not found:
+        raise BadInput("no key has it", "name of a key", name)
+    return found
+
+
+def _digests(keys: Sequence[SiteKey], scopes: frozenset[str]) -> list[SiteKey]:
+    """Of keys that have some of the scopes, with these alone."""
+    left = [(key, tuple(scope for scope in key.scopes if scope in scopes)) for key in keys]
+    return [replace(key, key=key.digest, scopes=kept) for key, kept in left if kept]
+
+
+def _has_text(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0

@@ -1,0 +1,36 @@
+"""What a service may cost at most, which is for its file to say before anything of it is bought."""
+
+from __future__ import annotations
+
+import math
+
+from mark.domain.errors import BadInput
+from mark.domain.service import ResolvedService
+from mark.reporting.words import HOURS_PER_MONTH, dollars
+
+
+def check_said(of: ResolvedService) -> None:
+    """Raises BadInput where the service file leaves a limit to its default, which is made for simulations."""
+    service = of.service
+    unsaid = [limit for limit in service.limits_unsaid if of.function is not None or "[overflow]" not in limit]
+    if unsaid:
+        most = dollars(most_usd_per_hour(of) * HOURS_PER_MONTH)
+        raise BadInput(f"say {' and '.join(unsaid)}: by default it may cost {most} a month", service.source)
+
+
+def most_usd_per_hour(of: ResolvedService) -> float:
+    """Instances and functions at their limits."""
+    service, function = of.service, of.function
+    dearest = max((offer.usd_per_hour for offer in of.offers), default=0.0)
+    instances = min(service.max_usd_per_hour, service.max_instances * dearest)
+    if function is None:
+        return instances
+    every = function.offer.concurrency * function.usd_per_request / function.warm_s * 3600.0
+    return instances + min(service.max_function_usd_per_hour, every)
+
+
+def reserved_concurrency(of: ResolvedService) -> int | None:
+    """Environments of its function that its limit of money pays for; None: no limit, or as many as there may be."""
+    if of.function is None or math.isinf(of.service.max_function_usd_per_hour):
+        return None
+    return int(of.function.environments_for(of.service.max_function_usd_per_hour))

@@ -1,0 +1,88 @@
+"""Which of a service's types can be had at all: sold in the site's zones today, and driven by the machine image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from mark.domain.errors import BadInput, CloudError
+from mark.domain.offer import Offer
+from mark.domain.service import ResolvedService
+from mark.planning.resolve import resolve
+from mark_infra.aws.gate import Gate
+
+_MOST_ZONES = 3  # unless zones are named; terraform/examples/complete takes the same
+_MOST_VALUES = 200  # of a filter
+# GPUs before Turing, which NVIDIA's open driver of the image does not drive, and one that is AMD's.
+_UNDRIVEN = frozenset(("p2", "p3", "p3dn", "g2", "g3", "g3s", "g4ad"))
+_OLD = "aws-2019"
+
+
+def site_zones(gate: Gate, named: Sequence[str]) -> tuple[str, ...]:
+    """The zones in which a site's instances are launched. Raises CloudError."""
+    if named:
+        return tuple(named)
+    filters = [{"Name": "opt-in-status", "Values": ["opt-in-not-required"]}, {"Name": "state", "Values": ["available"]}]
+    found = gate.call(gate.client("ec2").describe_availability_zones, Filters=filters)["AvailabilityZones"]
+    return tuple(sorted(zone["ZoneName"] for zone in found)[:_MOST_ZONES])
+
+
+def sold(gate: Gate, types: Collection[str], zones: Sequence[str]) -> frozenset[str]:
+    """Those of the types that EC2 sells in at least one of the zones. Raises CloudError."""
+    found: set[str] = set()
+    asked = sorted(types)
+    for start in range(0, len(asked), _MOST_VALUES):
+        filters = [
+            {"Name": "location", "Values": list(zones)},
+            {"Name": "instance-type", "Values": asked[start : start + _MOST_VALUES]},
+        ]
+        ec2 = gate.client("ec2")
+        for page in gate.pages(ec2.describe_instance_type_offerings, LocationType="availability-zone", Filters=filters):
+            found |= {one["InstanceType"] for one in page["InstanceTypeOfferings"]}
+    return frozenset(found & set(types))
+
+
+def here(
+    services: Sequence[ResolvedService], gate: Gate, named: Sequence[str], say: Callable[[str], None]
+) -> list[ResolvedService]:
+    """The services with what can be had there, each type that is left out named with the reason.
+
+    Where EC2 does not say what it sells that is told, and it is not checked. Raises BadInput for a service that has
+    nothing left.
+    """
+    types = {offer.instance for of in services for offer in of.offers}
+    try:
+        zones = site_zones(gate, named)
+        there = sold(gate, types, zones) if types else frozenset()
+    except CloudError as error:
+        say(f"it is not known which types are sold there: {' '.join(str(error).split())}")
+        zones, there = (), frozenset(types)
+    found = []
+    for of in services:
+        if of.catalog.name == _OLD:
+            say(f"{of.service.name}: types and prices are those of {of.catalog.priced}; aws-2026 has today's")
+        absent = {t: f"not sold in {', '.join(zones)}" for t in {o.instance for o in of.offers} - there}
+        found.append(without(of, absent | undriven(of.offers), say))
+    return found
+
+
+def undriven(offers: Collection[Offer]) -> dict[str, str]:
+    """Types whose GPUs the machine image cannot use, with the reason."""
+    names = {offer.instance for offer in offers if offer.instance.partition(".")[0] in _UNDRIVEN}
+    return dict.fromkeys(names, "its GPU is none that the machine image drives")
+
+
+def without(of: ResolvedService, gone: Mapping[str, str], say: Callable[[str], None]) -> ResolvedService:
+    """The service with the other types alone, by their names. Raises BadInput where none is left."""
+    if not gone:
+        return of
+    reasons: dict[str, list[str]] = {}
+    for name, reason in sorted(gone.items()):
+        reasons.setdefault(reason, []).append(name)
+    said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    left = sorted({offer.instance for offer in of.offers} - gone.keys())
+    if not left:
+        raise BadInput("none of its types can be had there", f"{of.service.source} [fleet] instances", said)
+    say(f"{of.service.name}: left out {said}")
+    service = replace(of.service, instances=tuple(left))
+    return resolve(service, of.catalog, {service.model: of.profiles})

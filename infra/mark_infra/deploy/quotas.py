@@ -1,0 +1,140 @@
+"""What an account may run, and what the limits of a site's services could need of it: vCPUs and function environments.
+
+Quotas of EC2 are in vCPUs, by family of types and by market; that of Lambda is one number for all functions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mark.domain.errors import CloudError, NotFoundError
+from mark.domain.offer import Market, Offer
+from mark.domain.service import ResolvedService
+from mark.reporting.quotas import QuotaLine
+from mark_infra.aws.gate import Gate
+from mark_infra.deploy.limits import reserved_concurrency
+
+FUNCTIONS = "functions at once"
+_FUNCTIONS_CODE = "L-B99A9384"
+CONTROLLER_VCPU = 2
+# AWS keeps this many for functions without a reservation.
+UNRESERVED = 100
+USUAL_FUNCTIONS = 1000  # where the quota cannot be read
+# Codes by family: on demand, spot.
+_CODES = {
+    "standard": ("L-1216C47A", "L-34B43A08"),
+    "G and VT": ("L-DB2E81BA", "L-3819A6DF"),
+    "P": ("L-417A185B", "L-7212CCBC"),
+    "Inf": ("L-1945791B", "L-B5D1601B"),
+    "F": ("L-74FC7D96", "L-88CF9481"),
+    "X": ("L-7295265B", "L-E3A00192"),
+}
+_OWN = {"g": "G and VT", "gr": "G and VT", "vt": "G and VT", "p": "P", "inf": "Inf", "f": "F", "x": "X"}
+_OTHERS = frozenset(("dl", "hpc", "mac", "trn"))  # with quotas of their own, and none of them in a catalogue
+_STANDARD = "acdhimrtz"
+
+
+def family(instance: str) -> str | None:
+    """The family of types whose quota an instance type counts against; None: of a type that is not known here."""
+    letters = re.match(r"[a-z]*", instance)
+    name = letters[0] if letters else ""
+    if name in _OWN or name in _OTHERS:
+        return _OWN.get(name)
+    return "standard" if name[:1] and name[0] in _STANDARD else None
+
+
+def needed(services: Sequence[ResolvedService]) -> list[QuotaLine]:
+    """What the services could run at their limits, and the controller; `allowed` is not known yet."""
+    vcpus: defaultdict[tuple[str, bool], dict[str, int]] = defaultdict(dict)
+    vcpus["standard", False]["the controller"] = CONTROLLER_VCPU
+    environments: dict[str, int] = {}
+    for of in services:
+        by_quota: defaultdict[tuple[str, bool], list[Offer]] = defaultdict(list)
+        for offer in of.offers:
+            if (found := family(offer.instance)) is not None:
+                by_quota[found, offer.market is Market.SPOT].append(offer)
+        for quota, offers in by_quota.items():
+            vcpus[quota][of.service.name] = _most_vcpus(of, offers)
+        if of.function is not None:
+            environments[of.service.name] = reserved_concurrency(of) or of.function.offer.concurrency
+    lines = []
+    for kind, codes in _CODES.items():
+        for spot, code in enumerate(codes):
+            by_service = vcpus.get((kind, bool(spot)), {})
+            if by_service:
+                what = f"vCPUs {'on spot' if spot else 'on demand'} ({kind})"
+                lines.append(QuotaLine(what, code, sum(by_service.values()), None, tuple(by_service)))
+    if environments:
+        lines.append(QuotaLine(FUNCTIONS, _FUNCTIONS_CODE, sum(environments.values()), None, tuple(environments)))
+    return lines
+
+
+def read(gate: Gate, lines: Sequence[QuotaLine], say: Callable[[str], None]) -> list[QuotaLine]:
+    """The same with what the account is allowed, as far as AWS says so; what it does not say is told in one line."""
+    found: list[QuotaLine] = []
+    refused: CloudError | None = None
+    for line in lines:
+        allowed = None
+        if refused is None:
+            service = "lambda" if line.code == _FUNCTIONS_CODE else "ec2"
+            try:
+                allowed = _allowed(gate, service, line.code)
+            except CloudError as error:
+                refused = error
+        found.append(replace(line, allowed=allowed))
+    if refused is not None:
+        say(f"the account's quotas are not known: {' '.join(str(refused).split())}")
+    for line in found:
+        if line.short:
+            say(line.warning)
+    return found
+
+
+def reservations(
+    services: Sequence[ResolvedService], lines: Sequence[QuotaLine], say: Callable[[str], None]
+) -> dict[str, int | None]:
+    """The concurrency to be reserved for each service's function, by its name; None: none.
+
+    A reservation is also a limit, and Lambda takes only what leaves 100 environments to functions without one. Services
+    whose reservation does not fit go without: their bouncers keep the limit, each by itself. One that is no less than
+    what the account allows in all would limit nothing.
+    """
+    known = next((line.allowed for line in lines if line.what == FUNCTIONS), None)
+    allowed = USUAL_FUNCTIONS if known is None else known
+    left = allowed - UNRESERVED
+    found: dict[str, int | None] = {}
+    for of in sorted(services, key=lambda of: (reserved_concurrency(of) or 0, of.service.name)):
+        name, wanted = of.service.name, reserved_concurrency(of)
+        found[name] = wanted if wanted is not None and wanted <= left else None
+        left -= found[name] or 0
+        if wanted is not None and found[name] is None and wanted < allowed:
+            say(
+                f"{name}: {wanted:,} environments of its function cannot be reserved, of {allowed:,} that are allowed "
+                f"{UNRESERVED} stay for others: {of.service.max_function_usd_per_hour:g} $/h hold for a bouncer alone"
+            )
+    return found
+
+
+def _most_vcpus(of: ResolvedService, offers: Sequence[Offer]) -> int:
+    """No fleet of these offers within the service's limits has more."""
+    by_count = of.service.max_instances * max(offer.vcpu for offer in offers)
+    by_price = of.service.max_usd_per_hour * max(offer.vcpu / offer.usd_per_hour for offer in offers)
+    return math.floor(min(by_count, by_price) + 1e-9)
+
+
+def _allowed(gate: Gate, service: str, code: str) -> int | None:
+    """As it was raised for the account, else AWS's default; None where AWS knows no such quota. Raises CloudError."""
+    quotas = gate.client("service-quotas")
+    for method in (quotas.get_service_quota, quotas.get_aws_default_service_quota):
+        try:
+            return int(gate.call(method, ServiceCode=service, QuotaCode=code)["Quota"]["Value"])
+        except NotFoundError:
+            continue
+        except CloudError as error:
+            if "NoSuchResourceException" not in str(error):
+                raise
+    return None

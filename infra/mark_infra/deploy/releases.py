@@ -1,0 +1,119 @@
+"""Releases of a site that is there: taking one back, and waiting until a new one serves.
+
+The controller rolls out by itself. It is told by its store, which whoever deploys may reach and its page not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mark.control.rollout import Rollout, RolloutStage
+from mark.control.service_runtime import AGAIN, BACK, WISH
+from mark.control.state import ControllerState
+from mark.domain.errors import BadInput, CloudError
+from mark_infra.aws.site import Site
+from mark_infra.store.store import ServiceStore
+from mark_infra.store.table import Table
+
+LOOK_S = 5.0
+PATIENCE_S = 1800.0  # without any progress
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutNews:
+    """What became of a service's roll-out, for people; `settled`: no more is to come, `good`: it is as was wanted."""
+
+    service: str
+    text: str
+    settled: bool = False
+    good: bool = True
+
+
+class SiteReleases:
+    """The releases of a site's services, through the store of its controller. Raises CloudError as the table."""
+
+    def __init__(
+        self,
+        site: Site,
+        table: Table,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._site, self._table, self._monotonic, self._pause = site, table, monotonic, pause
+
+    def roll_back(self, services: Sequence[str]) -> None:
+        """Ask the controller to serve the release before. Raises BadInput where it knows of none."""
+        for service in services:
+            wanted, rollout = self._site.service(service).release, self._rollout(service)
+            if not wanted or rollout is None:
+                raise BadInput("has no releases yet", "SERVICE", service)
+            if wanted not in (rollout.newest, *rollout.refused):
+                raise BadInput(f"release {rollout.newest} was deployed from elsewhere: deploy from there", service)
+            if wanted in rollout.refused:
+                raise BadInput(f"release {wanted} is taken back already, and {rollout.release} serves", service)
+            if not (rollout.candidate or rollout.before):
+                raise BadInput("there is no release before this one", "SERVICE", service)
+        for service in services:
+            self._wish(service, BACK)
+
+    def roll_out(self, services: Sequence[str]) -> None:
+        """What is deployed is wanted, also where it was stopped or taken back before."""
+        for service in services:
+            if self._site.service(service).release:
+                self._wish(service, AGAIN)
+
+    def news(self, services: Sequence[str], *, back: bool = False) -> Iterator[RolloutNews]:
+        """What becomes of the roll-outs (with `back`, of the roll-backs), as it comes, until all are settled.
+
+        Ends without a word of those that make no progress for half an hour.
+        """
+        said: dict[str, str] = {}
+        waiting = [service for service in services if self._site.service(service).release]
+        changed_s = self._monotonic()
+        while waiting:
+            for service in list(waiting):
+                try:
+                    found = self._news(service, back=back)
+                except CloudError:
+                    continue  # it is asked again
+                if found.text != said.get(service):
+                    said[service], changed_s = found.text, self._monotonic()
+                    yield found
+                if found.settled:
+                    waiting.remove(service)
+            if self._monotonic() - changed_s > PATIENCE_S:
+                return
+            if waiting:
+                self._pause(LOOK_S)
+
+    def _news(self, service: str, *, back: bool) -> RolloutNews:
+        wanted, rollout = self._site.service(service).release, self._rollout(service)
+        if rollout is None:
+            return RolloutNews(service, "the controller starts")
+        if not back and self._store(service).get(WISH) is not None:
+            return RolloutNews(service, f"release {wanted} waits for the controller to take it up")
+        if wanted in rollout.refused:
+            settled = rollout.stage is RolloutStage.DONE
+            how = "serves" if settled else "takes its place again"
+            return RolloutNews(service, f"release {wanted}: {rollout.reason}; {rollout.release} {how}", settled, back)
+        if back:
+            return RolloutNews(service, f"release {wanted} is to be taken back")
+        if wanted not in (rollout.release, rollout.candidate):
+            return RolloutNews(service, f"release {wanted} waits for the controller to take it up")
+        waits = f", waits: {rollout.waits}" if rollout.waits else ""
+        if rollout.stage is RolloutStage.DONE:
+            return RolloutNews(service, f"release {wanted} serves on all instances", settled=True)
+        return RolloutNews(service, f"release {wanted}: {rollout.stage}{waits}")
+
+    def _rollout(self, service: str) -> Rollout | None:
+        state = self._store(service).get("state")
+        return state.rollout if isinstance(state, ControllerState) else None
+
+    def _wish(self, service: str, wish: str) -> None:
+        self._store(service).put(WISH, {"wish": wish, "release": self._site.service(service).release})
+
+    def _store(self, service: str) -> ServiceStore:
+        return ServiceStore(self._table, service)

@@ -1,0 +1,66 @@
+"""What a site needs besides Terraform's state to be changed or ended: beside it in its bucket, for every machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mark_infra.aws.gate import Gate
+
+VARIABLES = Path("terraform", "examples", "complete", "terraform.tfvars.json")
+_FILES = (VARIABLES, Path("site.toml"))
+
+
+def remember(gate: Gate, bucket: str, site: str, folder: Path) -> None:
+    """Put there what `folder` has of it. Raises CloudError."""
+    s3 = gate.client("s3")
+    for name in _FILES:
+        if (folder / name).is_file():
+            body = (folder / name).read_bytes()
+            gate.call(s3.put_object, Bucket=bucket, Key=_key(site, name), Body=body)
+
+
+def recall(gate: Gate, bucket: str, site: str, folder: Path) -> None:
+    """Fetch what is there, and `folder` has not. Raises CloudError."""
+    s3 = gate.client("s3")
+    listed = gate.call(s3.list_objects_v2, Bucket=bucket, Prefix=f"mark/{site}/")
+    there = {one["Key"] for one in listed.get("Contents", ())}
+    for name in _FILES:
+        if _key(site, name) in there and not (folder / name).is_file():
+            body = gate.call(s3.get_object, Bucket=bucket, Key=_key(site, name))["Body"].read()
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(body)
+
+
+@contextmanager
+def standing_in(folder: Path) -> Iterator[None]:
+    """In the block, each file that the variables name is there: Terraform reads them even to delete what was made.
+
+    What another machine has built stands in as an empty file.
+    """
+    made: list[Path] = []
+    try:
+        for name in _named(json.loads((folder / VARIABLES).read_text(encoding="utf-8"))):
+            path = (folder / VARIABLES).parent / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                made.append(path)
+        yield
+    finally:
+        for path in made:
+            path.unlink(missing_ok=True)
+
+
+def _named(variables: dict[str, Any]) -> Iterator[str]:
+    for said in (variables, *variables.get("services", {}).values()):
+        yield from (said[name] for name in ("wheel", "constraints", "archive", "wheels") if name in said)
+        if said.get("function"):
+            yield said["function"]["zip"]
+
+
+def _key(site: str, name: Path) -> str:
+    return f"mark/{site}/{name.name}"

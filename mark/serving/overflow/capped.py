@@ -1,0 +1,79 @@
+"""What functions may cost in an hour, kept on the way to them: a token bucket of dollars.
+
+Each bouncer has the whole limit of the service. A share of it would have to follow the number of bouncers, and would be
+wrong just when functions are needed most: while instances come and go. On AWS the sum over all bouncers is bounded by
+the function's reserved concurrency, which Lambda itself keeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from mark.domain.service import FunctionUse
+from mark.models.call import Call, Reply
+from mark.serving.overflow.functions import FunctionClient, Spent, Throttled
+
+BURST_S = 60.0  # of spending that may come at once
+_LEAST_WAIT_S = 1.0
+
+
+class Purse:
+    """Dollars that come evenly, `BURST_S` of them at most, and go as they are spent. Pure; times of one clock."""
+
+    def __init__(self, usd_per_hour: float, now_s: float) -> None:
+        self._usd_per_s = usd_per_hour / 3600.0
+        self._most_usd = self._left_usd = self._usd_per_s * BURST_S
+        self._spent_usd, self._at_s = 0.0, now_s
+
+    def wait_s(self, usd: float, spent_usd: float, held_usd: float, now_s: float) -> float:
+        """Seconds until `usd` may be spent; 0: now. `spent_usd` is all that was, `held_usd` what is under way.
+
+        What costs more than a whole burst has to wait for one.
+        """
+        came = (now_s - self._at_s) * self._usd_per_s
+        self._left_usd = min(self._most_usd, self._left_usd + came) - (spent_usd - self._spent_usd)
+        self._spent_usd, self._at_s = spent_usd, now_s
+        short_usd = min(usd, self._most_usd) - (self._left_usd - held_usd)
+        return max(0.0, short_usd / self._usd_per_s)
+
+
+class CappedFunctions:
+    """`functions` for `usd_per_hour` at most; a call beyond that is throttled here, and counted in `spent.capped`.
+
+    A call under way counts for what a warm one costs (`use`), one that has ended for what it is billed.
+    """
+
+    def __init__(
+        self,
+        functions: FunctionClient,
+        use: FunctionUse,
+        usd_per_hour: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._functions, self._use, self._now = functions, use, now
+        self._purse = Purse(usd_per_hour, now())
+        self._under_way = 0
+
+    @property
+    def spent(self) -> Spent:
+        return self._functions.spent
+
+    async def open(self) -> None:
+        await self._functions.open()
+
+    async def call(self, calls: Sequence[Call], timeout_s: float) -> list[Reply]:
+        spent, offer, one_usd = self._functions.spent, self._use.offer, self._use.usd_per_request
+        usd = spent.billed_s * offer.usd_per_s + spent.calls * offer.usd_per_million_requests / 1e6
+        wait_s = self._purse.wait_s(one_usd, usd, self._under_way * one_usd, self._now())
+        if wait_s > 0.0:
+            spent.capped += 1
+            raise Throttled(max(_LEAST_WAIT_S, wait_s))
+        self._under_way += 1
+        try:
+            return await self._functions.call(calls, timeout_s)
+        finally:
+            self._under_way -= 1
+
+    async def close(self) -> None:
+        await self._functions.close()

@@ -1,0 +1,160 @@
+"""Changes of a site that serves: another release, other types, other zones, and back. What is registered with the
+balancer and ready is never less than the plan wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+from mark_infra.aws.balancer import Balancer
+from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.inventory import Inventory
+
+from mark.control.controller import Controller
+from mark.control.memory_store import MemoryStore
+from mark.control.rollout import RolloutStage
+from mark.domain.offer import Market, Offer
+from mark.domain.service import RolloutSettings
+from mark.planning.port import Policy
+from mark.testing.fakes import FakeFunctions, FakeTelemetry, ScriptedPlanner
+from tests.control.control_fakes import ON_DEMAND, offer, resolved
+from tests.infra.aws.bench import Bench, Place
+
+OTHER = offer("c5.xlarge", usd_per_hour=0.17)
+SPOT_A, SPOT_B = (offer(market=Market.SPOT, usd_per_hour=0.034, zone=zone) for zone in "ab")
+STEP_S, BOOT_S = 5.0, 60.0
+
+
+class Changing(Bench):
+    """A controller over EC2, whose instances boot within BOOT_S; each change is a new controller over one store.
+
+    `short` lists moments at which less was registered and ready than the plan wanted.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.offers: Sequence[Offer] = (ON_DEMAND,)
+        self.release, self.templates = "a", {"a": "1"}
+        self.wanted: dict[str, int] = {}
+        self.short: list[tuple[float, int, int]] = []
+        self.kept, self.telemetry = MemoryStore(), FakeTelemetry()
+        super().__init__(place, groups=place.groups[:1])
+
+    def begin_again(self, **changes: object) -> None:
+        """A new controller, which knows only what EC2 and the store know."""
+        self.site = replace(self.site, **changes)  # type: ignore[arg-type]
+        self.inventory = Inventory(self.gate, self.site, monotonic=self.time.unix_s)
+        there = self.site.service("inception")
+        capacity_rps = {one.name: 10.0 for one in self.offers}
+        self.balancer = Balancer(self.gate, there, capacity_rps, monotonic=self.time.unix_s)
+        self.cloud = Ec2Cloud(
+            "inception", self.offers, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
+            self.balancer, self.notices, templates=self.templates, unix_s=self.time.unix_s,
+        )  # fmt: skip
+        plain = resolved(*self.offers, min_instances=1)
+        service = replace(plain.service, rollout=RolloutSettings(canary_s=30.0))
+        planner = ScriptedPlanner()
+        planner.wanted = self.wanted
+        self.controller = Controller(
+            Policy(planner, replace(plain, service=service), bouncers=True), None, self.cloud, FakeFunctions(),
+            self.time, self.kept, self.telemetry, release=self.release,
+        )  # fmt: skip
+
+    def change(self, wanted: Mapping[str, int], offers: Sequence[Offer] | None = None, release: str = "") -> None:
+        """Deploy, until nothing changes any more."""
+        self.offers, self.release, self.wanted = offers or self.offers, release or self.release, dict(wanted)
+        if self.release not in self.templates:
+            data = {"ImageId": self.place.server.client("ec2").describe_images(Owners=["self"])["Images"][0]["ImageId"]}
+            made = self.place.server.client("ec2").create_launch_template_version(
+                LaunchTemplateId=self.place.template, LaunchTemplateData=data
+            )
+            self.templates[self.release] = str(made["LaunchTemplateVersion"]["VersionNumber"])
+        self.begin_again()
+        for _ in range(200):
+            self._step()
+            if self._settled():
+                return
+        raise AssertionError(f"never settled: {self.controller.state.rollout}, {self.cloud.fleet()}")
+
+    def serving(self) -> list[str]:
+        """Ids of what the balancer has and what is ready."""
+        (group,) = self.site.service("inception").target_groups
+        health = self.place.server.client("elbv2").describe_target_health(TargetGroupArn=group)
+        return [one["Target"]["Id"] for one in health["TargetHealthDescriptions"]]
+
+    def tags(self, key: str) -> set[str]:
+        return {t["Value"] for i in self.place.instances(self.site).values() for t in i["Tags"] if t["Key"] == key}
+
+    def templates_used(self) -> list[str]:
+        """The versions of the launch template that launches named, one after the other."""
+        key = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version"
+        return [version for version, _ in groupby(fleet[key] for fleet in self.place.market.fleets)]
+
+    def _step(self) -> None:
+        was = len(self.serving())
+        self.time.t_s += STEP_S
+        self.inventory.refresh()
+        booted = [
+            m.id
+            for m in self.inventory.snapshot().of("inception")
+            if self.time.t_s - m.launched_unix_s >= BOOT_S and m.state == "running"
+        ]
+        self.bouncers.serving.update(booted)
+        self.cloud.upkeep()
+        self.controller.fast()
+        if self.time.t_s % 60.0 == 0.0:
+            self.controller.tick()
+        now, needed = len(set(self.serving()) & self.bouncers.serving), min(was, sum(self.wanted.values()))
+        if now < needed:
+            self.short.append((self.time.now_s(), now, needed))
+
+    def _settled(self) -> bool:
+        rollout, fleet = self.controller.state.rollout, self.cloud.fleet()
+        ready = fleet.ready()
+        return (
+            rollout is not None
+            and rollout.stage is RolloutStage.DONE
+            and (rollout.release == self.release or self.release in rollout.refused)
+            and not fleet.leaving
+            and dict(ready) == self.wanted
+            and len(fleet.instances) == sum(self.wanted.values()) == len(self.serving())
+        )
+
+
+@pytest.fixture
+def site(place: Place) -> Changing:
+    place.market.left = {}
+    place.market.fleets.clear()
+    return Changing(place)
+
+
+def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
+    site.change({ON_DEMAND.name: 3})
+    first = set(site.serving())
+    site.change({ON_DEMAND.name: 3})  # a new controller, and nothing else
+    assert set(site.serving()) == first
+    site.change({ON_DEMAND.name: 3}, release="b")
+    assert site.tags("mark:release") == {"b"}
+    assert site.templates_used() == ["1", "2"]
+    assert first.isdisjoint(site.serving())
+    site.change({OTHER.name: 2}, (OTHER,))
+    site.change({SPOT_A.name: 2}, (SPOT_A, SPOT_B))
+    site.change({SPOT_B.name: 2}, (SPOT_B,))
+    site.change({ON_DEMAND.name: 3}, (ON_DEMAND,), release="a")
+    assert site.tags("mark:release") == {"a"}
+    assert site.templates_used()[-2:] == ["2", "1"]
+    assert site.tags("mark:offer") == {ON_DEMAND.name}
+    assert site.short == []
+
+
+def test_an_unknown_release_is_no_launch(site: Changing) -> None:
+    """The store forgot the version of its template: nothing is guessed."""
+    site.change({ON_DEMAND.name: 1})
+    site.templates.clear()
+    site.begin_again()
+    site.wanted[ON_DEMAND.name] = 2
+    for _ in range(24):
+        site._step()
+    assert len(site.place.instances(site.site)) == 1
+    assert any("no version of the launch template" in outcome for *_, outcome in site.kept.journal)

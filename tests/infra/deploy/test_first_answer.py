@@ -1,0 +1,68 @@
+"""The first answer of a site: a bouncer's, and not the balancer's own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from mark_infra.deploy.first_answer import LOOK_S, first_answers, status_of
+
+
+class Balancers:
+    """Each address gives its statuses one after the other, the last one for ever; time passes while one waits."""
+
+    def __init__(self, **statuses: list[int]) -> None:
+        self.statuses, self.now_s, self.asked = statuses, 0.0, list[str]()
+
+    def ask(self, url: str) -> int:
+        self.asked.append(url)
+        left = self.statuses[url.split("//")[1].split("/")[0]]
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    def wait(self, **addresses: str) -> list[tuple[str, float]]:
+        return list(first_answers(addresses, self.ask, patience_s=60.0, monotonic=lambda: self.now_s, pause=self._pass))
+
+    def _pass(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_the_balancers_own_answers_are_none() -> None:
+    there = Balancers(one=[0, 503, 502, 404, 401])
+    assert there.wait(echo="http://one") == [("echo", 4 * LOOK_S)]
+    assert there.asked[0] == "http://one/v2/models/echo/ready"
+
+
+def test_each_service_is_told_of_when_it_answers() -> None:
+    there = Balancers(one=[503, 200], two=[200])
+    assert there.wait(a="http://one", b="http://two") == [("b", 0.0), ("a", LOOK_S)]
+
+
+def test_what_never_answers_is_not_waited_for_for_ever() -> None:
+    there = Balancers(one=[503], two=[401])
+    assert there.wait(a="http://one", b="http://two") == [("b", 0.0)]
+    assert there.now_s > 60.0
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_status_is_read_and_silence_is_none(refusing: str) -> None:
+    assert status_of(refusing) == 401
+    assert status_of("http://127.0.0.1:1", timeout_s=1.0) == 0

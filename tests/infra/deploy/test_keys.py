@@ -1,0 +1,243 @@
+"""A site's keys: made once, changed in one place, and known as digests where they are only checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.key_parameter import KeyParameter
+from mark_infra.aws.site import Site
+from mark_infra.deploy.keys import (
+    MOST_BYTES,
+    SiteKey,
+    SiteKeys,
+    added,
+    first_keys,
+    for_bouncers,
+    for_controller,
+    key_file,
+    parameters,
+    parsed,
+    revoked,
+    rotated,
+)
+
+from mark.domain.errors import BadInput, CloudError, DeniedError, MarkError
+from mark.serving.frontend.auth import Auth, digest_of, key_with, parse_keys
+from tests.infra.conftest import REGION, MotoServer
+
+BOUNCERS, CONTROLLER, PLAIN = (f"/mark/mark/keys/{name}" for name in ("bouncers", "controller", "plain"))
+
+
+def scopes_of(text: str, key: SiteKey) -> frozenset[str]:
+    grant = Auth(parse_keys(text, "keys")).grant({b"x-api-key": key.key.encode()})
+    return frozenset() if grant is None else grant.scopes
+
+
+def named(keys: list[SiteKey], name: str) -> list[SiteKey]:
+    return [key for key in keys if key.name == name]
+
+
+def test_bouncers_have_digests_of_what_they_check() -> None:
+    keys = first_keys()
+    text = for_bouncers(keys)
+    assert not any(key.key in text for key in keys)
+    assert [scopes_of(text, key) for key in keys] == [{"metrics"}, set(), {"infer"}]
+    everything = SiteKey("all", "k" * 20, ("admin", "infer"))
+    assert scopes_of(for_bouncers([everything]), everything) == {"infer"}
+
+
+def test_the_controller_has_its_own_key_and_digests() -> None:
+    controller, operator, _ = keys = first_keys()
+    text = for_controller(keys)
+    assert controller.key in text
+    assert operator.key not in text
+    assert [scopes_of(text, key) for key in keys] == [{"metrics"}, {"admin"}, set()]
+    assert key_with("metrics", parse_keys(text, "keys"), 0.0) == controller.key
+
+
+def test_rotation_keeps_the_old_key_for_a_while() -> None:
+    keys = rotated(first_keys(), "client", 5000)
+    old, new = named(keys, "client")
+    assert (old.until_unix_s, new.until_unix_s, new.scopes) == (5000, None, ("infer",))
+    assert old.key != new.key
+    assert f"client:{digest_of(old.key)}:infer:5000\n" in for_bouncers(keys)
+    twice = named(rotated(keys, "client", 9000), "client")
+    assert [key.until_unix_s for key in twice] == [5000, 9000, None], "an end that was said is not put off"
+    assert named(rotated(keys, "client", None), "client")[:-1] == []
+
+
+def test_the_controller_shows_its_old_key_until_it_ends() -> None:
+    """Bouncers know the new one by then."""
+    keys = rotated(first_keys(), "controller", 5000)
+    old, new = named(keys, "controller")
+    told = parse_keys(for_controller(keys), "keys")
+    assert key_with("metrics", told, 4000.0) == old.key
+    assert key_with("metrics", told, 4950.0) == new.key
+
+
+def test_a_key_that_could_do_all_scrapes_with_less() -> None:
+    keys = [SiteKey("controller", "k" * 20, ("admin",)), *first_keys()[1:]]
+    assert named(rotated(keys, "controller", None), "controller")[0].scopes == ("metrics",)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda keys: added(keys, "client", ["infer"]), "there is such a key"),
+        (lambda keys: added(keys, "a:b", ["infer"]), "must be letters"),
+        (lambda keys: added(keys, "", ["infer"]), "must be letters"),
+        (lambda keys: added(keys, "new", ["write"]), "scopes: are some of"),
+        (lambda keys: added(keys, "new", []), "scopes: are some of"),
+        (lambda keys: rotated(keys, "nobody", None), "no key has it"),
+        (lambda keys: revoked(keys, "nobody"), "no key has it"),
+        (lambda keys: revoked(keys, "controller"), "rotate it"),
+    ],
+)
+def test_changes_that_cannot_be_are_one_line(change: Callable[[list[SiteKey]], Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        change(first_keys())
+
+
+def test_a_key_file_is_read_as_it_was_written() -> None:
+    keys = [*rotated(first_keys(), "controller", 5000), SiteKey("two", "k" * 20, ("infer", "metrics"))]
+    assert sorted(parsed(key_file(keys), "keys"), key=str) == sorted(keys, key=str)
+    assert [key.name for key in parsed(key_file(keys), "keys")][:2] == ["controller", "controller"]
+
+
+@pytest.fixture
+def gate(moto: MotoServer) -> Gate:
+    moto.reset()
+    return Gate(Site("mark", REGION, "dynamodb:none"), options=moto.options)
+
+
+def put(moto: MotoServer, keys: list[SiteKey]) -> None:
+    """As Terraform does, once."""
+    for name, text in parameters("mark").items():
+        moto.client("ssm").put_parameter(Name=name, Value=text(keys), Type="SecureString")
+
+
+def value(moto: MotoServer, name: str) -> str:
+    return str(moto.client("ssm").get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"])
+
+
+def test_keys_are_made_once_and_whole(gate: Gate, tmp_path: Path) -> None:
+    """An empty file is of a process that was killed while it wrote, and is no key file."""
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    (tmp_path / "keys").write_text("")
+    made = keys.to_deploy()
+    assert [(key.name, key.scopes) for key in made] == [
+        ("controller", ("metrics",)),
+        ("operator", ("admin",)),
+        ("client", ("infer",)),
+    ]
+    assert keys.to_deploy() == made
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_machine_deploys_with_the_sites_keys(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    here, there = (SiteKeys(gate, "mark", tmp_path / name / "keys") for name in ("here", "there"))
+    first = here.to_deploy()
+    put(moto, first)
+    assert there.to_deploy() == first
+    assert there.file.read_text() == key_file(first)
+    here.file.write_text(key_file(first_keys()))  # somebody's edit, or what is left of an earlier site
+    assert here.to_deploy() == first
+    assert here.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_site_that_ends_needs_no_keys(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    assert len(keys.to_destroy()) == 3
+    assert not (tmp_path / "keys").exists()
+    put(moto, first := first_keys())
+    assert keys.to_destroy() == first
+
+
+def test_a_change_reaches_all_three_parameters(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    put(moto, first_keys())
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    before = keys.read()
+    after = keys.change(lambda all: added(all, "ci", ["infer", "read"]), 0.0)
+    (made,) = named(after, "ci")
+    assert keys.read() == after
+    assert after[:3] == before
+    assert (value(moto, BOUNCERS), value(moto, CONTROLLER)) == (for_bouncers(after), for_controller(after))
+    assert scopes_of(value(moto, BOUNCERS), made) == {"infer"}
+    assert not (tmp_path / "keys").exists(), "a machine that has no copy gets none"
+    keys.to_deploy()
+    keys.change(lambda all: revoked(all, "ci"), 0.0)
+    assert scopes_of(value(moto, BOUNCERS), made) == set()
+    assert made.key not in (tmp_path / "keys").read_text()
+
+
+def test_keys_that_have_ended_go_with_the_next_change(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    put(moto, rotated(first_keys(), "client", 5000))
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    assert len(named(keys.change(lambda all: revoked(all, "operator"), 4999.0), "client")) == 2
+    assert len(named(keys.change(lambda all: added(all, "a", ["infer"]), 5000.0), "client")) == 1
+
+
+def test_more_keys_than_a_parameter_holds_are_refused(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    put(moto, first_keys())
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    most = [*first_keys(), *(added([], f"c{n:02}", ["infer"])[0] for n in range(95))]
+    kept = keys.change(lambda _: most, 0.0)
+    assert len(value(moto, BOUNCERS).encode()) <= MOST_BYTES
+    with pytest.raises(BadInput, match=r"keys: 103 are 8371 bytes as they are kept, and a parameter holds 8192"):
+        keys.change(lambda all: [*all, *(added([], f"d{n}", ["infer"])[0] for n in range(5))], 0.0)
+    assert keys.read() == kept
+
+
+def test_without_a_site_there_is_nothing_to_change(gate: Gate, tmp_path: Path) -> None:
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+    with pytest.raises(BadInput, match="has no keys yet: mark deploy makes the first: mark"):
+        keys.change(lambda all: all, 0.0)
+    with pytest.raises(BadInput, match="has no keys yet"):
+        keys.read()
+
+
+def test_two_changes_at_one_time_are_told(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    put(moto, first_keys())
+    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+
+    def meanwhile(all: list[SiteKey]) -> list[SiteKey]:
+        keys.change(lambda others: added(others, "other", ["infer"]), 0.0)
+        return added(all, "mine", ["infer"])
+
+    with pytest.raises(MarkError, match="changed twice at one time"):
+        keys.change(meanwhile, 0.0)
+
+
+def test_a_parameter_tells_its_version_with_its_text(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
+    put(moto, first_keys())
+    source = KeyParameter(BOUNCERS, lambda: gate)
+    version, text = source()
+    SiteKeys(gate, "mark", tmp_path / "keys").change(lambda all: revoked(all, "client"), 0.0)
+    assert source()[0] == version + 1
+    assert source()[1] != text
+
+
+class Refusing:
+    """A gate whose client found no credentials when it was made."""
+
+    def client(self, service: str) -> Any:
+        return self
+
+    get_parameter = None
+
+    def call(self, *_: object, **__: object) -> Any:
+        raise DeniedError("no credentials")
+
+
+def test_after_a_refusal_there_is_a_new_way(moto: MotoServer, gate: Gate) -> None:
+    put(moto, first_keys())
+    gates: Iterator[Any] = iter((Refusing(), gate))
+    source = KeyParameter(BOUNCERS, lambda: next(gates))
+    with pytest.raises(CloudError, match="no credentials"):
+        source()
+    assert source()[0] == 1

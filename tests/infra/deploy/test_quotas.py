@@ -1,0 +1,141 @@
+"""What limits could need of an account, what it is allowed, and which functions get a reservation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mark_infra.deploy import quotas
+from mark_infra.deploy.quotas import FUNCTIONS, family, needed, read, reservations
+
+from mark.domain.offer import Market
+from mark.domain.service import ResolvedService
+from mark.reporting.quotas import QuotaLine, quota_table
+from mark.simulation.inputs import open_service
+from mark.simulation.request import RunRequest
+from tests.infra.deploy.stubbed import StubbedSession
+from tests.planning.build import resolved, sold, usual
+from tests.reporting.test_table import plain
+
+ON_DEMAND, SPOT = "vCPUs on demand (standard)", "vCPUs on spot (standard)"
+USE = usual().function
+assert USE is not None
+ENVIRONMENT_USD = USE.usd_per_request / USE.warm_s * 3600.0  # an hour
+
+
+def service(name: str = "test", **changes: Any) -> ResolvedService:
+    """Types of 2 vCPUs at 0.1 and 0.04 $/h, and one with a GPU."""
+    of = resolved(
+        sold("c5.large", 0.1), sold("c5.large", 0.04, Market.SPOT, "eu-west-1a"), sold("g5.xlarge", 1.0),
+        latencies_ms={"c5.large": 100.0, "g5.xlarge": 10.0},
+        **changes,
+    )  # fmt: skip
+    return replace(of, service=replace(of.service, name=name))
+
+
+def by_what(lines: list[QuotaLine]) -> dict[str, int]:
+    return {line.what: line.needed for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("instance", "found"),
+    [
+        *(("c5.large", "standard"), ("t4g.small", "standard"), ("im4gn.large", "standard"), ("i3.large", "standard")),
+        *(("g5.xlarge", "G and VT"), ("gr6.4xlarge", "G and VT"), ("vt1.3xlarge", "G and VT"), ("p5.48xlarge", "P")),
+        *(("inf2.xlarge", "Inf"), ("x2iedn.large", "X"), ("f2.6xlarge", "F"), ("trn1.2xlarge", None)),
+        *(("hpc7g.4xlarge", None), ("u-3tb1.56xlarge", None), ("dl1.24xlarge", None)),
+    ],
+)
+def test_types_count_against_their_family(instance: str, found: str | None) -> None:
+    assert family(instance) == found
+
+
+def test_every_type_of_todays_catalogue_has_a_family() -> None:
+    today = open_service(RunRequest(trace="", service="inception-v3-2026")).catalog
+    instances = {o.instance for o in today.offers if o.market is not Market.SAGEMAKER}
+    assert [name for name in instances if family(name) is None] == []
+
+
+def test_limits_of_count_and_money_bound_what_is_needed() -> None:
+    """By market and family, and of all services together; the controller has 2 vCPUs."""
+    few, poor = service("few", max_instances=3), service("poor", max_usd_per_hour=0.35)
+    assert by_what(needed([few])) == {ON_DEMAND: 2 + 6, SPOT: 6, "vCPUs on demand (G and VT)": 6, FUNCTIONS: 3000}
+    assert by_what(needed([poor])) == {ON_DEMAND: 2 + 7, SPOT: 17, "vCPUs on demand (G and VT)": 0, FUNCTIONS: 3000}
+    both = needed([few, poor])
+    assert by_what(both)[ON_DEMAND] == 2 + 6 + 7
+    assert next(line for line in both if line.what == SPOT).services == ("few", "poor")
+
+
+def test_functions_need_what_their_money_pays_for() -> None:
+    lines = needed([service(max_function_usd_per_hour=10.0 * ENVIRONMENT_USD)])
+    assert by_what(lines)[FUNCTIONS] == 10
+    without = replace(service(), function=None)
+    assert FUNCTIONS not in by_what(needed([without]))
+
+
+def quota(value: float) -> dict[str, Any]:
+    return {"Quota": {"Value": value}}
+
+
+def test_quotas_are_the_accounts_own_else_the_default() -> None:
+    aws, said = StubbedSession(), list[str]()
+    lines = [QuotaLine("a", "L-1216C47A", 10, None, ("s",)), QuotaLine("f", "L-B99A9384", 5, None, ("s",))]
+    aws.answers("service-quotas", "get_service_quota", quota(32.0), {"ServiceCode": "ec2", "QuotaCode": "L-1216C47A"})
+    asked = {"ServiceCode": "lambda", "QuotaCode": "L-B99A9384"}
+    aws.refuses("service-quotas", "get_service_quota", "NoSuchResourceException", asked)
+    aws.answers("service-quotas", "get_aws_default_service_quota", quota(1000.0), asked)
+    assert [line.allowed for line in read(aws.gate(), lines, said.append)] == [32, 1000]
+    assert aws.all_asked()
+    assert said == []
+
+
+def test_what_is_too_small_is_said() -> None:
+    aws, said = StubbedSession(), list[str]()
+    aws.answers("service-quotas", "get_service_quota", quota(5.0))
+    lines = read(aws.gate(), [QuotaLine(SPOT, "L-34B43A08", 3000, None, ("a", "b"))], said.append)
+    assert said == [
+        f"a, b may need 3,000 {SPOT}, the account has 5: ask AWS for more (quota L-34B43A08), or lower the limits"
+    ]
+    shown = plain(quota_table([*lines, QuotaLine("else", "L-1", 1, None, ("a",))]))
+    assert "too small" in shown
+    assert "unknown" in shown
+
+
+def test_quotas_that_may_not_be_read_are_one_line() -> None:
+    """And nothing is asked any more."""
+    aws, said = StubbedSession(), list[str]()
+    aws.refuses("service-quotas", "get_service_quota", "AccessDeniedException")
+    lines = read(aws.gate(), needed([service()]), said.append)
+    assert {line.allowed for line in lines} == {None}
+    assert said == ["the account's quotas are not known: AccessDeniedException: no"]
+
+
+def functions(allowed: int | None) -> list[QuotaLine]:
+    return [QuotaLine(FUNCTIONS, "L-B99A9384", 1, allowed, ("s",))]
+
+
+def test_reservations_leave_room_for_other_functions() -> None:
+    """100 of what is allowed, else of 1,000; the small ones first, and who gets none is told."""
+    small, large, free = (
+        service(name, max_function_usd_per_hour=usd)
+        for name, usd in (("a", 300.0 * ENVIRONMENT_USD), ("b", 700.0 * ENVIRONMENT_USD), ("c", math.inf))
+    )
+    for allowed in (1000, None):
+        said: list[str] = []
+        assert reservations([large, free, small], functions(allowed), said.append) == {"a": 300, "b": None, "c": None}
+        assert [line.split(":")[0] for line in said] == ["b"]
+    assert reservations([large, free, small], functions(1100), lambda _: None) == {"a": 300, "b": 700, "c": None}
+
+
+def test_a_reservation_of_all_there_is_would_limit_nothing() -> None:
+    said: list[str] = []
+    of = service(max_function_usd_per_hour=20.0 * ENVIRONMENT_USD)
+    assert reservations([of], functions(10), said.append) == {"test": None}
+    assert said == []
+
+
+def test_codes_are_all_different() -> None:
+    codes = [code for pair in quotas._CODES.values() for code in pair]
+    assert len(set(codes)) == len(codes) == 12

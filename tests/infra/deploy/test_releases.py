@@ -1,0 +1,110 @@
+"""Releases through the controller's store: taken back, asked for again, and watched until they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mark_infra.aws.site import Site, SiteService
+from mark_infra.deploy.releases import PATIENCE_S, RolloutNews, SiteReleases
+from mark_infra.store.sqlite import SqliteTable
+from mark_infra.store.store import ServiceStore
+
+from mark.control.rollout import Rollout, RolloutStage
+from mark.control.service_runtime import AGAIN, BACK, WISH
+from mark.control.state import ControllerState
+from mark.domain.errors import BadInput
+
+
+class Place:
+    """A site with one service whose release is b, a store, and time that passes when it is waited for."""
+
+    def __init__(self, table: SqliteTable) -> None:
+        there = SiteService("lt-1", {"z": "subnet-1"}, release="b", launch_template_version="2")
+        site = Site("mark", "eu-west-1", "sqlite:x", services={"echo": there})
+        self.store, self.now_s, self.script = ServiceStore(table, "echo"), 0.0, list[Callable[[], None]]()
+        self.releases = SiteReleases(site, table, monotonic=lambda: self.now_s, pause=self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.script:
+            self.script.pop(0)()
+
+    def has(self, rollout: Rollout | None) -> None:
+        self.store.put("state", ControllerState(rollout=rollout))
+
+    def then(self, *rollouts: Rollout) -> None:
+        self.script += [lambda one=one: self.has(one) for one in rollouts]  # type: ignore[misc]
+
+    def texts(self, *, back: bool = False) -> list[str]:
+        return [one.text for one in self.releases.news(["echo"], back=back)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    table = SqliteTable(tmp_path / "t.sqlite")
+    yield Place(table)
+    table.close()
+
+
+CANARY = Rollout("a", RolloutStage.CANARY, candidate="b")
+
+
+def test_a_roll_out_is_followed_until_it_serves(place: Place) -> None:
+    place.then(Rollout("a"), CANARY, CANARY, Rollout("b", RolloutStage.ROLLING, "a"), Rollout("b", before="a"))
+    assert place.texts() == [
+        "the controller starts",
+        "release b waits for the controller to take it up",
+        "release b: canary",
+        "release b: rolling",
+        "release b serves on all instances",
+    ]
+
+
+def test_a_stopped_release_is_no_good_end(place: Place) -> None:
+    place.has(CANARY)
+    stopped = Rollout("a", RolloutStage.ROLLING, refused=("b",), reason="50 of its 50 answers are errors")
+    place.then(stopped, Rollout("a", refused=("b",), reason=stopped.reason))
+    assert list(place.releases.news(["echo"]))[-1] == RolloutNews(
+        "echo", "release b: 50 of its 50 answers are errors; a serves", settled=True, good=False
+    )
+
+
+def test_what_makes_no_progress_is_not_waited_for_for_ever(place: Place) -> None:
+    place.has(CANARY)
+    assert place.texts() == ["release b: canary"]
+    assert place.now_s > PATIENCE_S
+
+
+def test_a_release_is_taken_back_through_the_store(place: Place) -> None:
+    place.has(Rollout("b", before="a"))
+    place.releases.roll_back(["echo"])
+    assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
+    back = Rollout("a", RolloutStage.ROLLING, refused=("b",), reason="it was taken back", back=True)
+    place.then(back, Rollout("a", refused=("b",), reason="it was taken back"))
+    assert list(place.releases.news(["echo"], back=True))[-1] == RolloutNews(
+        "echo", "release b: it was taken back; a serves", settled=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("rollout", "why"),
+    [
+        (None, "has no releases yet"),
+        (Rollout("b"), "there is no release before this one"),
+        (Rollout("a", refused=("b",)), "is taken back already, and a serves"),
+        (Rollout("c", before="b"), "deployed from elsewhere"),
+    ],
+)
+def test_a_roll_back_to_nothing_is_refused(place: Place, rollout: Rollout | None, why: str) -> None:
+    if rollout is not None:
+        place.has(rollout)
+    with pytest.raises(BadInput, match=why):
+        place.releases.roll_back(["echo"])
+    assert place.store.get(WISH) is None
+
+
+def test_deploying_again_asks_for_it_again(place: Place) -> None:
+    place.releases.roll_out(["echo"])
+    assert place.store.get(WISH) == {"wish": AGAIN, "release": "b"}

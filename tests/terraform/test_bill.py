@@ -1,0 +1,62 @@
+"""The monthly table against what Terraform makes: a line for each thing that costs, and none for what is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mark_infra.aws.cloudwatch import OF_EACH_SERVICE
+from mark_infra.aws.notices import WAIT_S
+
+from mark.billing.extras import QUEUE_POLL_S
+from mark.reporting.monthly import FREE, METRICS_OF_SERVICE, ServiceCost, alarms, monthly
+from tests.terraform.conftest import MODULES, Terraform
+from tests.terraform.mocked_site import MockedSite, Step, resources
+
+COSTS = [
+    ServiceCost("with", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:1024", 19.0),
+    ServiceCost("without", "c5.large/on-demand", 0.085, 5.0, 8.0, None, 0.0),
+]
+
+
+def billed() -> set[str]:
+    return {kind for line in monthly(COSTS, 3) for kind in line.resources}
+
+
+def kinds() -> set[str]:
+    """Types of resources in any module."""
+    found: set[str] = set()
+    for file in MODULES.rglob("*.tf"):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        found |= {line.split('"')[1] for line in lines if line.startswith('resource "')}
+    return found
+
+
+def test_every_kind_of_resource_has_a_line_or_is_free() -> None:
+    assert kinds() - billed() - FREE == set()
+
+
+def test_every_line_is_of_something_that_is_made() -> None:
+    assert billed() <= kinds()
+    assert not billed() & FREE
+
+
+def test_metrics_and_polls_are_counted_as_they_are_sent() -> None:
+    assert len(OF_EACH_SERVICE) == METRICS_OF_SERVICE
+    assert WAIT_S == QUEUE_POLL_S
+
+
+@pytest.mark.slow
+def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform, tmp_path: Path) -> None:
+    site = MockedSite(terraform, tmp_path)
+    services = site.services(["with", "without"], {"without": {"balancer": 1}})
+    del services["without"]["function"]
+    for one in services.values():
+        one |= {"slo_attainment": 0.98, "max_usd_per_hour": 5.0}
+    (state,) = site.run(Step(services))
+    assert len(resources(state, "aws_cloudwatch_metric_alarm")) == alarms(COSTS, balancers=2)
+    assert len(resources(state, "aws_lb")) == 2
+    threshold = {
+        one["alarm_name"]: one["threshold"] for one in resources(state, "aws_cloudwatch_metric_alarm").values()
+    }
+    assert threshold["mark-with-spend"] == threshold["mark-without-spend"] == pytest.approx(4.75)
