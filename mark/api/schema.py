@@ -196,7 +196,7 @@ class DecisionSchema(_Model):
     at_unix_s: Moment
     verb: str
     text: str = Field(description="A sentence with its reason in money.")
-    outcome: str = Field(description='"done", or why not.')
+    outcome: str = Field(description='"done", perhaps with what was started instead, or why not.')
     usd_per_hour: Number = Field(description="By how much it changes what runs.")
 
 

@@ -31,6 +31,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.forecasting.conditioning import condition_on_rate
 from mark.planning.demand.slo_budget import Window
+from mark.planning.market.near_equal import near_equal
 from mark.planning.market.spot import Belief, without_spares
 from mark.planning.port import PlanningContext, Policy
 
@@ -54,6 +55,7 @@ class Decider:
         self._planner, self._resolved = policy.planner, policy.resolved
         self.corrects = policy.planner.replans and policy.planner.needs_forecast and not foresees
         self._offers = {offer.name: offer for offer in policy.resolved.offers}
+        self._near_equal = near_equal(policy.resolved)
         self._capacity_rps = {
             o.name: c.capacity_rps for o, c in zip(policy.resolved.offers, policy.resolved.candidates, strict=True)
         }
@@ -116,6 +118,10 @@ class Decider:
         if (rollout := state.rollout) is not None:
             wanted = [replace(c, release=c.release or rollout.release) if isinstance(c, Launch) else c for c in wanted]
         found = failed_boots.allowed(state.boots, self._not_refused(wanted, state, s.now_s), s.now_s)
+        if self.replans(state):
+            # What the plan spreads over several offers stays spread.
+            taken = {c.offer for c in found if isinstance(c, Launch)}
+            found = [self._with_alternatives(c, taken, state, s) if isinstance(c, Launch) else c for c in found]
         if len(found) < len(wanted):
             state = replace(state, deferred=(), monitor=before.monitor)
         return found, state
@@ -129,6 +135,18 @@ class Decider:
             return commands
         put_off = {name for name, known in state.beliefs.items() if now_s < known.until_s and known.refusals}
         return [c for c in commands if not (isinstance(c, Launch) and c.offer in put_off)]
+
+    def _with_alternatives(self, command: Launch, taken: set[str], state: ControllerState, s: Snapshot) -> Launch:
+        """With what the cloud may start instead; without offers that were refused or interrupted, or did not boot.
+
+        Such an offer is tried alone, so that it is known again whether it can be had, and spoils no other launch.
+        """
+        doubtful = {name for name, known in state.beliefs.items() if known.refusals or s.now_s < known.until_s}
+        doubtful |= {name for name, boots in state.boots.items() if boots.failed}
+        if command.standby or command.offer in doubtful:
+            return command
+        others = (name for name in self._near_equal[command.offer] if name not in doubtful | taken)
+        return replace(command, alternatives=tuple(others))
 
     def replans(self, state: ControllerState) -> bool:
         """Is the planner asked again when a launch is refused or an instance interrupted?"""

@@ -45,7 +45,14 @@ class DryRunCloud:
         return Fleet(tuple(i for i in left if i.number not in leaving), tuple(i for i in left if i.number in leaving))
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         if token not in self._tokens:
             first = FIRST + sum(map(len, self._tokens.values()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mark.control.headroom import counted, headroom
@@ -46,6 +46,7 @@ class Intent:
     reason: str
     made: bool = False
     release: str = ""
+    alternatives: tuple[str, ...] = ()  # of which some may be, counting for `planned` as well
 
 
 class Launcher:
@@ -96,20 +97,22 @@ class Launcher:
             offer = self._offers.get(intent.offer)
             # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
             # again now, by a controller that begins hours later, it would be bought for an old plan.
-            if offer is None or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
+            sold = self._offers.keys() >= {intent.offer, *intent.alternatives}
+            if offer is None or not sold or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
                 self._cross_out(intent)
                 continue
             try:
-                numbers = self._cloud.launch(
-                    intent.offer, intent.count, intent.token, standby=intent.standby, release=intent.release
-                )
+                numbers = self._launched(intent)
                 outcome = "done" if len(numbers) == intent.count else f"the market had {len(numbers)} of {intent.count}"
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
                     continue
                 numbers, outcome = (), self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * offer.usd_per_hour
-            command = Launch(intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release)
+            command = Launch(
+                intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release,
+                intent.alternatives,
+            )  # fmt: skip
             yield Outcome(command, outcome, outcome == "done", started=numbers, planned=intent.planned)
             if not intent.made:
                 self._store.record(now_s, command, outcome)
@@ -131,7 +134,7 @@ class Launcher:
         """
         running = counted(mark_unhealthy(self._cloud.fleet(), now_s))
         for intent in self._intents.values():
-            running[intent.offer] += intent.count
+            running[self._dearest(intent.offer, intent.alternatives)] += intent.count
         return headroom(self._limits, self._offers[offer], running, self._usd_per_hour)
 
     def failed(self, error: CloudError) -> str:
@@ -143,9 +146,19 @@ class Launcher:
         """Count that a substitute was used."""
         self.fallbacks[name] += times
 
+    def _dearest(self, offer: str, alternatives: Sequence[str]) -> str:
+        """Limits hold whichever of them the cloud starts."""
+        return max((offer, *alternatives), key=lambda name: self._usd_per_hour.get(name, 0.0))
+
+    def _launched(self, intent: Intent) -> tuple[int, ...]:
+        return self._cloud.launch(
+            intent.offer, intent.count, intent.token, standby=intent.standby, release=intent.release,
+            alternatives=intent.alternatives,
+        )  # fmt: skip
+
     def _launch_one(self, now_s: float, command: Launch, planned: Offer) -> Generator[Outcome, None, Outcome]:
-        """Launch of one offer, to count for `planned`."""
-        most, text = self.headroom(command.offer, now_s)
+        """Launch of one offer, or of what does as well, to count for `planned`."""
+        most, text = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         limit, count = text, min(command.count, most)
         numbers: tuple[int, ...] = ()
         refused = False
@@ -154,13 +167,11 @@ class Launcher:
             token = self._token(now_s)
             intent = Intent(
                 token, now_s, command.offer, count, command.standby, planned.name, command.reason,
-                release=command.release,
+                release=command.release, alternatives=command.alternatives,
             )  # fmt: skip
             self._write_down(intent)
             try:
-                numbers = self._cloud.launch(
-                    command.offer, count, intent.token, standby=command.standby, release=command.release
-                )
+                numbers = self._launched(intent)
                 refused, decided = len(numbers) < count, True
                 text = f"the market had {len(numbers)} of {count}"
             except CloudError as error:
@@ -172,14 +183,22 @@ class Launcher:
                 self._cross_out(intent, numbers)
         else:
             self.failures["LimitError"] += 1
-        if len(numbers) == command.count:
+        done = len(numbers) == command.count
+        if done:
             text = "done"
         elif len(numbers) == count > 0:
             text = f"{count} of {command.count}: {limit}"
-        outcome = Outcome(command, text, text == "done", refused, numbers, planned.name, put_off)
+        outcome = Outcome(command, text + self._others(command, numbers), done, refused, numbers, planned.name, put_off)
         yield outcome  # first, so that what was started is known whatever the store does
-        self._store.record(now_s, command, text)
+        self._store.record(now_s, command, outcome.text)
         return outcome
+
+    def _others(self, command: Launch, numbers: Sequence[int]) -> str:
+        """What was started of its alternatives, as the journal has it."""
+        if not command.alternatives or not numbers:
+            return ""
+        started = Counter(i.offer for i in self._cloud.fleet().instances if i.number in numbers)
+        return "".join(f", {n} of them {name}" for name, n in sorted(started.items()) if name != command.offer)
 
     def _write_down(self, intent: Intent) -> None:
         self._keep({**self._intents, intent.token: intent}, self._made)

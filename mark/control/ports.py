@@ -31,13 +31,21 @@ class Cloud(Protocol):
         """All instances that are not gone. Repeatable."""
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         """Start up to `count` instances; returns their numbers, fewer when the market runs short.
 
-        A standby boots and then goes to stopped. They boot from `release`, "" being the newest. Raises CapacityError
-        when none could be had, LimitError at an account limit, NotFoundError for an unknown release. Safe to repeat
-        with the same `token`: the same instances are returned and nothing more is launched.
+        A standby boots and then goes to stopped. They boot from `release`, "" being the newest. Where the market is
+        short of `offer`, or has more of another one, some may be of `alternatives`, which the fleet shows. Raises
+        CapacityError when none of all these could be had, LimitError at an account limit, NotFoundError for an unknown
+        release. Safe to repeat with the same `token`: the same instances are returned and nothing more is launched.
         """
 
     def drain(self, number: int) -> None:
@@ -156,7 +164,7 @@ class Recorded:
     at_s: float
     verb: str
     text: str
-    outcome: str  # "done", or why not
+    outcome: str  # "done", perhaps with what was started instead, or why not
     usd_per_hour: float
 
 
@@ -172,7 +180,7 @@ class Store(Protocol):
     def put(self, key: str, value: Any) -> None: ...
 
     def record(self, at_s: float, command: Command, outcome: str) -> None:
-        """Append to the journal; outcome is "done", or why not."""
+        """Append to the journal; outcome begins with "done", or says why not."""
 
     def recorded(self, before_id: int | None, count: int) -> list[Recorded]:
         """The newest lines of the journal, newest first; those before `before_id` where it is given."""

@@ -121,7 +121,9 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
     offer = outcome.command.offer
     known = belief(state, offer, now_s)
     if outcome.refused:
-        refused = {name: belief(state, name, now_s).refused(now_s) for name in _put_off(state, outcome, offer, now_s)}
+        # What could have been taken instead was not to be had either.
+        put_off = dict.fromkeys((*_put_off(state, outcome, offer, now_s), *outcome.command.alternatives))
+        refused = {name: belief(state, name, now_s).refused(now_s) for name in put_off}
         state = replace(state, beliefs={**state.beliefs, **refused})
     elif outcome.started and known.refusals:
         state = replace(state, beliefs={**state.beliefs, offer: known.sold()})
@@ -157,7 +159,9 @@ def _resumed(state: ControllerState, command: Resume, now_s: float, *, refused: 
 def stand_in(state: ControllerState, outcome: Outcome) -> ControllerState:
     """With what was started for another offer."""
     command = outcome.command
-    if not isinstance(command, Launch) or command.standby or command.offer == outcome.planned or not outcome.started:
+    if not isinstance(command, Launch) or command.standby or not outcome.started:
+        return state
+    if command.offer == outcome.planned and not command.alternatives:
         return state
     return replace(state, stands_for={**state.stands_for, **dict.fromkeys(outcome.started, outcome.planned)})
 

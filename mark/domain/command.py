@@ -29,6 +29,7 @@ class Launch(Command):
     count: int
     standby: bool = False
     release: str = ""  # to boot from
+    alternatives: tuple[str, ...] = ()  # offers that will do as well
 
     def _object(self) -> str:
         of = f" of release {self.release}" if self.release else ""

@@ -17,6 +17,7 @@ class CloudUnderTest:
     """A cloud without instances. `boot` lets time pass until all that was launched or resumed has booted.
 
     Of the offer `spot` there are two instances to be had, of the others enough; `burstable` can be stopped.
+    `other_spot` is spot as well.
     """
 
     cloud: Cloud
@@ -24,6 +25,7 @@ class CloudUnderTest:
     on_demand: str  # Offer.name
     spot: str
     burstable: str
+    other_spot: str
 
     def phase(self, number: int) -> Phase | None:
         """The phase of an instance; None when it is gone."""
@@ -53,6 +55,16 @@ class CloudContract:
         with pytest.raises(CapacityError):
             trial.cloud.launch(trial.spot, 1, "u")
         assert len(trial.cloud.fleet().instances) == 2
+
+    def test_an_alternative_is_started_where_the_first_is_short(self, trial: CloudUnderTest) -> None:
+        """Each shows as what it is; a repeated launch gives the same."""
+        trial.cloud.launch(trial.spot, 2, "t", alternatives=(trial.other_spot,))
+        assert [i.offer for i in trial.cloud.fleet().instances] == [trial.spot] * 2
+        (other,) = trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,))
+        assert trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,)) == (other,)
+        assert {i.number: i.offer for i in trial.cloud.fleet().instances}[other] == trial.other_spot
+        trial.boot()
+        assert {i.number: i.offer for i in trial.cloud.fleet().instances}[other] == trial.other_spot
 
     def test_an_instance_boots_drains_and_ends(self, trial: CloudUnderTest) -> None:
         """Draining and terminating may be repeated."""

@@ -74,22 +74,35 @@ class FakeCloud:
         )
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         self.calls.append(("launch", offer, count, token))
         if token in self._tokens:
             return self._tokens[token]
-        if offer in self.fail:
-            raise self.fail[offer]
-        count = min(count, self.left.get(offer, count))
-        if count == 0:
+        names = (offer, *alternatives)
+        refused = [self.fail[name] for name in names if name in self.fail]
+        if len(refused) == len(names):
+            raise refused[0]
+        given: list[str] = []
+        for name in names:
+            if name not in self.fail:
+                some = min(count - len(given), self.left.get(name, count))
+                if name in self.left:
+                    self.left[name] -= some
+                given += [name] * some
+        if not given:
             raise CapacityError(f"out of {offer}")
-        if offer in self.left:
-            self.left[offer] -= count
-        numbers = tuple(range(self._last + 1, self._last + count + 1))
-        self._last += count
-        for n in numbers:
-            self.instances[n] = Instance(n, offer, Phase.PENDING, self.clock.t_s, standby=standby, release=release)
+        numbers = tuple(range(self._last + 1, self._last + len(given) + 1))
+        self._last += len(given)
+        for n, name in zip(numbers, given, strict=True):
+            self.instances[n] = Instance(n, name, Phase.PENDING, self.clock.t_s, standby=standby, release=release)
         self._tokens[token] = numbers
         return numbers
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mark.domain.offer import Market
 from mark.simulation.world.cloud import SimulatedCloud
 from mark.testing.cloud_contract import CloudContract, CloudUnderTest
 from mark.testing.fakes import FakeCloud, ManualClock
-from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, offer
 
-NAMES = (ON_DEMAND.name, SPOT_A.name, BURSTABLE.name)
+OTHER_SPOT = offer("m5.large", Market.SPOT, 0.034, zone="a")
+NAMES = (ON_DEMAND.name, SPOT_A.name, BURSTABLE.name, OTHER_SPOT.name)
 
 
 class IdlePlane:
@@ -38,6 +40,6 @@ class TestFakeCloud(CloudContract):
 class TestSimulatedCloud(CloudContract):
     @pytest.fixture
     def trial(self) -> CloudUnderTest:
-        offers, capacity = [ON_DEMAND, SPOT_A, BURSTABLE], {SPOT_A.name: 2}
+        offers, capacity = [ON_DEMAND, SPOT_A, BURSTABLE, OTHER_SPOT], {SPOT_A.name: 2}
         cloud = SimulatedCloud(offers, IdlePlane(), seed=1, end_s=1e6, capacity=capacity)
         return CloudUnderTest(cloud, lambda: cloud.advance(cloud.now_s() + 5000.0), *NAMES)

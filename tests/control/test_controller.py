@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.control.ports import RecentAnswers
+from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError, ThrottledError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan, Target
+from mark.domain.service import ResolvedService
 from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.market.spot import UNKNOWN
@@ -612,7 +614,68 @@ class MarketReader(ScriptedPlanner):
 
 
 def reading(*offers: str, count: int = 2) -> Bench:
-    return Bench(MarketReader(*offers, count=count), predictor=RampPredictor())
+    """Of offers none of which does as well as another one."""
+    dear = replace(SPOT_B, usd_per_hour=0.04)
+    return Bench(MarketReader(*offers, count=count), resolved(ON_DEMAND, SPOT_A, dear), predictor=RampPredictor())
+
+
+def alike(*offers: str, count: int = 2, where: ResolvedService | None = None) -> Bench:
+    """Spot in zone `b` does as well as in zone `a`."""
+    bench = reading(*offers, count=count)
+    return Bench(bench.planner, where or resolved(ON_DEMAND, SPOT_A, SPOT_B), predictor=RampPredictor())
+
+
+def test_what_does_as_well_is_launched_in_one_call() -> None:
+    """Of A there is one, so another one is of B; both count for the plan, and nothing more is bought or ended."""
+    bench = alike(A, OD)
+    bench.cloud.left = {A: 1}
+    bench.tick()
+    assert bench.journal() == [(f"launch 2 {A}", f"done, 1 of them {B}")]
+    assert bench.cloud.fleet().live() == {A: 1, B: 1}
+    bench.cloud.boot()
+    bench.tick()
+    assert bench.cloud.fleet().live() == {A: 1, B: 1}
+
+
+def test_all_that_were_short_together_are_put_off() -> None:
+    """One call found neither in A nor in B: the plan made again knows both."""
+    bench = alike(A, B, OD)
+    bench.cloud.left = {A: 0, B: 0}
+    bench.tick()
+    assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD]
+    assert [bench.store.get("state").beliefs[name].refusals for name in (A, B)] == [1, 1]
+
+
+def test_what_was_refused_is_tried_alone() -> None:
+    """So it is known again whether it can be had: one that can never be had does not spoil the others' launches."""
+    bench = alike(A, B, OD)
+    bench.cloud.left = {A: 0, B: 0}
+    bench.tick(at_s=0.0)
+    bench.cloud.left = {A: 0}
+    bench.tick(at_s=60.0)
+    assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD, A, B]
+    assert bench.cloud.fleet().live() == {B: 2}
+    state = bench.store.get("state")
+    assert (state.beliefs[A].refusals, state.beliefs[B].refusals) == (2, 0)
+
+
+def test_a_plan_of_several_offers_stays_spread() -> None:
+    """Each of two zones is short: neither launch goes to the other zone, the planner is asked."""
+    planner = ScriptedPlanner(needs_forecast=True, replans=True)
+    bench = Bench(planner, resolved(ON_DEMAND, SPOT_A, SPOT_B), predictor=RampPredictor())
+    bench.tick({A: 2, B: 2})
+    assert bench.cloud.fleet().live() == {A: 2, B: 2}
+    launched = [command for _, command, _ in bench.store.journal]
+    assert [command.alternatives for command in launched if isinstance(command, Launch)] == [(), ()]
+
+
+def test_limits_hold_whichever_alternative_is_started() -> None:
+    """$0.07 is enough for two of A, not for two of the slightly dearer B."""
+    dearer = replace(SPOT_B, usd_per_hour=0.0357)
+    bench = alike(A, where=resolved(ON_DEMAND, SPOT_A, dearer, max_usd_per_hour=0.07))
+    bench.cloud.left = {A: 0}
+    bench.tick()
+    assert bench.cloud.fleet().live() == {B: 1}
 
 
 def test_a_refused_launch_is_replanned_without_that_offer() -> None:

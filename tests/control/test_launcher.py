@@ -54,9 +54,9 @@ def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
     launch = shop.cloud.launch
     seen: list[Any] = []
 
-    def watched(offer: str, count: int, token: str, *, standby: bool = False, release: str = "") -> tuple[int, ...]:
+    def watched(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
         seen.extend(shop.store.get("intents") or ())
-        return launch(offer, count, token, standby=standby, release=release)
+        return launch(offer, count, token, **more)
 
     shop.cloud.launch = watched  # type: ignore[method-assign]
     assert shop.buy(OD, 2)
@@ -71,9 +71,9 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     shown, shop.cloud.instances = shop.cloud.instances, {}
     launch = shop.cloud.launch
 
-    def shows(offer: str, count: int, token: str, *, standby: bool = False, release: str = "") -> tuple[int, ...]:
+    def shows(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
         shop.cloud.instances = shown
-        return launch(offer, count, token, standby=standby, release=release)
+        return launch(offer, count, token, **more)
 
     shop.cloud.launch = shows  # type: ignore[method-assign]
     buyer = shop.again()

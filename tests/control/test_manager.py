@@ -148,19 +148,17 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
     world.planner.wanted = {OD: 2}
     launch, hidden = world.cloud.launch, dict[int, Instance]()
 
-    def launched_and_lost(
-        offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
-    ) -> tuple[int, ...]:
-        launch(offer, count, token, standby=standby, release=release)
+    def launched_and_lost(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+        launch(offer, count, token, **more)
         hidden.update(world.cloud.instances)
         world.cloud.instances.clear()  # they do not show yet
         if lost is None:
             raise KeyboardInterrupt
         raise lost
 
-    def found_again(offer: str, count: int, token: str, *, standby: bool = False, release: str = "") -> tuple[int, ...]:
+    def found_again(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
         world.cloud.instances.update(hidden)
-        return launch(offer, count, token, standby=standby, release=release)
+        return launch(offer, count, token, **more)
 
     world.cloud.launch = launched_and_lost  # type: ignore[method-assign]
     process = Process(world)

@@ -69,10 +69,19 @@ class OneProcessCloud:
         return self._world.cloud.notices()
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         def call() -> tuple[int, ...]:
-            numbers = self._world.cloud.launch(offer, count, token, standby=standby, release=release)
+            numbers = self._world.cloud.launch(
+                offer, count, token, standby=standby, release=release, alternatives=alternatives
+            )
             self._world.launched.setdefault(token, numbers)
             return numbers
 

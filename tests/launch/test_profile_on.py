@@ -199,8 +199,8 @@ def test_a_launch_without_an_answer_is_ended_when_it_is_seen(error: BaseExceptio
     launch, calm = world.cloud.launch, world.look
     hidden: dict[int, Instance] = {}
 
-    def lose(offer: str, count: int, token: str, *, standby: bool = False, release: str = "") -> tuple[int, ...]:
-        launch(offer, count, token, standby=standby)
+    def lose(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+        launch(offer, count, token, **more)
         hidden.update(world.cloud.instances)
         world.cloud.instances.clear()
         raise error

@@ -36,6 +36,7 @@ from mark_infra.aws.inventory import (
     STANDBY,
     DescribedInstance,
     Inventory,
+    as_bought,
     phase_of,
     rests,
     takes_requests,
@@ -133,7 +134,14 @@ class Ec2Cloud:
             return self._fleet
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         with self._lock:
             if token in self._launched:
@@ -143,7 +151,8 @@ class Ec2Cloud:
         ids = [m.id for m in self._machines().values() if m.launch == token]
         if len(ids) < count:
             try:
-                ids = self._launch(self.offers[offer], count, token, standby=standby, release=release)
+                offers = [self.offers[name] for name in (offer, *alternatives)]
+                ids = self._launch(offers, count, token, standby=standby, release=release)
             except CloudError as error:
                 raise launch_refusal(error) from error.__cause__
         numbers = tuple(sorted(self._numbered(ids).values()))
@@ -309,13 +318,22 @@ class Ec2Cloud:
     def _ec2(self) -> Any:
         return self._gate.client("ec2")
 
-    def _launch(self, offer: Offer, count: int, token: str, *, standby: bool, release: str) -> list[str]:
-        """Ids of new instances, at least one."""
-        if offer.zone and offer.zone not in self._there.subnets:
+    def _launch(self, offers: Sequence[Offer], count: int, token: str, *, standby: bool, release: str) -> list[str]:
+        """Ids of new instances, at least one: of the first offer, or of those that do as well, in this order.
+
+        All are of one market. The tag names the first; what an instance really is EC2 says of it.
+        """
+        offer, subnets = offers[0], self._there.subnets
+        pools = [
+            {"InstanceType": one.instance, "SubnetId": subnets[zone], "Priority": float(rank)}
+            for rank, one in enumerate(offers)
+            for zone in ([one.zone] if one.zone else subnets)
+            if zone in subnets
+        ]
+        if not pools:
             raise CapacityError(f"site {self._site.name} has no subnet in {offer.zone}")
         if release and release not in self.templates:
             raise NotFoundError(f"no version of the launch template is known for release {release}")
-        subnets = [self._there.subnets[offer.zone]] if offer.zone else list(self._there.subnets.values())
         tags = {
             SITE: self._site.name, SERVICE: self.service, OFFER: offer.name, LAUNCH: token,
             STANDBY: "true" if standby else "false", **({RELEASE: release} if release else {}),
@@ -332,7 +350,7 @@ class Ec2Cloud:
                         "LaunchTemplateId": self._there.launch_template,
                         "Version": self.templates[release] if release else "$Latest",
                     },
-                    "Overrides": [{"InstanceType": offer.instance, "SubnetId": subnet} for subnet in subnets],
+                    "Overrides": pools,
                 }
             ],
             TargetCapacitySpecification={
@@ -340,21 +358,29 @@ class Ec2Cloud:
                 "DefaultTargetCapacityType": "spot" if offer.market is Market.SPOT else "on-demand",
             },
             SpotOptions={"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"},
-            OnDemandOptions={"AllocationStrategy": "lowest-price"},
+            OnDemandOptions={"AllocationStrategy": "prioritized"},
             TagSpecifications=[
                 {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
                 for kind in ("fleet", "instance")
             ],
         )
-        ids = sorted(id for part in answer.get("Instances", ()) for id in part.get("InstanceIds", ()))
-        if not ids:
-            raise fleet_refusal(answer.get("Errors", ()), f"the market gave none of {offer.name}")
+        zone_of = {subnet: zone for zone, subnet in subnets.items()}
+        bought: dict[str, str] = {}
+        for part in answer.get("Instances", ()):
+            zone = zone_of.get(_pool_of(part).get("SubnetId", ""), "")
+            kind = part.get("InstanceType") or _instance_of(part)
+            bought |= dict.fromkeys(part.get("InstanceIds", ()), as_bought(offer.name, kind, zone))
+        if not bought:
+            errors = answer.get("Errors", ())
+            # What is said of the others is as likely; but how much is refused with it follows from its own.
+            own = [error for error in errors if _instance_of(error) == offer.instance]
+            raise fleet_refusal(own or errors, f"the market gave none of {offer.name}")
         now_s = self._unix_s()
         self._inventory.born(
-            DescribedInstance(id, self.service, offer.name, token, "pending", now_s, standby=standby, release=release)
-            for id in ids
+            DescribedInstance(id, self.service, name, token, "pending", now_s, standby=standby, release=release)
+            for id, name in bought.items()
         )
-        return ids
+        return sorted(bought)
 
     def _stop(self, ids: list[str]) -> None:
         self._gate.call(self._ec2.stop_instances, InstanceIds=ids)
@@ -363,6 +389,16 @@ class Ec2Cloud:
     def _tag(self, ids: list[str], tags: Mapping[str, str]) -> None:
         described = [{"Key": key, "Value": value} for key, value in tags.items()]
         self._gate.call(self._ec2.create_tags, Resources=ids, Tags=described)
+
+
+def _pool_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Which pool a part of CreateFleet's answer is about."""
+    pool: Mapping[str, Any] = part.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    return pool
+
+
+def _instance_of(part: Mapping[str, Any]) -> str:
+    return str(_pool_of(part).get("InstanceType", ""))
 
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:

@@ -107,7 +107,9 @@ class CloudWatchMetrics:
         self._seen[view.service] = _Seen(view.at_s, view.bill.functions, newest)
         if before is None:
             return Since(None, 0)
-        failed = sum(o.id > before.decision and o.verb in _LAUNCHES and o.outcome != "done" for o in decisions)
+        failed = sum(
+            o.id > before.decision and o.verb in _LAUNCHES and not o.outcome.startswith("done") for o in decisions
+        )
         if view.at_s <= before.at_s:
             return Since(None, failed)
         functions_usd = max(0.0, view.bill.functions - before.functions_usd)

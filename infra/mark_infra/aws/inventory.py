@@ -151,6 +151,7 @@ class Inventory:
         """(what there is, ids of what has ended), as far as EC2 still shows those: about an hour."""
         ec2 = self._gate.client("ec2")
         filters = [{"Name": f"tag:{SITE}", "Values": [self._site.name]}]
+        zone_of = {id: zone for one in self._site.services.values() for zone, id in one.subnets.items()}
         found: dict[str, DescribedInstance] = {}
         over: set[str] = set()
         for page in self._gate.pages(ec2.describe_instances, Filters=filters, MaxResults=1000):
@@ -159,7 +160,7 @@ class Inventory:
                     if instance["State"]["Name"] in _ENDED:
                         over.add(instance["InstanceId"])
                     else:
-                        machine = machine_of(instance)
+                        machine = machine_of(instance, zone_of)
                         found[machine.id] = machine
         return found, over
 
@@ -216,13 +217,17 @@ def takes_requests(machine: DescribedInstance) -> bool:
     return phase_of(machine) is Phase.READY
 
 
-def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
-    """An instance in the words of DescribeInstances."""
+def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = None) -> DescribedInstance:
+    """An instance in the words of DescribeInstances; `zone_of` names the zone of a subnet's id."""
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
     return DescribedInstance(
         id=instance["InstanceId"],
         service=tags.get(SERVICE, ""),
-        offer=tags.get(OFFER, ""),
+        offer=as_bought(
+            tags.get(OFFER, ""),
+            instance.get("InstanceType", ""),
+            (zone_of or {}).get(instance.get("SubnetId", ""), ""),
+        ),
         launch=tags.get(LAUNCH, ""),
         state=instance["State"]["Name"],
         launched_unix_s=instance["LaunchTime"].timestamp(),
@@ -234,6 +239,18 @@ def machine_of(instance: Mapping[str, Any]) -> DescribedInstance:
         gone_unix_s=_time(tags.get(INTERRUPTED)),
         release=tags.get(RELEASE, ""),
     )
+
+
+def as_bought(asked: str, instance: str, zone: str) -> str:
+    """The name of the offer that was bought where the one called `asked` was asked for; "" of what no tag names.
+
+    A launch may give another type, or another zone, in the same market: type and zone are EC2's, the market the tag's,
+    as is the zone of a subnet that the site does not know.
+    """
+    _, market, *zoned = asked.split("/") if asked.count("/") in (1, 2) else ("", "")
+    if not market or not instance:
+        return asked
+    return "/".join((instance, market, *([zone or zoned[0]] if zoned else ())))
 
 
 def _time(tag: str | None) -> float | None:

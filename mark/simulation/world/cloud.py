@@ -181,23 +181,42 @@ class SimulatedCloud:
         return self._fleet
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
         if token in self._tokens:
             return self._tokens[token]
-        index = self._offer_index(offer)
-        allowed = self._room(index, count)
-        numbers = []
-        for _ in range(allowed):
-            record = self._new(index, standby)
-            record.release = release
-            self._launched += 1
-            self._take_in(record)
-            self._boot(record)
-            self._draw_interruption(record)
-            numbers.append(record.number)
+        numbers: list[int] = []
+        refusal: CapacityError | None = None
+        for name in (offer, *alternatives):
+            index = self._offer_index(name)
+            try:
+                allowed = self._room(index, count - len(numbers))
+            except CapacityError as error:
+                refusal = refusal or error
+                continue
+            numbers += [self._launch_one(index, standby, release) for _ in range(allowed)]
+            if len(numbers) == count:
+                break
+        if not numbers and refusal is not None:
+            raise refusal
         self._tokens[token] = tuple(numbers)
         return tuple(numbers)
+
+    def _launch_one(self, index: int, standby: bool, release: str) -> int:
+        record = self._new(index, standby)
+        record.release = release
+        self._launched += 1
+        self._take_in(record)
+        self._boot(record)
+        self._draw_interruption(record)
+        return record.number
 
     def drain(self, number: int) -> None:
         record = self._find(number)

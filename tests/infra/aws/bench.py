@@ -13,11 +13,13 @@ from mark_infra.aws.inventory import SETTLE_S, DescribedInstance, Inventory
 from mark_infra.aws.site import Site, SiteService
 
 from mark.domain.fleet import Phase
-from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
+from mark.domain.offer import Market as OfferMarket
+from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, offer
 from tests.infra.aws.market import Market
 from tests.infra.conftest import REGION, MotoServer
 
-OFFERS = (ON_DEMAND, SPOT_A, BURSTABLE)
+OTHER_SPOT = offer("m5.large", OfferMarket.SPOT, 0.034, zone="a")
+OFFERS = (ON_DEMAND, SPOT_A, BURSTABLE, OTHER_SPOT)
 CAPACITY_RPS = {ON_DEMAND.name: 20.0, SPOT_A.name: 20.0, BURSTABLE.name: 7.5}
 
 

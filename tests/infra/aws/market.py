@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+_POOLS = "LaunchTemplateConfigs.1.Overrides"
 _SHORT = """<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>0</requestId>
 <fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet><item><errorCode>{code}</errorCode>
 <errorMessage>none left</errorMessage></item></errorSet></CreateFleetResponse>"""
@@ -42,16 +43,22 @@ class Market:
 
     def _launch(self, environ: dict[str, Any], asked: dict[str, str], start: Callable[..., Any]) -> Iterable[bytes]:
         count = int(asked["TargetCapacitySpecification.TotalTargetCapacity"])
-        kind = asked["LaunchTemplateConfigs.1.Overrides.1.InstanceType"]
-        pool = (kind, asked["TargetCapacitySpecification.DefaultTargetCapacityType"])
+        market = asked["TargetCapacitySpecification.DefaultTargetCapacityType"]
+        kinds = {
+            int(key.split(".")[3]): kind for key, kind in asked.items() if key.startswith(_POOLS) and "Type" in key
+        }
+        first = next((n for n, kind in sorted(kinds.items()) if self.left.get((kind, market), 1) > 0), 0)
+        pool = (kinds.get(first, ""), market)
         if pool in self.left:
             count = min(count, self.left[pool])
             self.left[pool] -= count
-        if count == 0:
+        if first == 0:
             page = _SHORT.format(code=self.code).encode()
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
             return [page]
         asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}
+        for key in [key for key in asked if key.startswith(f"{_POOLS}.{first}.")]:  # moto takes the first
+            asked[key.replace(f"{_POOLS}.{first}.", f"{_POOLS}.1.")] = asked[key]
         return self._ask(environ, urlencode(asked).encode(), start)
 
     def _ask(self, environ: dict[str, Any], body: bytes, start: Callable[..., Any]) -> Iterable[bytes]:

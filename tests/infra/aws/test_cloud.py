@@ -15,7 +15,7 @@ from mark.domain.errors import CapacityError, CloudError, RefusalScope, StoreErr
 from mark.domain.fleet import Notice, Phase
 from mark.domain.offer import Market
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, offer
-from tests.infra.aws.bench import Bench, Place, Time
+from tests.infra.aws.bench import OTHER_SPOT, Bench, Place, Time
 from tests.infra.conftest import REGION
 
 OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
@@ -54,6 +54,20 @@ def test_a_spot_launch_stays_in_its_zone(bench: Bench) -> None:
     assert asked["SpotOptions.AllocationStrategy"] == "price-capacity-optimized"
     (instance,) = bench.place.instances(bench.site).values()
     assert instance["InstanceLifecycle"] == "spot"
+
+
+def test_one_call_names_all_pools_that_will_do(bench: Bench) -> None:
+    """By priority; an alternative is what EC2 says it is, at once and for a controller that begins anew."""
+    bench.place.market.left = {("c5.large", "spot"): 0}
+    (number,) = bench.cloud.launch(SPOT, 1, "t", alternatives=(OTHER_SPOT.name,))
+    (asked,) = bench.place.market.fleets
+    pools = "LaunchTemplateConfigs.1.Overrides"
+    assert [asked[f"{pools}.{n}.InstanceType"] for n in (1, 2)] == ["c5.large", "m5.large"]
+    assert [float(asked[f"{pools}.{n}.Priority"]) for n in (1, 2)] == [0.0, 1.0]
+    assert [i.offer for i in bench.cloud.fleet().instances] == [OTHER_SPOT.name]
+    bench.begin_again()
+    bench.pass_s()
+    assert [(i.number, i.offer) for i in bench.cloud.fleet().instances] == [(number, OTHER_SPOT.name)]
 
 
 def test_a_zone_without_a_subnet_has_no_capacity(bench: Bench) -> None:

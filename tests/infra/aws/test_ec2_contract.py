@@ -6,7 +6,7 @@ import pytest
 
 from mark.testing.cloud_contract import CloudContract, CloudUnderTest
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
-from tests.infra.aws.bench import Bench, Place
+from tests.infra.aws.bench import OTHER_SPOT, Bench, Place
 
 
 class TestEc2Cloud(CloudContract):
@@ -14,4 +14,4 @@ class TestEc2Cloud(CloudContract):
     def trial(self, place: Place) -> CloudUnderTest:
         place.market.left = {(SPOT_A.instance, "spot"): 2}
         bench = Bench(place)
-        return CloudUnderTest(bench.cloud, bench.boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name)
+        return CloudUnderTest(bench.cloud, bench.boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name, OTHER_SPOT.name)

@@ -16,6 +16,7 @@ from mark_infra.aws.inventory import (
     Inventory,
     InventoryChange,
     after,
+    as_bought,
     machine_of,
     phase_of,
     takes_requests,
@@ -261,3 +262,17 @@ def test_changes_follow_each_other() -> None:
 def test_states_and_tags_say_where_an_instance_is(machine: DescribedInstance, phase: Phase, sent: bool) -> None:
     """In its life, and whether a balancer may send it requests."""
     assert (phase_of(machine), takes_requests(machine)) == (phase, sent)
+
+
+@pytest.mark.parametrize(
+    ("asked", "instance", "zone", "bought"),
+    [
+        ("c5.large/on-demand", "m5.large", "a", "m5.large/on-demand"),
+        ("c5.large/spot/a", "m5.large", "b", "m5.large/spot/b"),
+        ("c5.large/spot/a", "m5.large", "", "m5.large/spot/a"),  # in a subnet that the site does not know
+        ("c5.large/spot/a", "", "b", "c5.large/spot/a"),
+        ("", "c5.large", "a", ""),
+    ],
+)
+def test_an_offer_is_named_as_it_was_bought(asked: str, instance: str, zone: str, bought: str) -> None:
+    assert as_bought(asked, instance, zone) == bought

@@ -67,12 +67,25 @@ class RefusingCloud(FakeCloud):
         self.refused: Counter[tuple[str, int]] = Counter()  # by offer and minute
 
     def launch(
-        self, offer: str, count: int, token: str, *, standby: bool = False, release: str = ""
+        self,
+        offer: str,
+        count: int,
+        token: str,
+        *,
+        standby: bool = False,
+        release: str = "",
+        alternatives: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
-        if self._refuses(self._offers[offer]):
-            self.refused[offer, int(self.clock.t_s // 60.0)] += 1
+        allowed = []
+        for name in (offer, *alternatives):
+            if self._refuses(self._offers[name]):
+                self.refused[name, int(self.clock.t_s // 60.0)] += 1
+            else:
+                allowed.append(name)
+        if not allowed:
             raise answered(self._code)
-        return super().launch(offer, count, token, standby=standby, release=release)
+        first, *others = allowed
+        return super().launch(first, count, token, standby=standby, release=release, alternatives=tuple(others))
 
 
 def answered(code: str, status: int = 400) -> CloudError:

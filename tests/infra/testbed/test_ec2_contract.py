@@ -10,13 +10,13 @@ import pytest
 from mark.domain.offer import Catalog
 from mark.testing.cloud_contract import CloudContract, CloudUnderTest
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
-from tests.infra.aws.bench import Bench, Place
+from tests.infra.aws.bench import OTHER_SPOT, Bench, Place
 from tests.infra.conftest import MotoServer
 from tests.infra.testbed.conftest import Aws, serving
 
 # The suite's zone `a` is the site's name for a subnet in us-east-1a.
 SPOT = replace(SPOT_A, zone="us-east-1a")
-CATALOG = Catalog("contract", (ON_DEMAND, SPOT, BURSTABLE), ())
+CATALOG = Catalog("contract", (ON_DEMAND, SPOT, BURSTABLE, replace(OTHER_SPOT, zone="us-east-1a")), ())
 
 
 @pytest.fixture(scope="module")
@@ -38,4 +38,4 @@ class TestTestbedCloud(CloudContract):
             bench.boot()
             aws.pass_s(10.0)  # standbys that booted have stopped
 
-        return CloudUnderTest(bench.cloud, boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name)
+        return CloudUnderTest(bench.cloud, boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name, OTHER_SPOT.name)
