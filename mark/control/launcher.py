@@ -19,7 +19,7 @@ from mark.control.ports import Cloud, Store
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Launch
-from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError
+from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.ec2.refusal import refused_with
@@ -28,6 +28,9 @@ from mark.ec2.refusal import refused_with
 UNSURE_S = 300.0
 # A launch that was made is kept for the next controller for this long; by then the cloud shows it.
 SHOWN_S = 30.0
+# A launch whose outcome is unknown is asked for again after so long, then after twice the time, up to a minute: what fails
+# for everyone is not helped by more calls. A cloud that is asked too often is given longer.
+AGAIN_S, THROTTLED_S, LONGEST_S = 5.0, 30.0, 60.0
 # After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
 # among them, an answer may have got lost.
 DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
@@ -62,6 +65,7 @@ class Launcher:
         self.fallbacks: Counter[str] = Counter()
         self._intents: dict[str, Intent] = {intent.token: intent for intent in store.get("intents") or ()}
         self._made: tuple[Intent, ...] = ()  # of late, by this one
+        self._again_s: dict[str, float] = {}  # by token: when it is asked for again; by another process, at once
         self._tokens = (-math.inf, 0)  # time of the last launch, launches at that time
 
     def use(self, resolved: ResolvedService, limits: Limits) -> None:
@@ -101,11 +105,14 @@ class Launcher:
             if offer is None or not sold or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
                 self._cross_out(intent)
                 continue
+            if now_s < self._again_s.get(intent.token, -math.inf):
+                continue
             try:
                 numbers = self._launched(intent)
                 outcome = "done" if len(numbers) == intent.count else f"the market had {len(numbers)} of {intent.count}"
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
+                    self._put_off(intent, error, now_s)
                     continue
                 numbers, outcome = (), self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * offer.usd_per_hour
@@ -179,6 +186,8 @@ class Launcher:
                 if isinstance(error, CapacityError):
                     offer = self._offers[command.offer]
                     refused, put_off = True, refused_with(offer, error.scope, self._offers.values())
+                if not decided:
+                    self._put_off(intent, error, now_s)
             if decided:
                 self._cross_out(intent, numbers)
         else:
@@ -200,11 +209,16 @@ class Launcher:
         started = Counter(i.offer for i in self._cloud.fleet().instances if i.number in numbers)
         return "".join(f", {n} of them {name}" for name, n in sorted(started.items()) if name != command.offer)
 
+    def _put_off(self, intent: Intent, error: CloudError, now_s: float) -> None:
+        first_s = THROTTLED_S if isinstance(error, ThrottledError) else AGAIN_S
+        self._again_s[intent.token] = now_s + min(max(first_s, now_s - intent.at_s), LONGEST_S)
+
     def _write_down(self, intent: Intent) -> None:
         self._keep({**self._intents, intent.token: intent}, self._made)
 
     def _cross_out(self, intent: Intent, numbers: tuple[int, ...] = ()) -> None:
         """Its outcome is known: these were launched."""
+        self._again_s.pop(intent.token, None)
         made = tuple(one for one in self._made if one.at_s > intent.at_s - SHOWN_S)
         if numbers:
             made = (*made, replace(intent, made=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mark.control.launcher import SHOWN_S, UNSURE_S, Launcher
+from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher
 from mark.control.memory_store import MemoryStore
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, counted_as, stand_in
@@ -133,11 +133,28 @@ def test_a_launch_with_an_unclear_outcome_is_retried_until_clear(error: CloudErr
     assert buyer.unsure(standby=False) == {OD: 4}
     assert buyer.headroom(OD, 1.0)[0] == 6
     shop.cloud.fail = {}
-    shop.repeat(2.0)
+    shop.repeat(1.0 + THROTTLED_S)
     assert not buyer.unsure(standby=False)
     assert len(set(shop.tokens())) == 1
     assert len(shop.cloud.instances) == 4
     assert [outcome for *_, outcome in shop.store.journal] == [str(error), "done"]
+
+
+@pytest.mark.parametrize(
+    ("error", "first_s", "asked"), [(CloudError("timed out"), AGAIN_S, 6), (ThrottledError("later"), THROTTLED_S, 3)]
+)
+def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_s: float, asked: int) -> None:
+    """Every five seconds it was, by everybody at once, while the cloud had asked for less."""
+    shop = Shop()
+    shop.cloud.fail = {OD: error}
+    shop.buy(OD, 1)
+    for at_s in range(1, 90):
+        shop.repeat(float(at_s))
+        assert len(shop.cloud.calls) == 1 or at_s >= first_s
+    assert len(shop.cloud.calls) == asked
+    for at_s in range(90, 150):
+        shop.repeat(float(at_s))
+    assert len(shop.cloud.calls) > asked  # a minute is the longest
 
 
 def test_all_launches_that_are_unclear_count_against_the_limits() -> None:

@@ -187,7 +187,7 @@ def test_an_unknown_outcome_blocks_a_second_launch() -> None:
     process.run(200)  # given up after five minutes: what was launched would show by now
     assert len({call[3] for call in world.cloud.calls}) == 2
     world.cloud.fail = {}
-    process.run(10)
+    process.run(60)
     assert len(world.cloud.instances) == 2
 
 

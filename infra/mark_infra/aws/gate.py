@@ -40,7 +40,7 @@ CONNECT_S, READ_S = 2.0, 5.0
 PATIENT_S = 16.0
 _ATTEMPTS = 3
 # Calls that fail may take this long in all; while it is used up no call is made, and it comes back at this rate. So a
-# cloud that hangs costs its callers a known share of their time.
+# cloud that hangs costs its callers a known share of their time. Patient calls have a time of their own.
 _BUDGET_S, _BUDGET_PER_S = 20.0, 0.25
 _until_s: ContextVar[float] = ContextVar("until_s", default=math.inf)
 
@@ -167,6 +167,22 @@ def computing(monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]
         _until_s.set(_until_s.get() + monotonic() - began_s)
 
 
+class _Budget:
+    """How long calls may still fail."""
+
+    def __init__(self, now_s: float) -> None:
+        self._left_s, self._at_s = _BUDGET_S, now_s
+
+    def at(self, now_s: float) -> float:
+        self._left_s = min(_BUDGET_S, self._left_s + (now_s - self._at_s) * _BUDGET_PER_S)
+        self._at_s = now_s
+        return self._left_s
+
+    def spend(self, took_s: float, now_s: float) -> None:
+        self._at_s = now_s  # what failed brings nothing back
+        self._left_s -= took_s
+
+
 class Gate:
     """Makes the clients of a site and calls them. Thread-safe.
 
@@ -195,7 +211,8 @@ class Gate:
         self._lock = threading.Lock()
         self._session, self._making = session, nullcontext() if session is None else _making
         self._clients: dict[tuple[str, bool], Any] = {}
-        self._left_s, self._at_s = _BUDGET_S, self._recovery_clock()
+        # A balancer that hangs keeps nobody from launching, nor the other way round.
+        self._budgets = {patient: _Budget(self._recovery_clock()) for patient in (False, True)}
 
     def client(self, service: str, *, patient: bool = False) -> Any:
         """The SDK's client of an AWS service, always the same one. Raises CloudError.
@@ -231,10 +248,7 @@ class Gate:
         if began_s > _until_s.get():
             raise ThrottledError("AWS answers so slowly that the rest has to wait for the next round")
         with self._lock:
-            now_s = self._recovery_clock()
-            self._left_s = min(_BUDGET_S, self._left_s + (now_s - self._at_s) * _BUDGET_PER_S)
-            self._at_s = now_s
-            if self._left_s <= 0.0:
+            if self._budgets[patient].at(self._recovery_clock()) <= 0.0:
                 raise ThrottledError("AWS has failed for too long and is left alone for a while")
         try:
             return method(**arguments)
@@ -242,10 +256,10 @@ class Gate:
             said = error.response.get("Error", {})
             found = reaction(str(said.get("Code", "")), str(said.get("Message", "")))
             if isinstance(found, ThrottledError) or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
-                self._failed(began_s)
+                self._failed(began_s, patient)
             raise found from error
         except _NO_CREDENTIALS as error:
-            self._failed(began_s)
+            self._failed(began_s, patient)
             with self._lock:  # a client keeps what it found when it was made, also that there was nothing
                 self._clients.clear()
             raise DeniedError(str(error)) from error
@@ -254,7 +268,7 @@ class Gate:
             ResponseParserError,
         ) as error:  # no connection, no answer in time, an answer that is none
             if not (patient and isinstance(error, ReadTimeoutError)):
-                self._failed(began_s)
+                self._failed(began_s, patient)
             raise CloudError(f"{type(error).__name__}: {error}") from error
 
     def pages(self, method: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
@@ -265,8 +279,7 @@ class Gate:
             answer = self.call(method, **arguments, NextToken=token)
             yield answer
 
-    def _failed(self, began_s: float) -> None:
+    def _failed(self, began_s: float, patient: bool) -> None:
         took_s = self._monotonic() - began_s
         with self._lock:
-            self._at_s = self._recovery_clock()  # what failed brings nothing back
-            self._left_s -= took_s
+            self._budgets[patient].spend(took_s, self._recovery_clock())
