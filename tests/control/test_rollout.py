@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from mark.control.ports import ReleaseCounts
+from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.control.rollout import STALL_S, Rollout, RolloutStage, trouble, unbought
 from mark.domain.errors import LimitError
 from mark.domain.fleet import Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
+from mark.testing.fakes import ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, Bench, offer, resolved
 
 LARGE = ON_DEMAND.name
@@ -36,8 +37,14 @@ class Rolling(Bench):
 
     round_s = 0.0
 
-    def __init__(self, where: ResolvedService | None = None, wanted: int = 4, other: int = 0) -> None:
-        super().__init__(where=where or serving(), release="a")
+    def __init__(
+        self,
+        where: ResolvedService | None = None,
+        wanted: int = 4,
+        other: int = 0,
+        planner: ScriptedPlanner | None = None,
+    ) -> None:
+        super().__init__(planner, where=where or serving(), release="a")
         self.wanted = {LARGE: wanted, **({OTHER.name: other} if other else {})}
         self.ill: dict[str, str] = {}
         self.busy_s = {LARGE: 0.02, OTHER.name: 0.02}
@@ -489,7 +496,7 @@ def test_a_bad_release_makes_room_at_a_limit() -> None:
 
 @pytest.mark.parametrize("other_busy_s", [0.004, 0.001])
 def test_a_mix_of_types_makes_no_release_dearer(other_busy_s: float) -> None:
-    world = Rolling(wanted=4, other=4)
+    world = Rolling(wanted=5, other=3)
     world.busy_s = {LARGE: 0.02, OTHER.name: other_busy_s}
     world.seen.clear()
     world.deploy("b")
@@ -548,10 +555,13 @@ def test_a_canary_without_requests_says_what_it_waits_for() -> None:
 
 
 def test_another_controller_does_not_pass_a_canary_without_requests() -> None:
+    """It takes over when the trial is nearly over, and has counted nothing yet."""
     world = Rolling(wanted=8)
     world.ill["b"] = "unreached"
     world.deploy("b")
-    world.run(155.0)
+    while world.rollout.since_s == math.inf:
+        world.run(5.0)
+    world.run(55.0)
     world.telemetry.by_release.clear()
     world.deploy("b")
     world.run(1800.0)
@@ -567,18 +577,19 @@ def test_a_service_without_requests_gets_its_release() -> None:
     assert world.releases() == {"b": 8}
 
 
-def with_other_types(world: Rolling) -> None:
+def with_other_types(world: Rolling, wanted: int, settings: RolloutSettings | None = None) -> None:
     """What the next release may be bought of is another type, and not what serves now."""
     world.cloud.unsold.add(LARGE)
-    world.resolved = replace(resolved(OTHER, min_instances=1), service=serving().service)
-    world.planner.wanted = {OTHER.name: 8}
+    service = serving(settings=settings).service
+    world.resolved = replace(resolved(OTHER, min_instances=1), service=service)
+    world.planner.wanted = {OTHER.name: wanted}
 
 
 @pytest.mark.parametrize("ill", ["boot", "errors", "late"])
 def test_a_bad_release_with_other_types_is_taken_back(ill: str) -> None:
     """And it is not done while nothing of it serves."""
     world = Rolling(wanted=8)
-    with_other_types(world)
+    with_other_types(world, 8)
     world.ill["b"] = ill
     world.seen.clear()
     world.deploy("b")
@@ -588,40 +599,62 @@ def test_a_bad_release_with_other_types_is_taken_back(ill: str) -> None:
     for _ in range(500):
         world.run(5.0)
         most = max(most, world.releases()["b"])
+        if world.rollout.refused:
+            break
     assert most == 1
     assert world.rollout.refused == ("b",)
+    world.run(10.0)
+    assert world.releases()["b"] == 0, "at once, and not when others have booted"
+    world.run(600.0)
     assert Counter((i.release, i.offer) for i in world.cloud.instances.values()) == {("a", OTHER.name): 8}
     assert world.always_enough()
 
 
-def test_a_release_with_other_types_is_tried_before_others_leave() -> None:
+@pytest.mark.parametrize("wanted", [1, 8])
+def test_a_release_with_other_types_is_tried_before_others_leave(wanted: int) -> None:
     world = Rolling(wanted=8)
-    with_other_types(world)
+    with_other_types(world, wanted)
     world.seen.clear()
     world.deploy("b")
-    world.run(150.0)
+    world.run(195.0)
+    assert world.rollout.since_s < math.inf
     assert world.releases() == {"a": 8, "b": 1}, "nothing is launched to be replaced at once"
     world.run(900.0)
     assert world.rollout == Rollout("b", before="a")
+    assert world.releases() == {"b": wanted}
+    assert world.always_enough()
+
+
+def test_a_roll_out_is_not_done_while_unsold_instances_serve() -> None:
+    """Without a trial: when the first ones of the new release serve, those of the old one do still."""
+    world = Rolling(wanted=8)
+    with_other_types(world, 8, RolloutSettings(canary_share=0.0))
+    world.seen.clear()
+    world.deploy("b")
+    world.run(5.0)
+    world.until(RolloutStage.DONE)
     assert world.releases() == {"b": 8}
     assert world.always_enough()
 
 
 def test_a_stray_instance_says_nothing_of_what_serves() -> None:
-    """An old one turns up long after the roll-out, and a crowd comes."""
+    """An old one turns up long after the roll-out, and the model fails for another reason."""
     world = Rolling(wanted=8)
     world.deploy("b")
     world.run(2400.0)
     by_release = world.telemetry.by_release
     by_release["b"][LARGE] += ReleaseCounts(100_000, 8_000, 0, 2_000.0)
-    world.cloud.instances[999] = Instance(999, LARGE, Phase.READY, world.clock.t_s, release="a")
+    world.planner.wanted = {LARGE: 9}
+    world.run(60.0)
+    world.cloud.instances[999] = Instance(999, LARGE, Phase.READY, world.clock.t_s, release="a")  # needed for a while
+    world.run(20.0)
+    assert world.releases() == {"a": 1, "b": 9}
     world.seen.clear()
-    world.run(5.0)
     world.ill["b"] = "errors"
     world.run(600.0)
     assert world.rollout == Rollout("b", before="a")
-    assert world.releases() == {"b": 8}
-    assert world.always_enough()
+    assert world.releases() == {"b": 9}
+    assert min(ready for _, ready in world.seen) >= 8
 
 
 def test_a_canary_is_asked_for_though_another_offer_is_refused() -> None:
@@ -648,7 +681,7 @@ def test_a_refusal_does_not_put_off_what_waits_already() -> None:
 
 
 def test_a_release_that_does_not_boot_on_one_type_is_taken_back() -> None:
-    world = Rolling(wanted=4, other=4)
+    world = Rolling(wanted=5, other=3)
     world.ill["b"] = "boot of one type"
     world.seen.clear()
     world.deploy("b")
@@ -714,19 +747,21 @@ def test_only_what_was_deployed_last_is_taken_back() -> None:
 
 
 def test_old_instances_are_ended_for_room_at_limits_only() -> None:
-    """On the way back, where what is old is of a type that is not planned any more."""
-    world = Rolling(wanted=8)
+    """On the way back, where the last one is what the SLO monitor added, of a type that is not planned."""
+    world = Rolling(wanted=0, other=8, planner=ScriptedPlanner(monitors_slo=True))
     world.deploy("b")
     world.run(2400.0)
-    world.planner.wanted = {LARGE: 8, OTHER.name: 2}
-    world.run(300.0)
+    world.telemetry.latest = RecentAnswers(1000, 500)
+    world.run(10.0)
+    world.telemetry.latest = RecentAnswers(1000, 1000)
+    world.run(120.0)
+    assert Counter(i.offer for i in world.cloud.instances.values())[LARGE] == 1
     world.seen.clear()
     world.controller.roll_back()
-    world.run(5.0)
-    world.planner.wanted = {LARGE: 8}
-    world.run(600.0)
+    for _ in range(120):
+        world.run(5.0)
+        assert "is reached" not in world.rollout.waits
     assert not any("at the limit" in str(command) for _, command, _ in world.store.journal)
-    assert world.releases() == {"a": 8}
     assert world.always_enough()
 
 
