@@ -749,6 +749,7 @@ def test_only_what_was_deployed_last_is_taken_back() -> None:
 def test_old_instances_are_ended_for_room_at_limits_only() -> None:
     """On the way back, where the last one is what the SLO monitor added, of a type that is not planned."""
     world = Rolling(wanted=0, other=8, planner=ScriptedPlanner(monitors_slo=True))
+    world.planner.wanted = {OTHER.name: 8}
     world.deploy("b")
     world.run(2400.0)
     world.telemetry.latest = RecentAnswers(1000, 500)
