@@ -15,7 +15,7 @@ from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
 from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
 from mark.control.launcher import Launcher
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
-from mark.control.rollout import asked_again, stopped
+from mark.control.rollout import Rollout, asked_again, recalled, remembered, stopped
 from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, of_offers, stand_in
 from mark.domain.arrays import FloatArray
@@ -29,6 +29,7 @@ from mark.planning.demand.slo_budget import Answered
 from mark.planning.port import Policy
 
 _STATE = "state"
+_ROLLOUT = "rollout"  # what of it another version can read
 _OLD_STATE = "memory"  # where earlier versions kept a part of it
 _NO_WINDOWS: FloatArray = np.empty(0)
 _log = logging.getLogger("mark.control")
@@ -76,7 +77,10 @@ class Controller:
         self.use(policy)
         self._stored = _restored(store)
         # Another process may have planned with other offers.
-        self.state = of_offers(self._stored or ControllerState(), {offer.name for offer in policy.resolved.offers})
+        self._stored_rollout = store.get(_ROLLOUT) if release else None
+        self._remembered: Rollout | None = None  # the last one of which that is known to be in the store
+        fresh = ControllerState(rollout=recalled(self._stored_rollout))
+        self.state = of_offers(self._stored or fresh, {offer.name for offer in policy.resolved.offers})
         self.predictors: Counter[str] = Counter()
         self.causes: dict[str, str] = {}
         self.fallbacks, self.failures = self._launcher.fallbacks, self._launcher.failures
@@ -131,9 +135,13 @@ class Controller:
         return self._release
 
     def roll_back(self) -> None:
-        """The release before serves again, from the next round on, until another one is asked for."""
-        if self.state.rollout is not None:
-            self.state = replace(self.state, rollout=stopped(self.state.rollout, "it was taken back"))
+        """The release before serves again, from the next round on, until another one is asked for.
+
+        Of no effect where what is to serve has not been taken up, or is taken back already: another one is meant.
+        """
+        rollout = self.state.rollout
+        if rollout is not None and rollout.newest == self._release:
+            self.state = replace(self.state, rollout=stopped(rollout, "it was taken back"))
 
     def roll_out_again(self) -> None:
         """The release that is to serve is tried again, though it was stopped or taken back."""
@@ -191,6 +199,13 @@ class Controller:
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""
+        rollout = self.state.rollout
+        if rollout is not None and rollout is not self._remembered:
+            plain = remembered(rollout)
+            if plain != self._stored_rollout:
+                self._store.put(_ROLLOUT, plain)
+                self._stored_rollout = plain
+            self._remembered = rollout
         if not is_stored(self.state, self._stored):
             kept = durable(self.state)
             self._store.put(_STATE, kept)
@@ -237,6 +252,13 @@ class Controller:
             self._launcher.fall_back(name)
         self.predictors[forecast.predictor] += 1
         return from_now(forecast.by_minute(), now_s), gap
+
+
+def known_rollout(store: Store) -> Rollout | None:
+    """The roll-out that the store holds, also where another version wrote the rest; None where it holds none."""
+    kept = store.get(_STATE)
+    rollout = kept.rollout if isinstance(kept, ControllerState) else None
+    return recalled(store.get(_ROLLOUT)) if rollout is None else rollout
 
 
 def _restored(store: Store) -> ControllerState | None:

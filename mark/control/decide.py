@@ -282,6 +282,7 @@ class Decider:
             commands += [self._end(i, "its credits are spent") for i in spent]
             fleet = replace(fleet, instances=tuple(i for i in fleet.instances if i.number not in plan.leaving))
         have = _have(state, fleet, plan)
+        served = _served_meanwhile(state, s.fleet)
         for target in plan.targets:
             there_now = have.get(target.offer, ())
             count, surge = target.count, 0
@@ -290,6 +291,8 @@ class Decider:
                 count += self._rescued(s, state).get(target.offer, 0)
                 surge = self._surge(state, s.fleet, target.offer, count, there_now)
             missing = count + surge - len(there_now) - s.unsure.get(target.offer, 0)
+            if missing > 0 and served > 0:
+                missing, served = missing - min(missing, served), served - min(missing, served)
             if missing > 0:
                 commands.append(self._launch_of(target, missing, standby=False))
         deferred = [*self._end_excess(s, state, plan, have), *self._follow_standbys(s, state, plan, fleet)]
@@ -316,6 +319,7 @@ class Decider:
         reasons = {target.offer: target.reason for target in plan.targets}
         commands = []
         rescued = self._rescued(s, state)
+        serving_on = releases.serving_on(state.rollout, s.fleet)
         for offer, instances in have.items():
             # What the SLO monitor added comes on top: the plan was made from the belief that failed.
             wanted = plan.counts.get(offer, 0) + rescued.get(offer, 0)
@@ -323,10 +327,10 @@ class Decider:
             if (rollout := state.rollout) is not None and any(map(rollout.is_old, instances)):
                 # Whatever is too much, what has an old release goes first, and not before others are ready.
                 reason = f"release {rollout.release} takes the place of {{}}"
-                commands += [
-                    self._end(i, reason.format(i.release or "one without a name"))
-                    for i in releases.replaceable(rollout, wanted, instances)
-                ]
+                # Instances of the release to serve that may not be bought any more take such a place as well.
+                ending = releases.replaceable(rollout, max(0, wanted - serving_on), instances)
+                serving_on -= min(wanted, serving_on)
+                commands += [self._end(i, reason.format(i.release or "one without a name")) for i in ending]
             elif excess > 0:
                 reason = reasons.get(offer, "the plan needs none of it any more")
                 commands += [self._end(i, reason) for i in sorted(instances, key=_ending_order(offer))[:excess]]
@@ -502,10 +506,13 @@ class Decider:
     def _roll_out(self, s: Snapshot, state: ControllerState) -> Decided:
         """A new release: first on canaries, then in the place of the old one."""
         settings, slo = self._resolved.service.rollout, self._resolved.slo
-        rollout = releases.rolled(state.rollout, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings)
+        plan = state.plan
+        planned = None if plan is None else sum(plan.counts.values())
+        rollout = releases.rolled(
+            state.rollout, s.wanted_release, s.fleet, s.releases, s.now_s, slo, settings, planned=planned
+        )
         if rollout is not state.rollout:
             state = replace(state, rollout=rollout)
-        plan = state.plan
         if rollout is None or rollout.stage is releases.RolloutStage.DONE or plan is None:
             return (), state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
@@ -517,15 +524,9 @@ class Decider:
         old = [i for i in fleet.instances if rollout.is_old(i) and counts_toward_target(i)]
         have = _have(state, fleet, plan)
         if s.now_s < rollout.retry_s or not old:
-            return [*ends, *self._end_excess(s, state, plan, have)], state if old else _waiting(state, ""), ()
-        extra = self._rescued(s, state)
-        surges = [
-            self._surge(state, s.fleet, t.offer, t.count + extra.get(t.offer, 0), have[t.offer])
-            for t in plan.targets
-            if t.offer in have
-        ]
-        if surges and not any(surges):
-            _, limit = self._headroom(s.fleet, old[0].offer)
+            state = state if s.now_s < rollout.retry_s else _waiting(state, "")
+            return [*ends, *self._end_excess(s, state, plan, have)], state, ()
+        if limit := self._surge_limit(s, state, plan, have):
             commands: list[Command] = [*ends, *self._end_excess(s, state, plan, have)]
             booting = any(i.phase is Phase.PENDING and not rollout.is_old(i) for i in fleet.instances)
             if rollout.back and not booting and len(commands) == len(ends):
@@ -542,7 +543,7 @@ class Decider:
         largest = max((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), default=None)
         there = any(rollout.on_trial(i) and counts_toward_target(i) for i in fleet.instances)
         if there or largest is None or s.unsure.get(largest.offer, 0):
-            return [], ""
+            return [], rollout.waits if rollout.since_s < math.inf else ""
         if s.now_s < rollout.retry_s:
             return [], rollout.waits
         most, limit = self._headroom(s.fleet, largest.offer)
@@ -554,6 +555,20 @@ class Decider:
         usd_per_hour = count * self._offers[largest.offer].usd_per_hour
         reason = f"tries release {rollout.candidate} beside {rollout.release}"
         return [Launch(reason, usd_per_hour, largest.offer, count, release=rollout.candidate)], ""
+
+    def _surge_limit(self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> str:
+        """The limit that allows no surge of any offer of which something is to be replaced; "" where one is allowed."""
+        assert state.rollout is not None
+        extra, limit = self._rescued(s, state), ""
+        for target in plan.targets:
+            there = have.get(target.offer, [])
+            if not any(map(state.rollout.is_old, there)):
+                continue
+            most, text = self._headroom(s.fleet, target.offer)
+            if most > 0 or self._surge(state, s.fleet, target.offer, target.count + extra.get(target.offer, 0), there):
+                return ""
+            limit = limit or text
+        return limit
 
     def _surge(self, state: ControllerState, fleet: Fleet, offer: str, count: int, there: Sequence[Instance]) -> int:
         """How many more than `count` may be there meanwhile, within the limits."""
@@ -578,7 +593,9 @@ class Decider:
                 commands.append(Terminate(_UNSOLD, 0.0, i.offer, i.number))
         if state.plan is None:
             return commands, state, ()
-        have = _have(state, mark_unhealthy(s.fleet, s.now_s), state.plan)
+        fleet = mark_unhealthy(s.fleet, s.now_s)
+        booting = any(i.phase is Phase.PENDING and counts_toward_target(i) for i in fleet.instances)
+        have = _have(state, _without_bad(state, _without_canaries(state, fleet)), state.plan)
         ready = {offer: sum(i.phase is Phase.READY for i in instances) for offer, instances in have.items()}
         counts = state.plan.counts
         serving = [i for i in s.fleet.leaving if i.phase is Phase.READY]
@@ -587,8 +604,7 @@ class Decider:
             # At a limit, what is more than the plan's number makes room; where nothing is, one does at a time.
             missing = [offer for offer, count in counts.items() if len(have.get(offer, ())) < count]
             at_limit = any(self._headroom(s.fleet, offer)[0] == 0 for offer in missing)
-            under_way = any(i.phase is Phase.DRAINING for i in s.fleet.leaving)
-            under_way = under_way or any(i.phase is Phase.PENDING for instances in have.values() for i in instances)
+            under_way = booting or any(i.phase is Phase.DRAINING for i in s.fleet.leaving)
             surplus = len(serving) + sum(ready.values()) - sum(counts.values())
             going = max(1, surplus) if at_limit and not under_way else 0
         serving.sort(key=lambda i: (i.interruption_at_s is None, i.silent_s is None, i.launched_s, i.number))
@@ -612,6 +628,25 @@ def _without_canaries(state: ControllerState, fleet: Fleet) -> Fleet:
     if rollout is None or rollout.stage is not releases.RolloutStage.CANARY:
         return fleet
     return replace(fleet, instances=tuple(i for i in fleet.instances if not rollout.on_trial(i)))
+
+
+def _without_bad(state: ControllerState, fleet: Fleet) -> Fleet:
+    """On the way back: what is taken back takes nothing's place."""
+    rollout = state.rollout
+    if rollout is None or not rollout.back:
+        return fleet
+    return replace(fleet, instances=tuple(i for i in fleet.instances if not rollout.is_old(i)))
+
+
+def _served_meanwhile(state: ControllerState, fleet: Fleet) -> int:
+    """While a release is tried: instances that may not be bought any more serve on, and nothing takes their place yet.
+
+    That would have the release before, and be replaced at once by the one on trial.
+    """
+    rollout = state.rollout
+    if rollout is None or rollout.stage is not releases.RolloutStage.CANARY:
+        return 0
+    return releases.serving_on(rollout, fleet)
 
 
 def _without_surge(state: ControllerState, fleet: Fleet) -> Fleet:

@@ -102,6 +102,7 @@ class ReleaseCounts:
     misses: int = 0  # of them late or refused
     errors: int = 0  # of them answered by the model with an error
     busy_s: float = 0.0  # of workers
+    by_functions: int = 0  # of the requests: answered by functions, and by no worker
 
     def __add__(self, other: ReleaseCounts) -> ReleaseCounts:
         return ReleaseCounts(
@@ -109,6 +110,7 @@ class ReleaseCounts:
             self.misses + other.misses,
             self.errors + other.errors,
             self.busy_s + other.busy_s,
+            self.by_functions + other.by_functions,
         )
 
     def __sub__(self, other: ReleaseCounts) -> ReleaseCounts:
@@ -117,6 +119,7 @@ class ReleaseCounts:
             self.misses - other.misses,
             self.errors - other.errors,
             self.busy_s - other.busy_s,
+            self.by_functions - other.by_functions,
         )
 
 

@@ -6,35 +6,37 @@ rest follows by *surge*: a share of the plan more is launched, and what has the 
 ready, so that never less is ready than the plan wants. What does worse, or does not boot, is stopped: the release
 before takes its place in the same way, and it is not launched again until somebody asks for it.
 
-Worse is: more errors, or more misses than the SLO allows, than the other release has had in the same time, by more than
-chance explains (Chernoff's bound on the binomial tail; Hoeffding 1963, theorem 1); or more worker time a request, which
-is what instances are bought for.
+Worse is: more errors, more misses than the SLO allows, or more left to functions than with the other release in the
+same time, by more than chance explains (`mark.control.comparison`); or more worker time a request, which is what
+instances are bought for.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
+from mark.control.comparison import Comparison
 from mark.control.health import overdue
 from mark.control.ports import ReleaseCounts
 from mark.control.views import RolloutView
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.service import RolloutSettings
 from mark.domain.slo import Slo
+from mark.domain.time import MINUTE_S
 
 FAILED_BOOTS = 3
 RETRY_S = 60.0
 # Of all that have a release: sooner than a single instance is given up and replaced, which would hide it.
 MUTE_S = 20.0
-# As unlikely must be what was seen if both releases were alike: they are compared every few seconds, for many minutes.
-_CHANCE = 1e-6
-_FEWEST = 5  # errors or misses
-_ERROR_SHARE = 0.001  # fewer are no reason
-_DEARER, _DEARER_REQUESTS = 1.3, 1000
+# A release that nothing reaches, though the others get requests, is waited for so much longer than its trial takes.
+LOST_S = 600.0
+# A roll-out that replaced nothing for so long holds up no other release: slow boots take less.
+STALL_S = 900.0
 
 CountsByRelease = Mapping[str, Mapping[str, ReleaseCounts]]  # release -> offer -> counts
 
@@ -52,11 +54,13 @@ class Rollout:
     """`release` is what the plan's instances are launched from.
 
     In the stage canary `candidate` is on trial beside it. `before` is what a roll-back returns to, "" where nothing is
-    known of that. `refused` are releases that were stopped or taken back, the last one for `reason`. `counts` are those
-    of both releases when their comparison began, `since_s` is when the canaries were ready, infinity before that.
-    `booting` are numbers of instances of the new release that boot, of which `failed` never served. `waits` says what
-    keeps it from going on for now, `stuck` why it is not taken back though it should be. What was refused last is asked
-    for again from `retry_s` on.
+    known of that. `refused` are releases that were stopped or taken back, the last one for `reason`. `since_s` is when
+    the canaries were ready, infinity before that, and `minutes` is how long they are still tried. `comparison` is that
+    of the newest release with the one before it; None: it is not judged. `booting` are numbers of instances of the new
+    release that boot, with their offers, and `failed` is how many of an offer went before they served, in a row.
+    `ready` counts what serves, by release; since `moved_s` no fewer than `left` instances have been left to replace.
+    `waits` says what keeps it from going on for now, `stuck` why it is not taken back though it should be. What was
+    refused last is asked for again from `retry_s` on.
     """
 
     release: str
@@ -64,12 +68,16 @@ class Rollout:
     before: str = ""
     candidate: str = ""
     since_s: float = math.inf
+    minutes: int = 0
     refused: tuple[str, ...] = ()
     reason: str = ""
-    counts: dict[str, dict[str, ReleaseCounts]] = field(default_factory=dict)
-    booting: tuple[int, ...] = ()
-    failed: int = 0
+    comparison: Comparison | None = None
+    booting: dict[int, str] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
     back: bool = False  # is it the release before that takes its place again?
+    ready: dict[str, int] = field(default_factory=dict)
+    left: int | None = None
+    moved_s: float = math.inf
     waits: str = ""
     stuck: str = ""
     retry_s: float = -math.inf
@@ -95,28 +103,35 @@ def rolled(
     now_s: float,
     slo: Slo,
     settings: RolloutSettings,
+    *,
+    planned: int | None,
 ) -> Rollout | None:
-    """The roll-out after a look at the fleet, where `wanted` is to serve; None where releases have no names."""
+    """The roll-out after a look at the fleet, where `wanted` is to serve; None where releases have no names.
+
+    `planned` is how many instances are to serve, None while that is not known.
+    """
     if not wanted:
         return None
     if rollout is None:
-        # Nothing is remembered: what has another release is replaced, and there is nothing to compare with.
-        return _finished(Rollout(wanted, RolloutStage.ROLLING), fleet)
+        rollout = _found(wanted, fleet)
     if rollout.candidate and wanted == rollout.release:
         # What serves is wanted again: the trial is over, without a verdict.
         rollout = Rollout(wanted, RolloutStage.ROLLING, rollout.before, refused=rollout.refused, back=True)
-    elif wanted not in (rollout.newest, *rollout.refused) and _may_begin(rollout, fleet):
-        rollout = _begun(rollout, wanted, fleet, counts, settings)
-    rollout = _with_boots(rollout, fleet, now_s)
+    elif _is_reverted(rollout, wanted):
+        rollout = Rollout(wanted, RolloutStage.ROLLING, rollout.release, refused=rollout.refused, back=True)
+    elif wanted not in (rollout.newest, *rollout.refused) and _may_begin(rollout, fleet, now_s):
+        rollout = _begun(rollout, wanted, fleet, settings)
     if rollout.stage is RolloutStage.DONE:
-        # Something may have been launched by a controller of another mind.
-        there = any(rollout.is_old(i) for i in fleet.instances)
-        return _finished(replace(rollout, stage=RolloutStage.ROLLING), fleet) if there else rollout
-    if not rollout.back and (reason := _worse(rollout, fleet, counts, now_s, slo)):
+        # Something may have been launched by a controller of another mind. It goes, and says nothing of what serves.
+        if not any(map(rollout.is_old, _all(fleet))):
+            return rollout
+        rollout = replace(rollout, stage=RolloutStage.ROLLING)
+    rollout = _watched(_with_boots(rollout, fleet, now_s), fleet, counts, now_s)
+    if rollout.comparison is not None and (reason := _worse(rollout, fleet, now_s, slo)):
         rollout = stopped(rollout, reason)
     if rollout.stage is RolloutStage.CANARY:
-        return _tried(rollout, fleet, now_s, settings)
-    return _finished(rollout, fleet)
+        return _tried(rollout, fleet, counts, now_s, settings)
+    return _finished(rollout, fleet, planned)
 
 
 def canaries(fleet: Fleet, settings: RolloutSettings) -> int:
@@ -144,6 +159,13 @@ def replaceable(rollout: Rollout, planned: int, instances: Sequence[Instance]) -
     return booting + sorted(serving, key=lambda i: (i.launched_s, i.number))[: max(0, ready - planned)]
 
 
+def serving_on(rollout: Rollout | None, fleet: Fleet) -> int:
+    """Instances of the release that serves whose offers may not be bought any more: they go last."""
+    if rollout is None:
+        return 0
+    return sum(i.phase is Phase.READY and i.release == rollout.release for i in fleet.leaving)
+
+
 def stopped(rollout: Rollout, reason: str) -> Rollout:
     """The newest release is taken back: the one before serves again. Without one it stays, and `stuck` says so."""
     bad = rollout.newest
@@ -151,10 +173,12 @@ def stopped(rollout: Rollout, reason: str) -> Rollout:
     if not good and rollout.stage is RolloutStage.DONE:
         return rollout
     if not good or good in rollout.refused:
-        return replace(rollout, stuck=f"{reason}, and there is no release to go back to")
+        stuck = f"{reason}, and there is no release to go back to"
+        return rollout if rollout.stuck == stuck else replace(rollout, stuck=stuck)
     return Rollout(
         good,
         RolloutStage.ROLLING,
+        before=rollout.before if rollout.candidate else "",
         refused=(*(r for r in rollout.refused if r != bad), bad)[-20:],
         reason=reason,
         back=True,
@@ -166,10 +190,12 @@ def asked_again(rollout: Rollout, release: str) -> Rollout:
     return replace(rollout, refused=tuple(r for r in rollout.refused if r != release), reason="")
 
 
-def trouble(rollout: Rollout | None, wanted: str) -> str:
+def trouble(rollout: Rollout | None, wanted: str, *, paused: bool = False) -> str:
     """One line for people, where not all goes its way."""
     if rollout is None:
         return ""
+    if paused and (rollout.stage is not RolloutStage.DONE or wanted not in (rollout.release, *rollout.refused)):
+        return f"roll-out of release {wanted} waits: the service is paused"
     if rollout.stuck:
         return f"release {rollout.newest}: {rollout.stuck}"
     if rollout.waits:
@@ -184,7 +210,7 @@ def view(rollout: Rollout | None, wanted: str, fleet: Fleet) -> RolloutView | No
     if rollout is None:
         return None
     is_stopped = rollout.stage is RolloutStage.DONE and wanted in rollout.refused
-    there = Counter(i.release for i in fleet.instances if i.phase is not Phase.STOPPED)
+    there = Counter(i.release for i in _all(fleet) if i.phase is not Phase.STOPPED)
     return RolloutView(
         wanted,
         rollout.release,
@@ -195,47 +221,118 @@ def view(rollout: Rollout | None, wanted: str, fleet: Fleet) -> RolloutView | No
     )
 
 
-def _may_begin(rollout: Rollout, fleet: Fleet) -> bool:
+def remembered(rollout: Rollout) -> dict[str, Any]:
+    """What is kept of it for other versions of mark, which cannot read the rest: plain values only."""
+    return {
+        "release": rollout.release,
+        "stage": str(rollout.stage),
+        "before": rollout.before,
+        "candidate": rollout.candidate,
+        "refused": list(rollout.refused),
+        "reason": rollout.reason,
+        "back": rollout.back,
+    }
+
+
+def recalled(kept: Any) -> Rollout | None:
+    """What another version remembered; None where that is nothing. A trial of its begins anew."""
+    if not isinstance(kept, dict) or not kept.get("release"):
+        return None
+    back = bool(kept.get("back"))
+    rolling = kept.get("stage") == RolloutStage.ROLLING
+    return Rollout(
+        str(kept["release"]),
+        RolloutStage.ROLLING if rolling else RolloutStage.DONE,
+        str(kept.get("before") or ""),
+        refused=tuple(map(str, kept.get("refused") or ())),
+        reason=str(kept.get("reason") or ""),
+        comparison=Comparison() if rolling and not back else None,
+        back=rolling and back,
+    )
+
+
+def _all(fleet: Fleet) -> tuple[Instance, ...]:
+    return (*fleet.instances, *fleet.leaving)
+
+
+def _ready(fleet: Fleet, release: str) -> list[Instance]:
+    return [i for i in _all(fleet) if i.phase is Phase.READY and i.release == release]
+
+
+def _found(wanted: str, fleet: Fleet) -> Rollout:
+    """Nothing is remembered: what most of the fleet has is what serves."""
+    there = Counter(i.release for i in _all(fleet) if i.phase is Phase.READY and i.release)
+    if not there:
+        return Rollout(wanted, RolloutStage.ROLLING, comparison=Comparison())
+    return Rollout(max(there, key=lambda release: (there[release], release == wanted, release)))
+
+
+def _is_reverted(rollout: Rollout, wanted: str) -> bool:
+    """Is what served before wanted again, while the newest release still takes its place?"""
+    if rollout.stage is not RolloutStage.ROLLING or rollout.comparison is None:
+        return False
+    return wanted == rollout.before and wanted not in rollout.refused
+
+
+def _may_begin(rollout: Rollout, fleet: Fleet, now_s: float) -> bool:
     """One after the other; but what gets nowhere does not hold up what mends it."""
-    serves = any(i.phase is Phase.READY and i.release == rollout.release for i in fleet.instances)
-    return rollout.stage is not RolloutStage.ROLLING or bool(rollout.stuck) or not serves
+    if rollout.stage is not RolloutStage.ROLLING or rollout.stuck or now_s - rollout.moved_s >= STALL_S:
+        return True
+    return not _ready(fleet, rollout.release)
 
 
-def _begun(rollout: Rollout, wanted: str, fleet: Fleet, counts: CountsByRelease, settings: RolloutSettings) -> Rollout:
-    kept = {release: dict(by_offer) for release, by_offer in counts.items()}
-    serving = any(i.phase is Phase.READY and i.release == rollout.release for i in fleet.instances)
-    if serving and settings.canary_share > 0.0:
-        return replace(
-            rollout, stage=RolloutStage.CANARY, candidate=wanted, since_s=math.inf, counts=kept, booting=(), failed=0,
-            back=False, waits="", stuck="", retry_s=-math.inf,
+def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSettings) -> Rollout:
+    if _ready(fleet, rollout.release) and settings.canary_share > 0.0:
+        return Rollout(
+            rollout.release, RolloutStage.CANARY, rollout.before, wanted, refused=rollout.refused,
+            comparison=Comparison(),
         )  # fmt: skip
     before = rollout.before if rollout.stage is RolloutStage.ROLLING else rollout.release
-    return Rollout(wanted, RolloutStage.ROLLING, before, refused=rollout.refused, counts=kept)
+    return Rollout(wanted, RolloutStage.ROLLING, before, refused=rollout.refused, comparison=Comparison())
 
 
 def _with_boots(rollout: Rollout, fleet: Fleet, now_s: float) -> Rollout:
     """With how many instances of the newest release went before they served, though nobody ended them."""
-    if rollout.stage is RolloutStage.DONE:
-        return replace(rollout, booting=(), failed=0) if rollout.booting or rollout.failed else rollout
-    new = {i.number: i for i in (*fleet.instances, *fleet.leaving) if i.release == rollout.newest}
+    new = {i.number: i for i in _all(fleet) if i.release == rollout.newest}
     late = {i.number for i in overdue(fleet, now_s)}
-    lost = sum(number not in new or number in late for number in rollout.booting)
-    booting = tuple(
-        n
+    lost = Counter(offer for number, offer in rollout.booting.items() if number not in new or number in late)
+    booting = {
+        n: i.offer
         for n, i in new.items()
         if i.phase is Phase.PENDING and not i.resumed and i.interruption_at_s is None and n not in late
-    )
-    served = any(i.phase is Phase.READY for i in new.values())
-    failed = 0 if served else rollout.failed + lost
+    }
+    served = {i.offer for i in new.values() if i.phase is Phase.READY}
+    failed = {offer: n for offer, n in (Counter(rollout.failed) + lost).items() if offer not in served}
     if booting == rollout.booting and failed == rollout.failed:
         return rollout
     return replace(rollout, booting=booting, failed=failed)
 
 
-def unbought(rollout: Rollout | None, text: str, now_s: float) -> Rollout | None:
-    """A launch came to nothing: it is not asked for again at once."""
-    if rollout is None or rollout.stage is RolloutStage.DONE:
+def _watched(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float) -> Rollout:
+    """With what serves, how far the old release is replaced, and how the new one compares with the other."""
+    ready = dict(Counter(i.release for i in _all(fleet) if i.phase is Phase.READY))
+    if ready != rollout.ready:
+        rollout = replace(rollout, ready=ready)
+    left = sum(rollout.is_old(i) and i.phase is not Phase.STOPPED for i in _all(fleet))
+    if rollout.left is None or left < rollout.left:
+        rollout = replace(rollout, left=left, moved_s=now_s)
+    comparison, other = rollout.comparison, rollout.release if rollout.candidate else rollout.before
+    if comparison is None or not other:
         return rollout
+    offers = {i.offer for i in _ready(fleet, rollout.newest)}
+    if rollout.candidate and not offers:
+        comparison = comparison.paused()
+    else:
+        comparison = comparison.looked(counts.get(rollout.newest, {}), counts.get(other, {}), offers, now_s)
+    return rollout if comparison is rollout.comparison else replace(rollout, comparison=comparison)
+
+
+def unbought(rollout: Rollout | None, release: str, text: str, now_s: float) -> Rollout | None:
+    """A launch of a release came to nothing: where it is the newest it is not asked for again at once."""
+    if rollout is None or rollout.stage is RolloutStage.DONE or release != rollout.newest:
+        return rollout
+    if now_s < rollout.retry_s:  # else it would be put off for ever by what is asked for more often
+        return replace(rollout, waits=text)
     return replace(rollout, waits=text, retry_s=now_s + RETRY_S)
 
 
@@ -243,101 +340,62 @@ def ended(rollout: Rollout | None, number: int) -> Rollout | None:
     """It is ended by us, for no fault of its own: that it is gone says nothing."""
     if rollout is None or number not in rollout.booting:
         return rollout
-    return replace(rollout, booting=tuple(n for n in rollout.booting if n != number))
+    return replace(rollout, booting={n: o for n, o in rollout.booting.items() if n != number})
 
 
-def _worse(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float, slo: Slo) -> str:
+def _worse(rollout: Rollout, fleet: Fleet, now_s: float, slo: Slo) -> str:
     """Why the newest release is to be taken back; "" where nothing speaks against it."""
-    if rollout.failed >= FAILED_BOOTS:
-        return f"{rollout.failed} instances of it in a row ended before they served"
-    ready = [i for i in fleet.instances if i.phase is Phase.READY]
-    new = [i for i in ready if i.release == rollout.newest]
+    for offer, failed in rollout.failed.items():
+        if failed >= FAILED_BOOTS:
+            return f"{failed} instances of it in a row ended before they served, of {offer}"
+    new = _ready(fleet, rollout.newest)
     mute = bool(new) and all(i.silent_s is not None and now_s - i.silent_s >= MUTE_S for i in new)
     # Where others are silent, too, the controller's own network is the likelier cause; and one host may just die.
-    others_answer = any(i.silent_s is None for i in ready if i.release != rollout.newest)
+    others_answer = any(
+        i.phase is Phase.READY and i.silent_s is None and i.release != rollout.newest for i in _all(fleet)
+    )
     if mute and others_answer and (rollout.candidate or len(new) > 1):
         return f"none of its {len(new)} instances answers any more"
-    other = rollout.release if rollout.candidate else rollout.before
-    if not other:
-        return ""
-    mine, theirs = (_since(counts.get(r, {}), rollout.counts.get(r, {})) for r in (rollout.newest, other))
-    return worse(mine, theirs, slo)
+    return "" if rollout.comparison is None else rollout.comparison.worse(slo)
 
 
-def worse(new: Mapping[str, ReleaseCounts], old: Mapping[str, ReleaseCounts], slo: Slo) -> str:
-    """Why a release with the counts `new` (by offer) does worse than one with `old` in the same time; "" if not."""
-    mine, theirs = _sum(new.values()), _sum(old.values())
-    if mine.requests == 0:
-        return ""
-    usual = (theirs.errors + 1) / (theirs.requests + 2) if theirs.requests else 0.0
-    if _more(mine.errors, mine.requests, max(_ERROR_SHARE, usual)):
-        return (
-            f"{mine.errors} of its {mine.requests} answers are errors, "
-            f"{theirs.errors} of {theirs.requests} of the release before"
-        )
-    usual = (theirs.misses + 1) / (theirs.requests + 2) if theirs.requests else 0.0
-    if _more(mine.misses, mine.requests, max(1.0 - slo.attainment, usual)):
-        return (
-            f"{mine.misses} of its {mine.requests} requests were late or refused, "
-            f"{theirs.misses} of {theirs.requests} of the release before"
-        )
-    # Types differ in what they take for a request: like is compared with like.
-    both = sorted(new.keys() & old.keys())
-    mine, theirs = _sum(new[offer] for offer in both), _sum(old[offer] for offer in both)
-    if min(mine.requests, theirs.requests) >= _DEARER_REQUESTS and theirs.busy_s > 0.0:
-        ratio = (mine.busy_s / mine.requests) / (theirs.busy_s / theirs.requests)
-        if ratio > _DEARER:
-            return f"a request takes {ratio:.1f} times the worker time, and money, that it took with the release before"
-    return ""
-
-
-def _more(count: int, of: int, usual: float) -> bool:
-    """Is it more than chance explains, where each of `of` counts with the chance `usual`?"""
-    share = count / of
-    if count < _FEWEST or share <= usual:
-        return False
-    # P(X >= count) <= exp(-n KL(share || usual))
-    divergence = share * math.log(share / usual)
-    if share < 1.0:
-        divergence += (1.0 - share) * math.log((1.0 - share) / (1.0 - usual))
-    return of * divergence > -math.log(_CHANCE)
-
-
-def _tried(rollout: Rollout, fleet: Fleet, now_s: float, settings: RolloutSettings) -> Rollout:
-    """The canary, which is over when as many as are wanted served for long enough."""
-    ready = sum(rollout.on_trial(i) and i.phase is Phase.READY for i in fleet.instances)
-    others = any(i.phase is Phase.READY and i.release == rollout.release for i in fleet.instances)
-    if ready < 1:
-        return rollout if rollout.since_s == math.inf else replace(rollout, since_s=math.inf)
+def _tried(rollout: Rollout, fleet: Fleet, counts: CountsByRelease, now_s: float, settings: RolloutSettings) -> Rollout:
+    """The canary, which is over when as many as are wanted served for long enough, and requests have reached it."""
+    if not any(map(rollout.on_trial, _ready(fleet, rollout.candidate))):
+        return rollout if rollout.since_s == math.inf else replace(rollout, since_s=math.inf, minutes=0)
     if rollout.since_s == math.inf:
         rollout = replace(rollout, since_s=now_s)
-    if others and now_s - rollout.since_s < settings.canary_s:
-        return rollout
-    return replace(
-        rollout, release=rollout.candidate, before=rollout.release, candidate="", stage=RolloutStage.ROLLING, waits=""
-    )
-
-
-def _finished(rollout: Rollout, fleet: Fleet) -> Rollout:
-    """Done when nothing of an old release is left, drained ones included: they answer what they have accepted."""
-    if any(rollout.is_old(i) for i in fleet.instances):
-        return rollout
-    return replace(
-        rollout, stage=RolloutStage.DONE, since_s=math.inf, counts={}, booting=(), failed=0, back=False, waits="",
-        stuck="", retry_s=-math.inf,
+    comparison = rollout.comparison or Comparison()
+    left_s = settings.canary_s - (now_s - max(rollout.since_s, comparison.since_s))
+    others = _ready(fleet, rollout.release)
+    if others and left_s > 0.0:
+        minutes = math.ceil(left_s / MINUTE_S)
+        return rollout if minutes == rollout.minutes else replace(rollout, minutes=minutes)
+    if others and comparison.is_unreached(counts.get(rollout.release, {}), _shares(rollout, fleet)):
+        why = "no requests reach its instances, though the others get them"
+        if left_s <= -LOST_S:
+            return stopped(rollout, why)
+        return replace(rollout, waits=why, minutes=0)
+    return Rollout(
+        rollout.candidate, RolloutStage.ROLLING, rollout.release, refused=rollout.refused, comparison=comparison,
+        ready=rollout.ready, booting=rollout.booting, failed=rollout.failed,
     )  # fmt: skip
 
 
-def _since(now: Mapping[str, ReleaseCounts], before: Mapping[str, ReleaseCounts]) -> dict[str, ReleaseCounts]:
-    """What was counted since; counts that fell began anew."""
-    found = {}
-    for offer, one in now.items():
-        then = before.get(offer, ReleaseCounts())
-        grown = one - then
-        fell = min(grown.requests, grown.misses, grown.errors) < 0 or grown.busy_s < 0.0
-        found[offer] = one if fell else grown
-    return found
+def _shares(rollout: Rollout, fleet: Fleet) -> dict[str, float]:
+    """How many canaries there are of an offer for each other instance of it, or of all where it is of none."""
+    others = Counter(i.offer for i in _ready(fleet, rollout.release))
+    mine = Counter(i.offer for i in _ready(fleet, rollout.candidate))
+    return {offer: n / (others[offer] or others.total()) for offer, n in mine.items()}
 
 
-def _sum(counts: Iterable[ReleaseCounts]) -> ReleaseCounts:
-    return sum(counts, ReleaseCounts())
+def _finished(rollout: Rollout, fleet: Fleet, planned: int | None) -> Rollout:
+    """Done when nothing of an old release is left, drained ones included: they answer what they have accepted.
+
+    And not before the new one has served, where any is to serve.
+    """
+    if any(map(rollout.is_old, _all(fleet))):
+        return rollout
+    if planned != 0 and not _ready(fleet, rollout.release):
+        return rollout
+    return Rollout(rollout.release, before=rollout.before, refused=rollout.refused, reason=rollout.reason)

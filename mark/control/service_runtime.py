@@ -137,9 +137,17 @@ class ServiceRuntime:
         self._limits = self._changed_limits = limits
 
     def roll_back(self) -> None:
-        """The release before serves again, from the next round on. Raises BadInput where none is known."""
-        rollout = self._view.rollout
-        if rollout is None or not (rollout.before or rollout.stage == "canary"):
+        """The release before serves again, from the next round on.
+
+        Raises BadInput where none is known, and where it is not what was deployed last that would be taken back.
+        """
+        parts = self._parts
+        rollout = None if parts is None else parts.controller.state.rollout
+        if parts is not None and rollout is not None and rollout.newest != parts.controller.release:
+            wanted = parts.controller.release
+            how = "is taken back already" if wanted in rollout.refused else "waits until that is over"
+            raise BadInput(f"{rollout.newest} is the newest release, and {wanted} {how}", "service", self.service)
+        if rollout is None or not (rollout.before or rollout.candidate):
             raise BadInput("there is no release to go back to", "service", self.service)
         self._rollout_wish = BACK
 
@@ -222,7 +230,7 @@ class ServiceRuntime:
                 conditions.append(condition)
             self._guard(conditions, lambda: self._reprice(parts, prices.repriced()))
         state = parts.controller.state
-        told = (trouble(state.boots), rollout_trouble(state.rollout, parts.controller.release))
+        told = (trouble(state.boots), rollout_trouble(state.rollout, parts.controller.release, paused=self._paused))
         conditions += [condition for condition in told if condition]
         if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))

@@ -117,7 +117,7 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
     if not isinstance(outcome.command, Launch):
         return state
     if not outcome.started:
-        state = replace(state, rollout=unbought(state.rollout, outcome.text, now_s))
+        state = replace(state, rollout=unbought(state.rollout, outcome.command.release, outcome.text, now_s))
     offer = outcome.command.offer
     known = belief(state, offer, now_s)
     if outcome.refused:

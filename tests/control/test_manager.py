@@ -12,6 +12,7 @@ from mark.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.ports import OverflowTotals, Ran, RecentAnswers
+from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import BACK, WISH
 from mark.control.views import Limits, RolloutView
 from mark.domain.errors import BadInput, CloudError, StoreError
@@ -26,6 +27,20 @@ OD = ON_DEMAND.name
 def launches(world: World) -> int:
     """However often each was asked for."""
     return len({call for call in world.cloud.calls if call[0] == "launch"})
+
+
+def rolling_out(world: World, release: str) -> Process:
+    """A process that tries a release beside a, which serves."""
+    world.release, world.planner.wanted = "a", {OD: 2}
+    first = Process(world)
+    first.run(62)
+    world.cloud.boot()
+    first.run(60)
+    first.manager.close()
+    world.release = release
+    second = Process(world)
+    second.run(62)
+    return second
 
 
 def test_a_first_start_plans_and_launches_the_fleet_once() -> None:
@@ -90,16 +105,7 @@ def test_a_store_that_fails_late_costs_no_minute_and_no_second_plan() -> None:
 def test_a_written_wish_takes_a_release_back() -> None:
     """Of the release that serves; one for another release waits for the controller that is started with it."""
     world = World()
-    world.release = "a"
-    world.planner.wanted = {OD: 2}
-    first = Process(world)
-    first.run(62)
-    world.cloud.boot()
-    first.run(60)
-    first.manager.close()
-    world.release = "b"
-    second = Process(world)
-    second.run(62)
+    second = rolling_out(world, "b")
     rollout = second.manager.view("inception").rollout
     assert rollout is not None
     assert (rollout.stage, rollout.release, rollout.instances) == ("canary", "a", {"a": 2, "b": 1})
@@ -115,6 +121,29 @@ def test_a_written_wish_takes_a_release_back() -> None:
     second.manager.roll_out_again("inception")
     second.run(10)
     assert second.manager.view("inception").rollout.stage == "canary"  # type: ignore[union-attr]
+
+
+def test_a_rollback_is_of_what_was_deployed_last() -> None:
+    """Else another release than the one that is meant would be taken back."""
+    world = World()
+    process = rolling_out(world, "b")
+    process.manager.roll_back("inception")
+    process.run(10)
+    with pytest.raises(BadInput, match="a is the newest release, and b is taken back already"):
+        process.manager.roll_back("inception")
+    controller = world.controller
+    assert controller is not None
+    controller.state = replace(controller.state, rollout=Rollout("c", RolloutStage.ROLLING, before="a"))
+    with pytest.raises(BadInput, match="c is the newest release, and b waits until that is over"):
+        process.manager.roll_back("inception")
+
+
+def test_a_paused_service_says_that_its_release_waits() -> None:
+    world = World()
+    process = rolling_out(world, "b")
+    process.manager.pause("inception", True)
+    process.run(10)
+    assert process.manager.view("inception").conditions == ("roll-out of release b waits: the service is paused",)
 
 
 def test_a_restarted_room_goes_on_from_store_and_cloud() -> None:

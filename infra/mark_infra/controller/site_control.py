@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mark.billing.moving_prices import Repriced
-from mark.control.controller import Controller
+from mark.control.controller import Controller, known_rollout
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
 from mark.control.ports import WINDOW_S, Changes, Cloud, Functions, Ran, Store
 from mark.control.service_runtime import RuntimePorts, ServiceRuntime
-from mark.control.state import ControllerState
 from mark.control.views import Limits
 from mark.domain.errors import CloudError
 from mark.domain.load import Load
@@ -382,8 +381,7 @@ class _Service:
             return
         known = dict(kept.get("templates") or {})
         if known.get(there.release) != there.launch_template_version:
-            state = kept.get("state")
-            rollout = state.rollout if isinstance(state, ControllerState) else None
+            rollout = known_rollout(kept)
             needed = set() if rollout is None else {rollout.release, rollout.before, rollout.candidate}
             old = [release for release in known if release not in (*needed, there.release)][: 1 - _RELEASES]
             known = {release: version for release, version in known.items() if release not in (*old, there.release)}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mark.control.controller import known_rollout
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import AGAIN, BACK, WISH
-from mark.control.state import ControllerState
 from mark.domain.errors import BadInput, CloudError
 from mark_infra.aws.site import Site
 from mark_infra.store.store import ServiceStore
@@ -91,6 +91,12 @@ class SiteReleases:
 
     def _news(self, service: str, *, back: bool) -> RolloutNews:
         wanted, rollout = self._site.service(service).release, self._rollout(service)
+        found = self._progress(service, wanted, rollout, back=back)
+        if not found.settled and self._store(service).get("paused"):
+            return replace(found, text=f"{found.text}; the service is paused")
+        return found
+
+    def _progress(self, service: str, wanted: str, rollout: Rollout | None, *, back: bool) -> RolloutNews:
         if rollout is None:
             return RolloutNews(service, "the controller starts")
         if not back and self._store(service).get(WISH) is not None:
@@ -103,17 +109,25 @@ class SiteReleases:
             return RolloutNews(service, f"release {wanted} is to be taken back")
         if wanted not in (rollout.release, rollout.candidate):
             return RolloutNews(service, f"release {wanted} waits for the controller to take it up")
-        waits = f", waits: {rollout.waits}" if rollout.waits else ""
         if rollout.stage is RolloutStage.DONE:
             return RolloutNews(service, f"release {wanted} serves on all instances", settled=True)
-        return RolloutNews(service, f"release {wanted}: {rollout.stage}{waits}")
+        return RolloutNews(service, f"release {wanted}: {_stage(rollout)}")
 
     def _rollout(self, service: str) -> Rollout | None:
-        state = self._store(service).get("state")
-        return state.rollout if isinstance(state, ControllerState) else None
+        return known_rollout(self._store(service))
 
     def _wish(self, service: str, wish: str) -> None:
         self._store(service).put(WISH, {"wish": wish, "release": self._site.service(service).release})
 
     def _store(self, service: str) -> ServiceStore:
         return ServiceStore(self._table, service)
+
+
+def _stage(rollout: Rollout) -> str:
+    """How far it is. The text changes as long as there is progress."""
+    text = str(rollout.stage)
+    if rollout.minutes:
+        text += f" for {rollout.minutes} more min"
+    if rollout.ready:
+        text += ", ready: " + ", ".join(f"{n} of {release or '?'}" for release, n in sorted(rollout.ready.items()))
+    return f"{text}, waits: {rollout.waits}" if rollout.waits else text

@@ -136,8 +136,9 @@ class ScrapedTelemetry:
                 if target.release:
                     of_release = self._releases.setdefault(target.release, {})
                     of_release[target.offer] = of_release.get(target.offer, ReleaseCounts()) + ReleaseCounts(
-                        round(grown.requests), round(grown.misses), round(grown.errors), grown.service_s
-                    )
+                        round(grown.requests), round(grown.misses), round(grown.errors), grown.service_s,
+                        round(grown.by_functions),
+                    )  # fmt: skip
                 self._add(by_functions=grown.by_functions, calls=grown.function_calls, billed=grown.function_billed_s)
                 busy_s, of_s = busy.get(target.offer, (0.0, 0.0))
                 busy[target.offer] = busy_s + grown.service_s / passed, of_s + now.workers * self._window_s

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mark_infra.aws.site import Site, SiteService
-from mark_infra.deploy.releases import PATIENCE_S, RolloutNews, SiteReleases
+from mark_infra.deploy.releases import LOOK_S, PATIENCE_S, RolloutNews, SiteReleases
 from mark_infra.store.sqlite import SqliteTable
 from mark_infra.store.store import ServiceStore
 
-from mark.control.rollout import Rollout, RolloutStage
+from mark.control.rollout import Rollout, RolloutStage, remembered
 from mark.control.service_runtime import AGAIN, BACK, WISH
 from mark.control.state import ControllerState
 from mark.domain.errors import BadInput
@@ -49,6 +50,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 CANARY = Rollout("a", RolloutStage.CANARY, candidate="b")
+ROLLING = Rollout("b", RolloutStage.ROLLING, "a")
 
 
 def test_a_roll_out_is_followed_until_it_serves(place: Place) -> None:
@@ -77,6 +79,34 @@ def test_what_makes_no_progress_is_not_waited_for_for_ever(place: Place) -> None
     assert place.now_s > PATIENCE_S
 
 
+def test_what_goes_on_for_hours_is_waited_for(place: Place) -> None:
+    """A long trial, and boots that take their time: each is progress, though the stage stays the same."""
+    place.has(None)
+    looks = round(0.8 * PATIENCE_S / LOOK_S)
+    trial = [replace(CANARY, minutes=90 - n, ready={"a": 8, "b": 1}) for n in range(0, 90, 20)]
+    rolling = [replace(ROLLING, ready={"a": 8 - n, "b": n}) for n in (2, 4, 6)]
+    for one in (*trial, *rolling):
+        place.then(*[one] * looks)
+    place.then(Rollout("b", before="a"))
+    texts = place.texts()
+    assert texts[1] == "release b: canary for 90 more min, ready: 8 of a, 1 of b"
+    assert texts[-2:] == ["release b: rolling, ready: 2 of a, 6 of b", "release b serves on all instances"]
+    assert place.now_s > 3 * PATIENCE_S
+
+
+def test_a_paused_service_is_said_to_be_paused(place: Place) -> None:
+    place.has(Rollout("a"))
+    place.store.put("paused", True)
+    assert place.texts() == ["release b waits for the controller to take it up; the service is paused"]
+
+
+def test_what_another_version_stored_can_be_taken_back(place: Place) -> None:
+    """Of its state nothing can be read, but what it remembered plainly."""
+    place.store.put("rollout", remembered(Rollout("b", before="a")))
+    place.releases.roll_back(["echo"])
+    assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
+
+
 def test_a_release_is_taken_back_through_the_store(place: Place) -> None:
     place.has(Rollout("b", before="a"))
     place.releases.roll_back(["echo"])
@@ -95,6 +125,7 @@ def test_a_release_is_taken_back_through_the_store(place: Place) -> None:
         (Rollout("b"), "there is no release before this one"),
         (Rollout("a", refused=("b",)), "is taken back already, and a serves"),
         (Rollout("c", before="b"), "deployed from elsewhere"),
+        (Rollout("c", RolloutStage.ROLLING, before="a"), "deployed from elsewhere"),
     ],
 )
 def test_a_roll_back_to_nothing_is_refused(place: Place, rollout: Rollout | None, why: str) -> None:
@@ -103,6 +134,13 @@ def test_a_roll_back_to_nothing_is_refused(place: Place, rollout: Rollout | None
     with pytest.raises(BadInput, match=why):
         place.releases.roll_back(["echo"])
     assert place.store.get(WISH) is None
+
+
+def test_a_revert_in_a_roll_out_can_be_taken_back(place: Place) -> None:
+    """b was deployed while c took its place: c is the release before it then."""
+    place.has(Rollout("b", RolloutStage.ROLLING, before="c", back=True))
+    place.releases.roll_back(["echo"])
+    assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
 
 
 def test_deploying_again_asks_for_it_again(place: Place) -> None:

@@ -247,10 +247,10 @@ def test_answers_are_counted_by_release_and_offer() -> None:
     bench = Bench("a", "b")
     bench.targets["b"] = replace(bench.targets["b"], release="new")
     bench.serve(10.0, 20.0, misses=2.0)
-    bench.counts["b"] = bench.counts["b"]._replace(requests=25.0, errors=5.0)
+    bench.counts["b"] = bench.counts["b"]._replace(requests=25.0, errors=5.0, by_functions=4.0)
     bench.close()
     found = bench.telemetry.releases()
-    assert found == {"new": {"c5.large/spot/a": ReleaseCounts(25, 2, 5, 2.0)}}
+    assert found == {"new": {"c5.large/spot/a": ReleaseCounts(25, 2, 5, 2.0, 4)}}
 
 
 def test_what_an_earlier_version_kept_counts_on() -> None:
