@@ -28,8 +28,8 @@ from mark.ec2.refusal import refused_with
 UNSURE_S = 300.0
 # A launch that was made is kept for the next controller for this long; by then the cloud shows it.
 SHOWN_S = 30.0
-# A launch whose outcome is unknown is asked for again after so long, then after twice the time, up to a minute: what fails
-# for everyone is not helped by more calls. A cloud that is asked too often is given longer.
+# A launch whose outcome is unknown is asked for again after so long, then after twice the time, up to a minute: what
+# fails for everyone is not helped by more calls. A cloud that is asked too often is given longer.
 AGAIN_S, THROTTLED_S, LONGEST_S = 5.0, 30.0, 60.0
 # After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
 # among them, an answer may have got lost.
