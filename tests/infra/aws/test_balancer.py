@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mark_infra.aws.balancer import Balancer, believed_silent, steps
+from mark_infra.aws.cloud import STAND_BY_S
 from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.look_pace import PER_S, LookPace
 from mark_infra.aws.site import SiteService
 
 from mark.domain.errors import CloudError
+from mark.domain.fleet import Phase
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
-from tests.infra.aws.bench import CAPACITY_RPS, Bench, Place
+from tests.infra.aws.bench import CAPACITY_RPS, Bench, Place, Time
 from tests.infra.aws.fake_elb import FakeElb
 
 OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
@@ -82,10 +84,9 @@ class Bay:
 
     def begin(self, **offers: str) -> None:
         """These are healthy, and have been for a while."""
-        self.sync(**offers)
-        self.elb.pass_checks()
-        self.sync(10.0, **offers)
-        self.sync(10.0, **offers)
+        for _ in range(3):
+            self.sync(10.0, leaving=None, silent="", **offers)
+            self.elb.pass_checks()
         self.elb.said.clear()
 
 
@@ -373,6 +374,44 @@ def test_no_change_sends_requests_where_nobody_answers(data: st.DataObject) -> N
         if not serves:  # the first one that is healthy is not known as such before it is looked at
             made.elb.lost.clear()
         assert made.elb.lost == []
+
+
+def test_an_instance_is_ready_when_the_balancer_finds_it_healthy(place: Place) -> None:
+    """It is registered before; a bouncer that answers late once changes nothing."""
+    bench = Bench(place, groups=place.groups[:1])
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    bench.pass_s()
+    bench.bouncers.serving.update(bench.ids())
+    bench.cloud.upkeep()
+    assert bench.phases() == {number: Phase.PENDING}
+    bench.bouncers.serving.clear()
+    bench.pass_s(1.0)
+    bench.cloud.upkeep()
+    assert registered(place)[0] == set(bench.ids())
+    assert bench.phases() == {number: Phase.PENDING}
+    bench.bouncers.serving.update(bench.ids())
+    bench.cloud.upkeep()
+    assert bench.phases() == {number: Phase.READY}
+    bench.cloud.terminate(number)
+    bench.cloud.upkeep()
+
+
+def test_the_balancer_turns_to_what_was_drained_of_late(place: Place) -> None:
+    """But not to what is taken back, nor for long."""
+    bench = Bench(place, groups=place.groups[:1])
+    drained, interrupted, late, other = bench.cloud.launch(OD, 4, "t")
+    bench.boot()
+    bench.cloud.drain(late)
+    bench.pass_s(STAND_BY_S)
+    bench.notices.told = [(bench.id_of(interrupted), Time.ORIGIN_S, Time.ORIGIN_S + 500.0)]
+    bench.cloud.notices()
+    bench.cloud.drain(interrupted)
+    bench.cloud.drain(drained)
+    given = {machine.id for machine in bench.cloud._for_balancer()}
+    assert given == {bench.id_of(drained), bench.id_of(other)}
+    for number in (drained, interrupted, late, other):
+        bench.cloud.terminate(number)
+    bench.cloud.upkeep()
 
 
 def test_running_instances_are_registered_and_drained_ones_are_not(place: Place) -> None:
