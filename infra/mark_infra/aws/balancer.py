@@ -5,7 +5,8 @@ weight is the capacity of those in it that the balancer has found healthy. A gro
 while there is no such instance, and nothing otherwise.
 
 Whatever changes, nothing is sent to where nobody answers: a group has weight only once a target of it is healthy, an
-instance stays where it is healthy until it is so in its new group, and weights are taken away before targets are.
+instance stays where it is healthy until it is so in its new group, weights are taken away before targets are, and what
+was drained serves on while none of those that are to stay is healthy.
 """
 
 from __future__ import annotations
@@ -16,20 +17,31 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
+from mark.control.health import SHARE
 from mark.domain.errors import CloudError, NotFoundError
 from mark.rules.capacity_classes import capacity_classes, class_weights
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import DescribedInstance
+from mark_infra.aws.look_pace import LookKind, LookPace
 from mark_infra.aws.site import SiteService
 
 _log = logging.getLogger(__name__)
 
 # How often it is looked up what is registered: another program, or the balancer itself, may have changed it.
 _LOOK_S = 300.0
-# What waits to become healthy is looked at after so much of the time that it has waited.
-_AGAIN = 0.1
+# What waits to become healthy is looked at after so much of the time that it has waited; for so long it is urgent.
+_AGAIN, _URGENT_S = 0.1, 60.0
+# A group whose share rests on so few healthy targets is looked at so often: a balancer sends its share even to the last
+# one when that is unhealthy.
+_FEW, _WATCH_S = 3, 12.0
+# An answer that is older is asked for again before anything is deregistered because of it.
+_FRESH_S = 3.0
+# A look that failed is tried again after so long. Where none is answered for so long after it was registered, a target
+# counts as healthy: six times what two health checks take.
+_RETRY_S, _UNREAD_S = 5.0, 60.0
 # Until every node of a balancer goes by new weights.
 _SETTLE_S = 5.0
 
@@ -44,40 +56,93 @@ class BalancerSteps:
     waiting_rps: tuple[float, ...]  # of what is not yet
 
 
-def steps(wanted: Mapping[str, tuple[int, float]], healthy: Sequence[Mapping[str, bool]]) -> BalancerSteps:
+def steps(
+    wanted: Mapping[str, tuple[int, float]],
+    healthy: Sequence[Mapping[str, bool]],
+    leaving: Mapping[str, float] = MappingProxyType({}),
+) -> BalancerSteps:
     """`wanted`: the group and the capacity in requests/s of each instance; `healthy`: what is in each group, and is it?
 
-    An instance on its way to another group stays in the old one until it is healthy in the new one.
+    An instance on its way to another group stays in the old one until it is healthy in the new one. While none of those
+    that are wanted is healthy anywhere, what is `leaving` (with its capacity) stays where it is healthy.
     """
     of_group = [frozenset(id for id, (home, _) in wanted.items() if home == group) for group in range(len(healthy))]
     moving = frozenset(id for id, (home, _) in wanted.items() if not healthy[home].get(id, False))
+    serve = {id: _serves(id, home, healthy) for id, (home, _) in wanted.items()}
+    held = frozenset[str]()
+    if wanted and all(group is None for group in serve.values()):
+        held = frozenset(id for id in leaving if _serves(id, 0, healthy) is not None)
     capacities_rps, waiting_rps = [0.0] * len(healthy), [0.0] * len(healthy)
     for id, (home, rps) in wanted.items():
-        serves = home if id not in moving else next((n for n, there in enumerate(healthy) if there.get(id)), None)
-        if serves is None:
+        if (group := serve[id]) is None:
             waiting_rps[home] += rps
         else:
-            capacities_rps[serves] += rps
+            capacities_rps[group] += rps
+    for id in held:
+        capacities_rps[_serves(id, 0, healthy) or 0] += leaving[id]
     return BalancerSteps(
         tuple(wanted_here - there.keys() for wanted_here, there in zip(of_group, healthy, strict=True)),
-        tuple(frozenset(there) - here - moving for here, there in zip(of_group, healthy, strict=True)),
+        tuple(frozenset(there) - here - moving - held for here, there in zip(of_group, healthy, strict=True)),
         tuple(capacities_rps),
         tuple(waiting_rps),
     )
+
+
+def _serves(id: str, home: int, healthy: Sequence[Mapping[str, bool]]) -> int | None:
+    """The group in which it is healthy, its home before others."""
+    order = (home, *(n for n in range(len(healthy)) if n != home))
+    return next((n for n in order if healthy[n].get(id)), None)
+
+
+def believed_silent(silent: Collection[str], healthy: Collection[str]) -> frozenset[str]:
+    """Those of the silent that are sent nothing though the balancer has found them healthy, a while ago.
+
+    None where more are silent than are given up at a time, or all: our network is the likelier cause.
+    """
+    found = frozenset(silent) & frozenset(healthy)
+    most = max(1, math.floor(SHARE * len(healthy)))
+    return found if len(found) <= most and len(found) < len(healthy) else frozenset()
 
 
 @dataclass(slots=True)
 class _Group:
     arn: str
     healthy: dict[str, bool] = field(default_factory=dict)  # of each registered target: does the balancer say so?
-    looked_s: float | None = None
+    looked_s: float | None = None  # when that was last answered
+    failed_s: float = -math.inf  # when it last was not
     waits_s: float = 0.0  # since when something waits to become healthy
+    unread_s: dict[str, float] = field(default_factory=dict)  # of what may be healthy by now: the last word on it
 
-    def due(self, now_s: float) -> bool:
-        """Should it be looked up what is registered?"""
-        if self.looked_s is None or now_s - self.looked_s >= _LOOK_S:
-            return True
-        return not all(self.healthy.values()) and now_s - self.looked_s >= _AGAIN * (now_s - self.waits_s)
+    def due(self, now_s: float, watched: bool, pace: LookPace) -> bool:
+        """Should it be looked up what is registered? `watched`: it matters whether its few targets are healthy."""
+        if now_s - self.failed_s < _RETRY_S:
+            return False
+        kind, period_s = LookKind.REST, _LOOK_S
+        if not all(self.healthy.values()):
+            waited_s = now_s - self.waits_s
+            kind, period_s = LookKind.SOON if waited_s < _URGENT_S else LookKind.WATCH, _AGAIN * waited_s
+        elif watched and self.healthy and len(self.healthy) <= _FEW:
+            kind, period_s = LookKind.WATCH, _WATCH_S
+        period_s = max(min(period_s, _LOOK_S), pace.least_s(self.arn, kind))
+        return self.looked_s is None or now_s - self.looked_s >= period_s
+
+    def answered(self, states: Mapping[str, str], now_s: float) -> None:
+        """So it is now, in the words of DescribeTargetHealth."""
+        healthy = {id: state == "healthy" for id, state in states.items() if state != "draining"}
+        if any(not well and self.healthy.get(id, True) for id, well in healthy.items()):
+            self.waits_s = now_s
+        self.healthy, self.looked_s, self.failed_s = healthy, now_s, -math.inf
+        self.unread_s = {id: now_s for id, state in states.items() if state == "initial"}
+
+    def registered(self, ids: Collection[str], now_s: float) -> None:
+        self.healthy.update(dict.fromkeys(ids, False))
+        self.unread_s.update(dict.fromkeys(ids, now_s))
+        self.waits_s = now_s
+
+    def unanswered(self, now_s: float) -> None:
+        """A look failed: nothing waits for the next one for ever."""
+        self.failed_s = now_s
+        self.healthy |= {id: True for id, since_s in self.unread_s.items() if now_s - since_s >= _UNREAD_S}
 
 
 @dataclass(slots=True)
@@ -90,6 +155,19 @@ class _Forward:
     shares: dict[str, int] = field(default_factory=dict)  # as last set
     changed_s: float = -math.inf
     checked_s: float = 0.0
+
+    def known(self) -> bool:
+        """Was it ever answered what is registered?"""
+        return all(group.looked_s is not None for group in self.groups)
+
+    def watches(self, group: _Group) -> bool:
+        """Has it a share that could go elsewhere?"""
+        chooses = len(self.groups) > 1 or self.function_group is not None
+        return chooses and self.shares.get(group.arn, 0) > 0
+
+    def serves(self, instance_id: str) -> bool:
+        """Is it healthy in a group with a share? No share is known before the first answer."""
+        return any(group.healthy.get(instance_id) and self.shares.get(group.arn, 1) for group in self.groups)
 
     def wanted_shares(self, to_do: BalancerSteps) -> dict[str, int]:
         capacities_rps = to_do.capacities_rps
@@ -106,7 +184,7 @@ class _Forward:
 class Balancer:
     """The target groups of one service. Repeatable; without groups it does nothing. Thread-safe.
 
-    `capacity_rps`: requests/s of one instance, by offer.
+    `capacity_rps`: requests/s of one instance, by offer. `pace` is shared by the balancers of a site.
     """
 
     def __init__(
@@ -115,9 +193,11 @@ class Balancer:
         service: SiteService,
         capacity_rps: Mapping[str, float],
         *,
+        pace: LookPace | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gate, self._capacity_rps, self._monotonic = gate, capacity_rps, monotonic
+        self._pace = pace or LookPace()
         self._forwards = [_forward(service.target_groups, service.listener_rules, service.function_group)]
         if service.grpc_groups:
             self._forwards.append(_forward(service.grpc_groups, service.grpc_rules))
@@ -131,29 +211,56 @@ class Balancer:
         groups = [group for forward in self._forwards for group in forward.groups]
         return any(group.looked_s is None or instance_id in group.healthy for group in groups)
 
-    def sync(self, wanted_now: Callable[[], Collection[DescribedInstance]]) -> None:
-        """These and no others, each in its group, with weights to suit. Raises CloudError."""
+    def registered(self, instance_id: str) -> bool:
+        """Is it a target, as far as is known?"""
+        return any(instance_id in group.healthy for forward in self._forwards for group in forward.groups)
+
+    def serves(self, instance_id: str) -> bool:
+        """Does the balancer send requests there, by its own health checks? Always where there is no group.
+
+        Where it does not say for a minute what it finds, it is taken to have found health.
+        """
+        return all(forward.serves(instance_id) for forward in self._forwards)
+
+    def sync(
+        self, machines_now: Callable[[], Collection[DescribedInstance]], silent: Collection[str] = frozenset()
+    ) -> None:
+        """These and no others, each in its group, with weights to suit; those that drain only while no other one is
+        healthy. `silent` are ids of those whose bouncers do not answer. Raises CloudError, after it did what it could.
+        """
+        if not self._forwards:
+            return
         with self._lock:
             now_s = self._monotonic()
+            due = [
+                group
+                for forward in self._forwards
+                for group in forward.groups
+                if group.due(now_s, forward.watches(group), self._pace)
+            ]
+            errors = [error for group in due if (error := self._looked(group, now_s)) is not None]
+            machines = machines_now()
             for forward in self._forwards:
-                for group in forward.groups:
-                    if group.due(now_s):
-                        self._look(group, now_s)
-            if self._forwards:
-                machines = wanted_now()
-                for forward in self._forwards:
-                    self._sync(forward, machines, now_s)
+                self._sync(forward, machines, silent, now_s)
+            if errors:
+                raise errors[0]
 
-    def _sync(self, forward: _Forward, machines: Collection[DescribedInstance], now_s: float) -> None:
+    def _sync(
+        self, forward: _Forward, machines: Collection[DescribedInstance], silent: Collection[str], now_s: float
+    ) -> None:
         groups = forward.groups
-        homes = {machine.id: self._home(machine, groups) for machine in machines}
-        wanted = {machine.id: (homes[machine.id], self._rps(machine, homes[machine.id])) for machine in machines}
-        to_do = steps(wanted, [group.healthy for group in groups])
+        to_do = self._steps(forward, machines, silent)
+        stale = [g for g in groups if g.looked_s is not None and now_s - max(g.looked_s, g.failed_s) >= _FRESH_S]
+        if any(to_do.old) and stale:
+            for group in stale:
+                self._looked(group, now_s)
+            to_do = self._steps(forward, machines, silent)
         for group, new in zip(groups, to_do.new, strict=True):
             if new:
                 self._gate.call(self._elb.register_targets, TargetGroupArn=group.arn, Targets=_targets(new))
-                group.healthy.update(dict.fromkeys(new, False))
-                group.waits_s = now_s
+                group.registered(new, now_s)
+        if not forward.known():
+            return  # who is healthy there is what shares are for
         shares = forward.wanted_shares(to_do)
         changed = shares != forward.shares
         if changed or now_s - forward.checked_s >= _LOOK_S:
@@ -166,6 +273,22 @@ class Balancer:
         for group, old in zip(groups, to_do.old, strict=True):
             if old and (settled or shares[group.arn]):
                 self._deregister(group, old, now_s)
+
+    def _steps(
+        self, forward: _Forward, machines: Collection[DescribedInstance], silent: Collection[str]
+    ) -> BalancerSteps:
+        groups = forward.groups
+        healthy = {id for group in groups for id, well in group.healthy.items() if well}
+        wanted, leaving = dict[str, tuple[int, float]](), dict[str, float]()
+        for machine in machines:
+            home = self._home(machine, groups)
+            if machine.draining_unix_s is None:
+                wanted[machine.id] = home, self._rps(machine, home)
+            else:
+                leaving[machine.id] = self._rps(machine, home)
+        for id in believed_silent(silent, healthy & wanted.keys()):
+            wanted[id] = wanted[id][0], 0.0
+        return steps(wanted, [group.healthy for group in groups], leaving)
 
     def _home(self, machine: DescribedInstance, groups: Sequence[_Group]) -> int:
         """The group of its class; what may not be bought any more stays where it is."""
@@ -188,8 +311,16 @@ class Balancer:
 
     def _look(self, group: _Group, now_s: float) -> None:
         answer = self._gate.call(self._elb.describe_target_health, TargetGroupArn=group.arn)
-        group.healthy = {id: state == "healthy" for id, state in _states(answer) if state != "draining"}
-        group.looked_s = now_s
+        group.answered(dict(_states(answer)), now_s)
+
+    def _looked(self, group: _Group, now_s: float) -> CloudError | None:
+        """Why it could not be looked up: the rest goes by what was known."""
+        try:
+            self._look(group, now_s)
+        except CloudError as error:
+            group.unanswered(now_s)
+            return error
+        return None
 
     def _deregister(self, group: _Group, ids: Collection[str], now_s: float) -> None:
         try:
@@ -201,6 +332,7 @@ class Balancer:
                 raise
         for id in ids:
             group.healthy.pop(id, None)
+            group.unread_s.pop(id, None)
 
     def _described(self, rules: Sequence[str]) -> list[dict[str, Any]]:
         """Without those that are gone."""

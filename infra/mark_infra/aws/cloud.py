@@ -47,6 +47,8 @@ from mark_infra.aws.site import Site
 # A queue is as long as RT_max: a bouncer that has not finished by then, or cannot be asked, never will, and would be
 # paid for.
 LONGEST_DRAIN_S = 300.0
+# So long after its drain began a balancer may still turn to an instance if it finds none of the others healthy.
+STAND_BY_S = 120.0
 _REMEMBERED = 1000  # launches
 _STOPPED = frozenset(("stopping", "stopped"))
 _RUNNING = frozenset(("pending", "running"))
@@ -217,19 +219,40 @@ class Ec2Cloud:
     # -- what must happen soon -----------------------------------------------------------------------------------------
 
     def upkeep(self) -> None:
-        """What has booted becomes ready, or stops if it stands by; the balancer gets what runs. Raises CloudError."""
-        booted = [
-            m
-            for m in self._machines().values()
-            if m.state == "running" and phase_of(m) is Phase.PENDING and self._bouncers.ready(m)
-        ]
-        if resting := [m.id for m in booted if rests(m)]:
+        """What has booted stops if it stands by; else the balancer gets it, and once that sends requests there it is
+        ready.
+
+        Raises CloudError.
+        """
+        if resting := [m.id for m in self._booted() if rests(m)]:
             self._stop(resting)
-        if serving := [m.id for m in booted if not rests(m)]:
-            now_s = self._unix_s()
-            self._tag(serving, {READY: f"{now_s:.3f}"})
-            self._inventory.changed(serving, ready_unix_s=now_s)
-        self._balancer.sync(lambda: [m for m in self._machines().values() if takes_requests(m)])
+        silent = {m.id for m in self._machines().values() if self._bouncers.silent_since_s(m) is not None}
+        try:
+            self._balancer.sync(self._for_balancer, silent)
+        finally:  # what fails may concern others
+            if serving := [m.id for m in self._booted() if not rests(m) and self._balancer.serves(m.id)]:
+                now_s = self._unix_s()
+                self._tag(serving, {READY: f"{now_s:.3f}"})
+                self._inventory.changed(serving, ready_unix_s=now_s)
+
+    def _booted(self) -> list[DescribedInstance]:
+        """What does not serve yet, and whose bouncer is ready."""
+        return [m for m in self._machines().values() if _boots(m) and self._bouncers.ready(m)]
+
+    def _for_balancer(self) -> list[DescribedInstance]:
+        """What serves, what is to serve, and what was drained of late, in case none of the others is healthy."""
+        return [m for m in self._machines().values() if takes_requests(m) or self._joins(m) or self._stands_by(m)]
+
+    def _joins(self, machine: DescribedInstance) -> bool:
+        # One answer of a bouncer that comes late is no reason to begin again.
+        was_ready = self._bouncers.ready(machine) or self._balancer.registered(machine.id)
+        return _boots(machine) and not rests(machine) and was_ready
+
+    def _stands_by(self, machine: DescribedInstance) -> bool:
+        since_s = machine.draining_unix_s
+        if since_s is None or phase_of(machine) is not Phase.DRAINING or machine.gone_unix_s is not None:
+            return False
+        return machine.state == "running" and self._unix_s() - since_s < STAND_BY_S
 
     def forget_ghosts(self) -> None:
         """Let the store forget numbers of instances that are long gone. Raises CloudError."""
@@ -399,6 +422,10 @@ def _pool_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _instance_of(part: Mapping[str, Any]) -> str:
     return str(_pool_of(part).get("InstanceType", ""))
+
+
+def _boots(machine: DescribedInstance) -> bool:
+    return machine.state == "running" and phase_of(machine) is Phase.PENDING
 
 
 def end(gate: Gate, inventory: Inventory, ids: list[str]) -> None:

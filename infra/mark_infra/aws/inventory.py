@@ -48,7 +48,7 @@ class DescribedInstance:
     launched_unix_s: float  # when it was last started
     address: str = ""
     standby: bool = False
-    ready_unix_s: float | None = None  # since when it serves, for as long as it runs
+    ready_unix_s: float | None = None  # since when it serves (a balancer has found it healthy), for as long as it runs
     draining_unix_s: float | None = None  # since when it takes nothing new
     resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
     gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
@@ -213,7 +213,7 @@ def rests(machine: DescribedInstance) -> bool:
 
 
 def takes_requests(machine: DescribedInstance) -> bool:
-    """Should the balancer have it? Not while it boots: a balancer all of whose targets are unhealthy asks them all."""
+    """Does it serve? Where there is a balancer, that was found healthy by it."""
     return phase_of(machine) is Phase.READY
 
 

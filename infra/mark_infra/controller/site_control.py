@@ -35,6 +35,7 @@ from mark_infra.aws.gate import Gate, computing, within
 from mark_infra.aws.inventory import Inventory, takes_requests
 from mark_infra.aws.keeper import Keeper
 from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.look_pace import LookPace
 from mark_infra.aws.minute_sums import minute_sums
 from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener, StateChange
 from mark_infra.aws.orphans import Reconciler
@@ -154,6 +155,7 @@ class SiteControl:
         )
         announced = self._notices or _NoNotices()
         services = []
+        pace = LookPace()
         for n, spec in enumerate(specs):
             name, resolved = spec.resolved.service.name, spec.resolved
             there = site.service(name)
@@ -163,7 +165,7 @@ class SiteControl:
             capacity = zip(resolved.offers, resolved.candidates, strict=True)
             cloud = Ec2Cloud(
                 name, resolved.offers, site, gate, self._inventory, ServiceStore(parts.table, name), clock, bouncers,
-                Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}), announced,
+                Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}, pace=pace), announced,
             )  # fmt: skip
             services.append(_Service(spec, clock, cloud, self))
         self._services = {service.name: service for service in services}

@@ -1,7 +1,9 @@
 """Requests that no bouncer saw, as the load balancers of a site count them: CloudWatch's minutes, read once a minute.
 
 A balancer answers 5xx itself where nobody is ready or a connection breaks, rejects connections at its limit, and hands
-requests to a function's target group while no instance is ready. All three are arrivals that no bouncer counts.
+requests to a function's target group while no instance is ready. All three are arrivals that no bouncer counts. What a
+function fails at counts twice there: among its group's requests, and as a 5xx of the balancer, which answers for it. It
+is told once, as lost.
 
 CloudWatch has a minute one to three minutes after it ended. What is news of it is told evenly over the minute that
 follows, so that it is neither a burst nor lost. A balancer's own counts name no service: `blamed` says whose they are.
@@ -12,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +26,7 @@ PERIOD_S = 60.0
 _NAMESPACE = "AWS/ApplicationELB"
 _LOST = ("HTTPCode_ELB_5XX_Count", "RejectedConnectionCount")  # of a balancer; a rejected connection has one request
 _REQUESTS = "RequestCount"  # of a target group
+_FAILED = ("LambdaUserError", "LambdaInternalError")  # of a function's target group: the balancer answers 502
 _BACK = 5  # minutes that are asked for: the newest come late, and grow
 
 _Metric = tuple[str, str, tuple[tuple[str, str], ...]]  # namespace, name, dimensions
@@ -36,7 +39,7 @@ class UnseenRequests(NamedTuple):
     """Counted since the process began."""
 
     lost: float = 0.0  # answered by the balancer with an error, or not at all
-    by_function: float = 0.0  # handed to the function's target group
+    by_function: float = 0.0  # answered by the function
 
     def plus(self, more: UnseenRequests, share: float = 1.0) -> UnseenRequests:
         return UnseenRequests(self.lost + share * more.lost, self.by_function + share * more.by_function)
@@ -149,8 +152,13 @@ class BalancerCounts:
         start_s = max(self._first_s, end_s - _BACK * PERIOD_S)
         if start_s >= end_s:
             return
+        found = list(self._sums(list(self._metrics()), start_s, end_s))
+        # Each metric that is asked for costs: of functions that had nothing to do there is nothing to know.
+        busy = {metric for metric, _, value in found if value > 0.0}
+        asked = [_of_function(name, there) for there in self._answering(busy) for name in _FAILED]
+        found += list(self._sums(asked, start_s, end_s)) if asked else []
         news: dict[_Metric, float] = {}
-        for metric, at_s, value in list(self._sums(list(self._metrics()), start_s, end_s)):
+        for metric, at_s, value in found:
             if (more := value - self._seen.get((metric, at_s), 0.0)) > 0.0:
                 news[metric] = news.get(metric, 0.0) + more
                 self._seen[metric, at_s] = value
@@ -164,20 +172,28 @@ class BalancerCounts:
 
     def _metrics(self) -> dict[_Metric, None]:
         lost = [_lost(name, there.balancer) for there in self._services.values() for name in _LOST]
-        return dict.fromkeys([*lost, *(_by_function(one) for one in self._services.values() if one.function_group)])
+        by_function = [_of_function(_REQUESTS, one) for one in self._services.values() if one.function_group]
+        return dict.fromkeys([*lost, *by_function])
+
+    def _answering(self, busy: Collection[_Metric]) -> list[BehindBalancer]:
+        """Services whose function's group had requests."""
+        return [one for one in self._services.values() if one.function_group and _of_function(_REQUESTS, one) in busy]
 
     def _of_services(
         self, news: Mapping[_Metric, float], serving: Mapping[str, ServingNow]
     ) -> dict[str, UnseenRequests]:
-        found: dict[str, UnseenRequests] = {}
+        of_functions = {name: _of_one_function(news, there) for name, there in self._services.items()}
+        found = {name: one for name, one in of_functions.items() if any(one)}
         for balancer in {there.balancer for there in self._services.values()}:
-            lost = sum(news.get(_lost(name, balancer), 0.0) for name in _LOST)
             here = [name for name, there in self._services.items() if there.balancer == balancer]
+            # Whose function failed is known. Some failures are no 5xx (413): so it may be more than there were.
+            known = sum(of_functions[name].lost for name in here)
+            lost = sum(news.get(_lost(name, balancer), 0.0) for name in _LOST) - known
+            if lost <= 0.0:
+                continue
             shares = blamed({name: serving.get(name, ServingNow(ready=False)) for name in here})
-            found |= {name: UnseenRequests(lost=lost * share) for name, share in shares.items() if lost > 0.0}
-        for name, there in self._services.items():
-            if there.function_group is not None and (count := news.get(_by_function(there), 0.0)) > 0.0:
-                found[name] = found.get(name, UnseenRequests()).plus(UnseenRequests(by_function=count))
+            for name, share in shares.items():
+                found[name] = found.get(name, UnseenRequests()).plus(UnseenRequests(lost=lost * share))
         return found
 
     def _run(self) -> None:
@@ -194,5 +210,12 @@ def _lost(metric: str, balancer: str) -> _Metric:
     return _NAMESPACE, metric, (("LoadBalancer", balancer),)
 
 
-def _by_function(there: BehindBalancer) -> _Metric:
-    return _NAMESPACE, _REQUESTS, (("LoadBalancer", there.balancer), ("TargetGroup", there.function_group or ""))
+def _of_function(metric: str, there: BehindBalancer) -> _Metric:
+    return _NAMESPACE, metric, (("LoadBalancer", there.balancer), ("TargetGroup", there.function_group or ""))
+
+
+def _of_one_function(news: Mapping[_Metric, float], there: BehindBalancer) -> UnseenRequests:
+    if there.function_group is None:
+        return UnseenRequests()
+    handed, *failed = (news.get(_of_function(name, there), 0.0) for name in (_REQUESTS, *_FAILED))
+    return UnseenRequests(lost=sum(failed), by_function=max(0.0, handed - sum(failed)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
@@ -20,6 +22,8 @@ class FakeElb:
         self.said: list[str] = []
         self.lost: list[str] = []  # after which call a request could be lost though somebody was healthy
         self.functions: set[str] = set()  # groups whose target always answers
+        self.ends = False  # may everybody leave?
+        self.mute = False  # is DescribeTargetHealth refused?
 
     def gate(self) -> Gate:
         return Gate(Site("mark", "eu-west-1", "sqlite:none"), session=self)
@@ -28,9 +32,15 @@ class FakeElb:
         assert service == "elbv2"
         return self
 
-    def pass_checks(self) -> None:
+    def pass_checks(self, ids: Collection[str] | None = None) -> None:
+        """All targets, or these."""
         for targets in self.targets.values():
-            targets.update(dict.fromkeys(targets, "healthy"))
+            targets.update({id: "healthy" for id in targets if ids is None or id in ids})
+
+    def routed(self, rule: str) -> set[str]:
+        """Healthy targets that the rule sends requests to."""
+        asked = [self.targets.get(group, {}) for group, share in self.shares(rule).items() if share]
+        return {id for targets in asked for id, state in targets.items() if state == "healthy"}
 
     def healthy(self) -> set[str]:
         """Groups with a healthy target."""
@@ -45,19 +55,22 @@ class FakeElb:
     # The calls
 
     def describe_target_health(self, *, TargetGroupArn: str) -> dict[str, Any]:
-        found = self.targets[TargetGroupArn].items()
         self._said("describe_target_health")
+        if self.mute:
+            error = {"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}
+            raise ClientError({**error, "ResponseMetadata": {"HTTPStatusCode": 400}}, "DescribeTargetHealth")
+        found = self.targets[TargetGroupArn].items()
         return {"TargetHealthDescriptions": [{"Target": {"Id": id}, "TargetHealth": {"State": s}} for id, s in found]}
 
     def register_targets(self, *, TargetGroupArn: str, Targets: list[dict[str, str]]) -> None:
-        for target in Targets:
-            self.targets[TargetGroupArn].setdefault(target["Id"], "initial")
-        self._said("register_targets")
+        with self._changes("register_targets"):
+            for target in Targets:
+                self.targets[TargetGroupArn].setdefault(target["Id"], "initial")
 
     def deregister_targets(self, *, TargetGroupArn: str, Targets: list[dict[str, str]]) -> None:
-        for target in Targets:
-            del self.targets[TargetGroupArn][target["Id"]]
-        self._said("deregister_targets")
+        with self._changes("deregister_targets"):
+            for target in Targets:
+                del self.targets[TargetGroupArn][target["Id"]]
 
     def describe_rules(self, *, RuleArns: list[str]) -> dict[str, Any]:
         self._said("describe_rules")
@@ -67,8 +80,17 @@ class FakeElb:
         return {"Rules": [{"RuleArn": arn, "IsDefault": False, "Actions": self.rules[arn]} for arn in RuleArns]}
 
     def modify_rule(self, *, RuleArn: str, Actions: list[dict[str, Any]]) -> None:
-        self.rules[RuleArn] = Actions
-        self._said("modify_rule")
+        with self._changes("modify_rule"):
+            self.rules[RuleArn] = Actions
+
+    @contextmanager
+    def _changes(self, call: str) -> Iterator[None]:
+        """A call that must not leave a rule without anybody healthy that had one."""
+        served = [rule for rule in self.rules if self.routed(rule)]
+        yield
+        self._said(call)
+        if not self.ends:
+            self.lost += [f"{call}: {rule} asks nobody healthy any more" for rule in served if not self.routed(rule)]
 
     def _said(self, call: str) -> None:
         self.said.append(call)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mark_infra.aws.balancer import Balancer, steps
+from mark_infra.aws.balancer import Balancer, believed_silent, steps
+from mark_infra.aws.cloud import STAND_BY_S
 from mark_infra.aws.inventory import DescribedInstance
+from mark_infra.aws.look_pace import PER_S, LookPace
 from mark_infra.aws.site import SiteService
 
+from mark.domain.errors import CloudError
+from mark.domain.fleet import Phase
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A
-from tests.infra.aws.bench import CAPACITY_RPS, Bench, Place
+from tests.infra.aws.bench import CAPACITY_RPS, Bench, Place, Time
 from tests.infra.aws.fake_elb import FakeElb
 
 OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
@@ -59,22 +65,45 @@ class Bay:
     """A balancer over a fake ELB, with a clock."""
 
     elb: FakeElb
+    there: SiteService
     balancer: Balancer
     t_s: float = 0.0
 
-    def sync(self, after_s: float = 1.0, **offers: str) -> None:
-        """These instances, of these offers, are ready."""
+    def sync(
+        self, after_s: float = 1.0, *, leaving: Mapping[str, str] | None = None, silent: str = "", **offers: str
+    ) -> None:
+        """These instances, of these offers, are to serve, and `leaving` drain. `silent` ids are single letters."""
         self.t_s += after_s
-        self.balancer.sync(
-            lambda: [DescribedInstance(id, "s", offer, "t", "running", 0.0) for id, offer in offers.items()]
-        )
+        self.elb.ends = not offers
+        wanted = [DescribedInstance(id, "s", offer, "t", "running", 0.0) for id, offer in offers.items()]
+        drained = [
+            DescribedInstance(id, "s", offer, "t", "running", 0.0, draining_unix_s=1.0)
+            for id, offer in (leaving or {}).items()
+        ]
+        self.balancer.sync(lambda: [*wanted, *drained], set(silent))
+
+    def begin(self, **offers: str) -> None:
+        """These are healthy, and have been for a while."""
+        for _ in range(3):
+            self.sync(10.0, leaving=None, silent="", **offers)
+            self.elb.pass_checks()
+        self.elb.said.clear()
 
 
-def bay(groups: list[str] = GROUPS, function: str | None = None, **more: Any) -> Bay:
+def bay(
+    groups: list[str] = GROUPS,
+    function: str | None = None,
+    *,
+    names: str = "",
+    pace: LookPace | None = None,
+    **more: Any,
+) -> Bay:
+    """`names` come before those of the groups."""
+    groups = [names + group for group in groups]
     elb = FakeElb(groups, ["path", "header"])
     elb.functions = {function} if function else set()
     there = SiteService("lt-1", {}, tuple(groups), listener_rules=("path", "header"), function_group=function, **more)
-    made = Bay(elb, Balancer(elb.gate(), there, OF_THREE, monotonic=lambda: made.t_s))
+    made = Bay(elb, there, Balancer(elb.gate(), there, OF_THREE, pace=pace, monotonic=lambda: made.t_s))
     return made
 
 
@@ -132,6 +161,129 @@ def test_a_function_answers_while_nobody_is_healthy() -> None:
     assert made.elb.lost == []
 
 
+@pytest.mark.parametrize("function", [None, "function"])
+def test_what_is_drained_serves_until_others_are_healthy(function: str | None) -> None:
+    """Also where its class is another one. A function stands in for nobody meanwhile."""
+    made = bay(function=function)
+    made.begin(a=SMALL, b=SMALL)
+    for _ in range(3):
+        made.sync(leaving={"a": SMALL, "b": SMALL}, c=SMALL, d=LARGE)
+        assert made.elb.routed("path") == {"a", "b"}
+    made.elb.pass_checks(["d"])
+    made.sync(leaving={"a": SMALL, "b": SMALL}, c=SMALL, d=LARGE)
+    made.sync(5.0, leaving={"a": SMALL, "b": SMALL}, c=SMALL, d=LARGE)
+    assert made.elb.routed("path") == {"d"}
+    assert not made.balancer.has("a")
+    assert made.elb.lost == []
+
+
+def test_what_is_ended_is_held_by_nothing() -> None:
+    """It is drained no more, but gone: its requests would be lost."""
+    made = bay()
+    made.begin(a=SMALL)
+    made.sync(leaving={"a": SMALL}, b=LARGE)
+    assert made.balancer.has("a")
+    made.sync(b=LARGE)
+    made.sync(5.0, b=LARGE)
+    assert not made.balancer.has("a")
+
+
+def test_what_stays_is_looked_at_before_another_leaves() -> None:
+    """It has become unhealthy, and was not looked at since."""
+    made = bay(["small"])
+    made.begin(a=SMALL, b=SMALL)
+    made.sync(100.0, a=SMALL, b=SMALL)
+    made.elb.targets["small"]["b"] = "unhealthy"
+    made.sync(leaving={"a": SMALL}, b=SMALL)
+    assert made.elb.routed("path") == {"a"}
+    made.elb.pass_checks()
+    made.sync(5.0, leaving={"a": SMALL}, b=SMALL)
+    assert made.elb.routed("path") == {"b"}
+    assert made.elb.lost == []
+
+
+def test_what_a_balancer_does_not_say_is_waited_for_a_minute() -> None:
+    """By then its health checks are over, whatever they found; weights follow."""
+    made = bay()
+    made.begin(a=SMALL)
+    made.sync(a=SMALL, b=LARGE)
+    made.sync(a=SMALL, b=LARGE)
+    made.elb.mute = True
+    for _ in range(58):
+        with suppress(CloudError):
+            made.sync(a=SMALL, b=LARGE)
+        assert not made.balancer.serves("b")
+    for _ in range(10):
+        with suppress(CloudError):
+            made.sync(a=SMALL, b=LARGE)
+    assert made.balancer.serves("b")
+    assert made.elb.shares("path")["large"] == 999
+    made.elb.mute = False
+    made.sync(5.0, a=SMALL, b=LARGE)
+    assert not made.balancer.serves("b"), "it says now that it is not"
+
+
+def test_without_any_answer_instances_are_registered_and_shares_left() -> None:
+    """A controller that begins anew must not give to a function what instances answer."""
+    made = bay(function="function")
+    made.begin(a=SMALL)
+    before = made.elb.shares("path")
+    again = Balancer(made.elb.gate(), made.there, OF_THREE, monotonic=lambda: made.t_s)
+    made.elb.mute, made.balancer = True, again
+    with pytest.raises(CloudError):
+        made.sync(b=SMALL)
+    assert made.elb.shares("path") == before
+    assert made.elb.targets["small"].keys() == {"a", "b"}
+    assert made.elb.said.count("describe_target_health") == len(GROUPS)
+
+
+def test_a_share_goes_soon_when_its_target_is_unhealthy() -> None:
+    """And is there again soon after it is healthy."""
+    made = bay()
+    made.begin(a=SMALL, b=LARGE)
+    made.elb.targets["large"]["b"] = "unhealthy"
+    for _ in range(13):
+        made.sync(a=SMALL, b=LARGE)
+    assert made.elb.shares("path") == {"small": 999, "middle": 0, "large": 0}
+    made.elb.pass_checks()
+    for _ in range(3):
+        made.sync(a=SMALL, b=LARGE)
+    assert made.elb.shares("path") == {"small": 83, "middle": 0, "large": 999}
+
+
+def test_what_is_silent_has_no_capacity_meanwhile() -> None:
+    made = bay()
+    made.begin(a=SMALL, b=LARGE)
+    made.sync(a=SMALL, b=LARGE, silent="b")
+    assert made.elb.shares("path") == {"small": 999, "middle": 0, "large": 0}
+    assert made.balancer.has("b"), "it may answer again"
+    made.sync(a=SMALL, b=LARGE)
+    assert made.elb.shares("path")["large"] == 999
+
+
+def test_where_many_are_silent_our_network_is() -> None:
+    assert believed_silent({"a"}, {"a"}) == set()
+    assert believed_silent({"a", "x"}, {"a", "b"}) == {"a"}
+    assert believed_silent({"a", "b"}, set("abcdefgh")) == set()
+    assert believed_silent({"a", "b"}, set("abcdefghijklmnopqrst")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("healthy", [False, True])
+def test_many_services_look_a_few_times_a_second(healthy: bool) -> None:
+    """Whether all of them wait for a target or watch their only one: an account has ten such calls a second."""
+    pace, said = LookPace(), Counter[int]()
+    bays = [bay(["small", "middle"], names=f"{n}", pace=pace) for n in range(200)]
+    for round in range(60):
+        for made in bays:
+            made.sync(5.0, a=SMALL)
+            if healthy:
+                made.elb.pass_checks()
+            said[round] += made.elb.said.count("describe_target_health")
+            made.elb.said.clear()
+    assert said[0] == 400, "each once, at first"
+    assert 0 < sum(said[round] for round in range(1, 60)) <= 59 * 5.0 * sum(PER_S.values())
+
+
 def test_a_function_that_goes_leaves_the_rules() -> None:
     """The next controller knows of none."""
     made = bay(function="function")
@@ -180,8 +332,12 @@ def test_grpc_has_groups_of_its_own() -> None:
     made.elb.targets |= {"gs": {}, "gl": {}}
     made.elb.rules["grpc"] = [{"Type": "forward", "TargetGroupArn": "gs"}]
     made.sync(a=SMALL, b=LARGE)
+    made.elb.targets["small"]["a"] = made.elb.targets["large"]["b"] = "healthy"
+    made.sync(2.0, a=SMALL, b=LARGE)
+    assert not made.balancer.serves("a"), "not by gRPC yet"
     made.elb.pass_checks()
-    made.sync(a=SMALL, b=LARGE)
+    made.sync(2.0, a=SMALL, b=LARGE)
+    assert made.balancer.serves("a")
     assert made.elb.targets["gs"].keys() == {"a"}
     assert made.elb.targets["gl"].keys() == {"b"}
     assert made.elb.shares("grpc") == {"gs": 83, "gl": 999}
@@ -192,7 +348,8 @@ def test_grpc_has_groups_of_its_own() -> None:
 @given(st.data())
 def test_no_change_sends_requests_where_nobody_answers(data: st.DataObject) -> None:
     """Instances that come, go and move between classes, checks that take their time, controllers that take over."""
-    there, made = dict[str, str](), bay(function=data.draw(st.sampled_from([None, "function"])))
+    there, leaving = dict[str, str](), dict[str, str]()
+    made = bay(function=data.draw(st.sampled_from([None, "function"])))
     capacity_rps = dict(OF_THREE)
     for _ in range(data.draw(st.integers(1, 25))):
         serves = made.elb.healthy()
@@ -200,7 +357,8 @@ def test_no_change_sends_requests_where_nobody_answers(data: st.DataObject) -> N
             case "launch":
                 there[f"i-{len(there)}-{made.t_s}"] = data.draw(st.sampled_from([SMALL, MIDDLE, LARGE]))
             case "drain" if there:
-                del there[data.draw(st.sampled_from(sorted(there)))]
+                id = data.draw(st.sampled_from(sorted(there)))
+                leaving[id] = there.pop(id)
             case "check":
                 made.elb.pass_checks()
             case "class":
@@ -211,10 +369,49 @@ def test_no_change_sends_requests_where_nobody_answers(data: st.DataObject) -> N
                     "lt-1", {}, tuple(GROUPS), listener_rules=("path", "header"), function_group=function
                 )
                 made.balancer = Balancer(made.elb.gate(), site, capacity_rps, monotonic=lambda: made.t_s)
-        made.sync(data.draw(st.sampled_from([1.0, 6.0])), **there)
+        made.sync(data.draw(st.sampled_from([1.0, 6.0])), leaving=leaving, **there)
+        leaving = {id: offer for id, offer in leaving.items() if made.balancer.has(id)}  # else it is ended
         if not serves:  # the first one that is healthy is not known as such before it is looked at
             made.elb.lost.clear()
         assert made.elb.lost == []
+
+
+def test_an_instance_is_ready_when_the_balancer_finds_it_healthy(place: Place) -> None:
+    """It is registered before; a bouncer that answers late once changes nothing."""
+    bench = Bench(place, groups=place.groups[:1])
+    (number,) = bench.cloud.launch(OD, 1, "t")
+    bench.pass_s()
+    bench.bouncers.serving.update(bench.ids())
+    bench.cloud.upkeep()
+    assert bench.phases() == {number: Phase.PENDING}
+    bench.bouncers.serving.clear()
+    bench.pass_s(1.0)
+    bench.cloud.upkeep()
+    assert registered(place)[0] == set(bench.ids())
+    assert bench.phases() == {number: Phase.PENDING}
+    bench.bouncers.serving.update(bench.ids())
+    bench.cloud.upkeep()
+    assert bench.phases() == {number: Phase.READY}
+    bench.cloud.terminate(number)
+    bench.cloud.upkeep()
+
+
+def test_the_balancer_turns_to_what_was_drained_of_late(place: Place) -> None:
+    """But not to what is taken back, nor for long."""
+    bench = Bench(place, groups=place.groups[:1])
+    drained, interrupted, late, other = bench.cloud.launch(OD, 4, "t")
+    bench.boot()
+    bench.cloud.drain(late)
+    bench.pass_s(STAND_BY_S)
+    bench.notices.told = [(bench.id_of(interrupted), Time.ORIGIN_S, Time.ORIGIN_S + 500.0)]
+    bench.cloud.notices()
+    bench.cloud.drain(interrupted)
+    bench.cloud.drain(drained)
+    given = {machine.id for machine in bench.cloud._for_balancer()}
+    assert given == {bench.id_of(drained), bench.id_of(other)}
+    for number in (drained, interrupted, late, other):
+        bench.cloud.terminate(number)
+    bench.cloud.upkeep()
 
 
 def test_running_instances_are_registered_and_drained_ones_are_not(place: Place) -> None:

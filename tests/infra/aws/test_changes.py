@@ -1,15 +1,18 @@
-"""Changes of a site that serves: another release, other types, other zones, and back. What is registered with the
-balancer and ready is never less than the plan wants."""
+"""Changes of a site that serves: another release, other types, other zones, and back. What the balancer finds healthy
+and sends requests to is never less than the plan wants."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import groupby
+from typing import Any
 
 import pytest
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
+from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import Inventory
 
 from mark.control.controller import Controller
@@ -20,17 +23,45 @@ from mark.domain.service import RolloutSettings
 from mark.planning.port import Policy
 from mark.testing.fakes import FakeFunctions, FakeTelemetry, ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, offer, resolved
-from tests.infra.aws.bench import Bench, Place
+from tests.infra.aws.bench import Bench, Place, Time
+from tests.infra.aws.fake_elb import FakeElb
 
 OTHER = offer("c5.xlarge", usd_per_hour=0.17)
 SPOT_A, SPOT_B = (offer(market=Market.SPOT, usd_per_hour=0.034, zone=zone) for zone in "ab")
-STEP_S, BOOT_S = 5.0, 60.0
+STEP_S, BOOT_S, CHECKS_S = 5.0, 60.0, 10.0
+
+
+class ClockedEc2:
+    """moto's, whose instances were launched when the test's clock says so."""
+
+    def __init__(self, client: Any, time: Time) -> None:
+        self._client, self._time = client, time
+        self._seen_s: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def describe_instances(self, **asked: Any) -> Any:
+        answer = self._client.describe_instances(**asked)
+        for instance in (i for r in answer["Reservations"] for i in r["Instances"]):
+            seen_s = self._seen_s.setdefault(instance["InstanceId"], self._time.t_s)
+            instance["LaunchTime"] = datetime.fromtimestamp(seen_s, UTC)
+        return answer
+
+
+class Session:
+    def __init__(self, **clients: Any) -> None:
+        self._clients = clients
+
+    def client(self, service: str, **_: Any) -> Any:
+        return self._clients[service]
 
 
 class Changing(Bench):
-    """A controller over EC2, whose instances boot within BOOT_S; each change is a new controller over one store.
+    """A controller over EC2, whose instances boot within BOOT_S, and over a balancer, whose health checks of a target
+    take CHECKS_S. OTHER is of another class than the other types. Each change is a new controller over one store.
 
-    `short` lists moments at which less was registered and ready than the plan wanted.
+    `short` lists moments at which the balancer sent requests to less than the plan wanted.
     """
 
     def __init__(self, place: Place) -> None:
@@ -39,14 +70,20 @@ class Changing(Bench):
         self.wanted: dict[str, int] = {}
         self.short: list[tuple[float, int, int]] = []
         self.kept, self.telemetry = MemoryStore(), FakeTelemetry()
-        super().__init__(place, groups=place.groups[:1])
+        self.elb = FakeElb(["small", "large"], ["path"])
+        self.since_s: dict[str, float] = {}  # targets: since when
+        self.ec2: ClockedEc2 | None = None
+        super().__init__(place, groups=["small", "large"], rules=["path"])
 
     def begin_again(self, **changes: object) -> None:
         """A new controller, which knows only what EC2 and the store know."""
         self.site = replace(self.site, **changes)  # type: ignore[arg-type]
+        if self.ec2 is None:
+            self.ec2 = ClockedEc2(self.place.server.client("ec2"), self.time)
+        self.gate = Gate(self.site, session=Session(ec2=self.ec2, elbv2=self.elb))
         self.inventory = Inventory(self.gate, self.site, monotonic=self.time.unix_s)
         there = self.site.service("inception")
-        capacity_rps = {one.name: 10.0 for one in self.offers}
+        capacity_rps = {one.name: 40.0 if one == OTHER else 10.0 for one in (ON_DEMAND, OTHER, *self.offers)}
         self.balancer = Balancer(self.gate, there, capacity_rps, monotonic=self.time.unix_s)
         self.cloud = Ec2Cloud(
             "inception", self.offers, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
@@ -77,11 +114,9 @@ class Changing(Bench):
                 return
         raise AssertionError(f"never settled: {self.controller.state.rollout}, {self.cloud.fleet()}")
 
-    def serving(self) -> list[str]:
-        """Ids of what the balancer has and what is ready."""
-        (group,) = self.site.service("inception").target_groups
-        health = self.place.server.client("elbv2").describe_target_health(TargetGroupArn=group)
-        return [one["Target"]["Id"] for one in health["TargetHealthDescriptions"]]
+    def serving(self) -> set[str]:
+        """Ids of what the balancer finds healthy and sends requests to."""
+        return self.elb.routed("path")
 
     def tags(self, key: str) -> set[str]:
         return {t["Value"] for i in self.place.instances(self.site).values() for t in i["Tags"] if t["Key"] == key}
@@ -95,19 +130,24 @@ class Changing(Bench):
         was = len(self.serving())
         self.time.t_s += STEP_S
         self.inventory.refresh()
-        booted = [
-            m.id
-            for m in self.inventory.snapshot().of("inception")
-            if self.time.t_s - m.launched_unix_s >= BOOT_S and m.state == "running"
-        ]
-        self.bouncers.serving.update(booted)
+        running = [m for m in self.inventory.snapshot().of("inception") if m.state == "running"]
+        self.bouncers.serving = {m.id for m in running if self.time.t_s - m.launched_unix_s >= BOOT_S}
+        self._check_health()
         self.cloud.upkeep()
         self.controller.fast()
         if self.time.t_s % 60.0 == 0.0:
             self.controller.tick()
-        now, needed = len(set(self.serving()) & self.bouncers.serving), min(was, sum(self.wanted.values()))
+        now, needed = len(self.serving()), min(was, sum(self.wanted.values()))
         if now < needed:
             self.short.append((self.time.now_s(), now, needed))
+
+    def _check_health(self) -> None:
+        targets = {id for targets in self.elb.targets.values() for id in targets}
+        self.since_s = {id: self.since_s.get(id, self.time.t_s - STEP_S) for id in targets}
+        self.elb.pass_checks({id for id, since_s in self.since_s.items() if self.time.t_s - since_s >= CHECKS_S})
+        for group in self.elb.targets.values():
+            for id in group.keys() - self.bouncers.serving:
+                del group[id]  # a balancer lets what was terminated go by itself
 
     def _settled(self) -> bool:
         rollout, fleet = self.controller.state.rollout, self.cloud.fleet()
@@ -138,6 +178,9 @@ def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
     assert site.tags("mark:release") == {"b"}
     assert site.templates_used() == ["1", "2"]
     assert first.isdisjoint(site.serving())
+    site.change({ON_DEMAND.name: 3}, release="a")
+    site.change({ON_DEMAND.name: 3}, release="b")
+    assert site.short == []
     site.change({OTHER.name: 2}, (OTHER,))
     site.change({SPOT_A.name: 2}, (SPOT_A, SPOT_B))
     site.change({SPOT_B.name: 2}, (SPOT_B,))
@@ -146,6 +189,7 @@ def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
     assert site.templates_used()[-2:] == ["2", "1"]
     assert site.tags("mark:offer") == {ON_DEMAND.name}
     assert site.short == []
+    assert site.elb.lost == []
 
 
 def test_an_unknown_release_is_no_launch(site: Changing) -> None:

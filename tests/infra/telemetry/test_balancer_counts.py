@@ -37,6 +37,7 @@ class Bench:
         moto.reset()
         self.cloudwatch = moto.client("cloudwatch")
         self.now_unix_s, self.down = BEGAN_UNIX_S, False
+        self.asked: list[MinuteMetric] = []
         self.serving: Mapping[str, ServingNow] = {
             "echo": ServingNow(True, 30.0),
             "words": ServingNow(True, 10.0),
@@ -47,6 +48,7 @@ class Bench:
         self.counts = BalancerCounts(self.sums, services, lambda: self.serving, unix_s=lambda: self.now_unix_s)
 
     def sums(self, metrics: Sequence[MinuteMetric], start_unix_s: float, end_unix_s: float) -> Iterator[Any]:
+        self.asked += metrics
         if self.down:
             raise CloudError("CloudWatch does not answer")
         return minute_sums(self.gate, metrics, start_unix_s, end_unix_s)
@@ -137,6 +139,37 @@ def test_what_the_function_answered_is_not_lost(bench: Bench) -> None:
     bench.ask(185.0)
     assert bench.at(1000.0)["echo"] == UnseenRequests(0.0, 60.0)
     assert bench.at(1000.0)["words"] == UnseenRequests()
+
+
+@pytest.mark.parametrize("error", ["LambdaUserError", "LambdaInternalError"])
+def test_what_a_function_fails_at_is_told_once(bench: Bench, error: str) -> None:
+    """The balancer counts it among the group's requests, and as a 5xx of its own; whose it was is known."""
+    bench.put("RequestCount", 1, 60.0, group=GROUP)
+    bench.put(error, 1, 20.0, group=GROUP)
+    bench.put(LOST, 1, 30.0)
+    bench.ask(185.0)
+    bench.ask(245.0)
+    assert bench.at(1000.0)["echo"] == UnseenRequests(20.0 + 7.5, 40.0)
+    assert bench.at(1000.0)["words"] == UnseenRequests(2.5)
+
+
+def test_a_failure_that_is_no_5xx_takes_nothing_away(bench: Bench) -> None:
+    """A body that is too large for a function is a 413."""
+    bench.put("RequestCount", 1, 10.0, group=GROUP)
+    bench.put("LambdaUserError", 1, 4.0, group=GROUP)
+    bench.ask(185.0)
+    assert bench.at(1000.0)["echo"] == UnseenRequests(4.0, 6.0)
+    assert bench.at(1000.0)["words"] == UnseenRequests()
+
+
+def test_failures_of_an_idle_function_are_not_asked_for(bench: Bench) -> None:
+    """CloudWatch bills every metric that is asked for."""
+    bench.put(LOST, 0, 8.0)
+    bench.ask(65.0)
+    assert not any(name.startswith("Lambda") for _, name, _ in bench.asked)
+    bench.put("RequestCount", 0, 1.0, group=GROUP)
+    bench.ask(125.0)
+    assert {name for _, name, _ in bench.asked} >= {"LambdaUserError", "LambdaInternalError"}
 
 
 def test_minutes_before_this_process_are_not_counted(bench: Bench) -> None:
