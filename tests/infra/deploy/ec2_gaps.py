@@ -1,4 +1,4 @@
-"""What moto's EC2 lacks: tags of an image's snapshots, and types of which none are left."""
+"""What moto lacks: tags of an image's snapshots, types of which none are left, a group's refresh."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from tests.infra.conftest import ACCOUNT
 _SOLD_OUT = b"""<Response><Errors><Error><Code>InsufficientInstanceCapacity</Code><Message>none left</Message></Error>
 </Errors><RequestID>0</RequestID></Response>"""
 
+_REFRESHED = b"""<StartInstanceRefreshResponse xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/">
+<StartInstanceRefreshResult><InstanceRefreshId>1</InstanceRefreshId></StartInstanceRefreshResult>
+</StartInstanceRefreshResponse>"""
+
 
 class Ec2Gaps:
     """A WSGI app around moto's. `sold_out` are types of which RunInstances launches none."""
@@ -26,8 +30,9 @@ class Ec2Gaps:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         asked = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
         if asked.get("Action") == "RunInstances" and asked["InstanceType"] in self.sold_out:
-            start_response("400 Bad Request", [("Content-Type", "text/xml"), ("Content-Length", str(len(_SOLD_OUT)))])
-            return [_SOLD_OUT]
+            return _said("400 Bad Request", _SOLD_OUT, start_response)
+        if asked.get("Action") == "StartInstanceRefresh":
+            return _said("200 OK", _REFRESHED, start_response)
         if asked.get("Action") != "CreateImage":
             return self._ask(environ, body, start_response)
         assert asked["TagSpecification.2.ResourceType"] == "snapshot"
@@ -44,3 +49,8 @@ class Ec2Gaps:
         again = {**environ, "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         found: Iterable[bytes] = self._app(again, start)
         return found
+
+
+def _said(status: str, page: bytes, start: Callable[..., Any]) -> list[bytes]:
+    start(status, [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
+    return [page]
