@@ -47,6 +47,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     boot = parser.add_argument_group("what instances boot from")
     boot.add_argument("--cpu-index", metavar="URL", help="index of wheels without GPU code (torch's, say)")
     boot.add_argument("--newest-images", action="store_true", help="Amazon's newest machine images, not the site's")
+    boot.add_argument("--bake", action="store_true", help="bake an image of what is installed first: faster boots")
     boot.add_argument("--max-disk", type=count, metavar="GIB", help="refuse a service that needs a larger disk")
     door = parser.add_argument_group("access and alarms")
     door.add_argument("--certificate", metavar="ARN", help="certificate of the load balancer (ACM)")
@@ -81,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         cpu_index=args.cpu_index,
         max_disk_gib=args.max_disk,
         newest_images=args.newest_images,
+        bake=args.bake,
         emulated=args.emulated,
     )
     try:
@@ -105,7 +107,7 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     print(_changes(planned), flush=True)
     if args.dry_run:
         return 0
-    if planned.changes and not _agreed(args, "apply"):
+    if (planned.changes or planned.to_bake) and not _agreed(args, "apply"):
         return 0
     with progress("deploying") as bar:
         deployed = planned.apply(None if bar is None else lambda share, _: bar(share))
@@ -170,11 +172,13 @@ def _destroy(target: DeployTarget, args: argparse.Namespace) -> int:
 
 
 def _changes(planned: Planned) -> str:
+    images = [f"{one.service} on a {one.types[0]}" for one in planned.to_bake if one.types]
+    baked = f"images to bake first: {', '.join(images)}\n" if images else ""
     if not planned.changes:
-        return "nothing to change"
+        return f"{baked}nothing else to change" if baked else "nothing to change"
     actions = Counter(change.action for change in planned.changes)
     said = ", ".join(f"{count} to {action}" for action, count in sorted(actions.items()))
-    return f"{said}; all of it in {planned.target.folder / 'plan.txt'}"
+    return f"{baked}{said}; all of it in {planned.target.folder / 'plan.txt'}"
 
 
 def _agreed(args: argparse.Namespace, what: str) -> bool:

@@ -25,6 +25,7 @@ from mark.billing.extras import (
     NAT_USD_PER_HOUR,
     QUEUE_CALL_USD,
     QUEUE_POLL_S,
+    SNAPSHOT_USD_PER_GB_MONTH,
     STATE_USD_PER_HOUR,
     ZONE_USD_PER_GB,
 )
@@ -71,6 +72,7 @@ class ServiceCost:
     function: str | None
     function_usd_per_million: float
     max_function_usd_per_hour: float | None = None
+    image: bool = False  # instances boot from an image of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,10 @@ def monthly(
             )
         )
         charges.append(CostLine("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
+        if one.image:
+            image = one.disk_gib * SNAPSHOT_USD_PER_GB_MONTH
+            basis = f"{usd(SNAPSHOT_USD_PER_GB_MONTH)} a GB, at most; another while the release before has its own"
+            charges.append(CostLine("other", f"{one.name}, its image (snapshot)", image, basis))
         if one.function is not None:
             basis = f"{usd(one.function_usd_per_million)} a million requests"
             if one.max_function_usd_per_hour is not None:

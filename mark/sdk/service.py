@@ -97,6 +97,7 @@ class DeployOptions(TypedDict, total=False):
     cpu_index: str | None
     max_disk_gib: int | None
     newest_images: bool
+    bake: bool
     emulated: bool
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mark_infra.deploy.bake import ImageWanted
+from mark_infra.deploy.deploy import DeployTarget, Planned
+from mark_infra.deploy.terraform import ResourceChange
 
+from mark.cli.deploy import _changes
 from mark.cli.main import main
 
 
@@ -34,3 +39,13 @@ def test_what_cannot_be_is_one_line_and_exit_2(
     assert captured.err.count("\n") == 1
     assert said in captured.err
     assert captured.out == ""
+
+
+def test_images_to_bake_are_named_before_anything_is_agreed(tmp_path: Path) -> None:
+    nothing: Any = None
+    target, wanted = DeployTarget(state=tmp_path), (ImageWanted("echo", "0123", ("c5.large", "c5.xlarge")),)
+    planned = Planned([], [], target, nothing, nothing, to_bake=wanted)
+    assert _changes(planned) == "images to bake first: echo on a c5.large\nnothing else to change"
+    planned = Planned([ResourceChange("a", "aws_lb", "create")], [], target, nothing, nothing, to_bake=wanted)
+    assert _changes(planned).startswith("images to bake first: echo on a c5.large\n1 to create; all of it in ")
+    assert _changes(Planned([], [], target, nothing, nothing)) == "nothing to change"

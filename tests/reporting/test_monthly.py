@@ -57,3 +57,10 @@ def test_the_table_names_what_is_forgotten() -> None:
 def test_what_functions_may_cost_is_told() -> None:
     shown = plain(monthly_table(monthly([replace(ONE, max_function_usd_per_hour=2.0)], zones=3)))
     assert "$1,460 at most" in " ".join(shown.split())
+
+
+def test_a_baked_image_costs_its_snapshot() -> None:
+    what = f"{ONE.name}, its image (snapshot)"
+    assert what not in {charge.what for charge in monthly([ONE], zones=3)}
+    charges = monthly([replace(ONE, image=True, disk_gib=12.0)], zones=3)
+    assert {charge.what: charge.usd_per_month for charge in charges}[what] == pytest.approx(12.0 * 0.05)

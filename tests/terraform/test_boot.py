@@ -49,7 +49,7 @@ SERVICE_FILES: dict[str, Path | bytes] = {
 PROGRAMS = {
     "aws": """
 case "$1" in
-  ssm) cat "$STORE/keys" ;;
+  ssm) echo keys >>"$STORE/fetched"; cat "$STORE/keys" ;;
   logs) printf '%s\n' "$@" >>"$STORE/logs" ;;
   s3api)
     while [ $# -gt 1 ]; do
@@ -66,6 +66,8 @@ case "$address" in
   */api/token) echo token ;;
   */instance-type) echo c5.large ;;
   */instance-id) cat "$STORE/instance-id" ;;
+  */mark:service) cat "$STORE/service" 2>/dev/null || exit 22 ;;
+  */v2/health/ready) exit "${READY:-0}" ;;
   *) exit 22 ;;
 esac
 """,
@@ -73,6 +75,7 @@ esac
     "useradd": 'for name; do :; done; if [ -f "$STORE/user-$name" ]; then exit 9; fi; touch "$STORE/user-$name"',
     "systemd-run": 'echo "$*" >>"$STORE/as-worker"; case "$*" in *" curl "*) exit "${REACHED:-7}" ;; esac',
     "systemctl": 'echo "$*" >>"$STORE/systemctl"',
+    "sleep": "",
     "shutdown": 'echo "$*" >>"$STORE/shutdown"',
     "dnf": "exit 1",  # no index of packages can be reached; the log agent may fail
     "install": """
@@ -178,7 +181,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
 
     done = machine.boot("i-1", first)
     assert done.returncode == 0, done.stderr
-    assert machine.fetched() == ["artifacts/archive/echo", "artifacts/wheels/echo"]
+    assert machine.fetched() == ["artifacts/archive/echo", "keys", "artifacts/wheels/echo"]
     there = machine.root / "opt/mark"
     assert sorted(path.name for path in there.iterdir()) == ["service", "venv"]  # nothing lies about
     installed = {path.name.partition("-")[0] for path in there.glob("venv/lib/*/site-packages/*.dist-info")}
@@ -195,7 +198,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     old = machine.unit()["ExecCondition"]
     done = machine.boot("i-2", second)
     assert done.returncode == 0, done.stderr
-    assert machine.fetched() == ["artifacts/archive/echo"]
+    assert machine.fetched() == ["artifacts/archive/echo", "keys"]
     assert sorted(path.name for path in (there / "service").iterdir()) == ["echo.py", "new.txt", "service.toml"]
     assert (old.split()[2], machine.unit()["ExecCondition"].split()[2]) == ("i-1", "i-2")
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
@@ -220,15 +223,71 @@ def test_a_bouncer_with_grpc_boots_on_its_packages(tmp_path: Path) -> None:
     answer(machine)
 
 
+def installed(machine: Machine, folder: Path) -> dict[str, str]:
+    """What the script has for artifacts whose packages are there already."""
+    (machine.root / "var/log/cloud-init-output.log").write_text("")
+    wheels = hashlib.sha256(b"none").hexdigest()
+    said = machine.sent("archive", archive(SERVICE_FILES, folder / "echo.tar.gz"), "v1")
+    said |= {f"artifacts.wheels.{name}": wheels for name in ("key", "version", "sha256")}
+    (machine.root / "opt/mark/venv").mkdir(parents=True)
+    (machine.root / "opt/mark/venv/wheels").write_text(f"{wheels}\n")
+    return said
+
+
+def files_of(machine: Machine) -> dict[str, str]:
+    """Of its disk, with what is in them."""
+    paths = sorted(path for path in machine.root.rglob("*") if path.is_file())
+    return {str(path.relative_to(machine.root)): path.read_text() for path in paths}
+
+
+def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
+    """And what boots from its image is as any instance is."""
+    machine = Machine(tmp_path)
+    said = installed(machine, tmp_path)
+    (machine.root / "etc/machine-id").write_text("0123\n")
+    for name in ("etc/ssh/ssh_host_rsa_key", "var/lib/cloud/instances/i-1/user-data.txt", "var/log/messages"):
+        (machine.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (machine.root / name).write_text("of this instance")
+    (machine.store / "service").write_text("echo/image")
+    done = machine.boot("i-1", said)
+    assert done.returncode == 0, done.stderr
+    assert "keys" not in machine.fetched()
+    assert {name for name, text in files_of(machine).items() if text} == {"opt/mark/venv/wheels"}
+    assert not (machine.root / "var/lib/mark").exists()
+    assert json.loads((machine.store / "logs").read_text().splitlines()[-1])[0]["message"] == "baked\n"
+    assert (machine.store / "shutdown").read_text() == "-h +60\n"  # and stays up until then, to be stopped
+    asked = (machine.store / "systemctl").read_text().splitlines()
+    assert asked[-2:] == ["disable --now mark.service mark-worker.socket", "stop mark-worker@*"]
+
+    (machine.store / "service").write_text("echo")
+    done = machine.boot("i-2", said)
+    assert done.returncode == 0, done.stderr
+    assert machine.fetched() == ["artifacts/archive/echo", "keys"]
+    assert KEY in (machine.root / "var/lib/mark/keys").read_text()
+    assert "--keys-parameter /mark/keys" in machine.unit()["ExecStart"]
+    assert (machine.store / "systemctl").read_text().splitlines()[-1] == "restart mark.service"
+
+
+def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
+    """It is stopped before it is wiped, so that what it is served with can be seen."""
+    machine = Machine(tmp_path)
+    said = installed(machine, tmp_path)
+    (machine.store / "service").write_text("echo/image")
+    (machine.root / "var/log/mark").mkdir()
+    (machine.root / "var/log/mark/serve.log").write_text("no such model\n")
+    machine.environment["READY"] = "7"
+    done = machine.boot("i-1", said)
+    assert done.returncode == 1
+    assert done.stdout == "no such model\nthe bouncer is not ready after ten minutes\n"
+    assert re.fullmatch(r"nobody:[0-9a-f]{64}:infer\n", (machine.root / "var/lib/mark/keys").read_text())
+    assert "--keys-parameter" not in machine.unit()["ExecStart"]
+    assert (machine.store / "shutdown").read_text() == "-h +60\n-h now\n"
+
+
 def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
     """They would have the instance's role."""
     machine = Machine(tmp_path)
-    (machine.root / "var/log/cloud-init-output.log").write_text("")
-    wheels = hashlib.sha256(b"none").hexdigest()
-    said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1")
-    said |= {f"artifacts.wheels.{name}": wheels for name in ("key", "version", "sha256")}
-    (machine.root / "opt/mark/venv").mkdir(parents=True)
-    (machine.root / "opt/mark/venv/wheels").write_text(f"{wheels}\n")  # an image that has been here
+    said = installed(machine, tmp_path)  # an image that has been here
     machine.environment["REACHED"] = "0"
     done = machine.boot("i-1", said)
     assert done.returncode == 1, done.stderr

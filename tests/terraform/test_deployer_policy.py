@@ -91,7 +91,7 @@ NEEDED = {
     "ModifySecurityGroupRules RevokeSecurityGroupIngress",
 }
 # Our own calls: of the modules that run where mark deploy does.
-OURS = ["deploy/*.py", "aws/teardown.py", "aws/key_parameter.py"]
+OURS = ["deploy/*.py", "aws/machine_images.py", "aws/teardown.py", "aws/key_parameter.py"]
 CALL = re.compile(
     r"""client\("(?P<client>[a-z0-9]+)"\)\.(?P<method>[a-z][a-z0-9_]+)|\b(?P<name>s3|ssm|ec2|quotas|tagging)\.(?P<by_name>[a-z]+_[a-z0-9_]+)\b"""
 )
@@ -154,6 +154,7 @@ def called() -> set[str]:
 
 def test_the_scan_sees_our_own_calls() -> None:
     assert {"ssm:PutParameter", "s3:ListBucket", "ec2:TerminateInstances", "sts:GetCallerIdentity"} <= called()
+    assert {"ec2:CreateImage", "ec2:DeregisterImage", "ec2:RunInstances", "logs:GetLogEvents"} <= called()
 
 
 def test_the_deployer_may_do_all_that_is_called() -> None:

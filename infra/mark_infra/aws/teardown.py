@@ -10,11 +10,15 @@ from typing import Any
 from mark.domain.errors import CloudError, DeniedError, NotFoundError
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SITE
+from mark_infra.aws.machine_images import own_images, own_snapshots
 
 CONTROLLER = "mark:controller"  # tag of the controller's own instance, see terraform/modules/controller
 _THERE = ["pending", "running", "stopping", "stopped", "shutting-down"]
 _MOST_AT_ONCE = 500
-_TOLD_BY_EC2 = (":instance/", ":volume/", ":network-interface/", ":fleet/", ":spot-instances-request/")
+_TOLD_BY_EC2 = (
+    *(":instance/", ":volume/", ":network-interface/", ":fleet/", ":spot-instances-request/"),
+    *(":image/", ":snapshot/"),
+)
 
 
 def caller(gate: Gate) -> str:
@@ -136,7 +140,7 @@ def _untold(gate: Gate, site: str) -> list[str]:
         found += [volume["VolumeId"] for volume in page["Volumes"]]
     for page in gate.pages(ec2.describe_network_interfaces, Filters=filters):
         found += [interface["NetworkInterfaceId"] for interface in page["NetworkInterfaces"]]
-    return found
+    return [*found, *(image.id for image in own_images(gate, site)), *own_snapshots(gate, site)]
 
 
 def _instances(gate: Gate, tag: str, site: str) -> list[str]:

@@ -18,6 +18,11 @@ def terraform_modules() -> Path:
     return _shipped("terraform")
 
 
+def boot_script() -> Path:
+    """The template of an instance's user data."""
+    return terraform_modules() / "modules" / "fleet" / "bouncer.sh.tftpl"
+
+
 def deployer_policy() -> Path:
     """What the deployer needs of AWS, with places for site, region, account, partition and the state's bucket."""
     return _shipped("terraform/deployer-policy.json")

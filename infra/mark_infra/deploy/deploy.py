@@ -19,6 +19,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,11 +38,14 @@ from mark.rules.capacity_classes import capacity_classes
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark_infra.aws.gate import Gate
+from mark_infra.aws.machine_images import own_images, remove_images
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
 from mark_infra.deploy.artifacts import archive, function_package, libraries, size_of
-from mark_infra.deploy.checkout import constraints, terraform_modules
+from mark_infra.deploy.bake import Bakery, ImageWanted, builder_place, types_of
+from mark_infra.deploy.baked_images import content_of, newest_image, tidy, usable
+from mark_infra.deploy.checkout import boot_script, constraints, terraform_modules
 from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
 from mark_infra.deploy.images import pinned
@@ -91,6 +95,7 @@ class DeployTarget:
     cpu_index: str | None = None  # of wheels for processors alone, for services without GPUs
     max_disk_gib: int | None = None  # of an instance; default: what it needs
     newest_images: bool = False  # Amazon's, instead of those that the site has
+    bake: bool = False  # images with the packages on them, for instances to boot from
     emulated: bool = False  # AWS_ENDPOINT_URL names an emulator: leave out what it lacks
 
     @property
@@ -132,13 +137,18 @@ class Planned:
     terraform: Terraform
     gate: Gate
     quotas: list[QuotaLine] = field(default_factory=list)
+    to_bake: tuple[ImageWanted, ...] = ()
+    say: Say = lambda text: None
+    pause: Callable[[float], object] = time.sleep  # between looks at what is being baked
 
     def apply(self, progress: Progress | None = None) -> Deployed:
-        """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy."""
+        """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy.
+
+        Raises MarkError, too, for an image that could not be baked: nothing that serves has changed then.
+        """
         self._remember()
-        if self.changes:
-            steps = sum(2 if change.action == "replace" else 1 for change in self.changes)
-            self.terraform.apply(steps, progress)
+        changes = self._with_images(progress) if self.to_bake else self.changes
+        self._change(changes, progress)
         outputs = self.terraform.outputs()
         folder = self.target.folder
         site_file = folder / "site.toml"
@@ -146,9 +156,41 @@ class Planned:
         # Of the copy here the keys are here, too.
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
         self._remember()
+        self._tidy(load_site(site_file))
         return Deployed(
             site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]), dict(outputs["cname"])
         )
+
+    def _change(self, changes: Sequence[ResourceChange], progress: Progress | None) -> None:
+        if changes:
+            self.terraform.apply(sum(2 if change.action == "replace" else 1 for change in changes), progress)
+
+    def _with_images(self, progress: Progress | None) -> list[ResourceChange]:
+        """Bake what is missing, and plan with it. What builders need is made first; the controller hears of nothing."""
+        names = [one.service for one in self.to_bake]
+        targets = [f"module.fleet[{json.dumps(name)}]" for name in names]
+        if "site_toml" not in self.terraform.outputs():  # nothing was applied to its end yet
+            targets += ["module.network", "module.state"]
+        self._change(self.terraform.plan(targets=targets), progress)
+        there = self.terraform.resources()
+        wanted = [(one, builder_place(there, one.service)) for one in self.to_bake]
+        baked = Bakery(self.gate, self.target.name, self.say, pause=self.pause).bake(wanted)
+        file = self.target.folder / VARIABLES
+        variables = json.loads(file.read_text(encoding="utf-8"))
+        for name, image in baked.items():
+            variables["services"][name]["baked_image_id"] = image
+        file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+        return self.terraform.plan()
+
+    def _tidy(self, site: Site) -> None:
+        """Images that no release needs go. It is no failure of the deployment where they cannot."""
+        try:
+            gone = tidy(self.gate, site, SiteReleases(site, open_table(site.store, self.gate)))
+        except CloudError as error:
+            self.say(f"images that nothing boots from any more are left for the next time: {error}")
+        else:
+            if gone:
+                self.say(f"removed images that nothing boots from any more: {', '.join(gone)}")
 
     def _remember(self) -> None:
         if self.target.state_bucket is not None:
@@ -227,6 +269,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     places = placed(names, there.get("places", {}), classes, grpc=target.grpc_port is not None)
     parameters = {one.service.name: image_of(one.deployment)[0] for one in shipments}
     images = pinned(parameters, there.get("images", {}), newest=target.newest_images)
+    contents: dict[str, str] = {}
     variables: dict[str, Any] = {
         "site": target.name,
         "region": target.region,
@@ -282,18 +325,30 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
                 "max_usd_per_hour": _finite(one.service.max_function_usd_per_hour),
                 "reserved_concurrency": reserved[name],
             }
+        if target.bake:
+            # What is baked must be of the image that is planned, and not of one that Amazon publishes meanwhile.
+            described["image_id"] = base = images.services[name] or newest_image(gate, image)
+            contents[name] = content_of(base, packages.file, boot_script(), disks[name])
         variables["services"][name] = described
+    baked = usable(own_images(gate, target.name), contents) if contents else {}
+    for name in contents:
+        variables["services"][name]["baked_image_id"] = baked.get(name)
     (target.folder / VARIABLES).write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
     say("asking Terraform what is to be done")
     changes = terraform.plan()
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
     charges = monthly(
-        [_cost(one.deployment, disks[one.service.name]) for one in shipments],
+        [replace(_cost(one.deployment, disks[one.service.name]), image=target.bake) for one in shipments],
         len(target.zones) or 3,
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         controller_disk_gib=variables["controller_disk_gb"],
     )
-    return Planned(changes, charges, target, terraform, gate, quotas)
+    to_bake = tuple(
+        ImageWanted(one.service.name, contents[one.service.name], types_of(one.deployment))
+        for one in shipments
+        if one.service.name in contents.keys() - baked.keys()
+    )
+    return Planned(changes, charges, target, terraform, gate, quotas, to_bake, say)
 
 
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
@@ -321,6 +376,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
         changes = terraform.plan(destroy=True)
         if changes:
             terraform.apply(len(changes), progress)
+    remove_images(gate, target.name)
     end_strays(gate, target.name)
     return leftovers(gate, target.name)
 

@@ -113,6 +113,16 @@ class SiteReleases:
             return RolloutNews(service, f"release {wanted} serves on all instances", settled=True)
         return RolloutNews(service, f"release {wanted}: {_stage(rollout)}")
 
+    def template_versions(self, service: str) -> frozenset[str]:
+        """Versions of the launch template that the controller may still launch from, newer ones than it knows aside.
+
+        They are those of what serves, of what is on trial, and of what a roll-back returns to.
+        """
+        rollout = self._rollout(service)
+        known = self._store(service).get("templates") or {}
+        needed = () if rollout is None else (rollout.release, rollout.before, rollout.candidate)
+        return frozenset(str(known[release]) for release in needed if release in known)
+
     def _rollout(self, service: str) -> Rollout | None:
         return known_rollout(self._store(service))
 

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,13 @@ class Terraform:
         """Fetch the provider and open the state."""
         self._run("init", "-input=false", "-no-color", "-reconfigure")
 
-    def plan(self, *, destroy: bool = False) -> list[ResourceChange]:
-        """What `apply` would do, in order of addresses; empty: nothing."""
-        for _ in self._events("plan", f"-out={_PLAN}", *(["-destroy"] if destroy else [])):
+    def plan(self, *, destroy: bool = False, targets: Sequence[str] = ()) -> list[ResourceChange]:
+        """What `apply` would do, in order of addresses; empty: nothing.
+
+        With `targets`, addresses, it does nothing but to these and what they need.
+        """
+        options = ["-destroy"] if destroy else [f"-target={one}" for one in targets]
+        for _ in self._events("plan", f"-out={_PLAN}", *options):
             pass
         found = json.loads(self._run("show", "-json", _PLAN)).get("resource_changes", [])
         changes = (ResourceChange(one["address"], one["type"], _action(one["change"]["actions"])) for one in found)
@@ -91,6 +95,11 @@ class Terraform:
     def outputs(self) -> dict[str, Any]:
         """Values of the root module's outputs, by name; none before the first apply."""
         return {name: one["value"] for name, one in json.loads(self._run("output", "-json")).items()}
+
+    def resources(self) -> dict[str, dict[str, Any]]:
+        """What there is, by address, with its attributes; nothing before the first apply."""
+        root = json.loads(self._run("show", "-json")).get("values", {}).get("root_module", {})
+        return dict(_resources(root))
 
     def _variables(self) -> dict[str, str]:
         if self._credentials is None:
@@ -132,6 +141,13 @@ class Terraform:
         if process.returncode != 0:
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             raise MarkError(f"terraform {command}: {errors[0][:500] if errors else 'failed'}{more}")
+
+
+def _resources(module: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in module.get("resources", ()):
+        yield one["address"], one["values"]
+    for child in module.get("child_modules", ()):
+        yield from _resources(child)
 
 
 def _action(actions: list[str]) -> str:

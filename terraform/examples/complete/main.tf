@@ -135,7 +135,7 @@ module "fleet" {
     port         = var.grpc_port
     listener_arn = module.network.grpc_listener_arns[tostring(local.places[each.key].balancer)]
   }
-  image_id  = local.image_ids[each.key]
+  image_id  = coalesce(each.value.baked_image_id, local.image_ids[each.key])
   disk_gb   = each.value.disk_gb
   slo_s     = each.value.slo_ms / 1000
   artifacts = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }

@@ -113,6 +113,14 @@ resource "aws_iam_role_policy" "this" {
           )
         },
         {
+          # The same: images that mark deploy --bake made, of which each service has its own.
+          Sid       = "LaunchBaked"
+          Effect    = "Allow"
+          Action    = ["ec2:CreateFleet", "ec2:RunInstances"]
+          Resource  = "${local.arn}:ec2:${var.aws.region}::image/*"
+          Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
+        },
+        {
           # The same: nothing is launched that does not carry the site's name.
           Sid       = "LaunchTagged"
           Effect    = "Allow"

@@ -143,6 +143,15 @@ def test_a_revert_in_a_roll_out_can_be_taken_back(place: Place) -> None:
     assert place.store.get(WISH) == {"wish": BACK, "release": "b"}
 
 
+def test_versions_that_may_still_be_launched(place: Place) -> None:
+    assert place.releases.template_versions("echo") == frozenset()
+    place.store.put("templates", {"z": "1", "a": "2", "b": "3", "c": "4"})
+    place.has(Rollout("b", RolloutStage.CANARY, before="a", candidate="c", refused=("z",)))
+    assert place.releases.template_versions("echo") == {"2", "3", "4"}
+    place.has(Rollout("b", before="gone"))
+    assert place.releases.template_versions("echo") == {"3"}
+
+
 def test_deploying_again_asks_for_it_again(place: Place) -> None:
     place.releases.roll_out(["echo"])
     assert place.store.get(WISH) == {"wish": AGAIN, "release": "b"}

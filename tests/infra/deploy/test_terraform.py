@@ -75,6 +75,26 @@ def test_a_plan_is_what_changes(program: StandIn) -> None:
     assert terraform.plan() == [ResourceChange("a", "aws_lb", "replace"), ResourceChange("b", "aws_vpc", "update")]
 
 
+def test_a_plan_may_be_of_some_things_only(program: StandIn) -> None:
+    program.says(show=[0, "{}", ""])
+    Terraform(program.folder).plan(targets=['module.fleet["a"]', "module.network"])
+    (asked,) = (call[0] for call in program.calls if call[0][0] == "plan")
+    assert asked[-2:] == ['-target=module.fleet["a"]', "-target=module.network"]
+
+
+def test_resources_are_found_in_modules_of_modules(program: StandIn) -> None:
+    inner = {"resources": [{"address": "module.a.module.b.aws_vpc.c", "values": {"id": "vpc-1"}}]}
+    root = {
+        "resources": [{"address": "aws_eip.d", "values": {"id": "e"}}],
+        "child_modules": [{"child_modules": [inner]}],
+    }
+    program.says(show=[0, json.dumps({"values": {"root_module": root}}), ""])
+    found = Terraform(program.folder).resources()
+    assert found == {"aws_eip.d": {"id": "e"}, "module.a.module.b.aws_vpc.c": {"id": "vpc-1"}}
+    program.says(show=[0, '{"format_version": "1.0"}', ""])
+    assert Terraform(program.folder).resources() == {}
+
+
 def test_progress_is_the_share_done(program: StandIn) -> None:
     program.says(apply=[0, lines(complete("a"), {"type": "log"}, complete("b")) + "no json\n", ""])
     seen: list[tuple[float, str]] = []

@@ -1,0 +1,84 @@
+"""Machine images that were baked for a site, by their tags: which there are, and their end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from mark.domain.errors import CloudError, NotFoundError
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import SERVICE, SITE
+
+CONTENT = "mark:content"  # tag: a hash of what is on it
+
+
+@dataclass(frozen=True, slots=True)
+class MachineImage:
+    """An image of the site's own, with the snapshots of its disks."""
+
+    id: str
+    service: str
+    content: str
+    state: str  # EC2's: pending, available, failed
+    snapshots: tuple[str, ...]
+    made: str = ""  # when, ISO 8601
+    reason: str = ""  # why it failed
+
+    @property
+    def usable(self) -> bool:
+        return self.state == "available"
+
+
+def own_images(gate: Gate, site: str) -> list[MachineImage]:
+    """All of the site, in whatever state, the newest last. Raises CloudError."""
+    filters = [{"Name": f"tag:{SITE}", "Values": [site]}]
+    pages = gate.pages(gate.client("ec2").describe_images, Owners=["self"], Filters=filters)
+    found = [_image(image) for page in pages for image in page["Images"]]
+    return sorted(found, key=lambda image: (image.made, image.id))
+
+
+def remove_image(gate: Gate, image: MachineImage) -> None:
+    """Deregister it, and delete its snapshots. Repeatable: what is gone already is no error. Raises CloudError."""
+    ec2 = gate.client("ec2")
+    try:
+        gate.call(ec2.deregister_image, ImageId=image.id)
+    except CloudError as error:
+        if "InvalidAMIID." not in str(error):  # NotFound, or Unavailable: it is deregistered
+            raise
+    for id in image.snapshots:
+        _delete_snapshot(gate, id)
+
+
+def remove_images(gate: Gate, site: str) -> None:
+    """Every image of the site, and snapshots that a broken-off bake or removal left. Raises CloudError."""
+    for image in own_images(gate, site):
+        remove_image(gate, image)
+    for id in own_snapshots(gate, site):
+        _delete_snapshot(gate, id)
+
+
+def own_snapshots(gate: Gate, site: str) -> list[str]:
+    """Ids of all snapshots of the site. Raises CloudError."""
+    filters = [{"Name": f"tag:{SITE}", "Values": [site]}]
+    pages = gate.pages(gate.client("ec2").describe_snapshots, OwnerIds=["self"], Filters=filters)
+    return [snapshot["SnapshotId"] for page in pages for snapshot in page["Snapshots"]]
+
+
+def _delete_snapshot(gate: Gate, id: str) -> None:
+    with suppress(NotFoundError):
+        gate.call(gate.client("ec2").delete_snapshot, SnapshotId=id)
+
+
+def _image(image: dict[str, Any]) -> MachineImage:
+    tags = {tag["Key"]: tag["Value"] for tag in image.get("Tags", ())}
+    disks = [one.get("Ebs", {}).get("SnapshotId") for one in image.get("BlockDeviceMappings", ())]
+    return MachineImage(
+        id=image["ImageId"],
+        service=tags.get(SERVICE, ""),
+        content=tags.get(CONTENT, ""),
+        state=image["State"],
+        snapshots=tuple(id for id in disks if id),
+        made=image.get("CreationDate", ""),
+        reason=image.get("StateReason", {}).get("Message", ""),
+    )

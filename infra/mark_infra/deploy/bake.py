@@ -1,0 +1,309 @@
+"""Baking: an instance that boots as those of a service do becomes a machine image, and is ended whatever happens.
+
+The builder is launched from the service's own launch template. By its tag mark:service (`echo/image`, which no service
+can be called) the boot script knows what it is: it fetches no keys, waits until its bouncer is ready, wipes what is of
+one instance or secret, and says so in the service's log. The controller counts it for no service, the sweep of orphans
+leaves alone what no controller launched, and `mark deploy --destroy` finds it by the site's tag. One whose deployer is
+gone ends itself after an hour, unless it was stopped already: the next bake ends that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mark.domain.errors import CapacityError, CloudError, MarkError, NotFoundError
+from mark.domain.offer import Market
+from mark.domain.service import ResolvedService
+from mark_infra.aws.gate import Gate, launch_refusal
+from mark_infra.aws.inventory import SERVICE, SITE
+from mark_infra.aws.machine_images import CONTENT, MachineImage, own_images, remove_image
+
+TO_BAKE = "/image"  # after a service's name: terraform/modules/fleet/bouncer.sh.tftpl looks for it
+BUILDER = "mark:builder"  # tag: which run launched it
+BAKED = "baked"  # what a builder says in the end
+LOOK_S = 5.0
+BOOT_S = 1800.0  # large packages and models; the script gives the bouncer ten minutes of it
+STOP_S, IMAGE_S = 600.0, 3600.0
+PROFILE_S = 60.0  # until EC2 knows an instance profile that IAM has just made
+FORSAKEN_S = 2 * 3600.0  # older builders are of a run that was killed
+_AT_ONCE = 5  # builders: a new account may run 32 vCPUs
+_THERE = ["pending", "running", "stopping", "stopped"]
+_ENDED = ("shutting-down", "terminated", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageWanted:
+    """An image to be baked. `types` are the service's own that have a fixed price, the cheapest first."""
+
+    service: str
+    content: str
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderPlace:
+    """What a builder is launched from, and where."""
+
+    launch_template: str
+    version: str
+    subnets: tuple[str, ...]
+    log_group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """An instance that is to become an image."""
+
+    id: str
+    wanted: ImageWanted
+    place: BuilderPlace
+
+
+class Bakery:
+    """Bakes images for one site. `say` is told what is done. All waiting is done by `pause`."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        site: str,
+        say: Callable[[str], None],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+        unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._gate, self._site, self._say = gate, site, say
+        self._monotonic, self._pause, self._unix_s = monotonic, pause, unix_s
+        self._run = uuid.uuid4().hex[:16]
+        self._running: list[str] = []  # ids of builders that are not ended yet
+
+    def bake(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[str, str]:
+        """The image ids by service. Raises MarkError that names the service, and why its builder did not boot.
+
+        No builder is left then, after an interrupt either, and no image that is not whole; whole ones are kept, and are
+        found by their content the next time.
+        """
+        made: dict[str, str] = {}
+        with self._ended_anyway():
+            for start in range(0, len(wanted), _AT_ONCE):
+                made |= self._bake_some(wanted[start : start + _AT_ONCE])
+        return made
+
+    def _bake_some(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[str, str]:
+        builders = [self._launch(one, place) for one, place in wanted]
+        self._each(builders, self._has_booted, BOOT_S, "did not finish to boot")
+        ec2 = self._gate.client("ec2")
+        self._gate.call(ec2.stop_instances, InstanceIds=[builder.id for builder in builders])
+        self._each(builders, self._has_stopped, STOP_S, "was not stopped")
+        with self._whole_or_gone() as images:
+            for builder in builders:
+                images[builder.wanted.service] = self._create_image(builder)
+            self._each(builders, lambda one: self._is_made(images[one.wanted.service]), IMAGE_S, "gave no image")
+        self._end()
+        return images
+
+    # -- a builder -----------------------------------------------------------------------------------------------------
+
+    def _launch(self, wanted: ImageWanted, place: BuilderPlace) -> Builder:
+        """On the cheapest type that is to be had, in whichever zone has it. Raises MarkError."""
+        refused: CloudError = CapacityError("it has no type with a fixed price")
+        for kind in wanted.types:
+            for subnet in place.subnets:
+                try:
+                    id = self._launched(wanted, place, kind, subnet)
+                except CloudError as error:
+                    refused = launch_refusal(error)
+                    if not isinstance(refused, CapacityError):
+                        raise
+                    continue
+                self._running.append(id)
+                self._say(f"{wanted.service}: baking an image on a {kind} ({id})")
+                return Builder(id, wanted, place)
+        raise MarkError(f"{wanted.service}: no instance to bake an image on: {refused}")
+
+    def _launched(self, wanted: ImageWanted, place: BuilderPlace, kind: str, subnet: str) -> str:
+        tags = {SITE: self._site, SERVICE: wanted.service + TO_BAKE, BUILDER: self._run}
+        described = [{"Key": key, "Value": value} for key, value in tags.items()]
+        until_s, token = self._monotonic() + PROFILE_S, uuid.uuid4().hex
+        ec2 = self._gate.client("ec2", patient=True)
+        while True:
+            try:
+                answer = self._gate.call(
+                    ec2.run_instances,
+                    patient=True,
+                    LaunchTemplate={"LaunchTemplateId": place.launch_template, "Version": place.version},
+                    InstanceType=kind,
+                    SubnetId=subnet,
+                    MinCount=1,
+                    MaxCount=1,
+                    ClientToken=token,
+                    TagSpecifications=[{"ResourceType": "instance", "Tags": described}],
+                )
+                return str(answer["Instances"][0]["InstanceId"])
+            except CloudError as error:
+                if "instance profile" not in str(error).lower() or self._monotonic() > until_s:
+                    raise
+                self._pause(LOOK_S)
+
+    def _has_booted(self, builder: Builder) -> bool:
+        """Raises MarkError with the reason where it will not."""
+        state = self._state(builder)  # before its last words: who has ended says no more
+        said = outcome(self._words(builder), state)
+        if said:
+            raise MarkError(f"{builder.wanted.service}: its image was not baked: {said}")
+        return said is not None
+
+    def _has_stopped(self, builder: Builder) -> bool:
+        state = self._state(builder)
+        if state in _ENDED:
+            raise MarkError(f"{builder.wanted.service}: its image was not baked: {builder.id} was ended by another")
+        return state == "stopped"
+
+    def _state(self, builder: Builder) -> str:
+        """EC2's word for it; pending where EC2 does not show it yet."""
+        try:
+            ec2 = self._gate.client("ec2")
+            answer = self._gate.call(ec2.describe_instances, InstanceIds=[builder.id])
+        except NotFoundError:
+            return "pending"
+        return str(next((i["State"]["Name"] for r in answer["Reservations"] for i in r["Instances"]), ""))
+
+    def _words(self, builder: Builder) -> list[str]:
+        """What the boot script has said of it; nothing until it has."""
+        try:
+            answer = self._gate.call(
+                self._gate.client("logs").get_log_events,
+                logGroupName=builder.place.log_group,
+                logStreamName=f"boot/{builder.id}",
+                startFromHead=True,
+            )
+        except NotFoundError:
+            return []
+        return [event["message"] for event in answer["events"]]
+
+    # -- its image -----------------------------------------------------------------------------------------------------
+
+    def _create_image(self, builder: Builder) -> str:
+        wanted = builder.wanted
+        tags = {SITE: self._site, SERVICE: wanted.service, CONTENT: wanted.content, BUILDER: self._run}
+        described = [{"Key": key, "Value": value} for key, value in tags.items()]
+        ec2 = self._gate.client("ec2", patient=True)
+        answer = self._gate.call(
+            ec2.create_image,
+            patient=True,
+            InstanceId=builder.id,
+            Name=f"{self._site}-{wanted.service}-{wanted.content}-{self._run[:8]}",
+            TagSpecifications=[{"ResourceType": kind, "Tags": described} for kind in ("image", "snapshot")],
+        )
+        return str(answer["ImageId"])
+
+    def _is_made(self, id: str) -> bool:
+        image = next((one for one in self._images() if one.id == id), None)
+        if image is not None and image.state not in ("pending", "available"):
+            raise MarkError(f"{image.service}: its image is {image.state}: {image.reason or 'AWS does not say why'}")
+        return image is not None and image.usable
+
+    @contextmanager
+    def _whole_or_gone(self) -> Iterator[dict[str, str]]:
+        """In the block images are begun; those that are not whole at its end go, if it ends by an error."""
+        begun: dict[str, str] = {}
+        try:
+            yield begun
+        except BaseException:
+            for image in self._images():
+                if image.id in begun.values() and not image.usable:
+                    remove_image(self._gate, image)
+            raise
+
+    def _images(self) -> list[MachineImage]:
+        return own_images(self._gate, self._site)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _ended_anyway(self) -> Iterator[None]:
+        """After the block no builder of this run is left, nor one that a killed run left behind."""
+        try:
+            yield
+        finally:
+            self._end()  # at once: EC2 may not show yet what was just launched
+            self._running = self._left()
+            self._end()
+
+    def _left(self) -> list[str]:
+        """Builders to be ended whose launch was not answered, or was of a killed run."""
+        filters = [
+            {"Name": f"tag:{SITE}", "Values": [self._site]},
+            {"Name": "tag-key", "Values": [BUILDER]},
+            {"Name": "instance-state-name", "Values": _THERE},
+        ]
+        ec2 = self._gate.client("ec2")
+        pages = self._gate.pages(ec2.describe_instances, Filters=filters)
+        instances = [i for page in pages for r in page["Reservations"] for i in r["Instances"]]
+        return to_end(instances, self._run, self._unix_s())
+
+    def _end(self) -> None:
+        if self._running:
+            ec2 = self._gate.client("ec2")
+            self._gate.call(ec2.terminate_instances, InstanceIds=self._running)
+            self._running = []
+
+    def _each(self, builders: Iterable[Builder], done: Callable[[Builder], bool], longest_s: float, else_: str) -> None:
+        """Wait until it is done for each. Raises MarkError when that takes too long."""
+        until_s = self._monotonic() + longest_s
+        waiting = list(builders)
+        while waiting := [builder for builder in waiting if not done(builder)]:
+            if self._monotonic() > until_s:
+                names = ", ".join(builder.wanted.service for builder in waiting)
+                raise MarkError(f"{names}: the builder {else_} within {longest_s:.0f} s")
+            self._pause(LOOK_S)
+
+
+def types_of(deployment: ResolvedService) -> tuple[str, ...]:
+    """Those of the service's types that have a fixed price, the cheapest first; of a spot-only service all of them."""
+    fixed = [offer for offer in deployment.offers if offer.market is not Market.SPOT] or deployment.offers
+    priced = sorted(fixed, key=lambda offer: (offer.usd_per_hour, offer.name))
+    return tuple(dict.fromkeys(offer.instance for offer in priced))
+
+
+def builder_place(there: Mapping[str, Mapping[str, Any]], service: str) -> BuilderPlace:
+    """Where to launch it, by what Terraform has made (address -> attributes). Raises MarkError where that lacks it."""
+    fleet = f"module.fleet[{json.dumps(service)}]"
+    template, log = there.get(f"{fleet}.aws_launch_template.this"), there.get(f"{fleet}.aws_cloudwatch_log_group.this")
+    subnet = "module.network.aws_subnet.private["
+    subnets = [one["id"] for address, one in sorted(there.items()) if address.startswith(subnet)]
+    if template is None or log is None or not subnets:
+        raise MarkError(f"{service}: Terraform has made no launch template to bake an image by")
+    return BuilderPlace(template["id"], str(template["latest_version"]), tuple(subnets), log["name"])
+
+
+def outcome(words: Sequence[str], state: str) -> str | None:
+    """What became of a builder's boot: "" where it is good, the reason where not, None while nobody knows.
+
+    `words` are those of the boot script in the service's log, `state` is EC2's.
+    """
+    for said in words:
+        return "" if said.strip() == BAKED else _last_lines(said)
+    return "its instance ended without a word" if state in _ENDED else None
+
+
+def to_end(instances: Iterable[dict[str, Any]], run: str, now_unix_s: float) -> list[str]:
+    """Ids of this run's builders, and of those that are too old to be of another that still goes on."""
+    found = []
+    for instance in instances:
+        of = next(tag["Value"] for tag in instance["Tags"] if tag["Key"] == BUILDER)
+        if of == run or now_unix_s - instance["LaunchTime"].timestamp() > FORSAKEN_S:
+            found.append(str(instance["InstanceId"]))
+    return found
+
+
+def _last_lines(text: str, count: int = 6) -> str:
+    lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    return " / ".join(lines[-count:]) or "it did not say why"

@@ -1,0 +1,81 @@
+"""Which machine images a site needs: one of what is to be deployed, and those that a roll-back may return to.
+
+An image is known by its content: the image below it, the packages, the boot script, the size of the disk. Not the
+service's folder, which an instance fetches at each boot: so a change of code or weights bakes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import RELEASE
+from mark_infra.aws.machine_images import MachineImage, own_images, remove_image
+from mark_infra.aws.site import Site
+from mark_infra.deploy.releases import SiteReleases
+
+
+def content_of(base_image: str, packages: Path, boot_script: Path, disk_gib: int) -> str:
+    """The name of all that is on an image which is baked from these. Raises OSError."""
+    said = [base_image, _sha256(packages), _sha256(boot_script), disk_gib]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+def newest_image(gate: Gate, parameter: str) -> str:
+    """The id that a public parameter of Amazon's has now. Raises CloudError."""
+    return str(gate.call(gate.client("ssm").get_parameter, Name=parameter)["Parameter"]["Value"])
+
+
+def usable(images: Iterable[MachineImage], contents: Mapping[str, str]) -> dict[str, str]:
+    """Image ids of those services whose content (`contents`, by service) has been baked: of several the newest."""
+    newest = {(image.service, image.content): image.id for image in images if image.usable}
+    return {service: newest[service, content] for service, content in contents.items() if (service, content) in newest}
+
+
+def spare(images: Iterable[MachineImage], needed: Collection[str]) -> list[MachineImage]:
+    """Images that nothing will be launched from any more; `needed` are ids. What is still being made is another's."""
+    return [image for image in images if image.id not in needed and image.state != "pending"]
+
+
+def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
+    """Name each image's release in its tags, and remove images that no release needs. Returns their ids.
+
+    Needed are those of what was deployed now, of what serves, of what is on trial, and of the release before. Raises
+    CloudError; then nothing that is needed is gone.
+    """
+    images = own_images(gate, site.name)
+    if not images:
+        return []
+    own, needed = {image.id for image in images}, set[str]()
+    for name, there in site.services.items():
+        newest = there.launch_template_version
+        versions = {newest, *releases.template_versions(name)} - {""}
+        by_version = _by_version(gate, there.launch_template, versions)
+        needed.update(by_version.values())
+        if by_version.get(newest) in own:
+            tags = [{"Key": RELEASE, "Value": there.release}]
+            gate.call(gate.client("ec2").create_tags, Resources=[by_version[newest]], Tags=tags)
+    gone = spare(images, needed)
+    for image in gone:
+        remove_image(gate, image)
+    return [image.id for image in gone]
+
+
+def _by_version(gate: Gate, template: str, versions: Collection[str]) -> dict[str, str]:
+    """The image of each of the launch template's versions. Raises CloudError, also where one of them is gone."""
+    if not versions:
+        return {}
+    ec2 = gate.client("ec2")
+    pages = gate.pages(
+        ec2.describe_launch_template_versions, LaunchTemplateId=template, Versions=sorted(versions, key=int)
+    )
+    found = [one for page in pages for one in page["LaunchTemplateVersions"]]
+    return {str(one["VersionNumber"]): str(one["LaunchTemplateData"]["ImageId"]) for one in found}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
