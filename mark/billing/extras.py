@@ -22,6 +22,7 @@ METRIC_USD_PER_MONTH = 0.30  # a metric of one's own, each combination of dimens
 METRIC_CALL_USD = 0.01 / 1e3
 LOG_USD_PER_GB = 0.50
 BUCKET_USD_PER_GB_MONTH = 0.023
+IMAGE_USD_PER_GB_MONTH = 0.10  # in a repository of ECR
 QUEUE_CALL_USD = 0.40 / 1e6
 QUEUE_POLL_S = 3.0  # the controller asks again as soon as it has an answer, and waits that long for one
 ZONE_USD_PER_GB = 0.01  # and direction: traffic between zones

@@ -40,10 +40,13 @@ from mark_infra.aws.gate import Gate
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
-from mark_infra.deploy.artifacts import archive, function_package, libraries, size_of
+from mark_infra.deploy.artifacts import archive, libraries, size_of
 from mark_infra.deploy.checkout import constraints, terraform_modules
 from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
+from mark_infra.deploy.function_image import FunctionImage, repository_of
+from mark_infra.deploy.function_package import function_contents
+from mark_infra.deploy.image_repositories import ImageRepositories
 from mark_infra.deploy.images import pinned
 from mark_infra.deploy.imports import absent_imports
 from mark_infra.deploy.keys import SiteKeys, key_file
@@ -54,6 +57,7 @@ from mark_infra.deploy.places import default_service, placed
 from mark_infra.deploy.quotas import needed, read, reservations
 from mark_infra.deploy.releases import SiteReleases
 from mark_infra.deploy.remembered import VARIABLES, recall, remember, standing_in
+from mark_infra.deploy.sent_function import SentFunction, push, send
 from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark_infra.store.store import open_table
@@ -124,18 +128,27 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What `apply` would change, what the whole site then costs a month, and what its limits need of the account."""
+    """What `apply` would change, what the whole site then costs a month, and what its limits need of the account.
+
+    `images` are those of functions that are not in their repositories yet: until they are, `changes` name them by tag.
+    """
 
     changes: list[ResourceChange]
     charges: list[CostLine]
     target: DeployTarget
     terraform: Terraform
     gate: Gate
+    repositories: ImageRepositories
+    say: Say
     quotas: list[QuotaLine] = field(default_factory=list)
+    images: list[FunctionImage] = field(default_factory=list)
 
     def apply(self, progress: Progress | None = None) -> Deployed:
         """Make it so. Raises MarkError with Terraform's first error; then deploy again, or destroy."""
         self._remember()
+        if self.images:
+            self._push()
+            self._remember()
         if self.changes:
             steps = sum(2 if change.action == "replace" else 1 for change in self.changes)
             self.terraform.apply(steps, progress)
@@ -146,9 +159,28 @@ class Planned:
         # Of the copy here the keys are here, too.
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
         self._remember()
+        self.repositories.remove_others(self._repositories())
         return Deployed(
             site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]), dict(outputs["cname"])
         )
+
+    def _push(self) -> None:
+        """Push the images, and plan again with their digests: nothing else may have changed meanwhile."""
+        file = self.target.folder / VARIABLES
+        variables = json.loads(file.read_text(encoding="utf-8"))
+        for image in self.images:
+            uri = push(image, self.repositories, self.target.folder / "artifacts", self.say)
+            variables["services"][image.service]["function"]["image_uri"] = uri
+        _write(variables, file)
+        if self.terraform.plan() != self.changes:
+            raise MarkError("what is to be changed is not what it was before the images were pushed: deploy again")
+        (self.target.folder / "plan.txt").write_text(self.terraform.text(), encoding="utf-8")
+
+    def _repositories(self) -> set[str]:
+        """Those of services with a function, also where it is a zip now: the release before may have had an image."""
+        variables = json.loads((self.target.folder / VARIABLES).read_text(encoding="utf-8"))
+        with_function = (name for name, service in variables["services"].items() if service.get("function"))
+        return {repository_of(self.target.name, name) for name in with_function}
 
     def _remember(self) -> None:
         if self.target.state_bucket is not None:
@@ -209,7 +241,9 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     if target.hosted_zone is not None and target.domain is None:
         raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
     terraform = _terraform(target)
-    say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    account = _known(lambda: caller(gate))
+    say(f"account {account}, {target.region}, site {target.name}")
+    repositories = ImageRepositories(gate, target.name, target.region, account)
     keys = _site_keys(target, gate).to_deploy()
     terraform.give("keys", key_file(keys))
     found = here([one.deployment for one in shipments], gate, target.zones, say)
@@ -221,6 +255,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     pins, own = built / "constraints.txt", wheel(built)
     shutil.copyfile(constraints(), pins)
     disks: dict[str, int] = {}
+    functions: dict[str, SentFunction] = {}
     terraform.init()
     there = terraform.outputs()
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
@@ -257,7 +292,9 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         image, machine, gpus = image_of(one.deployment)
         kinds = libraries_of(one)
         on_instances = kinds if target.grpc_port is None else (*kinds, *GRPC_PACKAGES)
-        wanted = PackagesWanted(name, one.files, on_instances, machine, gpus, target.cpu_index)
+        # With GPUs the index of wheels without is for the function alone.
+        cpu_index = None if gpus else target.cpu_index
+        wanted = PackagesWanted(name, one.files, on_instances, machine, gpus, cpu_index)
         packages = wheelhouse(wanted, own, pins, built / "wheels")
         _check_imports(one, packages.modules)
         sizes = (to.stat().st_size, size_of(one.files))
@@ -274,26 +311,36 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             **places[name],
         }
         if one.deployment.function is not None:
-            needs = libraries(one.files, kinds, built / "libraries", pins, target.cpu_index)
+            function = one.deployment.function.offer
+            machine = "aarch64" if function.arm64 else "x86_64"
+            needs = libraries(one.files, kinds, built / "libraries", pins, target.cpu_index, machine)
+            sent = send(name, function_contents(one.files, needs), machine, built, repositories, say)
+            functions[name] = sent
             described["function"] = {
-                "zip": _from_root(function_package(one.files, needs, built / f"{name}.zip"), target),
-                "memory_mb": one.deployment.function.offer.memory_mb,
-                "environment": environment_of(one.service, one.deployment.function.offer.name),
+                "zip": None if sent.file is None else _from_root(sent.file, target),
+                "image_uri": sent.image_uri,
+                "architecture": "arm64" if function.arm64 else "x86_64",
+                "memory_mb": function.memory_mb,
+                "environment": environment_of(one.service, function.name),
                 "max_usd_per_hour": _finite(one.service.max_function_usd_per_hour),
                 "reserved_concurrency": reserved[name],
             }
         variables["services"][name] = described
-    (target.folder / VARIABLES).write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+    _write(variables, target.folder / VARIABLES)
     say("asking Terraform what is to be done")
     changes = terraform.plan()
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
+    for change in changes:
+        if change.kind == "aws_lambda_function" and change.action == "replace":
+            say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
-        [_cost(one.deployment, disks[one.service.name]) for one in shipments],
+        [_cost(one.deployment, disks[one.service.name], functions.get(one.service.name)) for one in shipments],
         len(target.zones) or 3,
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         controller_disk_gib=variables["controller_disk_gb"],
     )
-    return Planned(changes, charges, target, terraform, gate, quotas)
+    to_push = [one.to_push for one in functions.values() if one.to_push is not None]
+    return Planned(changes, charges, target, terraform, gate, repositories, say, quotas, to_push)
 
 
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
@@ -309,7 +356,9 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     if not (target.folder / VARIABLES).is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
     terraform = _terraform(target)
-    say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    account = _known(lambda: caller(gate))
+    say(f"account {account}, {target.region}, site {target.name}")
+    repositories = ImageRepositories(gate, target.name, target.region, account)
     terraform.give("keys", key_file(_site_keys(target, gate).to_destroy()))
     terraform.init()
     # Where an apply broke off there are no outputs, and perhaps a controller.
@@ -322,6 +371,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
         if changes:
             terraform.apply(len(changes), progress)
     end_strays(gate, target.name)
+    repositories.remove_others()
     return leftovers(gate, target.name)
 
 
@@ -583,6 +633,10 @@ def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
             )
 
 
+def _write(variables: Mapping[str, Any], file: Path) -> None:
+    file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+
+
 def _check_archive(path: Path, shipped: Shipment) -> None:
     """Raises MarkError where what arrives is not what was checked here."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
@@ -594,7 +648,7 @@ def _check_archive(path: Path, shipped: Shipment) -> None:
         raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
 
 
-def _cost(deployment: ResolvedService, disk: int) -> ServiceCost:
+def _cost(deployment: ResolvedService, disk: int, sent: SentFunction | None) -> ServiceCost:
     service, function = deployment.service, deployment.function
     cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
     return ServiceCost(
@@ -606,6 +660,7 @@ def _cost(deployment: ResolvedService, disk: int) -> ServiceCost:
         function=function.offer.name if function is not None else None,
         function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
         max_function_usd_per_hour=_finite(service.max_function_usd_per_hour),
+        image_gb=sent.image_gb if sent is not None else 0.0,
     )
 
 
