@@ -23,6 +23,7 @@ METRIC_CALL_USD = 0.01 / 1e3
 LOG_USD_PER_GB = 0.50
 BUCKET_USD_PER_GB_MONTH = 0.023
 SNAPSHOT_USD_PER_GB_MONTH = 0.05  # of a disk, standard tier
+IMAGE_USD_PER_GB_MONTH = 0.10  # in a repository of ECR
 QUEUE_CALL_USD = 0.40 / 1e6
 QUEUE_POLL_S = 3.0  # the controller asks again as soon as it has an answer, and waits that long for one
 ZONE_USD_PER_GB = 0.01  # and direction: traffic between zones

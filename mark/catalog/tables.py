@@ -6,13 +6,12 @@ column and value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from mark.domain.cells import Row, is_file, read_rows
 from mark.domain.errors import BadInput, did_you_mean
-from mark.domain.function_offer import FunctionOffer
+from mark.domain.function_offer import FunctionOffer, size_and_processor
 from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 
 _DATA = Path(__file__).parent / "data"
@@ -45,7 +44,7 @@ def load_catalog(name_or_path: str) -> Catalog:
     path = catalog_path(name_or_path)
     offers: list[Offer] = []
     functions: list[FunctionOffer] = []
-    any_function: FunctionOffer | None = None
+    any_size: dict[str, FunctionOffer] = {}
     seen: set[str] = set()
     days: list[str] = []
     for row in read_rows(path, _REQUIRED, _OPTIONAL):
@@ -57,8 +56,8 @@ def load_catalog(name_or_path: str) -> Catalog:
                 days.append(row.text("source_date"))
         else:
             function = _function(row)
-            if row.text("instance") == "lambda":
-                any_function = function
+            if row.text("instance") in ("lambda", "lambda-arm64"):
+                any_size[row.text("instance")] = function
             else:
                 functions.append(function)
             name = row.text("instance")
@@ -72,9 +71,10 @@ def load_catalog(name_or_path: str) -> Catalog:
         tuple(offers),
         tuple(functions),
         name_or_path in _BILLS_EXTRAS,
-        any_function,
+        any_size.get("lambda"),
         region=next((offer.zone.rstrip("abcdefgh") for offer in offers if offer.zone), ""),
         priced_on=min(days, default=""),
+        any_arm64_function=any_size.get("lambda-arm64"),
     )
 
 
@@ -151,14 +151,15 @@ def _function(row: Row) -> FunctionOffer:
         (c for c in (*_REQUIRED[2:], *_RESUME, *_CREDITS) if c not in ("memory_gib", "retired")),
         "does not apply to functions",
     )
-    size = instance.removeprefix("lambda:")
-    if instance == "lambda":
+    sized = size_and_processor(instance)
+    if instance in ("lambda", "lambda-arm64"):
         # Any memory size up to the largest one sold, which this row carries in memory_gib.
         memory_mb = round(row.number("memory_gib", least=0.125) * 1024.0)
-    elif size != instance and re.fullmatch("[1-9][0-9]{0,8}", size):
-        memory_mb = int(size)
+    elif sized is not None:
+        memory_mb = sized[0]
     else:
-        raise BadInput("a function is named lambda:MEMORY_MB or lambda", f"{row.where} instance", instance)
+        what = "a function is named lambda:MEMORY_MB, lambda-arm64:MEMORY_MB, lambda or lambda-arm64"
+        raise BadInput(what, f"{row.where} instance", instance)
     concurrency = row.whole("concurrency", least=1)
     if concurrency > _MOST_CONCURRENCY:
         raise BadInput(f"must be at most {_MOST_CONCURRENCY:,}", f"{row.where} concurrency", concurrency)
@@ -172,6 +173,7 @@ def _function(row: Row) -> FunctionOffer:
         keep_alive_s=row.number("keep_alive_s"),
         burst=row.number_or("burst", 0.0),
         bills_init=row.flag("bills_init"),
+        arm64=instance.startswith("lambda-arm64"),
     )
 
 

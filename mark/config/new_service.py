@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from mark.catalog.tables import load_catalog
 from mark.config.service_file import SERVICE_NAMES, check_name, shipped_text
 from mark.domain.errors import BadInput, did_you_mean
-from mark.domain.function_offer import EVERY_FUNCTION
+from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, is_function, sizes_among
 from mark.domain.offer import Market
 from mark.domain.profile import Profile
 
@@ -59,7 +59,9 @@ def new_service_of(
     fastest_s = min(by_type[instance].latency_s(1) for instance in types)
     if fastest_s * 1e3 > slo_ms:
         raise BadInput(f"one request alone takes {fastest_s * 1e3:.3g} ms on the fastest type", "slo_ms", f"{slo_ms:g}")
-    functions = [instance for instance in by_type if instance.startswith("lambda:")]
+    functions = [instance for instance in by_type if is_function(instance)]
+    kinds = [every for every in (EVERY_FUNCTION, EVERY_ARM64_FUNCTION) if sizes_among(every, functions)]
+    chosen = functions if len(functions) == 1 else kinds or ["none"]
     text = _with(
         shipped_text(SERVICE_NAMES[0]),
         {
@@ -68,7 +70,7 @@ def new_service_of(
             "slo_ms": slo_ms,
             "profile": profile_file,
             "instances": types,
-            "function": functions[0] if len(functions) == 1 else EVERY_FUNCTION if functions else "none",
+            "function": chosen[0] if len(chosen) == 1 else chosen,
         },
     )
     first = text.split("\n", 1)[0]

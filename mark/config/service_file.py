@@ -17,7 +17,7 @@ from typing import Any
 from mark.catalog.tables import CATALOG_NAMES
 from mark.domain.cells import is_file, read_text
 from mark.domain.errors import BadInput, did_you_mean
-from mark.domain.function_offer import EVERY_FUNCTION
+from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, size_and_processor
 from mark.domain.offer import Market
 from mark.domain.service import (
     AsIsPolicy,
@@ -172,14 +172,14 @@ def _service(path: Path, tables: dict[str, dict[str, Any]]) -> ServiceConfig:
 
 
 def _functions(overflow: _Section) -> tuple[str, ...]:
-    """`"lambda:3008"`, a list of such sizes, `"lambda:*"` or `"none"`."""
+    """`"lambda:3008"`, `"lambda-arm64:3008"`, a list of such sizes, `"lambda:*"` or `"none"`."""
     listed = isinstance(overflow.table.get("function"), list)
     names = overflow.texts("function", []) if listed else [overflow.text("function", "none")]
     if names == ["none"]:
         return ()
     for name in names:
-        if name != EVERY_FUNCTION and not re.fullmatch(r"lambda:[1-9][0-9]{0,8}", name):
-            what = 'must be lambda:MEMORY_MB, a list of such, "lambda:*" or "none"'
+        if name not in (EVERY_FUNCTION, EVERY_ARM64_FUNCTION) and size_and_processor(name) is None:
+            what = 'must be lambda:MEMORY_MB, lambda-arm64:MEMORY_MB, a list of such, "lambda:*" or "none"'
             raise BadInput(what, overflow.where("function"), name)
     return tuple(dict.fromkeys(names))
 

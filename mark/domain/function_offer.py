@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-EVERY_FUNCTION = "lambda:*"  # among the sizes that a service's function may have: each that has a profile
+# Among the sizes that a service's function may have: each that has a profile, of one kind of processors.
+EVERY_FUNCTION, EVERY_ARM64_FUNCTION = "lambda:*", "lambda-arm64:*"
+_KINDS = {EVERY_FUNCTION: "lambda:", EVERY_ARM64_FUNCTION: "lambda-arm64:"}
+
+
+def is_function(instance: str) -> bool:
+    """Does a profile's or a catalogue's name of a type mean a function of some size?"""
+    return instance.startswith(tuple(_KINDS.values()))
+
+
+def sizes_among(every: str, instances: Iterable[str]) -> list[str]:
+    """The functions of `instances` that `lambda:*` or `lambda-arm64:*` stands for; KeyError for anything else."""
+    return [name for name in instances if name.startswith(_KINDS[every])]
+
+
+def size_and_processor(name: str) -> tuple[int, bool] | None:
+    """Memory in MB, and whether it runs on arm64, of `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`; else None."""
+    found = re.fullmatch(r"lambda(-arm64)?:([1-9][0-9]{0,8})", name)
+    return None if found is None else (int(found[2]), found[1] is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +41,11 @@ class FunctionOffer:
     keep_alive_s: float
     burst: float = 0.0  # environments that may be added at once; 0: the ramp of one 10 s step
     bills_init: bool = False  # is the initialisation of a cold start billed (AWS: since 2025-08-01)
+    arm64: bool = False  # its processors; else x86-64
 
     @property
     def name(self) -> str:
-        return f"lambda:{self.memory_mb}"
+        return f"lambda{'-arm64' if self.arm64 else ''}:{self.memory_mb}"
 
     @property
     def usd_per_s(self) -> float:

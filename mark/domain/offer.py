@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mark.domain.errors import BadInput
-from mark.domain.function_offer import FunctionOffer
+from mark.domain.function_offer import FunctionOffer, size_and_processor
 
 # Quantile 0.95 of the standard normal distribution.
 _Z95 = 1.6448536269514722
@@ -132,6 +131,7 @@ class Catalog:
     any_function: FunctionOffer | None = None  # sold in every memory size up to its own: the catalogue's plain `lambda`
     region: str = ""
     priced_on: str = ""  # the day of the oldest price on demand, as 2026-07-20
+    any_arm64_function: FunctionOffer | None = None  # the same of `lambda-arm64`
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -175,14 +175,16 @@ class Catalog:
         return replace(self, offers=tuple(found))
 
     def function(self, name: str) -> FunctionOffer:
-        """The function `lambda:MEMORY_MB`; raises BadInput when the catalogue lacks it."""
+        """The function `lambda:MEMORY_MB` or `lambda-arm64:MEMORY_MB`; raises BadInput when the catalogue lacks it."""
         for function in self.functions:
             if function.name == name:
                 return function
-        size = name.removeprefix("lambda:")
-        if self.any_function is not None and name != size and re.fullmatch("[0-9]{1,9}", size):
-            # 128 MB is the smallest function that AWS has sold.
-            if 128 <= int(size) <= self.any_function.memory_mb:
-                return replace(self.any_function, memory_mb=int(size))
-            raise BadInput(f"functions have 128 to {self.any_function.memory_mb} MB", self.name, name)
+        if (asked := size_and_processor(name)) is not None:
+            memory_mb, arm64 = asked
+            sold = self.any_arm64_function if arm64 else self.any_function
+            if sold is not None:
+                # 128 MB is the smallest function that AWS has sold.
+                if 128 <= memory_mb <= sold.memory_mb:
+                    return replace(sold, memory_mb=memory_mb)
+                raise BadInput(f"functions have 128 to {sold.memory_mb} MB", self.name, name)
         raise BadInput("the catalogue has no such function", self.name, name)

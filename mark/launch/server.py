@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import is_function
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import FunctionUse, ServiceConfig
 from mark.launch.listener import ListenOptions, OverflowOptions
@@ -157,7 +158,7 @@ def _candidate(
     service: ServiceConfig, of_model: Mapping[str, Profile], asked: str | None
 ) -> tuple[Candidate | None, str]:
     """What the profile says of this machine and the type it is; None: no profile, service times will be learned."""
-    found = {name: profile for name, profile in of_model.items() if not name.startswith("lambda:")}
+    found = {name: profile for name, profile in of_model.items() if not is_function(name)}
     if asked is not None and asked not in found:
         raise BadInput(f"no profile of {service.model} on it, only on {', '.join(found) or 'none'}", "instance", asked)
     if asked is None and len(found) != 1:

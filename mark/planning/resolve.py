@@ -8,11 +8,13 @@ from fnmatch import fnmatchcase
 
 from mark.catalog.commitment import DISCOUNTS
 from mark.domain.errors import BadInput, Infeasible
-from mark.domain.function_offer import EVERY_FUNCTION, FunctionOffer
+from mark.domain.function_offer import EVERY_ARM64_FUNCTION, EVERY_FUNCTION, FunctionOffer, sizes_among
 from mark.domain.offer import Catalog, Market, Offer
 from mark.domain.profile import Candidate, Profile
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.profiling.policy import candidate
+
+_EVERY = (EVERY_FUNCTION, EVERY_ARM64_FUNCTION)
 
 
 def resolve(service: ServiceConfig, catalog: Catalog, profiles: Mapping[str, Mapping[str, Profile]]) -> ResolvedService:
@@ -132,12 +134,12 @@ def choose_function(
 
     Raises BadInput for a size that the catalogue lacks.
     """
-    offers = {name: catalog.function(name) for name in service.functions if name != EVERY_FUNCTION}
+    offers = {name: catalog.function(name) for name in service.functions if name not in _EVERY}
     passed_over: dict[str, str] = {}
-    if EVERY_FUNCTION in service.functions:
-        profiled = [name for name in of_model if name.startswith("lambda:")]
+    for every in (name for name in service.functions if name in _EVERY):
+        profiled = sizes_among(every, of_model)
         if not profiled:
-            passed_over[EVERY_FUNCTION] = f"no profile of {service.model}"
+            passed_over[every] = f"no profile of {service.model}"
         for name in profiled:
             try:
                 offers[name] = catalog.function(name)
@@ -160,11 +162,11 @@ def choose_function(
 
 
 def function_size(service: ServiceConfig, catalog: Catalog, of_model: Mapping[str, Profile]) -> str | None:
-    """`lambda:MEMORY_MB` of the function to run: the chosen one, or the first named where no size has a profile."""
+    """Name of the function to run: the chosen one, or the first named where no size has a profile."""
     chosen, _ = choose_function(service, catalog, of_model)
     if chosen is not None:
         return chosen.offer.name
-    return next((name for name in service.functions if name != EVERY_FUNCTION), None)
+    return next((name for name in service.functions if name not in _EVERY), None)
 
 
 def _use(offer: FunctionOffer, profile: Profile) -> FunctionUse:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mark.domain.cells import Row, read_rows
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import is_function
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.profiling.policy import sigma_of
 
@@ -47,7 +48,7 @@ def load_profiles(name_or_path: str | None = None) -> dict[str, dict[str, Profil
     profiles: dict[str, dict[str, Profile]] = {}
     for (model, instance), of_type in rows.items():
         by_batch = tuple(of_type[batch] for batch in sorted(of_type))
-        if by_batch[0].batch > 1 and not instance.startswith("lambda:"):
+        if by_batch[0].batch > 1 and not is_function(instance):
             of_model = {other: of for (name, other), of in rows.items() if name == model}
             family = {other: of for other, of in of_model.items() if _family(other) == _family(instance)}
             by_batch = (*(_alone(family, by_batch[0]) or _alone(of_model, by_batch[0])), *by_batch)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mark.domain.function_offer import is_function
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
@@ -50,7 +51,7 @@ def service_profiles(service: ServiceConfig) -> dict[str, dict[str, Profile]]:
     mixed: dict[str, Profile] = {}
     for instance in sorted(set.intersection(*(set(each) for _, each in weighted))):
         parts = [(weight, each[instance]) for weight, each in weighted]
-        if instance.startswith("lambda:"):
+        if is_function(instance):
             mixed[instance] = max(parts, key=lambda part: part[0])[1]
         else:
             mixed[instance] = mix(service.model, parts, service.slo)

@@ -17,6 +17,7 @@ from mark.billing.extras import (
     BUCKET_USD_PER_GB_MONTH,
     CONTROLLER_DISK_GIB,
     CONTROLLER_USD_PER_HOUR,
+    IMAGE_USD_PER_GB_MONTH,
     INTERNET_OUT_USD_PER_GB,
     LOG_USD_PER_GB,
     METRIC_CALL_USD,
@@ -73,6 +74,7 @@ class ServiceCost:
     function_usd_per_million: float
     max_function_usd_per_hour: float | None = None
     image: bool = False  # instances boot from an image of its own
+    image_gb: float = 0.0  # of the function, unpacked; 0: it is a zip, or there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,15 @@ def monthly(
             if one.max_function_usd_per_hour is not None:
                 basis += f", {dollars(one.max_function_usd_per_hour * HOURS_PER_MONTH)} at most"
             charges.append(CostLine("functions", f"{one.name}, {one.function}", None, basis, ("aws_lambda_function",)))
+        if one.image_gb > 0.0:
+            charges.append(
+                CostLine(
+                    "other",
+                    f"{one.name}, its function's image (ECR)",
+                    one.image_gb * IMAGE_USD_PER_GB_MONTH,
+                    f"{one.image_gb:.1f} GB unpacked, less as stored; each, the last ten are kept",
+                )
+            )
     return charges + [
         CostLine("other", what, amount, basis, resources)
         for what, amount, basis, resources in _of_site(services, zones, balancers, controller_disk_gib)

@@ -167,10 +167,12 @@ def catalog_table(catalog: Catalog) -> RenderableType:
             "retired" if offer.retired else "",
         )
     functions = columns("function", "$ per GB-second", "$ per million calls", "billing step ms", "environments")
-    sold = [*catalog.functions, *([catalog.any_function] if catalog.any_function else [])]
+    of_any_size = [one for one in (catalog.any_function, catalog.any_arm64_function) if one is not None]
+    sold = [*catalog.functions, *of_any_size]
     for function in sold:
+        kind = function.name.partition(":")[0]
         functions.add_row(
-            f"lambda, up to {function.memory_mb} MB" if function is catalog.any_function else function.name,
+            f"{kind}, up to {function.memory_mb} MB" if function in of_any_size else function.name,
             f"{function.usd_per_gb_second:.10f}".rstrip("0"),
             f"{function.usd_per_million_requests:.2f}",
             f"{function.billing_step_ms:g}",

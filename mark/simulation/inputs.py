@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from mark.catalog.tables import load_catalog
 from mark.config.service_file import load_service, markets_of
+from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Profile
@@ -173,7 +174,7 @@ def _shifted_catalog(catalog: Catalog, by: Sensitivity) -> Catalog:
 
 
 def _shifted_profile(profile: Profile, by: Sensitivity) -> Profile:
-    factor = by.function_latency if profile.instance.startswith("lambda:") else 1.0 / by.capacity
+    factor = by.function_latency if is_function(profile.instance) else 1.0 / by.capacity
     if factor == 1.0:
         return profile
     return replace(

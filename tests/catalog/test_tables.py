@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,17 @@ def test_a_plain_lambda_row_offers_sizes_up_to_its_own(tmp_path: Path) -> None:
     for name in ("lambda:10241", "lambda:64", "lambda:", "lambda:x", "lambda:-3008", "3008"):
         with pytest.raises(BadInput, match=name):
             read.function(name)
+
+
+def test_functions_on_arm64_are_rows_of_their_own(tmp_path: Path) -> None:
+    rows = (good("function", instance="lambda", memory_gib="10"), good("function", instance="lambda-arm64:512"))
+    read = catalog(tmp_path, *rows)
+    assert read.function("lambda-arm64:512").name == "lambda-arm64:512"
+    with pytest.raises(BadInput, match="no such function"):
+        read.function("lambda-arm64:1024")
+    every = catalog(tmp_path, *rows, good("function", instance="lambda-arm64", memory_gib="10"))
+    assert every.function("lambda-arm64:1024").arm64
+    assert not every.function("lambda:1024").arm64
 
 
 @pytest.mark.parametrize(
@@ -189,6 +201,9 @@ def test_aws_2026_has_current_families_and_retires_p2_and_p3() -> None:
     assert offer(today, "g5.xlarge/on-demand").boot.p95_s == 240.0
     function = today.function("lambda:10240")
     assert (function.billing_step_ms, function.ramp_per_10s, function.bills_init) == (1.0, 1000.0, True)
+    arm = today.function("lambda-arm64:10240")
+    assert (arm.name, arm.arm64) == ("lambda-arm64:10240", True)
+    assert arm == replace(function, arm64=True, usd_per_gb_second=0.0000133334), "a fifth cheaper, else the same"
     surplus = {
         o.instance.split(".")[0]: o.credits.surplus_usd_per_vcpu_hour for o in today.offers if o.credits is not None
     }

@@ -44,8 +44,10 @@ def test_what_cannot_be_is_one_line_and_exit_2(
 def test_images_to_bake_are_named_before_anything_is_agreed(tmp_path: Path) -> None:
     nothing: Any = None
     target, wanted = DeployTarget(state=tmp_path), (ImageWanted("echo", "0123", ("c5.large", "c5.xlarge")),)
-    planned = Planned([], [], target, nothing, nothing, to_bake=wanted)
+    planned = Planned([], [], target, nothing, nothing, nothing, nothing, to_bake=wanted)
     assert _changes(planned) == "images to bake first: echo on a c5.large\nnothing else to change"
-    planned = Planned([ResourceChange("a", "aws_lb", "create")], [], target, nothing, nothing, to_bake=wanted)
+    planned = Planned(
+        [ResourceChange("a", "aws_lb", "create")], [], target, nothing, nothing, nothing, nothing, to_bake=wanted
+    )
     assert _changes(planned).startswith("images to bake first: echo on a c5.large\n1 to create; all of it in ")
-    assert _changes(Planned([], [], target, nothing, nothing)) == "nothing to change"
+    assert _changes(Planned([], [], target, nothing, nothing, nothing, nothing)) == "nothing to change"

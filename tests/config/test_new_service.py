@@ -63,6 +63,13 @@ def test_a_profiled_model_buys_what_was_measured_and_is_sold(tmp_path: Path) -> 
     assert found.functions == ("lambda:*",)
 
 
+def test_functions_of_both_processors_may_be_chosen(tmp_path: Path) -> None:
+    arm = "credit:Credit,lambda-arm64:2048,1,60\n"
+    assert own(tmp_path, OWN + arm).functions == ("lambda:*", "lambda-arm64:*")
+    x86_less = "".join(line for line in OWN.splitlines(keepends=True) if ",lambda:" not in line)
+    assert own(tmp_path, x86_less + arm).functions == ("lambda-arm64:2048",)
+
+
 def test_without_a_measured_function_there_is_none(tmp_path: Path) -> None:
     assert own(tmp_path, OWN.split("credit:Credit,lambda", 1)[0]).functions == ()
 

@@ -55,6 +55,7 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
         ('["none"]', ()),
         ('"lambda:*"', ("lambda:*",)),
         ('["lambda:2048", "lambda:*"]', ("lambda:2048", "lambda:*")),
+        ('["lambda-arm64:2048", "lambda-arm64:*"]', ("lambda-arm64:2048", "lambda-arm64:*")),
     ],
 )
 def test_a_function_may_have_several_sizes(tmp_path: Path, said: str, functions: tuple[str, ...]) -> None:
@@ -180,6 +181,7 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
             "usd_per_hour: must be zero or more: -1",
         ),
         (HEAD + '[overflow]\nfunction = "lambda"\n', "[overflow] function: must be lambda:MEMORY_MB"),
+        (HEAD + '[overflow]\nfunction = "lambda-arm:512"\n', "[overflow] function: must be lambda:MEMORY_MB"),
         (HEAD + '[overflow]\nfunction = ["lambda:512", "none"]\n', "[overflow] function: must be lambda:MEMORY_MB"),
         (HEAD + "[overflow]\nfunction = []\n", "[overflow] function: must be a list of texts that is not empty"),
         (HEAD + "[overflow]\nfunction = 512\n", "[overflow] function: must be a"),

@@ -126,6 +126,24 @@ def test_a_size_that_is_not_sold_is_passed_over() -> None:
     assert passed_over == dict.fromkeys(["lambda:5120", "lambda:10240"], "functions have 128 to 3008 MB")
 
 
+def test_a_cheaper_processor_is_taken_where_it_was_measured() -> None:
+    today, of_model = load_catalog("aws-2026"), dict(PROFILES["inception-v3-2026"])
+    either = replace(load_service("inception-v3-2026"), functions=("lambda:*", "lambda-arm64:*"))
+    chosen, passed_over = choose_function(either, today, of_model)
+    assert chosen is not None
+    assert not chosen.offer.arm64
+    assert passed_over["lambda-arm64:*"].startswith("no profile of")
+    measured = of_model | {"lambda-arm64:3008": replace(of_model["lambda:3008"], instance="lambda-arm64:3008")}
+    chosen, passed_over = choose_function(either, today, measured)
+    assert chosen is not None
+    assert chosen.offer.name == "lambda-arm64:3008"
+    assert passed_over["lambda:3008"] == "dearer than lambda-arm64:3008"
+    x86, _ = choose_function(replace(either, functions=("lambda:3008",)), today, measured)
+    assert x86 is not None
+    asked = 2e-7  # a request's own price
+    assert (chosen.usd_per_request - asked) / (x86.usd_per_request - asked) == pytest.approx(0.8, rel=1e-4)
+
+
 def test_without_a_profile_the_first_named_function_runs() -> None:
     named = replace(load_service("nasnet"), functions=("lambda:*", "lambda:2048", "lambda:1024"))
     assert function_size(named, DAY, {}) == "lambda:2048"

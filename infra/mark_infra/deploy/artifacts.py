@@ -1,4 +1,4 @@
-"""Files from which instances and functions boot: the service's folder, the function's package.
+"""Files from which instances and functions boot: archives, and the libraries that a function imports.
 
 The same input makes the same bytes, wherever and whenever it is built, so that deploying again changes nothing.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.util
 import io
 import json
 import shutil
@@ -20,11 +19,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from mark.domain.errors import BadInput
-from mark.models.files import walk
 from mark_infra.deploy.pip_program import for_linux, pins_beside, run_pip, without_hashes
 
 FUNCTION_PYTHON = "3.12"  # terraform/modules/overflow
-MOST_FUNCTION_BYTES = 250 * 1024 * 1024  # unpacked, Lambda's limit for a zip
 _MODEL_SIDE = ("numpy", "orjson")  # what mark.models imports
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 
@@ -66,43 +63,22 @@ def size_of(files: Mapping[str, Path | bytes]) -> int:
     return sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
 
 
-def function_package(files: Mapping[str, Path | bytes], libraries: Path, to: Path) -> Path:
-    """The function's .zip: mark's model side, the service's files under `service/`, and `libraries`.
-
-    Raises BadInput for what is larger than Lambda takes.
-    """
-    contents: dict[str, Path | bytes] = {f"service/{name}": content for name, content in files.items()}
-    for package in ("mark", "mark_lambda"):
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        home = Path(spec.origin).parent
-        contents |= {
-            f"{package}/{name}": path
-            for path, name in walk(home, home)
-            if path.suffix in (".py", ".csv", ".toml")  # profiles, too: a service without code answers by them
-        }
-    contents |= {name: path for path, name in walk(libraries, libraries)}
-    size = size_of(contents)
-    if size > MOST_FUNCTION_BYTES:
-        raise BadInput(
-            'too large for a function, Lambda takes 250 MiB: a smaller runtime (ONNX, say), or function = "none"',
-            "the function's package",
-            f"{size / 1024**2:.0f} MiB",
-        )
-    return zip_archive(contents, to)
-
-
 def libraries(
-    files: Mapping[str, Path | bytes], kinds: Sequence[str], cache: Path, pins: Path, cpu_index: str | None = None
+    files: Mapping[str, Path | bytes],
+    kinds: Sequence[str],
+    cache: Path,
+    pins: Path,
+    cpu_index: str | None = None,
+    machine: str = "x86_64",
 ) -> Path:
     """A folder with what the function imports, fetched for Lambda; kept in `cache`, because that takes a minute.
 
     `kinds` are libraries of models that are files, the service's requirements.txt says what else its model needs,
-    `pins` is a constraints file, `cpu_index` has wheels without GPU code. Raises MarkError for what cannot be had.
+    `pins` is a constraints file, `cpu_index` has wheels without GPU code, `machine` is x86_64 or aarch64. Raises
+    BadInput for libraries of GPUs, which no function has, MarkError for what cannot be had.
     """
     requirements = bytes_of(files, "requirements.txt")
-    folder = cache / libraries_name(requirements, pins, cpu_index, kinds)
+    folder = cache / libraries_name(requirements, pins, cpu_index, kinds, machine)
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -113,10 +89,11 @@ def libraries(
         own.write_text(pins_beside(pins.read_text(encoding="utf-8"), needs), encoding="utf-8")
         run_pip(
             *("install", "--no-compile", "--target", str(Path(work, "there"))),
-            *for_linux(FUNCTION_PYTHON, "x86_64"),
+            *for_linux(FUNCTION_PYTHON, machine),
             *([f"--extra-index-url={cpu_index}"] if cpu_index else []),
             *("-c", str(own), "-r", str(file)),
         )
+        _check_gpus(Path(work, "there"))
         shutil.rmtree(Path(work, "there", "bin"), ignore_errors=True)
         try:
             Path(work, "there").rename(folder)
@@ -126,14 +103,28 @@ def libraries(
     return folder
 
 
-def libraries_name(requirements: bytes, pins: Path, cpu_index: str | None = None, kinds: Sequence[str] = ()) -> str:
+def _check_gpus(libraries: Path) -> None:
+    found = sorted(path.name.removesuffix(".dist-info") for path in libraries.glob("nvidia_*.dist-info"))
+    if found:
+        what = "brings libraries for GPUs, which no function has: say where wheels without are, `cpu_index`, or "
+        more = f" and {len(found) - 1} more" if found[1:] else ""
+        raise BadInput(f'{what}function = "none"', "requirements.txt, for the function", f"{found[0]}{more}")
+
+
+def libraries_name(
+    requirements: bytes,
+    pins: Path,
+    cpu_index: str | None = None,
+    kinds: Sequence[str] = (),
+    machine: str = "x86_64",
+) -> str:
     """Of the folder in the cache."""
     try:
         text = requirements.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput("is not UTF-8", "requirements.txt") from None
-    said = json.dumps([_MODEL_SIDE, *kinds, text, pins.read_text(encoding="utf-8"), FUNCTION_PYTHON, cpu_index])
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    said = [_MODEL_SIDE, *kinds, text, pins.read_text(encoding="utf-8"), FUNCTION_PYTHON, cpu_index, machine]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
 def bytes_of(files: Mapping[str, Path | bytes], name: str) -> bytes:

@@ -42,12 +42,15 @@ from mark_infra.aws.machine_images import own_images, remove_images
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
-from mark_infra.deploy.artifacts import archive, function_package, libraries, size_of
+from mark_infra.deploy.artifacts import archive, libraries, size_of
 from mark_infra.deploy.bake import Bakery, ImageWanted, builder_place, types_of
 from mark_infra.deploy.baked_images import content_of, newest_image, tidy, usable
 from mark_infra.deploy.checkout import boot_script, constraints, terraform_modules
 from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
+from mark_infra.deploy.function_image import FunctionImage, repository_of
+from mark_infra.deploy.function_package import function_contents
+from mark_infra.deploy.image_repositories import ImageRepositories
 from mark_infra.deploy.images import pinned
 from mark_infra.deploy.imports import absent_imports
 from mark_infra.deploy.keys import SiteKeys, key_file
@@ -58,6 +61,7 @@ from mark_infra.deploy.places import default_service, placed
 from mark_infra.deploy.quotas import needed, read, reservations
 from mark_infra.deploy.releases import SiteReleases
 from mark_infra.deploy.remembered import VARIABLES, recall, remember, standing_in
+from mark_infra.deploy.sent_function import SentFunction, push, send
 from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark_infra.store.store import open_table
@@ -129,16 +133,21 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What `apply` would change, what the whole site then costs a month, and what its limits need of the account."""
+    """What `apply` would change, what the whole site then costs a month, and what its limits need of the account.
+
+    `images` are those of functions that are not in their repositories yet: until they are, `changes` name them by tag.
+    """
 
     changes: list[ResourceChange]
     charges: list[CostLine]
     target: DeployTarget
     terraform: Terraform
     gate: Gate
+    repositories: ImageRepositories
+    say: Say
     quotas: list[QuotaLine] = field(default_factory=list)
     to_bake: tuple[ImageWanted, ...] = ()
-    say: Say = lambda text: None
+    to_push: tuple[FunctionImage, ...] = ()
     pause: Callable[[float], object] = time.sleep  # between looks at what is being baked
 
     def apply(self, progress: Progress | None = None) -> Deployed:
@@ -147,6 +156,9 @@ class Planned:
         Raises MarkError, too, for an image that could not be baked: nothing that serves has changed then.
         """
         self._remember()
+        if self.to_push:
+            self._push()
+            self._remember()
         changes = self._with_images(progress) if self.to_bake else self.changes
         self._change(changes, progress)
         outputs = self.terraform.outputs()
@@ -157,6 +169,7 @@ class Planned:
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
         self._remember()
         self._tidy(load_site(site_file))
+        self.repositories.remove_others(self._repositories())
         return Deployed(
             site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]), dict(outputs["cname"])
         )
@@ -179,7 +192,7 @@ class Planned:
         variables = json.loads(file.read_text(encoding="utf-8"))
         for name, image in baked.items():
             variables["services"][name]["baked_image_id"] = image
-        file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+        _write(variables, file)
         return self.terraform.plan()
 
     def _tidy(self, site: Site) -> None:
@@ -191,6 +204,24 @@ class Planned:
         else:
             if gone:
                 self.say(f"removed images that nothing boots from any more: {', '.join(gone)}")
+
+    def _push(self) -> None:
+        """Push the images, and plan again with their digests: nothing else may have changed meanwhile."""
+        file = self.target.folder / VARIABLES
+        variables = json.loads(file.read_text(encoding="utf-8"))
+        for image in self.to_push:
+            uri = push(image, self.repositories, self.target.folder / "artifacts", self.say)
+            variables["services"][image.service]["function"]["image_uri"] = uri
+        _write(variables, file)
+        if self.terraform.plan() != self.changes:
+            raise MarkError("what is to be changed is not what it was before the images were pushed: deploy again")
+        (self.target.folder / "plan.txt").write_text(self.terraform.text(), encoding="utf-8")
+
+    def _repositories(self) -> set[str]:
+        """Those of services with a function, also where it is a zip now: the release before may have had an image."""
+        variables = json.loads((self.target.folder / VARIABLES).read_text(encoding="utf-8"))
+        with_function = (name for name, service in variables["services"].items() if service.get("function"))
+        return {repository_of(self.target.name, name) for name in with_function}
 
     def _remember(self) -> None:
         if self.target.state_bucket is not None:
@@ -251,7 +282,9 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     if target.hosted_zone is not None and target.domain is None:
         raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
     terraform = _terraform(target)
-    say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    account = _known(lambda: caller(gate))
+    say(f"account {account}, {target.region}, site {target.name}")
+    repositories = ImageRepositories(gate, target.name, target.region, account)
     keys = _site_keys(target, gate).to_deploy()
     terraform.give("keys", key_file(keys))
     found = here([one.deployment for one in shipments], gate, target.zones, say)
@@ -263,6 +296,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     pins, own = built / "constraints.txt", wheel(built)
     shutil.copyfile(constraints(), pins)
     disks: dict[str, int] = {}
+    functions: dict[str, SentFunction] = {}
     terraform.init()
     there = terraform.outputs()
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
@@ -300,7 +334,9 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         image, machine, gpus = image_of(one.deployment)
         kinds = libraries_of(one)
         on_instances = kinds if target.grpc_port is None else (*kinds, *GRPC_PACKAGES)
-        wanted = PackagesWanted(name, one.files, on_instances, machine, gpus, target.cpu_index)
+        # With GPUs the index of wheels without is for the function alone.
+        cpu_index = None if gpus else target.cpu_index
+        wanted = PackagesWanted(name, one.files, on_instances, machine, gpus, cpu_index)
         packages = wheelhouse(wanted, own, pins, built / "wheels")
         _check_imports(one, packages.modules)
         sizes = (to.stat().st_size, size_of(one.files))
@@ -317,11 +353,17 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             **places[name],
         }
         if one.deployment.function is not None:
-            needs = libraries(one.files, kinds, built / "libraries", pins, target.cpu_index)
+            function = one.deployment.function.offer
+            machine = "aarch64" if function.arm64 else "x86_64"
+            needs = libraries(one.files, kinds, built / "libraries", pins, target.cpu_index, machine)
+            sent = send(name, function_contents(one.files, needs), machine, built, repositories, say)
+            functions[name] = sent
             described["function"] = {
-                "zip": _from_root(function_package(one.files, needs, built / f"{name}.zip"), target),
-                "memory_mb": one.deployment.function.offer.memory_mb,
-                "environment": environment_of(one.service, one.deployment.function.offer.name),
+                "zip": None if sent.file is None else _from_root(sent.file, target),
+                "image_uri": sent.image_uri,
+                "architecture": "arm64" if function.arm64 else "x86_64",
+                "memory_mb": function.memory_mb,
+                "environment": environment_of(one.service, function.name),
                 "max_usd_per_hour": _finite(one.service.max_function_usd_per_hour),
                 "reserved_concurrency": reserved[name],
             }
@@ -333,12 +375,18 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     baked = usable(own_images(gate, target.name), contents) if contents else {}
     for name in contents:
         variables["services"][name]["baked_image_id"] = baked.get(name)
-    (target.folder / VARIABLES).write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+    _write(variables, target.folder / VARIABLES)
     say("asking Terraform what is to be done")
     changes = terraform.plan()
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
+    for change in changes:
+        if change.kind == "aws_lambda_function" and change.action == "replace":
+            say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
-        [replace(_cost(one.deployment, disks[one.service.name]), image=target.bake) for one in shipments],
+        [
+            replace(_cost(one.deployment, disks[one.service.name], functions.get(one.service.name)), image=target.bake)
+            for one in shipments
+        ],
         len(target.zones) or 3,
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         controller_disk_gib=variables["controller_disk_gb"],
@@ -348,7 +396,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         for one in shipments
         if one.service.name in contents.keys() - baked.keys()
     )
-    return Planned(changes, charges, target, terraform, gate, quotas, to_bake, say)
+    to_push = tuple(one.to_push for one in functions.values() if one.to_push is not None)
+    return Planned(changes, charges, target, terraform, gate, repositories, say, quotas, to_bake, to_push)
 
 
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
@@ -364,7 +413,9 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
     if not (target.folder / VARIABLES).is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
     terraform = _terraform(target)
-    say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
+    account = _known(lambda: caller(gate))
+    say(f"account {account}, {target.region}, site {target.name}")
+    repositories = ImageRepositories(gate, target.name, target.region, account)
     terraform.give("keys", key_file(_site_keys(target, gate).to_destroy()))
     terraform.init()
     # Where an apply broke off there are no outputs, and perhaps a controller.
@@ -378,6 +429,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
             terraform.apply(len(changes), progress)
     remove_images(gate, target.name)
     end_strays(gate, target.name)
+    repositories.remove_others()
     return leftovers(gate, target.name)
 
 
@@ -639,6 +691,10 @@ def _check_imports(sent: Shipment, provided: Collection[str]) -> None:
             )
 
 
+def _write(variables: Mapping[str, Any], file: Path) -> None:
+    file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
+
+
 def _check_archive(path: Path, shipped: Shipment) -> None:
     """Raises MarkError where what arrives is not what was checked here."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
@@ -650,7 +706,7 @@ def _check_archive(path: Path, shipped: Shipment) -> None:
         raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
 
 
-def _cost(deployment: ResolvedService, disk: int) -> ServiceCost:
+def _cost(deployment: ResolvedService, disk: int, sent: SentFunction | None) -> ServiceCost:
     service, function = deployment.service, deployment.function
     cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
     return ServiceCost(
@@ -662,6 +718,7 @@ def _cost(deployment: ResolvedService, disk: int) -> ServiceCost:
         function=function.offer.name if function is not None else None,
         function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
         max_function_usd_per_hour=_finite(service.max_function_usd_per_hour),
+        image_gb=sent.image_gb if sent is not None else 0.0,
     )
 
 

@@ -58,8 +58,8 @@ def standing_in(folder: Path) -> Iterator[None]:
 def _named(variables: dict[str, Any]) -> Iterator[str]:
     for said in (variables, *variables.get("services", {}).values()):
         yield from (said[name] for name in ("wheel", "constraints", "archive", "wheels") if name in said)
-        if said.get("function"):
-            yield said["function"]["zip"]
+        if zipped := (said.get("function") or {}).get("zip"):
+            yield zipped
 
 
 def _key(site: str, name: Path) -> str:

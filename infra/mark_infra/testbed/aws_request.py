@@ -289,6 +289,13 @@ def _function_rights(request: AwsRequest, there: Resources) -> list[IamCall] | N
     return [IamCall(request.name, arn, _tags(there.tags(bare)))]
 
 
+def _repository_rights(request: AwsRequest, there: Resources) -> list[IamCall] | None:
+    names = request.parameters.get("repositoryNames") or [request.parameters.get("repositoryName")]
+    found = [str(name) for name in names if name]
+    arns = [f"arn:aws:ecr:{there.region}:{there.account}:repository/{name}" for name in found]
+    return [IamCall(request.name, arn) for arn in arns or ["*"]]
+
+
 def _object_rights(request: AwsRequest, there: Resources) -> list[IamCall] | None:
     bucket, key = request.parameters.get("Bucket", ""), request.parameters.get("Key", "")
     return [IamCall(request.name, f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else ""))] if bucket else None
@@ -303,6 +310,7 @@ _RIGHTS: dict[str, Callable[[AwsRequest, Resources], list[IamCall] | None]] = {
     "logs": _of_logs,
     "monitoring": _of_cloudwatch,
     "lambda": _function_rights,
+    "ecr": _repository_rights,
     "s3": _object_rights,
 }
 # Of EC2's resources, by how their ids begin.

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from mark.catalog.tables import load_catalog
 from mark.domain.errors import BadInput
-from mark.domain.function_offer import FunctionOffer
+from mark.domain.function_offer import FunctionOffer, size_and_processor
 from mark.domain.offer import Delay
 from mark.domain.service import ServiceConfig
 from mark.models.registry_unpacked import PREFIX
@@ -64,6 +64,11 @@ class FunctionConfig:
     concurrency: int | None = None
     spare: int = 0
     cold_s: float = 0.0
+    arm64: bool = False  # billed so; what runs it is this machine's processor
+
+    @property
+    def offer_name(self) -> str:
+        return f"lambda{'-arm64' if self.arm64 else ''}:{self.memory_mb}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +118,13 @@ def overflow_function(service: ServiceConfig, name: str, concurrency: int = 32, 
     if size in profiled:
         cold_ms = profiled[size].rows[0].cold_ms
         model = f"mark.profiling.replay:{kind}?{urlencode(options)}"
+    sized = size_and_processor(size)
+    assert sized is not None
+    memory_mb, arm64 = sized
     return FunctionConfig(
         name=name,
-        memory_mb=int(size.removeprefix("lambda:")),
+        memory_mb=memory_mb,
+        arm64=arm64,
         # One core each, as a function of less than 3.5 GB has hardly more.
         variables={"MARK_MODEL": model, "MARK_MODEL_PATH": search, "MARK_NAME": service.name, "OMP_NUM_THREADS": "1"},
         folder=search,
@@ -325,7 +334,7 @@ class Lambda:
         catalog = load_catalog(config.catalog)
         self.functions: dict[str, LocalFunction] = {}
         for one in config.functions:
-            offer = catalog.function(f"lambda:{one.memory_mb}")
+            offer = catalog.function(one.offer_name)
             if one.concurrency is not None:
                 offer = replace(offer, concurrency=one.concurrency)
             self.functions[one.name] = LocalFunction(one, offer, config)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Market, Offer
 from mark.domain.plan import Target
@@ -88,7 +89,7 @@ def offer_named(wanted: str, resolved: ResolvedService) -> tuple[Offer, Candidat
         raise BadInput("retired: it can no longer be bought", resolved.catalog.name, wanted)
     profile = profile_of(resolved.profiles, offer.instance)
     if profile is None:
-        known = ", ".join(sorted(i for i in resolved.profiles if not i.startswith("lambda")))
+        known = ", ".join(sorted(i for i in resolved.profiles if not is_function(i)))
         raise BadInput(f"{resolved.service.model} has no profile on it (there is one on {known})", "policy", wanted)
     able = candidate(profile, resolved.slo, resolved.service.batching)
     return offer, unbatched(profile, resolved.slo) if isinstance(able, str) else able

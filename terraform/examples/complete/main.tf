@@ -77,7 +77,7 @@ module "state" {
     { wheel = var.wheel, constraints = var.constraints },
     { for name, service in var.services : "archive/${name}" => service.archive },
     { for name, service in var.services : "wheels/${name}" => service.wheels },
-    { for name, function in local.functions : "function/${name}" => function.zip },
+    { for name, function in local.functions : "function/${name}" => function.zip if function.zip != null },
   )
 }
 
@@ -110,9 +110,12 @@ module "overflow" {
 
   site        = var.site
   service     = each.key
-  package     = module.state.artifacts["function/${each.key}"]
+  package     = each.value.zip == null ? null : module.state.artifacts["function/${each.key}"]
   memory_mb   = each.value.memory_mb
   environment = each.value.environment
+
+  image_uri    = each.value.image_uri
+  architecture = each.value.architecture
 
   reserved_concurrency = each.value.reserved_concurrency
   keys                 = module.state.keys["bouncers"]

@@ -55,7 +55,7 @@ variable "keys_version" {
 }
 
 variable "services" {
-  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls."
+  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls."
   type = map(object({
     slo_ms           = number
     slo_attainment   = optional(number)
@@ -70,7 +70,9 @@ variable "services" {
     priority         = optional(number)
     target_groups    = optional(number, 1)
     function = optional(object({
-      zip                  = string
+      zip                  = optional(string)
+      image_uri            = optional(string)
+      architecture         = optional(string, "x86_64")
       memory_mb            = number
       environment          = map(string)
       max_usd_per_hour     = optional(number)

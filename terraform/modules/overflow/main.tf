@@ -51,15 +51,18 @@ resource "aws_iam_role_policy" "this" {
 }
 
 resource "aws_lambda_function" "this" {
-  function_name    = local.name
-  description      = "Overflow of ${var.service}"
-  role             = aws_iam_role.this.arn
-  s3_bucket        = var.package.bucket
-  s3_key           = var.package.key
-  source_code_hash = var.package.sha256
-  runtime          = "python3.12"
-  architectures    = ["x86_64"]
-  handler          = "mark_lambda.overflow.handler"
+  function_name = local.name
+  description   = "Overflow of ${var.service}"
+  role          = aws_iam_role.this.arn
+  # AWS changes no zip into an image: the function is replaced then.
+  package_type     = var.image_uri == null ? "Zip" : "Image"
+  s3_bucket        = try(var.package.bucket, null)
+  s3_key           = try(var.package.key, null)
+  source_code_hash = try(var.package.sha256, null)
+  runtime          = var.image_uri == null ? "python3.12" : null
+  handler          = var.image_uri == null ? "mark_lambda.overflow.handler" : null
+  image_uri        = var.image_uri
+  architectures    = [var.architecture]
   memory_size      = var.memory_mb
   timeout          = var.timeout_s
   # Each release of the service calls its own version, so that a model and its overflow change together.

@@ -9,12 +9,33 @@ variable "service" {
 }
 
 variable "package" {
-  description = "The function's zip in the artifacts bucket."
+  description = "The function's zip in the artifacts bucket; null where it is an image."
   type = object({
     bucket = string
     key    = string
     sha256 = string
   })
+  default = null
+}
+
+variable "image_uri" {
+  description = "The function's container image in ECR, by its digest, where a zip cannot hold it (250 MiB). Its command is the handler."
+  type        = string
+  default     = null
+  validation {
+    condition     = (var.image_uri == null) != (var.package == null)
+    error_message = "Either package or image_uri."
+  }
+}
+
+variable "architecture" {
+  description = "Processors that it was built for: x86_64 or arm64, of which AWS asks a fifth less."
+  type        = string
+  default     = "x86_64"
+  validation {
+    condition     = contains(["x86_64", "arm64"], var.architecture)
+    error_message = "x86_64 or arm64."
+  }
 }
 
 variable "memory_mb" {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,22 +51,6 @@ def test_the_same_files_make_the_same_archive(tmp_path: Path) -> None:
         assert {member.uid for member in tar.getmembers()} == {0}
 
 
-def test_a_function_has_its_service_mark_and_libraries(tmp_path: Path) -> None:
-    libraries = folder(tmp_path / "libraries", "numpy/__init__.py")
-    files: dict[str, Path | bytes] = {"service.toml": b"[service]", "model.py": b"x = 1"}
-    made = [artifacts.function_package(files, libraries, tmp_path / f"{n}.zip") for n in (1, 2)]
-    assert made[0].read_bytes() == made[1].read_bytes()
-    names = set(zipfile.ZipFile(made[0]).namelist())
-    assert {"service/model.py", "mark_lambda/overflow.py", "mark/models/load.py", "numpy/__init__.py"} <= names
-    assert not any("__pycache__" in name for name in names)
-
-
-def test_what_lambda_would_refuse_is_refused_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MOST_FUNCTION_BYTES", 1000)
-    with pytest.raises(BadInput, match="Lambda takes 250 MiB"):
-        artifacts.function_package({"weights": bytes(2000)}, folder(tmp_path / "l", "x"), tmp_path / "f.zip")
-
-
 def test_what_a_function_imports_is_kept(tmp_path: Path) -> None:
     pins = tmp_path / "pins"
     pins.write_text("numpy==2.2.0\n")
@@ -75,6 +58,36 @@ def test_what_a_function_imports_is_kept(tmp_path: Path) -> None:
     there.mkdir(parents=True)
     assert artifacts.libraries({"requirements.txt": b"torch\n"}, (), tmp_path / "cache", pins) == there
     assert artifacts.libraries_name(b"", pins) != there.name
+    assert artifacts.libraries_name(b"torch\n", pins, machine="aarch64") != there.name
+
+
+def test_a_function_has_no_libraries_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def installs(*arguments: str) -> None:
+        folder = Path(arguments[arguments.index("--target") + 1])
+        for name in ("nvidia_cublas-13.0.dist-info", "nvidia_cudnn-9.0.dist-info", "torch-2.9.dist-info"):
+            (folder / name).mkdir(parents=True)
+
+    monkeypatch.setattr(artifacts, "run_pip", installs)
+    pins = tmp_path / "pins"
+    pins.write_text("")
+    with pytest.raises(BadInput, match=r"no function has.*`cpu_index`.*nvidia_cublas-13\.0 and 1 more"):
+        artifacts.libraries({}, ("torch",), tmp_path / "cache", pins)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == []
+
+
+def test_an_arm64_function_has_wheels_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def installs(*arguments: str) -> None:
+        asked.extend(arguments)
+        Path(arguments[arguments.index("--target") + 1]).mkdir()
+
+    monkeypatch.setattr(artifacts, "run_pip", installs)
+    pins = tmp_path / "pins"
+    pins.write_text("")
+    artifacts.libraries({}, (), tmp_path / "cache", pins, machine="aarch64")
+    assert "--platform=manylinux2014_aarch64" in asked
+    assert not any("x86_64" in one for one in asked)
 
 
 def test_what_is_packed_already_is_not_compressed(tmp_path: Path) -> None:

@@ -284,6 +284,17 @@ class Double(mark.Model):
 """
 
 
+def test_a_function_on_arm64_is_billed_as_such(tmp_path: Path) -> None:
+    (tmp_path / "double.toml").write_text(
+        '[service]\nname = "double"\nmodel = "double:Double"\nslo_ms = 1000\nslo_attainment = 0.98\n'
+        'profile = "own.csv"\n[overflow]\nfunction = "lambda-arm64:1024"\n'
+    )
+    (tmp_path / "own.csv").write_text("model,instance,batch,latency_ms\ndouble:Double,lambda-arm64:1024,1,5\n")
+    config = overflow_function(load_service(str(tmp_path / "double.toml")), "overflow")
+    assert (config.memory_mb, config.arm64) == (1024, True)
+    assert config.offer_name == "lambda-arm64:1024"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("profiled", [True, False])
 def test_an_overflow_function_answers_bouncers_at_its_profiles_pace(

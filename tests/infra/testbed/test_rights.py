@@ -42,6 +42,14 @@ def json_call(prefix: str, service: str, action: str, **body: Any) -> AwsRequest
     return read_request(service, "K", "POST", "/?", headers, json.dumps(body).encode())
 
 
+def test_rights_to_repositories_are_by_their_names() -> None:
+    words = "arn:aws:ecr:us-east-1:1:repository/mark/mark/words"
+    assert needs("ecr", "PutLifecyclePolicy", repositoryName="mark/mark/words") == [("ecr:PutLifecyclePolicy", words)]
+    named = needs("ecr", "DescribeRepositories", repositoryNames=["mark/mark/words"])
+    assert named == [("ecr:DescribeRepositories", words)]
+    assert needs("ecr", "DescribeRepositories") == [("ecr:DescribeRepositories", "*")]
+
+
 def test_requests_are_read_in_every_protocol() -> None:
     query = read_request("ec2", "K", "POST", "/?", FORM, b"Action=StopInstances&InstanceId.1=i-1&InstanceId.2=i-2")
     assert (query.name, query.key_id, query.members("InstanceId")) == ("ec2:StopInstances", "K", ["i-1", "i-2"])

@@ -94,3 +94,63 @@ run "too_little_memory_is_refused" {
   }
   expect_failures = [var.memory_mb]
 }
+
+run "a_zip_is_run_by_lambdas_python" {
+  assert {
+    condition     = aws_lambda_function.this.package_type == "Zip" && aws_lambda_function.this.runtime == "python3.12" && aws_lambda_function.this.s3_key == "artifacts/1/f.zip"
+    error_message = "A runtime and a handler, and the zip."
+  }
+  assert {
+    condition     = aws_lambda_function.this.architectures == tolist(["x86_64"])
+    error_message = "x86_64 unless said."
+  }
+}
+
+run "an_image_brings_its_own" {
+  variables {
+    package              = null
+    image_uri            = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mark/mark/inception-v3@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+    architecture         = "arm64"
+    reserved_concurrency = 7
+  }
+  assert {
+    condition     = aws_lambda_function.this.package_type == "Image" && aws_lambda_function.this.image_uri == var.image_uri
+    error_message = "The image, by its digest."
+  }
+  assert {
+    condition     = aws_lambda_function.this.handler == null && aws_lambda_function.this.s3_bucket == null
+    error_message = "AWS refuses handler and zip of an image."
+  }
+  assert {
+    condition     = aws_lambda_function.this.architectures == tolist(["arm64"])
+    error_message = "The processors that it was built for."
+  }
+  assert {
+    condition     = aws_lambda_function.this.publish && aws_lambda_function.this.reserved_concurrent_executions == 7 && aws_lambda_alias.balancer.function_version == aws_lambda_function.this.version
+    error_message = "Versions, the alias and the limit are as with a zip."
+  }
+}
+
+run "both_at_once_are_refused" {
+  command = plan
+  variables {
+    image_uri = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mark/mark/inception-v3@sha256:0"
+  }
+  expect_failures = [var.image_uri]
+}
+
+run "neither_is_refused" {
+  command = plan
+  variables {
+    package = null
+  }
+  expect_failures = [var.image_uri]
+}
+
+run "processors_that_lambda_has_not_are_refused" {
+  command = plan
+  variables {
+    architecture = "riscv"
+  }
+  expect_failures = [var.architecture]
+}

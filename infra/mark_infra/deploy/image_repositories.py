@@ -1,0 +1,110 @@
+"""Repositories of functions' images in ECR: one for each service that has one, and of no longer life than that."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from mark.domain.errors import DeniedError, NotFoundError
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.inventory import SITE
+from mark_infra.deploy.deployer import partition_of
+
+KEPT_IMAGES = 10  # more than a roll-back or a canary asks for
+
+
+class ImageRepositories:
+    """Those of one site. Raises CloudError in every method."""
+
+    def __init__(self, gate: Gate, site: str, region: str, account: str) -> None:
+        self._gate, self.site, self._region, self._account = gate, site, region, account
+
+    def address(self, repository: str) -> str:
+        """What a function or a builder calls it, whether it is there or not."""
+        end = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
+        return f"{self._account}.dkr.ecr.{self._region}.{end}/{repository}"
+
+    def digest(self, repository: str, tag: str) -> str | None:
+        """Of the image with this tag (`sha256:...`); None: it is not there."""
+        ecr = self._gate.client("ecr")
+        try:
+            found = self._gate.call(ecr.describe_images, repositoryName=repository, imageIds=[{"imageTag": tag}])
+        except NotFoundError:
+            return None
+        return next((str(one["imageDigest"]) for one in found["imageDetails"]), None)
+
+    def make(self, repository: str) -> None:
+        """So that it is there as it should be: tags that never change their image, the last images kept, for Lambda."""
+        try:
+            self._gate.call(self._gate.client("ecr").describe_repositories, repositoryNames=[repository])
+        except NotFoundError:
+            self._gate.call(
+                self._gate.client("ecr").create_repository,
+                repositoryName=repository,
+                imageTagMutability="IMMUTABLE",
+                imageScanningConfiguration={"scanOnPush": True},
+                tags=[{"Key": SITE, "Value": self.site}],
+            )
+        self._gate.call(
+            self._gate.client("ecr").put_lifecycle_policy,
+            repositoryName=repository,
+            lifecyclePolicyText=json.dumps(_lifecycle()),
+        )
+        self._gate.call(
+            self._gate.client("ecr").set_repository_policy,
+            repositoryName=repository,
+            policyText=json.dumps(self._policy()),
+        )
+
+    def password(self) -> str:
+        """With which the user AWS may push for twelve hours."""
+        found = self._gate.call(self._gate.client("ecr").get_authorization_token)["authorizationData"]
+        return base64.b64decode(found[0]["authorizationToken"]).decode().partition(":")[2]
+
+    def remove_others(self, keep: Collection[str] = ()) -> None:
+        """Delete all of the site's but `keep`, with their images; none where the caller may not even look."""
+        try:
+            there = list(self._names())
+        except DeniedError:
+            return
+        for name in there:
+            if name not in keep:
+                self._gate.call(self._gate.client("ecr").delete_repository, repositoryName=name, force=True)
+
+    def _names(self) -> Iterator[str]:
+        ecr, token = self._gate.client("ecr"), ""
+        while True:
+            # ECR takes no empty token for the first page, and calls it otherwise than EC2.
+            asked: dict[str, Any] = {"nextToken": token} if token else {}
+            page = self._gate.call(ecr.describe_repositories, **asked)
+            names = (str(one["repositoryName"]) for one in page["repositories"])
+            yield from (name for name in names if name.startswith(f"mark/{self.site}/"))
+            if not (token := str(page.get("nextToken", ""))):
+                return
+
+    def _policy(self) -> dict[str, object]:
+        functions = f"arn:{partition_of(self._region)}:lambda:{self._region}:{self._account}:function:{self.site}_*"
+        return {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Sid": "FunctionsOfTheSite",
+                    "Effect": "Allow",
+                    "Principal": {"Service": "lambda.amazonaws.com"},
+                    "Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+                    "Condition": {"StringLike": {"aws:SourceArn": functions}},
+                }
+            ],
+        }
+
+
+def _lifecycle() -> dict[str, object]:
+    rule = {
+        "rulePriority": 1,
+        "description": f"the last {KEPT_IMAGES}",
+        "selection": {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": KEPT_IMAGES},
+        "action": {"type": "expire"},
+    }
+    return {"rules": [rule]}

@@ -1,0 +1,102 @@
+"""A site whose function is an image: pushed by docker's stand-in, run by Lambda, and gone with the site.
+
+Minutes, as tests.terraform.test_site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mark_infra.deploy import function_package
+from mark_infra.deploy.artifacts import libraries_name
+from mark_infra.deploy.checkout import constraints
+from mark_infra.deploy.deploy import DeployTarget, destroy, plan, shipment
+
+from tests.infra.conftest import REGION, MotoServer
+from tests.infra.deploy.docker_stand_in import docker_stand_in
+from tests.terraform.conftest import Terraform
+from tests.terraform.mocked_site import MockedSite, Step, resources
+from tests.terraform.test_site import PROFILE as X86_PROFILE
+from tests.terraform.test_site import SERVICE, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
+
+PROFILE = X86_PROFILE.replace("lambda:", "lambda-arm64:")
+MODEL = "import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n"
+
+
+@pytest.mark.slow
+def test_a_function_that_no_zip_holds_is_deployed(
+    moto: MotoServer,  # noqa: F811
+    terraform: Terraform,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
+    for name, value in (
+        ("AWS_ENDPOINT_URL", moto.url),
+        ("AWS_DEFAULT_REGION", REGION),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("MOTO_LAMBDA_STUB_ECR", "true"),
+    ):
+        monkeypatch.setenv(name, value)
+    docker = docker_stand_in(tmp_path, monkeypatch, registry=True)
+    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
+    monkeypatch.setattr(function_package, "MOST_ZIP_BYTES", 100_000)
+    target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
+    libraries = target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints(), machine="aarch64")
+    libraries.mkdir(parents=True)
+    service = tmp_path / "echo"
+    service.mkdir()
+    (service / "echo.toml").write_text(SERVICE.format(name="echo", model="echo:Echo", function="lambda-arm64:1024"))
+    (service / "profile.csv").write_text(PROFILE)
+    (service / "echo.py").write_text(MODEL)
+    said: list[str] = []
+
+    planned = plan([shipment(str(service / "echo.toml"))], target, said.append)
+    assert not docker.calls("build"), "nothing is built before it is agreed to"
+    assert any("ECR" in charge.what for charge in planned.charges)
+    deployed = planned.apply()
+    (image,) = moto.client("ecr").describe_images(repositoryName="mark/mark/echo")["imageDetails"]
+    (function,) = moto.client("lambda").list_functions()["Functions"]
+    assert (function["PackageType"], function["Architectures"]) == ("Image", ["arm64"])
+    code = moto.client("lambda").get_function(FunctionName=function["FunctionName"])["Code"]
+    assert code["ImageUri"].endswith(f"/mark/mark/echo@{image['imageDigest']}")
+    assert "mark_echo-overflow:1" in deployed.site_file.read_text()
+    assert docker.calls("build")[0]["argv"][1:3] == ["--platform", "linux/arm64"]
+
+    again = plan([shipment(str(service / "echo.toml"))], target, said.append)
+    assert (again.changes, again.images) == ([], []), again.terraform.text()
+    again.apply()
+    assert len(docker.calls("push")) == 1
+
+    # Another model is another image, and another version of the function.
+    (service / "echo.py").write_text(f"{MODEL}\n")
+    changed = plan([shipment(str(service / "echo.toml"))], target, said.append)
+    assert not [change for change in changed.changes if change.action == "replace"]
+    assert "mark_echo-overflow:2" in changed.apply().site_file.read_text()
+    assert len(moto.client("ecr").describe_images(repositoryName="mark/mark/echo")["imageDetails"]) == 2
+
+    (service / "echo.toml").write_text((service / "echo.toml").read_text().replace("lambda-arm64:1024", "none"))
+    plan([shipment(str(service / "echo.toml"))], replace(target), said.append).apply()
+    assert moto.client("ecr").describe_repositories()["repositories"] == [], "it has no function any more"
+
+    moto.client("ecr").create_repository(repositoryName="mark/mark/stray")
+    assert destroy(target, said.append) == []
+    assert moto.client("ecr").describe_repositories()["repositories"] == []
+    check_nothing_is_left(moto)
+
+
+@pytest.mark.slow
+def test_an_image_of_a_site_is_no_artifact_in_its_bucket(terraform: Terraform, tmp_path: Path) -> None:
+    site = MockedSite(terraform, tmp_path)
+    services = site.services(["zip", "image"])
+    uri = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/mark/mark/image@sha256:{'0' * 64}"
+    services["image"]["function"] |= {"zip": None, "image_uri": uri, "architecture": "arm64"}
+    (state,) = site.run(Step(services))
+    keys = [one["key"] for one in resources(state, "aws_s3_object").values() if one["key"].startswith("functions/")]
+    assert len(keys) == 1
+    functions = {one["function_name"]: one for one in resources(state, "aws_lambda_function").values()}
+    assert functions["mark_image-overflow"]["image_uri"] == uri
+    assert functions["mark_zip-overflow"]["package_type"] == "Zip"
