@@ -71,6 +71,14 @@ resource "aws_lambda_function" "this" {
   reserved_concurrent_executions = coalesce(var.reserved_concurrency, -1)
   tags                           = { "mark:site" = var.site }
 
+  # What its Dockerfile says, too: said here, since without it the emulator answers with an empty one, which is a change.
+  dynamic "image_config" {
+    for_each = var.image_uri == null ? [] : [1]
+    content {
+      command = ["mark_lambda.overflow.handler"]
+    }
+  }
+
   environment {
     variables = merge(var.environment, var.keys == null ? {} : { MARK_KEYS_PARAMETER = var.keys.name })
   }

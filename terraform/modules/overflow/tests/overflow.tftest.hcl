@@ -122,6 +122,10 @@ run "an_image_brings_its_own" {
     error_message = "AWS refuses handler and zip of an image."
   }
   assert {
+    condition     = aws_lambda_function.this.image_config[0].command == tolist(["mark_lambda.overflow.handler"])
+    error_message = "Our handler is its command."
+  }
+  assert {
     condition     = aws_lambda_function.this.architectures == tolist(["arm64"])
     error_message = "The processors that it was built for."
   }
