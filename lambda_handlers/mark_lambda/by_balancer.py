@@ -139,7 +139,7 @@ class BalancerRequests:
                 lines = (line.partition(b": ") for line in error.headers.splitlines())
                 return refusal(error.status, str(error)), {name.decode(): value.decode() for name, _, value in lines}
             (reply,) = answer(model, [call])
-            return reply, {"mark-answered-by": "function"}
+            return reply, {}
         if path in pages or path == "/ping":
             if method not in ("GET", "HEAD"):
                 return refusal(405, "only GET here"), {"allow": "GET"}
@@ -181,7 +181,8 @@ def _call(path: str, headers: Mapping[str, str], body: bytes) -> Call:
 
 
 def _response(reply: Reply, headers: Mapping[str, str], *, bodiless: bool = False) -> dict[str, Any]:
-    said = {"content-type": reply.content_type, **headers}
+    # In refusals, too: who asks whether an instance answers must not take them for one's.
+    said = {"content-type": reply.content_type, "mark-answered-by": "function", **headers}
     body, text = bytes(reply.body) if not bodiless else b"", reply.json_bytes is None
     if not text:
         said["inference-header-content-length"] = str(reply.json_bytes)

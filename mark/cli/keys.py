@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mark_infra.deploy.deploy import DeployTarget, site_keys
-from mark_infra.deploy.keys import CONTROLLER, SiteKey, added, revoked, rotated
+from mark_infra.deploy.keys import CONTROLLER, SiteKey, added, new_key, revoked, rotated
 from rich.console import RenderableType
 
 from mark.cli.arguments import Commands, add_json
@@ -48,13 +48,15 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    _change(args, lambda keys: added(keys, args.key, args.scopes.split(",")))
+    made = new_key()
+    _change(args, lambda keys: added(keys, args.key, args.scopes.split(","), made))
     return 0
 
 
 def run_rotate(args: argparse.Namespace) -> int:
     ends = round(time.time()) + 3600 * args.overlap_h if args.overlap_h else None
-    _change(args, lambda keys: rotated(keys, args.key, ends))
+    made = new_key()
+    _change(args, lambda keys: rotated(keys, args.key, ends, made))
     return 0
 
 

@@ -45,7 +45,7 @@ class Stratum:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Contrast:
     """Of events, or of seconds: how many there were with the new release and with the other, in how many requests.
 
     `above` and `below` are the terms of Mantel and Haenszel's ratio.
@@ -58,12 +58,12 @@ class Tally:
     above: float = 0.0
     below: float = 0.0
 
-    def plus(self, mine: float, requests: int, theirs: float, of_theirs: int) -> Tally:
+    def plus(self, mine: float, requests: int, theirs: float, of_theirs: int) -> Contrast:
         """With those of one more stratum."""
         if min(requests, of_theirs) <= 0:
             return self
         both = requests + of_theirs
-        return Tally(
+        return Contrast(
             self.mine + mine,
             self.requests + requests,
             self.theirs + theirs,
@@ -93,10 +93,10 @@ class Comparison:
     """What was seen of a new release and of the other one while both served; `strata` by offer."""
 
     strata: dict[str, Stratum] = field(default_factory=dict)
-    errors: Tally = Tally()
-    misses: Tally = Tally()
-    overflow: Tally = Tally()  # requests that functions answered
-    busy: Tally = Tally()  # worker-seconds, of what instances answered themselves
+    errors: Contrast = Contrast()
+    misses: Contrast = Contrast()
+    overflow: Contrast = Contrast()  # requests that functions answered
+    busy: Contrast = Contrast()  # worker-seconds, of what instances answered themselves
 
     def looked(self, mine: Counts, theirs: Counts, offers: Collection[str], now_s: float) -> Comparison:
         """After a look at the totals of both; `offers` are those of which the new release has instances that serve."""
@@ -178,7 +178,7 @@ def _fell(now: Stratum, known: Stratum) -> bool:
     return any(min(g.requests, g.misses, g.errors, g.by_functions) < 0 or g.busy_s < 0.0 for g in grown)
 
 
-def _said(tally: Tally, what: str) -> str:
+def _said(tally: Contrast, what: str) -> str:
     return (
         f"{tally.mine:.0f} of its {tally.requests} {what}, "
         f"{tally.theirs:.0f} of {tally.of_theirs} of the release before"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 
 from mark.control.views import Limits
 from mark.domain.fleet import Fleet, Phase
 from mark.domain.offer import Market, Offer
+
+_REACHED = re.compile(r"(max_instances|max_usd_per_hour) \S+ is reached")
 
 
 def counted(fleet: Fleet) -> Counter[str]:
@@ -18,6 +21,11 @@ def counted(fleet: Fleet) -> Counter[str]:
         for i in (*fleet.instances, *fleet.leaving)
         if i.phase is not Phase.STOPPED and i.interruption_at_s != math.inf
     )
+
+
+def is_own_limit(text: str) -> bool:
+    """Is it what `headroom` says of a limit?"""
+    return _REACHED.fullmatch(text) is not None
 
 
 def headroom(

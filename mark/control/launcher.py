@@ -8,11 +8,12 @@ controller that takes over also repeats what was launched just before, as the cl
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mark.control.headroom import counted, headroom
+from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
 from mark.control.ports import Cloud, Store
@@ -34,6 +35,7 @@ AGAIN_S, THROTTLED_S, LONGEST_S = 5.0, 30.0, 60.0
 # After these it is certain that nothing was launched; after any other CloudError, throttling of a second attempt
 # among them, an answer may have got lost.
 DECIDED = (CapacityError, LimitError, NotFoundError, DeniedError)
+_PART = re.compile(r"(?:the market had )?(\d+) of \d+\b")  # of an outcome: what was started of what was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,20 @@ class Intent:
     made: bool = False
     release: str = ""
     alternatives: tuple[str, ...] = ()  # of which some may be, counting for `planned` as well
+
+
+def started_some(outcome: str) -> bool:
+    """By its outcome as it is recorded: did a launch, or a resumption, start any instance?"""
+    part = _PART.match(outcome)
+    return outcome == "done" or (part is not None and int(part[1]) > 0)
+
+
+def started_nothing(outcome: str) -> bool:
+    """By its outcome as it is recorded: was something asked of the cloud, which had nothing of it?
+
+    A launch that the service's own limit allows nothing of, and one that did not fit any more, are not asked for.
+    """
+    return not (started_some(outcome) or is_own_limit(outcome) or outcome.startswith("dropped:"))
 
 
 class Launcher:

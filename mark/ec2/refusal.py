@@ -17,6 +17,12 @@ from mark.domain.offer import Market, Offer
 _STANDARD = frozenset("acdhimrtz")
 _SHARED = dict.fromkeys(("g", "gr", "vt"), "g and vt")
 _FAMILY = re.compile(r"[a-z]+")
+_P5 = re.compile(r"p5[a-z]*\.")
+
+
+def counts_as_p5(instance: str) -> bool:
+    """Does the type count against a quota of its own on spot, beside that of P4, P3 and P2?"""
+    return _P5.match(instance) is not None
 
 
 def quota_of(offer: Offer) -> tuple[str, bool]:
@@ -24,7 +30,10 @@ def quota_of(offer: Offer) -> tuple[str, bool]:
     found = _FAMILY.match(offer.instance)
     family = found.group() if found is not None else offer.instance
     name = "standard" if family[0] in _STANDARD and family not in ("dl", "inf", "hpc", "mac", "trn") else family
-    return _SHARED.get(name, name), offer.market is Market.SPOT
+    spot = offer.market is Market.SPOT
+    if spot and counts_as_p5(offer.instance):
+        name = "p5"
+    return _SHARED.get(name, name), spot
 
 
 def refused_with(offer: Offer, scope: RefusalScope, offers: Iterable[Offer]) -> tuple[str, ...]:

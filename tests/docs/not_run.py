@@ -5,6 +5,7 @@ NOT_RUN = {
     ("controller.md", "mark controller service.toml --site mark"): "needs a site on AWS",
     ("deploy.md", "mark deploy service.toml --region eu-wes"): "needs an AWS account",
     ("deploy.md", "mark deploy service.toml --rollback     "): "needs an AWS account",
+    ("deploy.md", "mark deploy service.toml --bake"): "needs an AWS account",
     ("deploy.md", "import boto3"): "needs an AWS account",
     ("deploy.md", "mark deploy --print-policy --name mark -"): "needs an AWS account",
     ("deploy.md", "mark keys list --name mark --region eu-w"): "needs an AWS account",

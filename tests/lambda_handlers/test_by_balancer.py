@@ -136,6 +136,7 @@ def test_a_key_may_be_a_bearer() -> None:
 def test_without_a_parameter_nobody_may_ask() -> None:
     refused = BalancerRequests(Double(), None)(request(body=json.dumps(OIP)))
     assert (refused["statusCode"], refused["headers"]["www-authenticate"]) == (401, "Bearer")
+    assert refused["headers"]["mark-answered-by"] == "function"
 
 
 class Parameter:

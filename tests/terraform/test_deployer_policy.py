@@ -183,6 +183,16 @@ def test_what_is_changed_is_the_sites_by_name_or_tag() -> None:
         assert by_tag or by_name or one["Sid"] in ("AmazonsOwnRoles", "LaunchTheController"), one["Sid"]
 
 
+def test_tags_are_given_by_conditions_that_aws_knows() -> None:
+    """The Service Authorization Reference names no template among the conditions on ec2:CreateTags."""
+    known = re.compile(r"aws:(RequestTag|ResourceTag)/mark:(site|controller)|ec2:CreateAction")
+    for one in statements():
+        if "ec2:CreateTags" in actions(one):
+            keys = [key for tests in one["Condition"].values() for key in tests]
+            assert [key for key in keys if not known.fullmatch(key)] == [], one["Sid"]
+            assert any("mark:" in key for key in keys), one["Sid"]
+
+
 def test_each_policy_is_short_enough_for_the_longest_names() -> None:
     longest = deployer_policies(
         "m" * 20, "us-gov-west-1", "1" * 12, state_bucket="b" * 63, hosted_zone="Z" * 32, domain="d" * 253

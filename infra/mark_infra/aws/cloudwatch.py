@@ -6,17 +6,19 @@ A thread sends it; a CloudWatch that fails costs nothing but its numbers.
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from mark.control.launcher import started_nothing, started_some
 from mark.control.views import DecisionView, ServiceView
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
-from mark_infra.aws.gate import Gate
+from mark_infra.aws.gate import Gate, is_refusal
 
 _LOG = logging.getLogger("mark.aws")
 
@@ -39,7 +41,7 @@ class Since:
     """What happened since the last minute's numbers."""
 
     usd_per_hour: float | None  # instances now, and functions since then; None: nothing is known of before
-    failed_launches: int
+    failed_launches: int  # rounds in which something was asked for and nothing was to be had
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,11 @@ class _Seen:
 
 
 def data_of(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
-    """A service's numbers as PutMetricData takes them; what is unknown is left out."""
+    """A service's numbers as PutMetricData takes them; what is unknown, or no finite number, is left out."""
+    return (one for one in _data(view, site, since) if math.isfinite(one["Value"]))
+
+
+def _data(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
     dimensions = [{"Name": "Site", "Value": site}, {"Name": "Service", "Value": view.service}]
     at = datetime.fromtimestamp(view.at_unix_s, UTC)
 
@@ -73,10 +79,22 @@ def data_of(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
         yield datum("Instances", fleet[offer], "Count", {"Name": "Offer", "Value": offer})
 
 
+def _failed_rounds(decisions: Sequence[DecisionView]) -> int:
+    """A refusal whose substitute was launched in the same round is none, nor is the service's own limit."""
+    rounds: defaultdict[float, list[str]] = defaultdict(list)
+    for one in decisions:
+        if one.verb in _LAUNCHES:
+            rounds[one.at_unix_s].append(one.outcome)
+    return sum(
+        any(map(started_nothing, outcomes)) and not any(map(started_some, outcomes)) for outcomes in rounds.values()
+    )
+
+
 class CloudWatchMetrics:
     """Sends what it is given once a minute. Thread-safe; `put` never waits. `gate` must be one of its own.
 
-    `counts`: data "sent" and "dropped" (too many were waiting), and calls that "failed".
+    `counts`: data "sent", "dropped" (too many were waiting) and "refused" (CloudWatch does not take them), and calls
+    that "failed".
     """
 
     def __init__(self, gate: Gate, site: str, *, period_s: float = PERIOD_S) -> None:
@@ -107,9 +125,7 @@ class CloudWatchMetrics:
         self._seen[view.service] = _Seen(view.at_s, view.bill.functions, newest)
         if before is None:
             return Since(None, 0)
-        failed = sum(
-            o.id > before.decision and o.verb in _LAUNCHES and not o.outcome.startswith("done") for o in decisions
-        )
+        failed = _failed_rounds([one for one in decisions if one.id > before.decision])
         if view.at_s <= before.at_s:
             return Since(None, failed)
         functions_usd = max(0.0, view.bill.functions - before.functions_usd)
@@ -132,20 +148,33 @@ class CloudWatchMetrics:
             self._thread.join()
 
     def flush(self) -> None:
-        """Send all there is. Raises CloudError; what was not sent waits for the next time."""
-        while True:
-            with self._lock:
-                batch = [self._waiting.popleft() for _ in range(min(_MOST_IN_CALL, len(self._waiting)))]
-            if not batch:
-                return
+        """Send all there is. Raises CloudError; what was not sent waits for the next time.
+
+        What CloudWatch does not take is dropped: it would keep back all that waits behind it.
+        """
+        singly = 0  # of those first in line
+        while batch := self._next(1 if singly else _MOST_IN_CALL):
             try:
                 self._gate.call(self._gate.client("cloudwatch").put_metric_data, Namespace=NAMESPACE, MetricData=batch)
-            except CloudError:
+            except CloudError as error:
+                if is_refusal(error) and len(batch) == 1:
+                    self.counts["refused"] += 1
+                    _LOG.warning("CloudWatch does not take %s: %s", batch[0]["MetricName"], error)
+                    singly = max(0, singly - 1)
+                    continue
                 with self._lock:
                     self._waiting.extendleft(reversed(batch))
+                if is_refusal(error):
+                    singly = len(batch)
+                    continue
                 self.counts["failed"] += 1
                 raise
             self.counts["sent"] += len(batch)
+            singly = max(0, singly - 1)
+
+    def _next(self, most: int) -> list[Datum]:
+        with self._lock:
+            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def _send_on(self) -> None:
         while True:

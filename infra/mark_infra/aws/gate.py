@@ -16,6 +16,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
     ClientError,
     CredentialRetrievalError,
     NoCredentialsError,
+    ParamValidationError,
     PartialCredentialsError,
     ReadTimeoutError,
     SSOError,
@@ -102,6 +103,17 @@ def reaction(code: str, message: str) -> CloudError:
     if "NotFound" in code or code.endswith("NonExistentQueue"):
         return NotFoundError(text)
     return CloudError(text)
+
+
+def is_refusal(error: CloudError) -> bool:
+    """Is it what was asked that AWS, or the SDK before it, does not take? To ask for the same again would not help."""
+    if type(error) is not CloudError:  # throttling, credentials, a limit: these pass
+        return False
+    cause = error.__cause__
+    if not isinstance(cause, ClientError):
+        return isinstance(cause, ParamValidationError)
+    code, status = cause.response.get("Error", {}).get("Code"), cause.response["ResponseMetadata"]["HTTPStatusCode"]
+    return 400 <= status < 500 and code not in _UNDECIDED
 
 
 def launch_refusal(error: CloudError) -> CloudError:

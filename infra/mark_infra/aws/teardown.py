@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from mark.domain.errors import CloudError, DeniedError, NotFoundError
@@ -41,19 +40,7 @@ def end_instances(
     CloudError, also when they are not gone within `longest_s`.
     """
     if group is not None:
-        try:
-            gate.call(
-                gate.client("autoscaling").update_auto_scaling_group,
-                AutoScalingGroupName=group,
-                MinSize=0,
-                MaxSize=0,
-                DesiredCapacity=0,
-            )
-        except NotFoundError:
-            pass
-        except CloudError as error:
-            if "not found" not in str(error):  # a ValidationError, as Auto Scaling has it
-                raise
+        _empty(gate, group)
     ended: set[str] = set()
     until_s = monotonic() + longest_s
     for tag in (CONTROLLER, SITE):
@@ -69,35 +56,68 @@ def end_instances(
     return len(ended)
 
 
-def end_strays(gate: Gate, site: str) -> None:
+def end_strays(
+    gate: Gate,
+    site: str,
+    *,
+    longest_s: float = 30.0,
+    pause: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
     """Delete what carries the site's name and Terraform does not know: its answer was lost when it was interrupted.
 
-    What cannot be deleted is left for `leftovers` to name. Raises CloudError where the list cannot be had.
+    What another thing still uses is tried again for `longest_s`; what cannot be deleted then is left for `leftovers` to
+    name. Raises CloudError where the list cannot be had.
     """
-    for arn in _tagged(gate, site):
-        service, kind = arn.split(":")[2], arn.split(":", 5)[5]
-        call: tuple[str, str, dict[str, Any]] | None = None
-        if service == "elasticloadbalancing" and kind.startswith("targetgroup/"):
-            call = "elbv2", "delete_target_group", {"TargetGroupArn": arn}
-        elif service == "elasticloadbalancing" and kind.startswith("loadbalancer/"):
-            call = "elbv2", "delete_load_balancer", {"LoadBalancerArn": arn}
-        elif service == "logs" and kind.startswith("log-group:"):
-            call = "logs", "delete_log_group", {"logGroupName": kind.split(":")[1]}
-        elif service == "lambda" and kind.startswith("function:"):
-            call = "lambda", "delete_function", {"FunctionName": kind.split(":")[1]}
-        elif service == "dynamodb" and kind.startswith("table/"):
-            call = "dynamodb", "delete_table", {"TableName": kind.split("/")[1]}
-        elif service == "ssm" and kind.startswith("parameter/"):
-            call = "ssm", "delete_parameter", {"Name": kind.removeprefix("parameter")}
-        elif service == "sqs":
-            account, name = arn.split(":")[4:6]
-            with suppress(CloudError):
-                queue = gate.call(gate.client("sqs").get_queue_url, QueueName=name, QueueOwnerAWSAccountId=account)
-                gate.call(gate.client("sqs").delete_queue, QueueUrl=queue["QueueUrl"])
+    until_s = monotonic() + longest_s
+    left = sorted(_tagged(gate, site), key=lambda arn: ":loadbalancer/" not in arn)  # they use target groups
+    while (left := [arn for arn in left if not _is_done_with(gate, arn)]) and monotonic() < until_s:
+        pause(2.0)
+
+
+def _empty(gate: Gate, group: str) -> None:
+    """Let an Auto Scaling group have no instance, if it is there at all. Raises CloudError."""
+    none: dict[str, Any] = {"MinSize": 0, "MaxSize": 0, "DesiredCapacity": 0}
+    try:
+        gate.call(gate.client("autoscaling").update_auto_scaling_group, AutoScalingGroupName=group, **none)
+    except DeniedError:
+        raise
+    except CloudError:
+        # A group that an earlier call deletes just now takes no change, and launches nothing.
+        looked = gate.call(gate.client("autoscaling").describe_auto_scaling_groups, AutoScalingGroupNames=[group])
+        found = looked["AutoScalingGroups"]
+        if any(not one.get("Status", "").startswith("Delete") for one in found):
+            raise
+
+
+def _is_done_with(gate: Gate, arn: str) -> bool:
+    """Delete it; False where that may succeed later."""
+    service, account, kind = (arn.split(":", 5)[n] for n in (2, 4, 5))
+    call: tuple[str, str, dict[str, Any]] | None = None
+    if service == "elasticloadbalancing" and kind.startswith("targetgroup/"):
+        call = "elbv2", "delete_target_group", {"TargetGroupArn": arn}
+    elif service == "elasticloadbalancing" and kind.startswith("loadbalancer/"):
+        call = "elbv2", "delete_load_balancer", {"LoadBalancerArn": arn}
+    elif service == "logs" and kind.startswith("log-group:"):
+        call = "logs", "delete_log_group", {"logGroupName": kind.split(":")[1]}
+    elif service == "lambda" and kind.startswith("function:"):
+        call = "lambda", "delete_function", {"FunctionName": kind.split(":")[1]}
+    elif service == "dynamodb" and kind.startswith("table/"):
+        call = "dynamodb", "delete_table", {"TableName": kind.split("/")[1]}
+    elif service == "ssm" and kind.startswith("parameter/"):
+        call = "ssm", "delete_parameter", {"Name": kind.removeprefix("parameter")}
+    try:
+        if service == "sqs":
+            queue = gate.call(gate.client("sqs").get_queue_url, QueueName=kind, QueueOwnerAWSAccountId=account)
+            gate.call(gate.client("sqs").delete_queue, QueueUrl=queue["QueueUrl"])
         if call is not None:
             client, method, arguments = call
-            with suppress(CloudError):
-                gate.call(getattr(gate.client(client), method), **arguments)
+            gate.call(getattr(gate.client(client), method), **arguments)
+    except (NotFoundError, DeniedError):
+        return True  # gone, or not for us to delete
+    except CloudError:
+        return False
+    return True
 
 
 def leftovers(

@@ -58,7 +58,7 @@ from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.offerings import here
 from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.places import default_service, placed
-from mark_infra.deploy.quotas import needed, read, reservations
+from mark_infra.deploy.quotas import needed, read, reservations, unreserved
 from mark_infra.deploy.releases import SiteReleases
 from mark_infra.deploy.remembered import VARIABLES, recall, remember, standing_in
 from mark_infra.deploy.sent_function import SentFunction, push, send
@@ -290,7 +290,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     found = here([one.deployment for one in shipments], gate, target.zones, say)
     shipments = [_of_these(one, deployment) for one, deployment in zip(shipments, found, strict=True)]
     quotas = read(gate, needed(found), say)
-    reserved = reservations(found, quotas, say)
+    reserved = reservations(found, quotas, say, unreserved(gate, target.name, found, say))
     built = target.folder / "artifacts"
     say("building the wheel of mark, and what the services need")
     pins, own = built / "constraints.txt", wheel(built)

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from email.message import Message
 
 LOOK_S = 5.0
 PATIENCE_S = 1200.0
@@ -23,8 +24,9 @@ def first_answers(
 ) -> Iterator[tuple[str, float]]:
     """(service, seconds waited) of each, as it answers; ends without those that do not within `patience_s`.
 
-    `ask` returns the status of a URL's answer, 0 where there is none. A load balancer without a ready instance says
-    503 itself, and without a rule 404; whatever else comes, is a bouncer's: without a key it says 401.
+    `ask` returns the status of a URL's answer, 0 where there is none that is an instance's. A load balancer without a
+    ready instance says 503 itself, and without a rule 404; whatever else comes, is a bouncer's: without a key it says
+    401.
     """
     began_s = monotonic()
     waiting = dict(addresses)
@@ -41,7 +43,7 @@ def first_answers(
 
 
 def status_of(url: str, timeout_s: float = 10.0) -> int:
-    """The status of its answer; 0 where nothing answers.
+    """The status of its answer; 0 where nothing answers, or only the function that stands in for instances.
 
     Nothing secret is sent, and what comes back is not trusted: the balancer's own name is in no certificate.
     """
@@ -49,9 +51,13 @@ def status_of(url: str, timeout_s: float = 10.0) -> int:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with urllib.request.urlopen(url, timeout=timeout_s, context=context) as answer:
-            return int(answer.status)
+            return _of_instance(int(answer.status), answer.headers)
     except urllib.error.HTTPError as error:
         with error:
-            return error.code
+            return _of_instance(error.code, error.headers)
     except (OSError, ValueError):
         return 0
+
+
+def _of_instance(status: int, headers: Message) -> int:
+    return 0 if headers.get("mark-answered-by") == "function" else status

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mark.domain.errors import BadInput, MarkError, NotFoundError
+from mark.domain.errors import BadInput, CloudError, MarkError, NotFoundError
 from mark.serving.frontend.auth import ADMIN, INFER, METRICS, READ, SCOPES, digest_of, parse_keys
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.key_parameter import KeyParameter
 
 CONTROLLER = "controller"  # the name of the key with which bouncers are asked for their metrics
 MOST_BYTES = 8192  # of an advanced parameter, which is what AWS makes of one above 4096
+_MOST_WRITES = 10  # of one change, while others change the keys, too
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _FOR_BOUNCERS, _FOR_CONTROLLER = frozenset((INFER, METRICS)), frozenset((METRICS, READ, ADMIN))
 
@@ -52,31 +53,36 @@ class SiteKey:
 def first_keys() -> list[SiteKey]:
     """Of a site that has none."""
     made = ((CONTROLLER, METRICS), ("operator", ADMIN), ("client", INFER))
-    return [_made(name, (scope,)) for name, scope in made]
+    return [SiteKey(name, new_key(), (scope,)) for name, scope in made]
 
 
-def added(keys: Sequence[SiteKey], name: str, scopes: Sequence[str]) -> list[SiteKey]:
+def new_key() -> str:
+    """As a client shows it."""
+    return secrets.token_urlsafe(32)
+
+
+def added(keys: Sequence[SiteKey], name: str, scopes: Sequence[str], key: str) -> list[SiteKey]:
     """With one more, the last. Raises BadInput for a name that is none, or taken, and for scopes that do not exist."""
     if not _NAME.fullmatch(name):
         raise BadInput("must be letters, digits, . _ -, 40 at most, a letter or a digit first", "name of a key", name)
-    if any(key.name == name for key in keys):
+    if any(one.name == name for one in keys):
         raise BadInput("there is such a key: rotate it, or choose another name", "name of a key", name)
     if not scopes or not SCOPES.issuperset(scopes):
         raise BadInput(f"are some of {', '.join(sorted(SCOPES))}", "scopes", ",".join(scopes))
-    return [*keys, _made(name, tuple(dict.fromkeys(scopes)))]
+    return [*keys, SiteKey(name, key, tuple(sorted(set(scopes))))]
 
 
-def rotated(keys: Sequence[SiteKey], name: str, ends_unix_s: int | None) -> list[SiteKey]:
-    """With a new key of the name, the last; those it has hold until `ends_unix_s`, None: no longer.
+def rotated(keys: Sequence[SiteKey], name: str, ends_unix_s: int | None, key: str) -> list[SiteKey]:
+    """With `key` as the name's new one, the last; those it has hold until `ends_unix_s`, None: no longer.
 
     Raises BadInput for a name that no key has.
     """
     old = _named(keys, name)
-    new = _made(name, (METRICS,) if name == CONTROLLER else old[-1].scopes)
-    kept = [key for key in keys if key.name != name or ends_unix_s is not None]
-    for i, key in enumerate(kept):
-        if key in old and ends_unix_s is not None and (key.until_unix_s is None or key.until_unix_s > ends_unix_s):
-            kept[i] = replace(key, until_unix_s=ends_unix_s)
+    new = SiteKey(name, key, (METRICS,) if name == CONTROLLER else old[-1].scopes)
+    kept = [one for one in keys if one.name != name or ends_unix_s is not None]
+    for i, one in enumerate(kept):
+        if one in old and ends_unix_s is not None and (one.until_unix_s is None or one.until_unix_s > ends_unix_s):
+            kept[i] = replace(one, until_unix_s=ends_unix_s)
     return [*kept, new]
 
 
@@ -103,8 +109,12 @@ def key_file(keys: Sequence[SiteKey]) -> str:
 
 
 def for_bouncers(keys: Sequence[SiteKey]) -> str:
-    """A key file without a key: digests of those that may infer or read metrics, and no other right of theirs."""
-    return key_file(_digests(keys, _FOR_BOUNCERS))
+    """A key file without a key: digests of those that may infer or read metrics, and no other right of theirs.
+
+    Who may do all may do both.
+    """
+    told = [replace(key, scopes=(INFER, METRICS)) if ADMIN in key.scopes else key for key in keys]
+    return key_file(_digests(told, _FOR_BOUNCERS))
 
 
 def for_controller(keys: Sequence[SiteKey]) -> str:
@@ -155,23 +165,58 @@ class SiteKeys:
     def change(self, edit: Callable[[list[SiteKey]], list[SiteKey]], now_unix_s: float) -> list[SiteKey]:
         """Have AWS, and the file if there is one, hold what `edit` makes of the keys; those that have ended go.
 
-        What bouncers and the controller read is changed first: what breaks off can be repeated. Raises BadInput where
-        the site has no keys, or would have more than a parameter holds; MarkError where somebody else changed them in
-        the same moment.
+        What bouncers and the controller read is changed first: what breaks off can be repeated. AWS writes
+        unconditionally and numbers what was written: a number that is skipped was somebody else's change, which this
+        one has overwritten, so it is put back, and `edit` made of that. `edit` must bring the same keys each time.
+
+        Raises BadInput where the site has no keys, or would have more than a parameter holds, and where somebody else's
+        change of the same moment leaves nothing to `edit`; MarkError while others do not stop changing them.
         """
         version, before = self._there()
-        keys = [key for key in edit(before) if key.until_unix_s is None or key.until_unix_s > now_unix_s]
-        texts = {name: text(keys) for name, text in parameters(self._site).items()}
-        check_size(keys)
-        ssm = self._gate.client("ssm")
-        for name, text in texts.items():
-            put: dict[str, Any] = {"Name": name, "Value": text, "Type": "SecureString", "Tier": "Intelligent-Tiering"}
-            answer = self._gate.call(ssm.put_parameter, Overwrite=True, **put)
-        if self.file.is_file():
-            self._keep(keys)
-        if int(answer["Version"]) != version + 1:
-            raise MarkError(f"keys of site {self._site} were changed twice at one time: see `mark keys list`, repeat")
-        return keys
+        known, refused = before, None
+        keys = _edited(before, edit, now_unix_s)
+        for _ in range(_MOST_WRITES):
+            written = self._write(keys)
+            others = self._overwritten(version, written, keys)
+            if others is None:
+                if self.file.is_file():
+                    self._keep(keys)
+                if refused is not None:
+                    raise refused
+                return keys
+            before = _merged(before, known, others, keys)
+            version, known = written, keys
+            try:
+                keys, refused = _edited(before, edit, now_unix_s), None
+            except BadInput as error:  # theirs stays, without ours
+                keys, refused = before, error
+        raise MarkError(f"keys of site {self._site} are changed all the time by others: see `mark keys list`, repeat")
+
+    def _write(self, keys: Sequence[SiteKey]) -> int:
+        """All three parameters; the version of the truth. Raises CloudError."""
+        ssm, version = self._gate.client("ssm"), 0
+        for name, text in parameters(self._site).items():
+            put: dict[str, Any] = {"Name": name, "Value": text(keys), "Type": "SecureString"}
+            answer = self._gate.call(ssm.put_parameter, Overwrite=True, Tier="Intelligent-Tiering", **put)
+            version = int(answer["Version"])
+        return version
+
+    def _overwritten(self, version: int, written: int, keys: Sequence[SiteKey]) -> list[SiteKey] | None:
+        """What others wrote last between two versions; None: nothing. Raises CloudError.
+
+        What holds `keys` is ours: a write whose answer is lost is repeated, and counts twice.
+        """
+        for number in range(written - 1, version, -1):
+            try:
+                _, text = KeyParameter(f"{self._truth}:{number}", lambda: self._gate)()
+            except CloudError as error:
+                what = (
+                    f"a change by somebody else was overwritten and cannot be read: look at `mark keys list` ({error})"
+                )
+                raise CloudError(f"keys of site {self._site}: {what}") from error
+            if text != key_file(keys):
+                return parsed(text, self._truth)
+        return None
 
     def _there(self) -> tuple[int, list[SiteKey]]:
         try:
@@ -224,8 +269,29 @@ def write_secret(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _made(name: str, scopes: tuple[str, ...]) -> SiteKey:
-    return SiteKey(name, secrets.token_urlsafe(32), scopes)
+def _edited(keys: list[SiteKey], edit: Callable[[list[SiteKey]], list[SiteKey]], now_unix_s: float) -> list[SiteKey]:
+    """Without those that have ended. Raises BadInput for more than a parameter holds, and what `edit` raises."""
+    made = [key for key in edit(keys) if key.until_unix_s is None or key.until_unix_s > now_unix_s]
+    check_size(made)
+    return made
+
+
+def _merged(
+    before: Sequence[SiteKey], known: Sequence[SiteKey], others: Sequence[SiteKey], ours: Sequence[SiteKey]
+) -> list[SiteKey]:
+    """`before` with what others changed since `known`, as far as it is not our own change, which made `ours`."""
+    result, was, theirs, mine = ({one.key: one for one in keys} for keys in (before, known, others, ours))
+    # A write of ours that was repeated, and they made their change of the first.
+    of_ours = not theirs.keys().isdisjoint(mine.keys() - result.keys())
+    for key in {**was, **theirs}:
+        now = theirs.get(key)
+        if now == was.get(key) or (of_ours and now == mine.get(key)):
+            continue
+        if now is None:
+            result.pop(key, None)
+        else:
+            result[key] = now
+    return list(result.values())
 
 
 def _named(keys: Sequence[SiteKey], name: str) -> list[SiteKey]:

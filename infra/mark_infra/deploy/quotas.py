@@ -10,10 +10,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha1
 
 from mark.domain.errors import CloudError, NotFoundError
 from mark.domain.offer import Market, Offer
 from mark.domain.service import ResolvedService
+from mark.ec2.refusal import counts_as_p5
 from mark.reporting.quotas import QuotaLine
 from mark_infra.aws.gate import Gate
 from mark_infra.deploy.limits import reserved_concurrency
@@ -24,22 +26,31 @@ CONTROLLER_VCPU = 2
 # AWS keeps this many for functions without a reservation.
 UNRESERVED = 100
 USUAL_FUNCTIONS = 1000  # where the quota cannot be read
-# Codes by family: on demand, spot.
+# Codes by family, and whether on spot.
 _CODES = {
-    "standard": ("L-1216C47A", "L-34B43A08"),
-    "G and VT": ("L-DB2E81BA", "L-3819A6DF"),
-    "P": ("L-417A185B", "L-7212CCBC"),
-    "Inf": ("L-1945791B", "L-B5D1601B"),
-    "F": ("L-74FC7D96", "L-88CF9481"),
-    "X": ("L-7295265B", "L-E3A00192"),
+    ("standard", False): "L-1216C47A",
+    ("standard", True): "L-34B43A08",
+    ("G and VT", False): "L-DB2E81BA",
+    ("G and VT", True): "L-3819A6DF",
+    ("P", False): "L-417A185B",
+    ("P", True): "L-7212CCBC",
+    ("P5", True): "L-C4BD4855",  # on demand they count with all other P
+    ("Inf", False): "L-1945791B",
+    ("Inf", True): "L-B5D1601B",
+    ("F", False): "L-74FC7D96",
+    ("F", True): "L-88CF9481",
+    ("X", False): "L-7295265B",
+    ("X", True): "L-E3A00192",
 }
 _OWN = {"g": "G and VT", "gr": "G and VT", "vt": "G and VT", "p": "P", "inf": "Inf", "f": "F", "x": "X"}
 _OTHERS = frozenset(("dl", "hpc", "mac", "trn"))  # with quotas of their own, and none of them in a catalogue
 _STANDARD = "acdhimrtz"
 
 
-def family(instance: str) -> str | None:
+def family(instance: str, *, spot: bool = False) -> str | None:
     """The family of types whose quota an instance type counts against; None: of a type that is not known here."""
+    if spot and counts_as_p5(instance):
+        return "P5"
     letters = re.match(r"[a-z]*", instance)
     name = letters[0] if letters else ""
     if name in _OWN or name in _OTHERS:
@@ -55,19 +66,18 @@ def needed(services: Sequence[ResolvedService]) -> list[QuotaLine]:
     for of in services:
         by_quota: defaultdict[tuple[str, bool], list[Offer]] = defaultdict(list)
         for offer in of.offers:
-            if (found := family(offer.instance)) is not None:
-                by_quota[found, offer.market is Market.SPOT].append(offer)
+            spot = offer.market is Market.SPOT
+            if (found := family(offer.instance, spot=spot)) is not None:
+                by_quota[found, spot].append(offer)
         for quota, offers in by_quota.items():
             vcpus[quota][of.service.name] = _most_vcpus(of, offers)
         if of.function is not None:
             environments[of.service.name] = reserved_concurrency(of) or of.function.offer.concurrency
     lines = []
-    for kind, codes in _CODES.items():
-        for spot, code in enumerate(codes):
-            by_service = vcpus.get((kind, bool(spot)), {})
-            if by_service:
-                what = f"vCPUs {'on spot' if spot else 'on demand'} ({kind})"
-                lines.append(QuotaLine(what, code, sum(by_service.values()), None, tuple(by_service)))
+    for (kind, spot), code in _CODES.items():
+        if by_service := vcpus.get((kind, spot), {}):
+            what = f"vCPUs {'on spot' if spot else 'on demand'} ({kind})"
+            lines.append(QuotaLine(what, code, sum(by_service.values()), None, tuple(by_service)))
     if environments:
         lines.append(QuotaLine(FUNCTIONS, _FUNCTIONS_CODE, sum(environments.values()), None, tuple(environments)))
     return lines
@@ -94,18 +104,44 @@ def read(gate: Gate, lines: Sequence[QuotaLine], say: Callable[[str], None]) -> 
     return found
 
 
+def unreserved(gate: Gate, site: str, services: Sequence[ResolvedService], say: Callable[[str], None]) -> int | None:
+    """Environments that no function has reserved but the site's own of these services; None: not known."""
+    names = [function_name(site, of.service.name) for of in services if reserved_concurrency(of) is not None]
+    if not names:
+        return None
+    try:
+        settings = gate.call(gate.client("lambda").get_account_settings)
+        left = int(settings["AccountLimit"]["UnreservedConcurrentExecutions"])
+        return left + sum(_reserved(gate, name) for name in names)
+    except CloudError as error:
+        say(f"what other functions of the account have reserved is not known: {' '.join(str(error).split())[:200]}")
+        return None
+
+
+def function_name(site: str, service: str) -> str:
+    """As Terraform names the function of a service (terraform/modules/overflow)."""
+    clean = re.sub(r"[^A-Za-z0-9-]", "-", service)
+    short = clean if len(clean) <= 32 else f"{clean[:23]}-{sha1(service.encode()).hexdigest()[:8]}"
+    return f"{site}_{short}-overflow"
+
+
 def reservations(
-    services: Sequence[ResolvedService], lines: Sequence[QuotaLine], say: Callable[[str], None]
+    services: Sequence[ResolvedService],
+    lines: Sequence[QuotaLine],
+    say: Callable[[str], None],
+    unreserved: int | None = None,
 ) -> dict[str, int | None]:
     """The concurrency to be reserved for each service's function, by its name; None: none.
 
-    A reservation is also a limit, and Lambda takes only what leaves 100 environments to functions without one. Services
-    whose reservation does not fit go without: their bouncers keep the limit, each by itself. One that is no less than
-    what the account allows in all would limit nothing.
+    A reservation is also a limit, and Lambda takes only what leaves 100 environments to functions without one.
+    `unreserved` are those that others have not reserved; None: they have none. Services whose reservation does not fit
+    go without: their bouncers keep the limit, each by itself. One that is no less than what the account allows in all
+    would limit nothing.
     """
     known = next((line.allowed for line in lines if line.what == FUNCTIONS), None)
     allowed = USUAL_FUNCTIONS if known is None else known
-    left = allowed - UNRESERVED
+    free = allowed if unreserved is None else unreserved
+    left = free - UNRESERVED
     found: dict[str, int | None] = {}
     for of in sorted(services, key=lambda of: (reserved_concurrency(of) or 0, of.service.name)):
         name, wanted = of.service.name, reserved_concurrency(of)
@@ -113,10 +149,19 @@ def reservations(
         left -= found[name] or 0
         if wanted is not None and found[name] is None and wanted < allowed:
             say(
-                f"{name}: {wanted:,} environments of its function cannot be reserved, of {allowed:,} that are allowed "
+                f"{name}: {wanted:,} environments of its function cannot be reserved, of {free:,} that are free "
                 f"{UNRESERVED} stay for others: {of.service.max_function_usd_per_hour:g} $/h hold for a bouncer alone"
             )
     return found
+
+
+def _reserved(gate: Gate, function: str) -> int:
+    """What it has reserved; 0 where there is no such function."""
+    try:
+        found = gate.call(gate.client("lambda").get_function_concurrency, FunctionName=function)
+    except NotFoundError:
+        return 0
+    return int(found.get("ReservedConcurrentExecutions", 0))
 
 
 def _most_vcpus(of: ResolvedService, offers: Sequence[Offer]) -> int:

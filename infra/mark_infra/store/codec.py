@@ -23,7 +23,7 @@ import numpy as np
 
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots
-from mark.control.comparison import Comparison, Stratum, Tally
+from mark.control.comparison import Comparison, Contrast, Stratum
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
@@ -50,7 +50,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
-        *(Comparison, Stratum, Tally),
+        *(Comparison, Stratum, Contrast),
     ),
     1,
 )

@@ -47,6 +47,7 @@ _QUOTA_CODES = {
     ("standard", True): ("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"),
     ("g and vt", True): ("L-3819A6DF", "All G and VT Spot Instance Requests"),
     ("p", True): ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
+    ("p5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
     ("inf", True): ("L-B5D1601B", "All Inf Spot Instance Requests"),
 }
 _FUNCTIONS_CODE = ("L-B99A9384", "Concurrent executions")

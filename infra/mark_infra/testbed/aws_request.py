@@ -7,12 +7,15 @@ that no table below knows needs the right to its action on "*", which no narrow 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote
+
+from botocore.parsers import BaseCBORParser, ResponseParserError  # type: ignore[import-untyped]
 
 from mark_infra.testbed.iam import IamCall
 
@@ -109,6 +112,9 @@ class Resources(Protocol):
     def tags(self, arn: str) -> Mapping[str, str]:
         """Of a resource; empty where it has none, or is not there."""
 
+    def template_id(self, name: str) -> str:
+        """Of the launch template with the name; empty where there is none."""
+
 
 def read_request(
     service: str, key_id: str, method: str, url: str, headers: Mapping[str, str], body: bytes
@@ -117,6 +123,8 @@ def read_request(
     path, _, query = url.partition("?")
     target = headers.get("x-amz-target", "")
     content = headers.get("content-type", "")
+    if headers.get("content-encoding") == "gzip":  # the SDK sends many metrics so
+        body = gzip.decompress(body)
     if target:
         return AwsRequest(service, target.rpartition(".")[2], _json(body), key_id)
     if service == "s3":
@@ -124,7 +132,7 @@ def read_request(
     if service == "lambda":
         return _of_lambda(method, path, query, body, key_id)
     if "/operation/" in path:  # Smithy's RPC in CBOR
-        return AwsRequest(service, path.rpartition("/")[2], {}, key_id)
+        return AwsRequest(service, path.rpartition("/")[2], _cbor(body), key_id)
     if content.startswith("application/x-www-form-urlencoded"):
         said = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         return AwsRequest(service, said.get("Action", ""), said, key_id)
@@ -202,6 +210,8 @@ def _of_ec2(request: AwsRequest, there: Resources) -> list[IamCall] | None:
             for key, value in config.items():
                 if key.endswith("LaunchTemplateId"):
                     arns.append(f"{ec2}:launch-template/{value}")
+                elif key.endswith("LaunchTemplateName"):
+                    arns.append(f"{ec2}:launch-template/{there.template_id(value)}")
                 elif key.endswith("SubnetId"):
                     arns.append(f"{ec2}:subnet/{value}")
                 elif key.endswith("ImageId"):
@@ -265,7 +275,8 @@ def _of_ssm(request: AwsRequest, there: Resources) -> list[IamCall] | None:
     names = request.parameters.get("Names", [request.parameters.get("Name", "")])
     if not all(names) or "Parameter" not in request.action:
         return None
-    arns = [f"arn:aws:ssm:{there.region}:{there.account}:parameter/{str(name).lstrip('/')}" for name in names]
+    bare = [str(name).partition(":")[0].lstrip("/") for name in names]  # NAME:3 is a version of it
+    arns = [f"arn:aws:ssm:{there.region}:{there.account}:parameter/{name}" for name in bare]
     return _each(request.name, arns, there)
 
 
@@ -285,8 +296,8 @@ def _function_rights(request: AwsRequest, there: Resources) -> list[IamCall] | N
     if not name:
         return None
     arn = f"arn:aws:lambda:{there.region}:{there.account}:function:{name}"
-    bare = arn if name.count(":") == 0 else arn.rpartition(":")[0]
-    return [IamCall(request.name, arn, _tags(there.tags(bare)))]
+    # Versions and aliases have no tags, and not their function's.
+    return [IamCall(request.name, arn, {} if ":" in name else _tags(there.tags(arn)))]
 
 
 def _repository_rights(request: AwsRequest, there: Resources) -> list[IamCall] | None:
@@ -369,6 +380,15 @@ def _each(
 
 def _tags(tags: Mapping[str, str], prefix: str = _TAG) -> dict[str, str]:
     return {f"{prefix}{key}": value for key, value in tags.items()}
+
+
+def _cbor(body: bytes) -> dict[str, Any]:
+    parser = BaseCBORParser()
+    try:
+        said = parser.parse_data_item(parser.get_peekable_stream_from_bytes(body))
+    except (ResponseParserError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -164,6 +164,10 @@ class MotoStock:
                 return {}
         return {}
 
+    def template_id(self, name: str) -> str:
+        found = ec2_backends[ACCOUNT][self.region].launch_template_name_to_ids.get(name)
+        return "" if found is None else str(found)
+
     def image_path(self, image: str) -> tuple[str, ...]:
         """Parts of the path of the public parameter that names the image; nothing where none does."""
         parameters = ssm_backends[ACCOUNT][self.region]._parameters

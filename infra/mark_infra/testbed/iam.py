@@ -86,10 +86,18 @@ class IamPolicy:
 
 
 def decide(policies: Iterable[IamPolicy], call: IamCall, limits: Iterable[IamPolicy] = ()) -> IamDecision:
-    """What an identity with these policies may do; each of `limits` (SCPs) must allow it, too, and allows nothing."""
-    for limit in limits:
-        if (said := limit.decide(call)) is not IamDecision.ALLOWED:
-            return said
+    """What an identity with these policies may do; one of `limits`, if any, must allow it, too, and gives no right.
+
+    `limits` are the SCPs of one level of an organisation.
+    """
+    several = tuple(limits)
+    if several and (said := _together(several, call)) is not IamDecision.ALLOWED:
+        return said
+    return _together(policies, call)
+
+
+def _together(policies: Iterable[IamPolicy], call: IamCall) -> IamDecision:
+    """What one allows is allowed, unless another one denies it."""
     found = {policy.decide(call) for policy in policies}
     for said in (IamDecision.DENIED, IamDecision.ALLOWED):
         if said in found:

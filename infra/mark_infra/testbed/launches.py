@@ -104,7 +104,8 @@ class Launches:
     def run(self, backend: Any, image_id: str, count: int, user_data: Any, groups: list[str], **what: Any) -> Any:
         """Instead of moto's launching itself, which everything else there calls, too."""
         spec = what.get("launch_template") or {}
-        template = backend._get_template_from_args(spec).data if spec else {}
+        version = backend._get_template_from_args(spec) if spec else None
+        template, template_id = ({}, "") if version is None else (version.data, str(version.template.id))
         if what.get("is_instance_type_default") and template.get("InstanceType"):
             what["instance_type"], what["is_instance_type_default"] = template["InstanceType"], False
         options = self._market or template.get("InstanceMarketOptions") or {}
@@ -126,7 +127,7 @@ class Launches:
             # Of RunInstances. A fleet has asked already, and what AWS launches by itself has its own rights.
             groups_of = [*groups, *(what.get("security_group_ids") or ())]
             made_of = self._made_of(
-                template, str(spec.get("LaunchTemplateId", "")), what["instance_type"], spot, image_id,
+                template, template_id, what["instance_type"], spot, image_id,
                 what.get("subnet_id") or "", groups_of, what.get("tags") or {},
                 what.get("iam_instance_profile_name") or what.get("iam_instance_profile_arn") or "",
             )  # fmt: skip
@@ -198,7 +199,8 @@ class Launches:
         pools = []
         for config in response._get_param("LaunchTemplateConfigs", []):
             spec = config["LaunchTemplateSpecification"]
-            template = backend._get_template_from_args(spec).data
+            version = backend._get_template_from_args(spec)
+            template = version.data
             for override in config.get("Overrides") or [{}]:
                 instance = override.get("InstanceType") or template.get("InstanceType")
                 subnet = override.get("SubnetId") or (template.get("NetworkInterfaces") or [{}])[0].get("SubnetId")
@@ -209,7 +211,7 @@ class Launches:
                 if self._launcher.rules.account.offered(instance, backend.region_name, zone):
                     index = self._launcher.supply.offer_index(instance, spot, zone)
                 made_of = self._made_of(
-                    template, str(spec.get("LaunchTemplateId", "")), instance, spot,
+                    template, str(version.template.id), instance, spot,
                     str(override.get("ImageId", "")), subnet or "", (), tags, "",
                 )  # fmt: skip
                 pools.append(_Pool(spec, override, instance, zone, index, spot, made_of))

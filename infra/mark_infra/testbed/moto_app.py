@@ -200,6 +200,7 @@ def _request(environ: Environ, service: str) -> AwsRequest:
     headers = {
         "x-amz-target": environ.get("HTTP_X_AMZ_TARGET", ""),
         "content-type": environ.get("CONTENT_TYPE", ""),
+        "content-encoding": environ.get("HTTP_CONTENT_ENCODING", ""),
     }
     url = f"{environ.get('PATH_INFO', '')}?{environ.get('QUERY_STRING', '')}"
     return read_request(service, key_id, environ.get("REQUEST_METHOD", ""), url, headers, body)

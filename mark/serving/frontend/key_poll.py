@@ -83,16 +83,18 @@ class KeyPoll:
         return None if self._source is None else EVERY_S * (1.0 + _JITTER * (2.0 * self._draw() - 1.0))
 
     def _run(self) -> None:
-        if self._source is not None:
-            self.look()
+        if self._source is None:
+            self._wait()
         while not self._ends:
-            with suppress(Empty):
-                self._told.get(timeout=self.pause_s())
-            if not self._ends:
-                try:
-                    self.look()
-                except Exception:  # without this thread no key would ever be revoked
-                    _log.exception("looking for keys failed")
+            try:
+                self.look()
+            except Exception:  # without this thread no key would ever be revoked
+                _log.exception("looking for keys failed")
+            self._wait()
+
+    def _wait(self) -> None:
+        with suppress(Empty):
+            self._told.get(timeout=self.pause_s())
 
     def _keep(self, text: str) -> None:
         """A reader of the file sees all of it, old or new."""

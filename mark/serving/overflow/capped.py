@@ -32,7 +32,8 @@ class Purse:
         What costs more than a whole burst has to wait for one.
         """
         came = (now_s - self._at_s) * self._usd_per_s
-        self._left_usd = min(self._most_usd, self._left_usd + came) - (spent_usd - self._spent_usd)
+        # What was spent since the last look may have been spent at any time since: it made room for what came.
+        self._left_usd = min(self._most_usd, self._left_usd - (spent_usd - self._spent_usd) + came)
         self._spent_usd, self._at_s = spent_usd, now_s
         short_usd = min(usd, self._most_usd) - (self._left_usd - held_usd)
         return max(0.0, short_usd / self._usd_per_s)

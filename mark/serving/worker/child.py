@@ -44,6 +44,9 @@ class ChildProcess(Protocol):
     def kill(self) -> None:
         """With all processes in its group, if there are any left."""
 
+    def give_up(self) -> None:
+        """Take it for killed, whether or not whoever keeps it says so: `ended` is true from now on."""
+
     def terminate(self) -> None:
         """Ask it to end."""
 
@@ -95,6 +98,9 @@ class OwnChild:
         # Until it has been waited for, no other process can have its id.
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def give_up(self) -> None:
+        """Nothing to do: the kernel itself ends what was killed, and tells."""
 
     def terminate(self) -> None:
         self._popen.terminate()
@@ -149,6 +155,12 @@ class KeptChild:
         with suppress(OSError):
             self._door.send(KILL)
 
+    def give_up(self) -> None:
+        # What the keeper has said already is still heard, then the end of the connection. A keeper that goes on hears
+        # that end, too, and ends its worker.
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+
     def terminate(self) -> None:
         with suppress(OSError):
             self._door.send(TERMINATE)
@@ -169,6 +181,6 @@ class KeptChild:
                 return
             if kind == ENDED:
                 self._code = number
-        if not message:  # its keeper was killed, and with it all that it kept
+        if not message:  # its keeper was killed, and with it all that it kept; or is not waited for any longer
             self._code = -signal.SIGKILL
         self._over = True

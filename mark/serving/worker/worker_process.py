@@ -38,6 +38,7 @@ class WorkerProcess:
     """
 
     timer: asyncio.TimerHandle
+    killing: asyncio.TimerHandle | None = None  # since it was killed: when it counts as gone without a word
 
     def __init__(
         self, arguments: list[str], environment: dict[str, str], now_s: float, spawn: Spawn = OwnChild

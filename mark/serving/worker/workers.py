@@ -24,6 +24,9 @@ from mark.serving.worker.worker_process import WorkerProcess
 
 # A process that closed its channel has ended, or is about to; one without work that was asked to end does so.
 ENDING_S, LEAVING_S = 0.5, 10.0
+# For a keeper to say that a worker that was killed has ended: one that a model has stopped, or that never began, does
+# not.
+KILLING_S = 2.0
 _SLOWER = 10.0  # times the longest load so far: what a later one may take
 # Between looks at the workers' memory, and after a successor that could not be.
 _LOOK_S, _NO_SUCCESSOR_S = 1.0, 30.0
@@ -125,6 +128,8 @@ class Workers:
     async def stop(self, timeout_s: float) -> None:
         """End all and wait for it; nothing is left behind. What takes longer than `timeout_s` is killed.
 
+        That takes `KILLING_S` more at most.
+
         A batch under way is finished. Workers without one end without an on_lost.
         """
         self._stopping = True
@@ -148,7 +153,12 @@ class Workers:
 
     def _kill_all(self) -> None:
         for process in self._all():
-            process.kill("did not end in time")
+            self._kill(process, "did not end in time")
+
+    def _kill(self, process: WorkerProcess, reason: str) -> None:
+        process.kill(reason)
+        if process.killing is None:
+            process.killing = self._loop.call_later(KILLING_S, process.child.give_up)
 
     def _start(self, worker: int) -> None:
         if self._stopping:
@@ -192,7 +202,7 @@ class Workers:
         else:
             self._hear_no_more(process)
             process.timer.cancel()
-            process.timer = self._loop.call_later(ENDING_S, process.kill, "closed its channel and did not end")
+            process.timer = self._loop.call_later(ENDING_S, self._kill, process, "closed its channel and did not end")
         return bool(message)
 
     def _done(self, worker: int, process: WorkerProcess, message: bytes) -> None:
@@ -255,7 +265,7 @@ class Workers:
     def _condemn(self, process: WorkerProcess, reason: str) -> None:
         """Kill, and read no more of its messages."""
         self._hear_no_more(process)
-        process.kill(reason)
+        self._kill(process, reason)
 
     def _hear_no_more(self, process: WorkerProcess) -> None:
         process.silent = True
@@ -270,6 +280,8 @@ class Workers:
         self._hear_no_more(process)
         self._loop.remove_reader(process.child.ended_fd)
         process.timer.cancel()
+        if process.killing is not None:
+            process.killing.cancel()
         reason = process.reap()
         if process is self._heir:
             self._no_successor(reason)
@@ -331,7 +343,7 @@ class Workers:
         self._look_in(_NO_SUCCESSOR_S)
         self._leaving.add(process)
         process.timer.cancel()
-        process.timer = self._loop.call_later(LEAVING_S, process.kill, "did not end in time")
+        process.timer = self._loop.call_later(LEAVING_S, self._kill, process, "did not end in time")
         process.ask_to_end()
         held, self._held = self._held, []
         for calls in held:
@@ -346,7 +358,7 @@ class Workers:
             self._look_in(_NO_SUCCESSOR_S)
         elif heir is not None:
             self._leaving.add(heir)
-            heir.kill(reason)
+            self._kill(heir, reason)
         for calls in held:
             self._hand(self._processes[worker], calls)
 

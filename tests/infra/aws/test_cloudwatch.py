@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from mark_infra.aws import cloudwatch
 from mark_infra.aws.cloudwatch import HEARTBEAT, NAMESPACE, OF_EACH_SERVICE, CloudWatchMetrics, Since, data_of
-from mark_infra.aws.gate import Gate
+from mark_infra.aws.gate import Gate, reaction
 from mark_infra.aws.site import Site
 
 from mark.control.views import DecisionView, Limits, ServiceView, SloView
@@ -84,8 +85,15 @@ def test_a_view_in_numbers() -> None:
     assert not {("Attainment",), ("Load",), ("SpendPerHour",)} & found
 
 
-def decision(id: int, verb: str = "launch", outcome: str = "done") -> DecisionView:
-    return DecisionView(id, 0.0, verb, "why", outcome, 0.1)
+def test_what_is_no_finite_number_is_left_out() -> None:
+    odd = replace(VIEW, rps=float("nan"), capacity_rps=float("inf"))
+    found = set(values(list(data_of(odd, "mark", Since(float("inf"), 0)))))
+    assert not {("Load",), ("Capacity",), ("SpendPerHour",)} & found
+    assert ("Bill",) in found
+
+
+def decision(id: int, verb: str = "launch", outcome: str = "done", at_s: float | None = None) -> DecisionView:
+    return DecisionView(id, float(id) if at_s is None else at_s, verb, "why", outcome, 0.1)
 
 
 class Calls:
@@ -126,6 +134,32 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
     assert found == [(None, 0), (pytest.approx(0.205 + 0.05 * 60.0), 2), (0.205, 0)]
 
 
+REFUSED = "InsufficientInstanceCapacity: none"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "failed"),
+    [
+        ([REFUSED], 1),
+        ([REFUSED, REFUSED], 1),
+        ([REFUSED, "done"], 0),
+        (["the market had 2 of 3"], 0),
+        (["the market had 0 of 3"], 1),
+        (["1 of 2: max_instances 10 is reached"], 0),
+        (["max_instances 10 is reached"], 0),
+        (["max_usd_per_hour 5 is reached", REFUSED], 1),
+        (["dropped: it is ready by now"], 0),
+    ],
+)
+def test_a_launch_failed_where_a_round_got_nothing(outcomes: list[str], failed: int) -> None:
+    gate = Calls()
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics.put(VIEW, ())
+    metrics.put(replace(VIEW, at_s=660.0), [decision(n, outcome=one, at_s=1.0) for n, one in enumerate(outcomes, 1)])
+    metrics.flush()
+    assert values(gate.sent)[("FailedLaunches",)] == failed
+
+
 def test_a_heartbeat_is_the_sites() -> None:
     gate = Calls()
     metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
@@ -134,6 +168,46 @@ def test_a_heartbeat_is_the_sites() -> None:
     (one,) = gate.sent
     assert (one["MetricName"], one["Value"], one["Timestamp"]) == (HEARTBEAT, 1.0, NOW)
     assert one["Dimensions"] == [{"Name": "Site", "Value": "mark"}]
+
+
+class Picky(Calls):
+    """Takes no call in which a metric of the name is."""
+
+    def __init__(self, name: str, status: int = 400, code: str = "InvalidParameterValue") -> None:
+        super().__init__()
+        self._name, self._status, self._code, self.calls = name, status, code, 0
+
+    def call(self, method: Any, *, Namespace: str, MetricData: list[Any]) -> None:
+        self.calls += 1
+        if any(one["MetricName"] == self._name for one in MetricData):
+            error = {"Code": self._code, "Message": "The value is not valid."}
+            said = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": self._status}}
+            raise reaction(self._code, "no") from ClientError(said, "PutMetricData")
+        super().call(method, Namespace=Namespace, MetricData=MetricData)
+
+
+def test_a_number_that_is_refused_keeps_no_other_back(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Picky("Load")
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics.put(VIEW, ())
+    metrics.beat(NOW.timestamp())
+    metrics.flush()
+    assert metrics.counts == {"sent": 10, "refused": 1}
+    assert HEARTBEAT in {one["MetricName"] for one in gate.sent}
+    assert "CloudWatch does not take Load" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "Throttling"), (500, "InternalServiceFault"), (403, "ExpiredToken"), (408, "RequestTimeout")],
+)
+def test_what_passes_drops_no_number(status: int, code: str) -> None:
+    gate = Picky("Load", status, code)
+    metrics = CloudWatchMetrics(gate, "mark")  # type: ignore[arg-type]
+    metrics.put(VIEW, ())
+    with pytest.raises(CloudError):
+        metrics.flush()
+    assert (metrics.counts, gate.calls) == ({"failed": 1}, 1)
 
 
 def test_they_arrive_in_batches(moto: MotoServer) -> None:

@@ -209,6 +209,11 @@ def test_families_share_quotas(instance: str, quota: str) -> None:
     assert quota_of(sold(instance, 1.0, Market.SPOT, "a")) == (quota, True)
 
 
+def test_p5_has_a_quota_of_its_own_on_spot() -> None:
+    assert quota_of(sold("p5.48xlarge", 1.0)) == ("p", False)
+    assert quota_of(sold("p5.48xlarge", 1.0, Market.SPOT, "a")) == ("p5", True)
+
+
 def test_every_code_has_a_scope() -> None:
     """Rights and counts are of a market; most answers are of one pool."""
     scopes = Counter(scope_of(code) for code in CODES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
 
 from mark.domain.errors import CloudError
 from tests.infra.conftest import ACCOUNT, REGION, MotoServer
+from tests.infra.deploy.stubbed import StubbedSession
 
 
 @pytest.fixture
@@ -112,3 +114,67 @@ def test_strays_of_a_broken_deployment_are_deleted(gate: Gate, moto: MotoServer)
     assert [g["logGroupName"] for g in moto.client("logs").describe_log_groups()["logGroups"]] == ["/mark/mark-2/a"]
     (left,) = moto.client("sqs").list_queues()["QueueUrls"]
     assert left.endswith("mark-2-notices")
+
+
+def test_a_target_group_ends_after_its_balancer(gate: Gate, moto: MotoServer) -> None:
+    """Whatever is listed first: here the group is."""
+    ec2, elb = moto.client("ec2"), moto.client("elbv2")
+    vpc, tags = ec2.describe_vpcs()["Vpcs"][0]["VpcId"], [{"Key": "mark:site", "Value": "mark"}]
+    subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"][:2]]
+    made = elb.create_target_group(Name="mark-a", Protocol="HTTP", Port=80, VpcId=vpc, Tags=tags)
+    group = made["TargetGroups"][0]["TargetGroupArn"]
+    balancer = elb.create_load_balancer(Name="mark", Subnets=subnets, Tags=tags)["LoadBalancers"][0]["LoadBalancerArn"]
+    forward = [{"Type": "forward", "TargetGroupArn": group}]
+    elb.create_listener(LoadBalancerArn=balancer, Protocol="HTTP", Port=80, DefaultActions=forward)
+    end_strays(gate, "mark", pause=lambda _: pytest.fail("the balancer went first"))
+    assert elb.describe_target_groups()["TargetGroups"] == []
+    assert elb.describe_load_balancers()["LoadBalancers"] == []
+
+
+GROUP = f"arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}:targetgroup/mark-a/1"
+
+
+def test_a_stray_that_is_in_use_is_tried_again() -> None:
+    aws, pauses = StubbedSession(), list[float]()
+    listed = {"ResourceTagMappingList": [{"ResourceARN": GROUP}]}
+    aws.answers("resourcegroupstaggingapi", "get_resources", listed)
+    aws.refuses("elbv2", "delete_target_group", "ResourceInUse")
+    aws.answers("elbv2", "delete_target_group", {})
+    end_strays(aws.gate(), "mark", pause=pauses.append)
+    assert (pauses, aws.all_asked()) == ([2.0], True)
+
+
+def test_a_stray_that_stays_in_use_is_left() -> None:
+    aws, times = StubbedSession(), iter((0.0, 20.0, 40.0))
+    aws.answers("resourcegroupstaggingapi", "get_resources", {"ResourceTagMappingList": [{"ResourceARN": GROUP}]})
+    for _ in range(2):
+        aws.refuses("elbv2", "delete_target_group", "ResourceInUse")
+    end_strays(aws.gate(), "mark", pause=lambda _: None, monotonic=lambda: next(times))
+    assert aws.all_asked()
+
+
+def described(*statuses: str) -> dict[str, Any]:
+    group = {
+        "AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 0, "DesiredCapacity": 0, "DefaultCooldown": 0,
+        "AvailabilityZones": [], "HealthCheckType": "EC2", "CreatedTime": datetime(2026, 1, 1, tzinfo=UTC),
+    }  # fmt: skip
+    return {"AutoScalingGroups": [group | ({"Status": status} if status else {}) for status in statuses]}
+
+
+def test_a_group_that_is_being_deleted_stops_nothing() -> None:
+    """By an earlier command that was broken off."""
+    for answer in (described("Delete in progress"), described()):
+        aws = StubbedSession()
+        aws.refuses("autoscaling", "update_auto_scaling_group", "ScalingActivityInProgress")
+        aws.answers("autoscaling", "describe_auto_scaling_groups", answer)
+        for _ in range(2):
+            aws.answers("ec2", "describe_instances", {"Reservations": []})
+        assert end_instances(aws.gate(), "mark", "g") == 0
+
+
+def test_a_group_that_takes_no_change_is_an_error() -> None:
+    aws = StubbedSession()
+    aws.refuses("autoscaling", "update_auto_scaling_group", "ResourceContention")
+    aws.answers("autoscaling", "describe_auto_scaling_groups", described(""))
+    with pytest.raises(CloudError, match="ResourceContention"):
+        end_instances(aws.gate(), "mark", "g")

@@ -47,7 +47,10 @@ def test_what_never_answers_is_not_waited_for_for_ever() -> None:
 
 class _Refusing(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        """A path says by what it is answered."""
         self.send_response(401)
+        if by := self.path.strip("/"):
+            self.send_header("mark-answered-by", by)
         self.end_headers()
 
     def log_message(self, *_: object) -> None: ...
@@ -66,3 +69,8 @@ def refusing() -> Iterator[str]:
 def test_a_status_is_read_and_silence_is_none(refusing: str) -> None:
     assert status_of(refusing) == 401
     assert status_of("http://127.0.0.1:1", timeout_s=1.0) == 0
+
+
+def test_the_function_that_stands_in_is_no_instance(refusing: str) -> None:
+    assert status_of(f"{refusing}/function") == 0
+    assert status_of(f"{refusing}/instance") == 401

@@ -19,6 +19,7 @@ from mark_infra.deploy.keys import (
     for_bouncers,
     for_controller,
     key_file,
+    new_key,
     parameters,
     parsed,
     revoked,
@@ -45,9 +46,9 @@ def test_bouncers_have_digests_of_what_they_check() -> None:
     keys = first_keys()
     text = for_bouncers(keys)
     assert not any(key.key in text for key in keys)
-    assert [scopes_of(text, key) for key in keys] == [{"metrics"}, set(), {"infer"}]
-    everything = SiteKey("all", "k" * 20, ("admin", "infer"))
-    assert scopes_of(for_bouncers([everything]), everything) == {"infer"}
+    assert [scopes_of(text, key) for key in keys] == [{"metrics"}, {"infer", "metrics"}, {"infer"}]
+    reader = SiteKey("reader", "k" * 20, ("read", "infer"))
+    assert scopes_of(for_bouncers([reader]), reader) == {"infer"}
 
 
 def test_the_controller_has_its_own_key_and_digests() -> None:
@@ -60,19 +61,19 @@ def test_the_controller_has_its_own_key_and_digests() -> None:
 
 
 def test_rotation_keeps_the_old_key_for_a_while() -> None:
-    keys = rotated(first_keys(), "client", 5000)
+    keys = rotated(first_keys(), "client", 5000, new_key())
     old, new = named(keys, "client")
     assert (old.until_unix_s, new.until_unix_s, new.scopes) == (5000, None, ("infer",))
     assert old.key != new.key
     assert f"client:{digest_of(old.key)}:infer:5000\n" in for_bouncers(keys)
-    twice = named(rotated(keys, "client", 9000), "client")
+    twice = named(rotated(keys, "client", 9000, new_key()), "client")
     assert [key.until_unix_s for key in twice] == [5000, 9000, None], "an end that was said is not put off"
-    assert named(rotated(keys, "client", None), "client")[:-1] == []
+    assert named(rotated(keys, "client", None, new_key()), "client")[:-1] == []
 
 
 def test_the_controller_shows_its_old_key_until_it_ends() -> None:
     """Bouncers know the new one by then."""
-    keys = rotated(first_keys(), "controller", 5000)
+    keys = rotated(first_keys(), "controller", 5000, new_key())
     old, new = named(keys, "controller")
     told = parse_keys(for_controller(keys), "keys")
     assert key_with("metrics", told, 4000.0) == old.key
@@ -81,18 +82,18 @@ def test_the_controller_shows_its_old_key_until_it_ends() -> None:
 
 def test_a_key_that_could_do_all_scrapes_with_less() -> None:
     keys = [SiteKey("controller", "k" * 20, ("admin",)), *first_keys()[1:]]
-    assert named(rotated(keys, "controller", None), "controller")[0].scopes == ("metrics",)
+    assert named(rotated(keys, "controller", None, new_key()), "controller")[0].scopes == ("metrics",)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda keys: added(keys, "client", ["infer"]), "there is such a key"),
-        (lambda keys: added(keys, "a:b", ["infer"]), "must be letters"),
-        (lambda keys: added(keys, "", ["infer"]), "must be letters"),
-        (lambda keys: added(keys, "new", ["write"]), "scopes: are some of"),
-        (lambda keys: added(keys, "new", []), "scopes: are some of"),
-        (lambda keys: rotated(keys, "nobody", None), "no key has it"),
+        (lambda keys: added(keys, "client", ["infer"], new_key()), "there is such a key"),
+        (lambda keys: added(keys, "a:b", ["infer"], new_key()), "must be letters"),
+        (lambda keys: added(keys, "", ["infer"], new_key()), "must be letters"),
+        (lambda keys: added(keys, "new", ["write"], new_key()), "scopes: are some of"),
+        (lambda keys: added(keys, "new", [], new_key()), "scopes: are some of"),
+        (lambda keys: rotated(keys, "nobody", None, new_key()), "no key has it"),
         (lambda keys: revoked(keys, "nobody"), "no key has it"),
         (lambda keys: revoked(keys, "controller"), "rotate it"),
     ],
@@ -103,7 +104,7 @@ def test_changes_that_cannot_be_are_one_line(change: Callable[[list[SiteKey]], A
 
 
 def test_a_key_file_is_read_as_it_was_written() -> None:
-    keys = [*rotated(first_keys(), "controller", 5000), SiteKey("two", "k" * 20, ("infer", "metrics"))]
+    keys = [*rotated(first_keys(), "controller", 5000, new_key()), SiteKey("two", "k" * 20, ("infer", "metrics"))]
     assert sorted(parsed(key_file(keys), "keys"), key=str) == sorted(keys, key=str)
     assert [key.name for key in parsed(key_file(keys), "keys")][:2] == ["controller", "controller"]
 
@@ -162,7 +163,7 @@ def test_a_change_reaches_all_three_parameters(moto: MotoServer, gate: Gate, tmp
     put(moto, first_keys())
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
     before = keys.read()
-    after = keys.change(lambda all: added(all, "ci", ["infer", "read"]), 0.0)
+    after = keys.change(lambda all: added(all, "ci", ["infer", "read"], new_key()), 0.0)
     (made,) = named(after, "ci")
     assert keys.read() == after
     assert after[:3] == before
@@ -176,20 +177,20 @@ def test_a_change_reaches_all_three_parameters(moto: MotoServer, gate: Gate, tmp
 
 
 def test_keys_that_have_ended_go_with_the_next_change(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
-    put(moto, rotated(first_keys(), "client", 5000))
+    put(moto, rotated(first_keys(), "client", 5000, new_key()))
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
     assert len(named(keys.change(lambda all: revoked(all, "operator"), 4999.0), "client")) == 2
-    assert len(named(keys.change(lambda all: added(all, "a", ["infer"]), 5000.0), "client")) == 1
+    assert len(named(keys.change(lambda all: added(all, "a", ["infer"], new_key()), 5000.0), "client")) == 1
 
 
 def test_more_keys_than_a_parameter_holds_are_refused(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
     put(moto, first_keys())
     keys = SiteKeys(gate, "mark", tmp_path / "keys")
-    most = [*first_keys(), *(added([], f"c{n:02}", ["infer"])[0] for n in range(95))]
+    most = [*first_keys(), *(added([], f"c{n:02}", ["infer"], new_key())[0] for n in range(95))]
     kept = keys.change(lambda _: most, 0.0)
     assert len(value(moto, BOUNCERS).encode()) <= MOST_BYTES
-    with pytest.raises(BadInput, match=r"keys: 103 are 8371 bytes as they are kept, and a parameter holds 8192"):
-        keys.change(lambda all: [*all, *(added([], f"d{n}", ["infer"])[0] for n in range(5))], 0.0)
+    with pytest.raises(BadInput, match=r"keys: 103 are 8466 bytes as they are kept, and a parameter holds 8192"):
+        keys.change(lambda all: [*all, *(added([], f"d{n}", ["infer"], new_key())[0] for n in range(5))], 0.0)
     assert keys.read() == kept
 
 
@@ -201,16 +202,109 @@ def test_without_a_site_there_is_nothing_to_change(gate: Gate, tmp_path: Path) -
         keys.read()
 
 
-def test_two_changes_at_one_time_are_told(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:
-    put(moto, first_keys())
-    keys = SiteKeys(gate, "mark", tmp_path / "keys")
+Edit = Callable[[list[SiteKey]], list[SiteKey]]
 
-    def meanwhile(all: list[SiteKey]) -> list[SiteKey]:
-        keys.change(lambda others: added(others, "other", ["infer"]), 0.0)
-        return added(all, "mine", ["infer"])
 
-    with pytest.raises(MarkError, match="changed twice at one time"):
-        keys.change(meanwhile, 0.0)
+def adding(name: str) -> Edit:
+    made = new_key()
+    return lambda keys: added(keys, name, ["metrics", "infer"], made)
+
+
+def revoking(name: str) -> Edit:
+    return lambda keys: revoked(keys, name)
+
+
+def rotating(name: str) -> Edit:
+    made = new_key()
+    return lambda keys: rotated(keys, name, None, made)
+
+
+class Meanwhile:
+    """An edit, and others that are made while it is: with each look at the keys one of them."""
+
+    def __init__(self, keys: SiteKeys, edit: Edit, *others: Edit) -> None:
+        self._keys, self._edit, self._others = keys, edit, list(others)
+
+    def __call__(self, all: list[SiteKey]) -> list[SiteKey]:
+        result = self._edit(all)
+        if self._others:
+            self._keys.change(self._others.pop(0), 0.0)
+        return result
+
+
+@pytest.fixture
+def keys(moto: MotoServer, gate: Gate, tmp_path: Path) -> SiteKeys:
+    put(moto, [*first_keys(), SiteKey("lost", "k" * 20, ("infer",))])
+    return SiteKeys(gate, "mark", tmp_path / "keys")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "left"),
+    [
+        (adding("mine"), [revoking("lost")], ["client", "controller", "mine", "operator"]),
+        (revoking("lost"), [adding("b")], ["b", "client", "controller", "operator"]),
+        (revoking("lost"), [revoking("lost")], ["client", "controller", "operator"]),
+        (revoking("lost"), [rotating("lost")], ["client", "controller", "operator"]),
+        (adding("mine"), [revoking("lost"), adding("b")], ["b", "client", "controller", "mine", "operator"]),
+    ],
+)
+def test_changes_at_one_time_are_all_made(
+    moto: MotoServer, keys: SiteKeys, mine: Edit, theirs: list[Edit], left: list[str]
+) -> None:
+    after = keys.change(Meanwhile(keys, mine, *theirs), 0.0)
+    assert sorted(key.name for key in after) == left
+    assert sorted(keys.read(), key=str) == sorted(after, key=str)
+    assert value(moto, BOUNCERS) == for_bouncers(parsed(value(moto, PLAIN), "keys"))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        (adding("a"), adding("a"), "there is such a key"),
+        (rotating("lost"), revoking("lost"), "no key has it"),
+    ],
+)
+def test_a_change_that_another_leaves_no_room_for_is_refused(
+    keys: SiteKeys, mine: Edit, theirs: Edit, said: str
+) -> None:
+    expected = theirs(keys.read())
+    with pytest.raises(BadInput, match=said):
+        keys.change(Meanwhile(keys, mine, theirs), 0.0)
+    assert sorted(keys.read(), key=str) == sorted(expected, key=str)
+
+
+class LosingAnswers(Gate):
+    """A gate whose SDK repeats each write, as it does where an answer is lost; others may write in between."""
+
+    between: Callable[[], object] = staticmethod(lambda: None)
+
+    def call(self, method: Callable[..., Any], *, patient: bool = False, **arguments: Any) -> Any:
+        if "Overwrite" in arguments:
+            super().call(method, patient=patient, **arguments)
+            if arguments["Name"] == PLAIN:
+                self.between()
+        return super().call(method, patient=patient, **arguments)
+
+
+def test_a_repeated_write_is_no_change_by_others(moto: MotoServer, keys: SiteKeys) -> None:
+    losing = LosingAnswers(Site("mark", REGION, "dynamodb:none"), options=moto.options)
+    after = SiteKeys(losing, "mark", keys.file).change(adding("mine"), 0.0)
+    assert keys.read() == after
+    assert moto.client("ssm").get_parameter(Name=PLAIN)["Parameter"]["Version"] == 3
+
+
+def test_a_change_between_two_writes_of_one_stays(moto: MotoServer, keys: SiteKeys) -> None:
+    losing = LosingAnswers(Site("mark", REGION, "dynamodb:none"), options=moto.options)
+    others = iter([revoking("lost")])
+    losing.between = lambda: [keys.change(edit, 0.0) for edit in others]
+    after = SiteKeys(losing, "mark", keys.file).change(adding("mine"), 0.0)
+    assert sorted(key.name for key in after) == ["client", "controller", "mine", "operator"]
+    assert sorted(keys.read(), key=str) == sorted(after, key=str)
+
+
+def test_changes_without_end_are_told(keys: SiteKeys) -> None:
+    with pytest.raises(MarkError, match="changed all the time by others"):
+        keys.change(Meanwhile(keys, revoking("lost"), *(adding(f"n{n}") for n in range(10))), 0.0)
 
 
 def test_a_parameter_tells_its_version_with_its_text(moto: MotoServer, gate: Gate, tmp_path: Path) -> None:

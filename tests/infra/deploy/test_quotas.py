@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mark_infra.aws.gate import Gate
+from mark_infra.aws.site import Site
 from mark_infra.deploy import quotas
 from mark_infra.deploy.quotas import FUNCTIONS, family, needed, read, reservations
 
@@ -15,6 +17,8 @@ from mark.domain.service import ResolvedService
 from mark.reporting.quotas import QuotaLine, quota_table
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
+from tests.infra.conftest import REGION as MOTO_REGION
+from tests.infra.conftest import MotoServer
 from tests.infra.deploy.stubbed import StubbedSession
 from tests.planning.build import resolved, sold, usual
 from tests.reporting.test_table import plain
@@ -50,6 +54,17 @@ def by_what(lines: list[QuotaLine]) -> dict[str, int]:
 )
 def test_types_count_against_their_family(instance: str, found: str | None) -> None:
     assert family(instance) == found
+
+
+def test_p5_counts_by_itself_on_spot_only() -> None:
+    for instance, found in (
+        ("p5.48xlarge", "P5"),
+        ("p5en.48xlarge", "P5"),
+        ("p4d.24xlarge", "P"),
+        ("c5.large", "standard"),
+    ):
+        assert family(instance, spot=True) == found
+    assert family("p5en.48xlarge") == "P"
 
 
 def test_every_type_of_todays_catalogue_has_a_family() -> None:
@@ -129,6 +144,42 @@ def test_reservations_leave_room_for_other_functions() -> None:
     assert reservations([large, free, small], functions(1100), lambda _: None) == {"a": 300, "b": 700, "c": None}
 
 
+def test_what_others_have_reserved_cannot_be_reserved_again() -> None:
+    of = service("a.b", max_function_usd_per_hour=300.0 * ENVIRONMENT_USD)
+    aws, said = StubbedSession(), list[str]()
+    limit = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 150}
+    for present, room in (({"ReservedConcurrentExecutions": 250}, 400), ({}, 150)):
+        aws.answers("lambda", "get_account_settings", {"AccountLimit": limit})
+        aws.answers("lambda", "get_function_concurrency", present, {"FunctionName": "mark_a-b-overflow"})
+        assert quotas.unreserved(aws.gate(), "mark", [of], said.append) == room
+    assert said == []
+    assert reservations([of], functions(1000), said.append, 400) == {"a.b": 300}
+    assert reservations([of], functions(1000), said.append, 150) == {"a.b": None}
+    assert said[0].startswith("a.b: 300 environments of its function cannot be reserved, of 150 that are free 100 stay")
+
+
+def test_functions_are_named_as_terraform_does() -> None:
+    assert quotas.function_name("mark", "a.b_c") == "mark_a-b-c-overflow"
+    assert quotas.function_name("mark", "x" * 40) == f"mark_{'x' * 23}-47372a7b-overflow"
+
+
+def test_a_first_deployment_has_reserved_nothing() -> None:
+    of = service(max_function_usd_per_hour=300.0 * ENVIRONMENT_USD)
+    aws = StubbedSession()
+    aws.answers("lambda", "get_account_settings", {"AccountLimit": {"UnreservedConcurrentExecutions": 900}})
+    aws.refuses("lambda", "get_function_concurrency", "ResourceNotFoundException")
+    assert quotas.unreserved(aws.gate(), "mark", [of], lambda _: None) == 900
+    assert quotas.unreserved(StubbedSession().gate(), "mark", [service()], lambda _: None) is None, "nobody asks"
+
+
+def test_an_emulation_that_knows_no_reservations_is_told(moto: MotoServer) -> None:
+    said: list[str] = []
+    of = service(max_function_usd_per_hour=300.0 * ENVIRONMENT_USD)
+    gate = Gate(Site("mark", MOTO_REGION, "dynamodb:none"), options=moto.options)
+    assert quotas.unreserved(gate, "mark", [of], said.append) is None
+    assert [line.split(":")[0] for line in said] == ["what other functions of the account have reserved is not known"]
+
+
 def test_a_reservation_of_all_there_is_would_limit_nothing() -> None:
     said: list[str] = []
     of = service(max_function_usd_per_hour=20.0 * ENVIRONMENT_USD)
@@ -137,5 +188,5 @@ def test_a_reservation_of_all_there_is_would_limit_nothing() -> None:
 
 
 def test_codes_are_all_different() -> None:
-    codes = [code for pair in quotas._CODES.values() for code in pair]
-    assert len(set(codes)) == len(codes) == 12
+    codes = list(quotas._CODES.values())
+    assert len(set(codes)) == len(codes) == 13

@@ -51,6 +51,16 @@ def test_limits_of_the_organisation_allow_nothing_themselves() -> None:
     assert decide([everything], call, [policy({"Action": "sqs:*"})]) is IamDecision.NOT_ALLOWED
 
 
+def test_limits_of_one_level_allow_together() -> None:
+    everything, call = policy({"Action": "*"}), IamCall("ec2:StopInstances")
+    some, other = policy({"Action": "ec2:*"}), policy({"Action": "sqs:*"})
+    for limits in ([some, other], [other, some]):
+        assert decide([everything], call, limits) is IamDecision.ALLOWED
+    no_stop = policy({"Effect": "Deny", "Action": "ec2:Stop*"})
+    for limits in ([some, no_stop], [no_stop, some]):
+        assert decide([everything], call, limits) is IamDecision.DENIED
+
+
 @pytest.mark.parametrize(
     ("pattern", "action", "fits"),
     [

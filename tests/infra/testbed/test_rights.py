@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from tests.infra.testbed.test_launches import LARGE_A, fleet, ids, run, template
 
 QUICK = replace(account_of("strict"), fleets_take_s=(0.0, 0.0))
 EC2, ACCOUNT = "arn:aws:ec2:us-east-1:1", "1"
+FUNCTION = "arn:aws:lambda:us-east-1:1:function:f"
 FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
@@ -30,6 +32,9 @@ class There:
 
     def tags(self, arn: str) -> Mapping[str, str]:
         return {"of": arn}
+
+    def template_id(self, name: str) -> str:
+        return f"lt-{name}"
 
 
 def needs(service: str, action: str, **parameters: Any) -> list[tuple[str, str]]:
@@ -70,11 +75,30 @@ def test_requests_are_read_in_every_protocol() -> None:
         assert read_request(service, "", method, url, {}, body).name == name
 
 
-def test_functions_are_named_with_their_alias() -> None:
-    one = read_request("lambda", "", "POST", "/2015-03-31/functions/f/invocations?Qualifier=live", {}, b"")
-    (call,) = rights(one, There())
-    assert call.resource == "arn:aws:lambda:us-east-1:1:function:f:live"
-    assert call.context["aws:ResourceTag/of"] == "arn:aws:lambda:us-east-1:1:function:f"  # tags are the function's
+def test_versions_of_functions_have_no_tags() -> None:
+    for url, resource, tags in (("?", "f", {"aws:ResourceTag/of": FUNCTION}), ("?Qualifier=7", "f:7", {})):
+        one = read_request("lambda", "", "POST", f"/2015-03-31/functions/f/invocations{url}", {}, b"")
+        (call,) = rights(one, There())
+        assert (call.resource, call.context) == (f"arn:aws:lambda:us-east-1:1:function:{resource}", tags)
+
+
+def put_metrics(protocol: str, body: bytes, **headers: str) -> AwsRequest:
+    target = {"x-amz-target": "GraniteServiceVersion20100801.PutMetricData"} if protocol == "json" else {}
+    url = "/service/G/operation/PutMetricData?" if protocol == "cbor" else "/?"
+    form = FORM if protocol == "query" else {}
+    return read_request("monitoring", "", "POST", url, {**target, **form, **headers}, body)
+
+
+def test_a_namespace_is_read_in_every_protocol() -> None:
+    form = b"Action=PutMetricData&Namespace=mark"
+    for one in (
+        put_metrics("query", form),
+        put_metrics("query", gzip.compress(form), **{"content-encoding": "gzip"}),
+        put_metrics("json", b'{"Namespace": "mark"}'),
+        put_metrics("cbor", b"\xa1\x69Namespace\x64mark"),
+    ):
+        assert [call.context for call in rights(one, There())] == [{"cloudwatch:namespace": "mark"}]
+    assert [call.resource for call in rights(put_metrics("cbor", b"\xff no cbor"), There())] == ["*"]
 
 
 def test_each_resource_of_a_request_is_asked_about() -> None:
@@ -94,9 +118,12 @@ def test_each_resource_of_a_request_is_asked_about() -> None:
     assert needs("sqs", "ReceiveMessage", QueueUrl="http://h/1/q") == [
         ("sqs:ReceiveMessage", "arn:aws:sqs:us-east-1:1:q")
     ]
-    assert needs("ssm", "GetParameter", Name="/mark/keys") == [
-        ("ssm:GetParameter", "arn:aws:ssm:us-east-1:1:parameter/mark/keys")
-    ]
+    for name in ("/mark/keys", "/mark/keys:3"):
+        assert needs("ssm", "GetParameter", Name=name) == [
+            ("ssm:GetParameter", "arn:aws:ssm:us-east-1:1:parameter/mark/keys")
+        ]
+    config = "LaunchTemplateConfigs__1__LaunchTemplateSpecification__LaunchTemplateName"
+    assert ("ec2:CreateFleet", f"{EC2}:launch-template/lt-own") in needs("ec2", "CreateFleet", **{config: "own"})
     assert needs("logs", "PutLogEvents", logGroupName="/g", logStreamName="s") == [
         ("logs:PutLogEvents", "arn:aws:logs:us-east-1:1:log-group:/g:log-stream:s")
     ]
@@ -192,6 +219,10 @@ def test_a_role_launches_from_its_own_templates_only(make_aws: Callable[..., Aws
         answer = fleet(aws, other, 1, LARGE_A, token="u", spot=False)
         assert (ids(answer), answer["Errors"][0]["ErrorCode"]) == ([], "UnauthorizedOperation")
         assert f"launch-template/{other}" in answer["Errors"][0]["ErrorMessage"]
+        with pytest.raises(ClientError) as error:
+            run(aws, LaunchTemplate={"LaunchTemplateName": "other"})
+        assert f"launch-template/{other}" in str(error.value)
+        assert len(run(aws, LaunchTemplate={"LaunchTemplateName": "test"})) == 1
     finally:
         aws.clients["controller"] = aws.clients["ec2"]
         aws.clients["ec2"] = deployer

@@ -114,6 +114,22 @@ def test_a_thread_looks_at_once_and_when_woken(file: Path, caplog: pytest.LogCap
     assert not admitted(auth, OLD)
 
 
+def test_a_thread_survives_whatever_its_first_look_raises(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    auth, answers = Auth(read_keys(file)), iter([RuntimeError("no library")])
+
+    def source() -> tuple[int, str]:
+        for error in answers:
+            raise error
+        return 1, f"client:{digest_of(NEW)}:infer\n"
+
+    poll = KeyPoll(auth, file, source)
+    poll.start()
+    wait_for(lambda: "looking for keys failed" in caplog.text, "a first look")
+    poll.wake()
+    wait_for(lambda: admitted(auth, NEW), "a second look")
+    poll.close()
+
+
 def test_a_full_disk_costs_the_copy_only(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     auth = Auth(read_keys(file))
     KeyPoll(auth, file.parent / "gone" / "keys", Parameter(NEW)).look()

@@ -104,6 +104,14 @@ def test_a_dear_call_waits_for_a_full_purse() -> None:
     assert sent(functions, 1) == 1
 
 
+def test_what_came_before_a_late_look_is_kept() -> None:
+    """Calls that cost less than comes meanwhile are all sent, however seldom somebody looks."""
+    functions, _, clock = capped(usd_per_hour=60.0)  # a call costs what comes in a minute, which is a burst
+    for _ in range(20):
+        assert sent(functions, 1) == 1
+        clock.t_s += 61.0
+
+
 def test_opening_and_closing_are_passed_on() -> None:
     functions, behind, _ = capped()
     asyncio.run(functions.open())

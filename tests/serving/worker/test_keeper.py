@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import pytest
 from mark.serving.worker.child import KEPT_BYTES, KeptChild
 from tests.serving.worker.listening import keepers, python_of
 from tests.serving.worker.test_worker_process import BOUNCER, gone
-from tests.serving.worker.test_workers import ready_pool, run
+from tests.serving.worker.test_workers import LONG_S, pool, ready_pool, run
 
 NOBODY = 65534
 
@@ -85,6 +87,50 @@ def test_a_keeper_that_is_killed_costs_its_worker_only(socket_path: Path) -> Non
             assert await one.next() == ("ready", 0)
             await one.serves()
             await gone(worker)
+
+    run(test)
+
+
+def test_a_stopped_keeper_cannot_keep_a_hung_worker(socket_path: Path) -> None:
+    """A model may stop its own keeper, which has the same user."""
+
+    async def test() -> None:
+        async with ready_pool(spawn=KeptChild.through(socket_path), hang_s=1.0) as one:
+            worker = psutil.Process(one.workers.pids()[0])
+            keeper = psutil.Process(worker.ppid())
+            keeper.suspend()
+            one.send(0, "hang")
+            assert await one.next() == ("lost", 0, "no answer within 1 s", 1)
+            await gone(worker.pid)
+            assert await one.next() == ("ready", 0)
+            await one.serves()
+            keeper.resume()
+            await gone(keeper.pid)
+
+    run(test)
+
+
+def test_stopping_does_not_wait_for_a_stopped_keeper(socket_path: Path) -> None:
+    async def test() -> None:
+        async with ready_pool(spawn=KeptChild.through(socket_path)) as one:
+            worker = psutil.Process(one.workers.pids()[0])
+            keeper = psutil.Process(worker.ppid())
+            keeper.suspend()
+            await asyncio.wait_for(one.workers.stop(0.0), LONG_S)
+            await gone(worker.pid)
+            keeper.resume()
+            await gone(keeper.pid)
+
+    run(test)
+
+
+def test_stopping_does_not_wait_for_keepers_that_never_begin(tmp_path: Path) -> None:
+    async def test() -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+            door.bind(str(tmp_path / "keepers"))
+            door.listen()
+            async with pool(spawn=KeptChild.through(tmp_path / "keepers")) as one:
+                await asyncio.wait_for(one.workers.stop(0.0), LONG_S)
 
     run(test)
 
