@@ -208,7 +208,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         raise BadInput("needs its certificate", "domain", target.domain)
     if target.hosted_zone is not None and target.domain is None:
         raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
-    terraform = _terraform(target)
+    terraform = _terraform(target, say)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
     keys = _site_keys(target, gate).to_deploy()
     terraform.give("keys", key_file(keys))
@@ -308,7 +308,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
         recall(gate, target.state_bucket, target.name, target.folder)
     if not (target.folder / VARIABLES).is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
-    terraform = _terraform(target)
+    terraform = _terraform(target, say)
     say(f"account {_known(lambda: caller(gate))}, {target.region}, site {target.name}")
     terraform.give("keys", key_file(_site_keys(target, gate).to_destroy()))
     terraform.init()
@@ -493,7 +493,7 @@ def _credentials(target: DeployTarget) -> Callable[[], Mapping[str, str]] | None
     return lambda: environment_keys(target.session)
 
 
-def _terraform(target: DeployTarget) -> Terraform:
+def _terraform(target: DeployTarget, say: Say) -> Terraform:
     """With its folder in order: modules as they are now, state where it is to be."""
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
@@ -514,7 +514,7 @@ def _terraform(target: DeployTarget) -> Terraform:
         emulated = {"use_path_style": True, "skip_credentials_validation": True} if target.emulated else {}
         backend = {"s3": s3 | emulated}
     (root / "backend.tf.json").write_text(json.dumps({"terraform": {"backend": backend}}), encoding="utf-8")
-    return Terraform(root, _credentials(target))
+    return Terraform(root, _credentials(target), say)
 
 
 def _site_keys(target: DeployTarget, gate: Gate) -> SiteKeys:

@@ -223,7 +223,7 @@ def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
 class Terraforms:
     """Stands in for `Terraform`: what it would find credentials by is what is of interest; then it gives up."""
 
-    def __init__(self, _: Path, credentials: Callable[[], Mapping[str, str]] | None) -> None:
+    def __init__(self, _: Path, credentials: Callable[[], Mapping[str, str]] | None, say: object) -> None:
         raise MarkError(json.dumps(None if credentials is None else dict(credentials())))
 
 
