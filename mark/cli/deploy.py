@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipment, site_releases
@@ -87,15 +89,29 @@ def run(args: argparse.Namespace) -> int:
         if args.print_policy:
             print(json.dumps(policies(target), indent=2))
             return 0
-        if args.rollback:
-            return _roll_back(target, args)
-        return _destroy(target, args) if args.destroy else _deploy(target, args)
+        with _ended_as_by_an_interrupt():
+            if args.rollback:
+                return _roll_back(target, args)
+            return _destroy(target, args) if args.destroy else _deploy(target, args)
     except (BadInput, Infeasible):
         raise
     except MarkError as error:
         # Terraform's, pip's or AWS's, and no fault of ours.
         print(f"mark: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _ended_as_by_an_interrupt() -> Iterator[None]:
+    """By SIGTERM, and by a terminal that is closed: what was begun ends in order first. What is ignored stays so."""
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
