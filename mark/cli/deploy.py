@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipment, site_releases
 from mark_infra.deploy.first_answer import first_answers, status_of
@@ -143,7 +144,9 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     if target.emulated:
         return rolled_out
     answering = set()
-    for service, waited_s in first_answers(deployed.addresses, status_of):
+    # At the balancer's own name: whoever owns the domain has yet to point it there, and may do so tomorrow.
+    at = {urlsplit(address).hostname: deployed.balancers.get(name) for name, address in deployed.addresses.items()}
+    for service, waited_s in first_answers(deployed.addresses, lambda url: status_of(url, at[urlsplit(url).hostname])):
         answering.add(service)
         print(f"{service}: answers, {waited_s:.0f} s later", flush=True)
     if silent := sorted(set(services) - answering):

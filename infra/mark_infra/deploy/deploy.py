@@ -120,6 +120,7 @@ class Deployed:
     keys_file: Path
     addresses: Mapping[str, str] = field(default_factory=dict)  # of each service, by its name
     cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> what its owner lets it point to
+    balancers: Mapping[str, str] = field(default_factory=dict)  # own name of each service's load balancer
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,12 @@ class Planned:
         site_file.write_text(dump_site(replace(load_site(site_file), key_file=folder / "keys")), encoding="utf-8")
         self._remember()
         return Deployed(
-            site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]), dict(outputs["cname"])
+            site_file,
+            str(outputs["address"]),
+            folder / "keys",
+            dict(outputs["addresses"]),
+            dict(outputs["cname"]),
+            dict(outputs.get("balancer_names", {})),  # of an older state there are none
         )
 
     def _remember(self) -> None:
