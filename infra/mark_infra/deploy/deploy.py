@@ -61,7 +61,7 @@ from mark_infra.store.store import open_table
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
-_GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+_GPU = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 _VERSIONS = "versions"  # of a registry, in the archive
 # What a model that is a file needs, by the kind of its reference.
 GRPC_PACKAGES = ("grpcio", "protobuf")  # what a bouncer needs besides to speak it
@@ -212,6 +212,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         raise BadInput("a load balancer speaks gRPC by HTTPS only: give `certificate`", "grpc_port", target.grpc_port)
     if target.domain is not None and target.certificate is None:
         raise BadInput("needs its certificate", "domain", target.domain)
+    if target.budget_usd is not None and target.alarm_email is None:
+        raise BadInput("needs an address that is told of it: give `alarm_email`", "budget_usd", target.budget_usd)
     if target.hosted_zone is not None and target.domain is None:
         raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
     terraform = _terraform(target, say)
@@ -292,6 +294,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     (target.folder / VARIABLES).write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
     say("asking Terraform what is to be done")
     changes = terraform.plan()
+    say_who_is_told(changes, target.alarm_email, say)
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
     charges = monthly(
         [_cost(one.deployment, disks[one.service.name]) for one in shipments],
@@ -376,9 +379,17 @@ def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
             f"{deployment.service.source} [fleet] instances",
             f"{arm[0]}, {other[0]}",
         )
-    if any(offer.gpus for offer in types.values()):
-        return _GPU, "x86_64", True
-    return _AL2023.format("arm64" if arm else "x86_64"), "aarch64" if arm else "x86_64", False
+    gpus = any(offer.gpus for offer in types.values())
+    image = (_GPU if gpus else _AL2023).format("arm64" if arm else "x86_64")
+    return image, "aarch64" if arm else "x86_64", gpus
+
+
+def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, say: Say) -> None:
+    """Whom alarms reach: nobody, or somebody who has yet to confirm the address."""
+    if alarm_email is None:
+        say("no address for alarms: they are only seen in CloudWatch's console")
+    elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
+        say(f"AWS will ask {alarm_email} by mail to confirm the address, and sends no alarm before that")
 
 
 def classes_of(deployment: ResolvedService) -> int:

@@ -102,15 +102,21 @@ resource "aws_iam_role_policy" "this" {
           Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
         },
         {
-          # into our subnets and security group, with our images.
+          # with our images, into our subnets
           Sid    = "LaunchWith"
           Effect = "Allow"
           Action = ["ec2:CreateFleet", "ec2:RunInstances"]
           Resource = concat(
             [for id in distinct(concat([for service in var.services : service.image_id], var.former_image_ids)) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
             [for id in values(var.subnets) : "${local.ec2}:subnet/${id}"],
-            ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
           )
+        },
+        {
+          # and security group, which are no resources of ec2:CreateFleet (Service Authorization Reference).
+          Sid      = "LaunchInto"
+          Effect   = "Allow"
+          Action   = "ec2:RunInstances"
+          Resource = ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
         },
         {
           # The same: nothing is launched that does not carry the site's name.
