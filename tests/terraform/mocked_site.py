@@ -26,6 +26,7 @@ _RESOURCES: dict[str, dict[str, Any]] = {
     "aws_lb": {"arn": f"{_ELB}:loadbalancer/app/mark/50dc6c495c0c9188"},
     "aws_lb_listener": {"arn": f"{_ELB}:listener/app/mark/50dc6c495c0c9188/f2f7dc8efc522ab2"},
     "aws_lb_target_group": {"arn": f"{_ELB}:targetgroup/mark-0123456789abcdef0-01234567/73e2d6bc24d8a067"},
+    "aws_ssm_parameter": {"arn": f"arn:aws:ssm:{_WHERE}:parameter/mark/mark/keys/controller"},
     "aws_sqs_queue": {"arn": f"arn:aws:sqs:{_WHERE}:mark-notices"},
     "aws_cloudwatch_event_rule": {"arn": f"arn:aws:events:{_WHERE}:rule/mark-instances"},
     "aws_lambda_function": {"arn": f"arn:aws:lambda:{_WHERE}:function:function"},

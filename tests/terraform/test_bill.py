@@ -14,7 +14,7 @@ from tests.terraform.conftest import MODULES, Terraform
 from tests.terraform.mocked_site import MockedSite, Step, resources
 
 COSTS = [
-    ServiceCost("with", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:1024", 19.0),
+    ServiceCost("with", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:1024", 19.0, 2.0),
     ServiceCost("without", "c5.large/on-demand", 0.085, 5.0, 8.0, None, 0.0),
 ]
 
@@ -53,6 +53,7 @@ def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform,
     del services["without"]["function"]
     for one in services.values():
         one |= {"slo_attainment": 0.98, "max_usd_per_hour": 5.0}
+    services["with"]["function"]["max_usd_per_hour"] = 2.0
     (state,) = site.run(Step(services))
     assert len(resources(state, "aws_cloudwatch_metric_alarm")) == alarms(COSTS, balancers=2)
     assert len(resources(state, "aws_lb")) == 2
@@ -60,3 +61,4 @@ def test_alarms_and_balancers_are_counted_as_they_are_made(terraform: Terraform,
         one["alarm_name"]: one["threshold"] for one in resources(state, "aws_cloudwatch_metric_alarm").values()
     }
     assert threshold["mark-with-spend"] == threshold["mark-without-spend"] == pytest.approx(4.75)
+    assert threshold["mark-with-function-spend"] == pytest.approx(1.9)

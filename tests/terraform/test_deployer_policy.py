@@ -102,6 +102,7 @@ OTHERWISE = {
 }
 # SiteReleases, by the controller's store.
 STORE = {f"dynamodb:{name}Item" for name in ("ConditionCheck", "Delete", "Get", "Put", "Update")} | {"dynamodb:Query"}
+UNNAMED = "Subscriptions"  # AWS knows no resource for changing or ending one, so that a name would deny it
 # Kinds of things for which AWS knows nothing narrower than all of them, to look at and no more.
 READING = re.compile(r"[a-z0-9]+:(Describe|Get|List)[A-Za-z]*\*?")
 
@@ -166,13 +167,13 @@ def test_nobody_may_do_everything() -> None:
         assert set(one) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
         for action in actions(one):
             assert not re.fullmatch(r"\*|[a-z0-9]+:\*", action), action
-        if one["Resource"] == "*":
+        if one["Resource"] == "*" and one["Sid"] != UNNAMED:
             assert all(READING.fullmatch(action) for action in actions(one)), one["Sid"]
 
 
 def test_what_is_changed_is_the_sites_by_name_or_tag() -> None:
     for one in statements():
-        if all(READING.fullmatch(action) for action in actions(one)):
+        if all(READING.fullmatch(action) for action in actions(one)) or one["Sid"] == UNNAMED:
             continue
         by_tag = any(
             key.endswith(("/mark:site", "/mark:controller")) for key in one.get("Condition", {}).get("StringEquals", {})

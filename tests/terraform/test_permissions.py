@@ -92,6 +92,8 @@ OWN_AND_NOT: list[tuple[str, Thing, Thing]] = [
         (f"{EC2}:launch-template/lt-1", {TAG: "mark"}),
         (f"{EC2}:launch-template/lt-1", {TAG: "mark-2"}),
     ),
+    ("ec2:CreateFleet", (f"{EC2}:launch-template/lt-1", {TAG: "mark"}), (f"{EC2}:network-interface/*", {})),
+    ("ec2:RunInstances", (f"{EC2}:network-interface/*", {}), (f"{EC2}:security-group/sg-other", {})),
     ("ec2:RunInstances", (f"{EC2}:launch-template/lt-1", {TAG: "mark"}), (f"{EC2}:launch-template/lt-1", {})),
     ("ec2:RunInstances", (f"{EC2}:instance/*", {NEW_TAG: "mark"}), (f"{EC2}:instance/*", {NEW_TAG: "mark-2"})),
     ("ec2:RunInstances", (f"{EC2}:volume/*", {NEW_TAG: "mark"}), (f"{EC2}:volume/*", {})),

@@ -26,7 +26,7 @@ NAMESPACE = "mark"
 PERIOD_S = 60.0
 HEARTBEAT = "Heartbeat"
 OF_EACH_SERVICE = (
-    *("Attainment", "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "SpendPerHour", "FailedLaunches"),
+    *("Attainment", "Load", "Capacity", "BillPerHour", "Bill", "Troubles", "FunctionBillPerHour", "FailedLaunches"),
 )  # and Instances, of each offer
 DECISIONS = 100  # newest ones that are enough for a minute
 _LAUNCHES = frozenset(("launch", "resume"))
@@ -40,7 +40,7 @@ Datum = Mapping[str, Any]
 class Since:
     """What happened since the last minute's numbers."""
 
-    usd_per_hour: float | None  # instances now, and functions since then; None: nothing is known of before
+    function_usd_per_hour: float | None  # None: nothing is known of before
     failed_launches: int  # rounds in which something was asked for and nothing was to be had
 
 
@@ -68,11 +68,11 @@ def _data(view: ServiceView, site: str, since: Since) -> Iterator[Datum]:
     if view.rps is not None:
         yield datum("Load", view.rps, "Count/Second")
     yield datum("Capacity", view.capacity_rps, "Count/Second")
-    yield datum("BillPerHour", view.usd_per_hour, "None")  # dollars
+    yield datum("BillPerHour", view.usd_per_hour, "None")  # dollars, of instances
     yield datum("Bill", view.bill.total, "None")
     yield datum("Troubles", len(view.conditions), "Count")
-    if since.usd_per_hour is not None:
-        yield datum("SpendPerHour", since.usd_per_hour, "None")
+    if since.function_usd_per_hour is not None:
+        yield datum("FunctionBillPerHour", since.function_usd_per_hour, "None")
     yield datum("FailedLaunches", since.failed_launches, "Count")
     fleet = Counter(i.offer for i in view.instances if i.phase is not Phase.STOPPED)
     for offer in sorted(fleet.keys() | view.prices.keys()):  # zero of what is planned is a number, too
@@ -129,7 +129,7 @@ class CloudWatchMetrics:
         if view.at_s <= before.at_s:
             return Since(None, failed)
         functions_usd = max(0.0, view.bill.functions - before.functions_usd)
-        return Since(view.usd_per_hour + functions_usd * 3600.0 / (view.at_s - before.at_s), failed)
+        return Since(functions_usd * 3600.0 / (view.at_s - before.at_s), failed)
 
     def _put(self, data: Sequence[Datum]) -> None:
         with self._lock:

@@ -69,7 +69,7 @@ from mark_infra.store.store import open_table
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
 _AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
-_GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+_GPU = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 _VERSIONS = "versions"  # of a registry, in the archive
 # What a model that is a file needs, by the kind of its reference.
 GRPC_PACKAGES = ("grpcio", "protobuf")  # what a bouncer needs besides to speak it
@@ -129,6 +129,7 @@ class Deployed:
     keys_file: Path
     addresses: Mapping[str, str] = field(default_factory=dict)  # of each service, by its name
     cnames: Mapping[str, str] = field(default_factory=dict)  # domain -> what its owner lets it point to
+    balancers: Mapping[str, str] = field(default_factory=dict)  # own name of each service's load balancer
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,12 @@ class Planned:
         self._tidy(load_site(site_file))
         self.repositories.remove_others(self._repositories())
         return Deployed(
-            site_file, str(outputs["address"]), folder / "keys", dict(outputs["addresses"]), dict(outputs["cname"])
+            site_file,
+            str(outputs["address"]),
+            folder / "keys",
+            dict(outputs["addresses"]),
+            dict(outputs["cname"]),
+            dict(outputs.get("balancer_names", {})),  # of an older state there are none
         )
 
     def _change(self, changes: Sequence[ResourceChange], progress: Progress | None) -> None:
@@ -279,9 +285,11 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         raise BadInput("a load balancer speaks gRPC by HTTPS only: give `certificate`", "grpc_port", target.grpc_port)
     if target.domain is not None and target.certificate is None:
         raise BadInput("needs its certificate", "domain", target.domain)
+    if target.budget_usd is not None and target.alarm_email is None:
+        raise BadInput("needs an address that is told of it: give `alarm_email`", "budget_usd", target.budget_usd)
     if target.hosted_zone is not None and target.domain is None:
         raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
-    terraform = _terraform(target)
+    terraform = _terraform(target, say)
     account = _known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
     repositories = ImageRepositories(gate, target.name, target.region, account)
@@ -378,6 +386,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     _write(variables, target.folder / VARIABLES)
     say("asking Terraform what is to be done")
     changes = terraform.plan()
+    say_who_is_told(changes, target.alarm_email, say)
     (target.folder / "plan.txt").write_text(terraform.text(), encoding="utf-8")
     for change in changes:
         if change.kind == "aws_lambda_function" and change.action == "replace":
@@ -412,7 +421,7 @@ def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) ->
         recall(gate, target.state_bucket, target.name, target.folder)
     if not (target.folder / VARIABLES).is_file():
         raise BadInput(f"nothing was deployed from here as {target.name}", "state", str(target.folder))
-    terraform = _terraform(target)
+    terraform = _terraform(target, say)
     account = _known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
     repositories = ImageRepositories(gate, target.name, target.region, account)
@@ -478,9 +487,17 @@ def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
             f"{deployment.service.source} [fleet] instances",
             f"{arm[0]}, {other[0]}",
         )
-    if any(offer.gpus for offer in types.values()):
-        return _GPU, "x86_64", True
-    return _AL2023.format("arm64" if arm else "x86_64"), "aarch64" if arm else "x86_64", False
+    gpus = any(offer.gpus for offer in types.values())
+    image = (_GPU if gpus else _AL2023).format("arm64" if arm else "x86_64")
+    return image, "aarch64" if arm else "x86_64", gpus
+
+
+def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, say: Say) -> None:
+    """Whom alarms reach: nobody, or somebody who has yet to confirm the address."""
+    if alarm_email is None:
+        say("no address for alarms: they are only seen in CloudWatch's console")
+    elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
+        say(f"AWS will ask {alarm_email} by mail to confirm the address, and sends no alarm before that")
 
 
 def classes_of(deployment: ResolvedService) -> int:
@@ -601,7 +618,7 @@ def _credentials(target: DeployTarget) -> Callable[[], Mapping[str, str]] | None
     return lambda: environment_keys(target.session)
 
 
-def _terraform(target: DeployTarget) -> Terraform:
+def _terraform(target: DeployTarget, say: Say) -> Terraform:
     """With its folder in order: modules as they are now, state where it is to be."""
     modules = terraform_modules()
     target.folder.mkdir(parents=True, exist_ok=True)
@@ -622,7 +639,7 @@ def _terraform(target: DeployTarget) -> Terraform:
         emulated = {"use_path_style": True, "skip_credentials_validation": True} if target.emulated else {}
         backend = {"s3": s3 | emulated}
     (root / "backend.tf.json").write_text(json.dumps({"terraform": {"backend": backend}}), encoding="utf-8")
-    return Terraform(root, _credentials(target))
+    return Terraform(root, _credentials(target), say)
 
 
 def _site_keys(target: DeployTarget, gate: Gate) -> SiteKeys:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 import ssl
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from email.message import Message
+from contextlib import closing
 
 LOOK_S = 5.0
 PATIENCE_S = 1200.0
@@ -42,22 +43,34 @@ def first_answers(
             pause(LOOK_S)
 
 
-def status_of(url: str, timeout_s: float = 10.0) -> int:
+def status_of(url: str, at: str | None = None, timeout_s: float = 10.0) -> int:
     """The status of its answer; 0 where nothing answers, or only the function that stands in for instances.
 
-    Nothing secret is sent, and what comes back is not trusted: the balancer's own name is in no certificate.
+    `at` is the host that is asked, by the name in `url` (SNI, Host): a domain that nobody has pointed there yet is
+    already answered there. Nothing secret is sent, and what comes back is not trusted: the balancer's own name is in no
+    certificate.
     """
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s, context=context) as answer:
-            return _of_instance(int(answer.status), answer.headers)
-    except urllib.error.HTTPError as error:
-        with error:
-            return _of_instance(error.code, error.headers)
-    except (OSError, ValueError):
+        connection = _connection(urllib.parse.urlsplit(url), at, timeout_s)
+        with closing(connection):
+            connection.request("GET", urllib.parse.urlsplit(url).path)
+            answer = connection.getresponse()
+    except (OSError, ValueError, http.client.HTTPException):
         return 0
+    return 0 if answer.headers.get("mark-answered-by") == "function" else answer.status
 
 
-def _of_instance(status: int, headers: Message) -> int:
-    return 0 if headers.get("mark-answered-by") == "function" else status
+def _connection(url: urllib.parse.SplitResult, at: str | None, timeout_s: float) -> http.client.HTTPConnection:
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    made = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    there: socket.socket = socket.create_connection((at or host, port), timeout_s)
+    if url.scheme == "https":
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            there = context.wrap_socket(there, server_hostname=host)
+        except BaseException:
+            there.close()
+            raise
+    made.sock = there
+    return made

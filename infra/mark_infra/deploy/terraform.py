@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.domain.errors import BadInput, MarkError
+from mark_infra.deploy.interrupts import Interrupts
 
 _LEAST = (1, 11)  # write-only arguments: keys that are in no state file
 _PLAN = "site.tfplan"
@@ -26,6 +28,7 @@ _IDENTITY = frozenset((
 
 # Share of the changes done (0 to 1), and what was just done.
 Progress = Callable[[float, str], None]
+_Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +44,20 @@ class Terraform:
     """Runs in `folder`, a root module.
 
     `credentials`, asked before every command, are variables of AWS's SDKs that take the place of our environment's.
-    Raises BadInput where there is no Terraform that is new enough, MarkError (here and in every method) with
-    Terraform's own first error.
+    `say` is told what an interrupt waits for. Raises BadInput where there is no Terraform that is new enough, MarkError
+    (here and in every method) with Terraform's own first error.
     """
 
-    def __init__(self, folder: Path, credentials: Callable[[], Mapping[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        credentials: Callable[[], Mapping[str, str]] | None = None,
+        say: Callable[[str], object] = lambda text: None,
+    ) -> None:
         program = shutil.which("terraform")
         if program is None:
             raise BadInput("is not installed: see https://developer.hashicorp.com/terraform/install", "terraform")
-        self._program, self._folder, self._credentials = program, folder, credentials
+        self._program, self._folder, self._credentials, self._say = program, folder, credentials, say
         self._environment = {**os.environ, "TF_IN_AUTOMATION": "1"}
         if not os.access(self._environment.get("TF_CLI_CONFIG_FILE", ""), os.R_OK):
             # Missing, or another user's: a warning with every command, in the midst of its JSON.
@@ -72,8 +80,7 @@ class Terraform:
         With `targets`, addresses, it does nothing but to these and what they need.
         """
         options = ["-destroy"] if destroy else [f"-target={one}" for one in targets]
-        for _ in self._events("plan", f"-out={_PLAN}", *options):
-            pass
+        self._follow(lambda event: None, "plan", f"-out={_PLAN}", *options)
         found = json.loads(self._run("show", "-json", _PLAN)).get("resource_changes", [])
         changes = (ResourceChange(one["address"], one["type"], _action(one["change"]["actions"])) for one in found)
         return sorted((change for change in changes if change.action), key=lambda change: change.address)
@@ -83,14 +90,22 @@ class Terraform:
         return self._run("show", "-no-color", _PLAN)
 
     def apply(self, count: int, progress: Progress | None) -> None:
-        """Do what was planned last, `count` changes (a replacement is two)."""
+        """Do what was planned last, `count` changes (a replacement is two).
+
+        An interrupt, SIGTERM or SIGHUP comes to the caller only when Terraform has ended what it was making and has
+        written its state.
+        """
         done = 0
-        # Most of the time is waiting: for a load balancer, a minute.
-        for event in self._events("apply", "-parallelism=30", _PLAN):
+
+        def told(event: _Event) -> None:
+            nonlocal done
             if event["type"] == "apply_complete":
                 done += 1
                 if progress is not None:
                     progress(min(1.0, done / max(1, count)), str(event["hook"]["resource"]["addr"]))
+
+        # Most of the time is waiting: for a load balancer, a minute.
+        self._follow(told, "apply", "-parallelism=30", _PLAN)
 
     def outputs(self) -> dict[str, Any]:
         """Values of the root module's outputs, by name; none before the first apply."""
@@ -115,29 +130,36 @@ class Terraform:
             raise MarkError(f"terraform {arguments[0]}: {_first_error(process.stderr or process.stdout)}")
         return process.stdout
 
-    def _events(self, command: str, *arguments: str) -> Iterator[dict[str, Any]]:
+    def _follow(self, told: Callable[[_Event], None], command: str, *arguments: str) -> None:
+        """Run a command to its end, each of its events to `told`."""
         program = [self._program, command, "-json", "-input=false", *arguments]
-        errors = []
-        with subprocess.Popen(
-            program,
-            cwd=self._folder,
-            env=self._variables(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            # An interrupt from the keyboard reaches Terraform too, which then ends in order and keeps its state;
-            # leaving the `with` waits for that.
+        errors: list[str] = []
+        with (
+            Interrupts(self._say) as interrupts,
+            subprocess.Popen(
+                program,
+                cwd=self._folder,
+                env=self._variables(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                # A terminal would interrupt it as well as we do, and the second interrupt gives up what is being made.
+                start_new_session=True,
+            ) as process,
+        ):
+            interrupts.pass_on_to(process)
             assert process.stdout is not None
-            for line in process.stdout:
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue
-                if event.get("type") == "diagnostic" and event.get("@level") == "error":
-                    said = event["diagnostic"]
-                    errors.append(" ".join(f"{said['summary']}: {said.get('detail', '')}".split()).rstrip(": "))
-                yield event
+            try:
+                for line in process.stdout:
+                    if (event := _event(line)) is not None:
+                        errors += _error(event)
+                        told(event)
+            except BaseException:
+                # Who is told fails. Terraform must end in order all the same: without a reader it would be killed.
+                process.send_signal(signal.SIGINT)
+                for _ in process.stdout:
+                    pass
+                raise
         if process.returncode != 0:
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             raise MarkError(f"terraform {command}: {errors[0][:500] if errors else 'failed'}{more}")
@@ -148,6 +170,23 @@ def _resources(module: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
         yield one["address"], one["values"]
     for child in module.get("child_modules", ()):
         yield from _resources(child)
+
+
+def _event(line: str) -> _Event | None:
+    """A line of Terraform's JSON; None for anything else that stands there."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "type" in event else None
+
+
+def _error(event: _Event) -> list[str]:
+    """The error that an event is, in one line; none where it is another one."""
+    if event["type"] != "diagnostic" or event.get("@level") != "error":
+        return []
+    said = event["diagnostic"]
+    return [" ".join(f"{said['summary']}: {said.get('detail', '')}".split()).rstrip(": ")]
 
 
 def _action(actions: list[str]) -> str:

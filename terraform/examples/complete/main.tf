@@ -245,9 +245,8 @@ module "observability" {
     target_groups = module.fleet[name].target_groups[*].suffix
     function      = var.services[name].function == null ? null : module.overflow[name].function.name
 
-    slo_attainment = var.services[name].slo_attainment
-    # Unlimited functions are in the bill, and the alarm is of the rest.
-    max_usd_per_hour = (var.services[name].max_usd_per_hour == null ? null :
-    var.services[name].max_usd_per_hour + try(coalesce(var.services[name].function.max_usd_per_hour, 0), 0))
+    slo_attainment            = var.services[name].slo_attainment
+    max_usd_per_hour          = var.services[name].max_usd_per_hour
+    max_function_usd_per_hour = try(var.services[name].function.max_usd_per_hour, null)
   } }
 }

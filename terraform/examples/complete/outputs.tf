@@ -13,6 +13,11 @@ output "addresses" {
   value       = { for name, place in local.places : name => local.addresses[tostring(place.balancer)] }
 }
 
+output "balancer_names" {
+  description = "The own name of each service's load balancer: it answers there before a domain points to it."
+  value       = { for name, place in local.places : name => module.network.names[tostring(place.balancer)].dns_name }
+}
+
 output "cname" {
   description = "What the owner of the domain has to set; empty where nothing is left to do."
   value       = var.domain != null && var.hosted_zone_id == null ? { (var.domain) = module.network.names["0"].dns_name } : {}

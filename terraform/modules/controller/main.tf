@@ -102,18 +102,24 @@ resource "aws_iam_role_policy" "this" {
           Condition = { StringEquals = { "aws:ResourceTag/mark:site" = var.site } }
         },
         {
-          # into our subnets and security group, with our images.
+          # with our images, into our subnets
           Sid    = "LaunchWith"
           Effect = "Allow"
           Action = ["ec2:CreateFleet", "ec2:RunInstances"]
           Resource = concat(
             [for id in distinct(concat([for service in var.services : service.image_id], var.former_image_ids)) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
             [for id in values(var.subnets) : "${local.ec2}:subnet/${id}"],
-            ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
           )
         },
         {
-          # The same: images that mark deploy --bake made, of which each service has its own.
+          # and security group, which are no resources of ec2:CreateFleet (Service Authorization Reference).
+          Sid      = "LaunchInto"
+          Effect   = "Allow"
+          Action   = "ec2:RunInstances"
+          Resource = ["${local.ec2}:security-group/${var.bouncer_security_group_id}", "${local.ec2}:network-interface/*"]
+        },
+        {
+          # With images that mark deploy --bake made, of which each service has its own.
           Sid       = "LaunchBaked"
           Effect    = "Allow"
           Action    = ["ec2:CreateFleet", "ec2:RunInstances"]

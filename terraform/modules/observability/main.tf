@@ -6,8 +6,11 @@ locals {
   if service.function != null }
   promised = { for name, service in var.services : name => service.slo_attainment
   if service.slo_attainment != null }
+  # Each limit by itself: of the sum of both an alarm would be silent while one of them binds.
   limited = { for name, service in var.services : name => service.max_usd_per_hour
   if service.max_usd_per_hour != null }
+  limited_functions = { for name, service in var.services : name => service.max_function_usd_per_hour
+  if service.max_function_usd_per_hour != null && service.function != null }
 }
 
 resource "aws_sns_topic" "alarms" {
@@ -199,9 +202,26 @@ resource "aws_cloudwatch_metric_alarm" "promise" {
 resource "aws_cloudwatch_metric_alarm" "spend" {
   for_each            = local.limited
   alarm_name          = "${var.site}-${each.key}-spend"
-  alarm_description   = "Instances and functions of ${each.key} cost 95 % or more of what they may (${each.value} $/h)."
+  alarm_description   = "Instances of ${each.key} cost 95 % or more of what they may (${each.value} $/h)."
   namespace           = "mark"
-  metric_name         = "SpendPerHour"
+  metric_name         = "BillPerHour"
+  dimensions          = { Site = var.site, Service = each.key }
+  statistic           = "Average"
+  period              = 300
+  evaluation_periods  = 2
+  threshold           = 0.95 * each.value
+  comparison_operator = "GreaterThanOrEqualToThreshold"
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.told
+  ok_actions          = local.told
+}
+
+resource "aws_cloudwatch_metric_alarm" "function_spend" {
+  for_each            = local.limited_functions
+  alarm_name          = "${var.site}-${each.key}-function-spend"
+  alarm_description   = "Calls of the overflow function of ${each.key} cost 95 % or more of what they may (${each.value} $/h)."
+  namespace           = "mark"
+  metric_name         = "FunctionBillPerHour"
   dimensions          = { Site = var.site, Service = each.key }
   statistic           = "Average"
   period              = 300

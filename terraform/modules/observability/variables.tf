@@ -26,12 +26,13 @@ variable "balancers" {
 }
 
 variable "services" {
-  description = "What is watched of each service: its balancer and target groups (as CloudWatch names them), its function or null, the share of requests that it promises (0 to 1), and what it may cost in an hour, functions included; null: no alarm."
+  description = "What is watched of each service: its balancer and target groups (as CloudWatch names them), its function or null, the share of requests that it promises (0 to 1), what its instances may cost in an hour, and what calls of its function may; null: no alarm."
   type = map(object({
-    balancer         = string
-    target_groups    = list(string)
-    function         = optional(string)
-    slo_attainment   = optional(number)
-    max_usd_per_hour = optional(number)
+    balancer                  = string
+    target_groups             = list(string)
+    function                  = optional(string)
+    slo_attainment            = optional(number)
+    max_usd_per_hour          = optional(number)
+    max_function_usd_per_hour = optional(number)
   }))
 }

@@ -71,7 +71,7 @@ def test_a_view_in_numbers() -> None:
         ("BillPerHour",): 0.205,
         ("Bill",): 3.25,
         ("Troubles",): 1,
-        ("SpendPerHour",): 0.9,
+        ("FunctionBillPerHour",): 0.9,
         ("FailedLaunches",): 2,
         ("Instances", ON_DEMAND): 2,
         ("Instances", SPOT): 0,
@@ -82,7 +82,7 @@ def test_a_view_in_numbers() -> None:
     assert all(d["Dimensions"][:2] == of and d["Timestamp"] == NOW for d in data)
     unknown = replace(VIEW, rps=None, slo=replace(VIEW.slo, recent=None))
     found = set(values(list(data_of(unknown, "mark", Since(None, 0)))))
-    assert not {("Attainment",), ("Load",), ("SpendPerHour",)} & found
+    assert not {("Attainment",), ("Load",), ("FunctionBillPerHour",)} & found
 
 
 def test_what_is_no_finite_number_is_left_out() -> None:
@@ -130,8 +130,8 @@ def test_spend_and_failures_are_those_since_the_last_time() -> None:
         metrics.put(view, decisions)
         metrics.flush()
         named = values(gate.sent)
-        found.append((named.get(("SpendPerHour",)), named[("FailedLaunches",)]))
-    assert found == [(None, 0), (pytest.approx(0.205 + 0.05 * 60.0), 2), (0.205, 0)]
+        found.append((named.get(("FunctionBillPerHour",)), named[("FailedLaunches",)]))
+    assert found == [(None, 0), (pytest.approx(0.05 * 60.0), 2), (0.0, 0)]
 
 
 REFUSED = "InsufficientInstanceCapacity: none"

@@ -26,10 +26,12 @@ from mark_infra.deploy.deploy import (
     image_of,
     libraries_of,
     plan,
+    say_who_is_told,
     shipment,
 )
 from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.offerings import without
+from mark_infra.deploy.terraform import ResourceChange
 
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, MarkError
@@ -121,6 +123,15 @@ def test_images_follow_the_processors(tmp_path: Path) -> None:
         image("c5.large", "c7g.large")
 
 
+def test_arm_types_with_gpus_have_an_image_of_their_own(tmp_path: Path) -> None:
+    """Of the catalogue none has both; a catalogue of one's own may."""
+    with_gpus = shipment(service(tmp_path, "g5.xlarge")).deployment
+    both = replace(with_gpus, offers=tuple(replace(offer, instance="g5g.xlarge") for offer in with_gpus.offers))
+    parameter, *rest = image_of(both)
+    assert "/deeplearning/ami/arm64/" in parameter
+    assert rest == ["aarch64", True]
+
+
 @pytest.mark.parametrize(
     ("model", "library"),
     [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
@@ -154,6 +165,7 @@ def test_the_function_has_the_version_with_the_most_weight(tmp_path: Path) -> No
         (DeployTarget(region=""), "region: "),
         (DeployTarget(region="Frankfurt"), "region: "),
         (DeployTarget(region="eu-west-1"), "clients: .*in clear"),
+        (DeployTarget(region="eu-west-1", clients=("192.0.2.0/24",), budget_usd=100.0), "budget_usd: .*alarm_email"),
         (DeployTarget(region="eu-west-1", clients=("192.0.2.0/24",), grpc_port=50051), "grpc_port: .*by HTTPS only"),
     ],
 )
@@ -165,6 +177,20 @@ def test_bad_targets_are_refused_before_anything_is_asked(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(BadInput, match=said):
         plan([shipment("inception-v3")], target, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("email", "action", "said"),
+    [
+        (None, "create", ["no address for alarms: they are only seen in CloudWatch's console"]),
+        ("a@b.c", "create", ["AWS will ask a@b.c by mail to confirm the address, and sends no alarm before that"]),
+        ("a@b.c", "update", []),
+    ],
+)
+def test_whom_alarms_reach_is_said(email: str | None, action: str, said: list[str]) -> None:
+    heard: list[str] = []
+    say_who_is_told([ResourceChange("x", "aws_sns_topic_subscription", action)], email, heard.append)
+    assert heard == said
 
 
 def test_target_groups_are_as_many_as_classes_of_capacity() -> None:
@@ -223,7 +249,7 @@ def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
 class Terraforms:
     """Stands in for `Terraform`: what it would find credentials by is what is of interest; then it gives up."""
 
-    def __init__(self, _: Path, credentials: Callable[[], Mapping[str, str]] | None) -> None:
+    def __init__(self, _: Path, credentials: Callable[[], Mapping[str, str]] | None, say: object) -> None:
         raise MarkError(json.dumps(None if credentials is None else dict(credentials())))
 
 

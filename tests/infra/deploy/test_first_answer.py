@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import trustme
 from mark_infra.deploy.first_answer import LOOK_S, first_answers, status_of
+
+DOMAIN = "models.example.invalid"  # resolves nowhere, for ever
 
 
 class Balancers:
@@ -46,10 +50,12 @@ def test_what_never_answers_is_not_waited_for_for_ever() -> None:
 
 
 class _Refusing(BaseHTTPRequestHandler):
+    """A bouncer's answer; 404 where another name is asked for, as the balancer has it."""
+
     def do_GET(self) -> None:
         """A path says by what it is answered."""
-        self.send_response(401)
-        if by := self.path.strip("/"):
+        self.send_response(401 if self.headers["host"].startswith(("127.0.0.1", DOMAIN)) else 404)
+        if (by := self.path.strip("/")) in ("function", "instance"):
             self.send_header("mark-answered-by", by)
         self.end_headers()
 
@@ -74,3 +80,27 @@ def test_a_status_is_read_and_silence_is_none(refusing: str) -> None:
 def test_the_function_that_stands_in_is_no_instance(refusing: str) -> None:
     assert status_of(f"{refusing}/function") == 0
     assert status_of(f"{refusing}/instance") == 401
+
+
+@pytest.fixture
+def certified() -> Iterator[tuple[int, list[str]]]:
+    """A port that speaks TLS, and the names that it was asked for."""
+    names: list[str] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert(DOMAIN).configure_cert(context)
+    context.sni_callback = lambda _, name, __: names.append(name)
+    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.server_port, names
+        server.shutdown()
+        thread.join()
+
+
+def test_a_domain_that_points_nowhere_yet_is_answered(certified: tuple[int, list[str]]) -> None:
+    port, names = certified
+    url = f"https://{DOMAIN}:{port}/v2/models/echo/ready"
+    assert status_of(url, timeout_s=5.0) == 0
+    assert status_of(url, "127.0.0.1", 5.0) == 401
+    assert names == [DOMAIN]

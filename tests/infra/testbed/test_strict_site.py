@@ -37,6 +37,8 @@ from tests.terraform.test_site import no_packages, ready, shipments
 SCALE = 10.0
 PATIENCE_S = 120.0
 Call = tuple[str, Callable[[Any, Site], object]]
+LAMBDA = f"arn:aws:lambda:{REGION}:123456789012:function"
+FUNCTION, OTHER_SITES_FUNCTION = f"{LAMBDA}:mark_echo-overflow", f"{LAMBDA}:mark-2_echo-overflow"
 # Of other things than the site's own, or more than it needs of its own.
 CONTROLLER_MAY_NOT: list[Call] = [
     ("ec2", lambda c, site: c.run_instances(ImageId="ami-12c6146b", InstanceType="c5.large", MinCount=1, MaxCount=1)),
@@ -66,18 +68,24 @@ CONTROLLER_MAY_NOT: list[Call] = [
     ("dynamodb", lambda c, site: c.get_item(TableName="other", Key={"pk": {"S": "x"}})),
     ("dynamodb", lambda c, site: c.scan(TableName="mark-state")),
     ("ssm", lambda c, site: c.put_parameter(Name="/mark/mark/keys/plain", Value="x", Type="String", Overwrite=True)),
-    ("ssm", lambda c, site: c.get_parameter(Name="/other/keys")),
+    ("ssm", lambda c, site: c.get_parameter(Name="/mark/mark-2/keys/controller")),
+    ("ssm", lambda c, site: c.get_parameter(Name="/mark/mark/keys/plain")),
+    ("ssm", lambda c, site: c.get_parameter(Name="/mark/mark/keys/bouncers")),
     ("cloudwatch", lambda c, site: c.put_metric_data(Namespace="AWS/EC2", MetricData=[])),
     ("s3", lambda c, site: c.list_buckets()),
-    ("lambda", lambda c, site: c.update_function_configuration(FunctionName="mark-echo-overflow", MemorySize=10240)),
-    ("lambda", lambda c, site: c.invoke(FunctionName="other")),
+    ("lambda", lambda c, site: c.update_function_configuration(FunctionName=FUNCTION, MemorySize=10240)),
+    ("lambda", lambda c, site: c.invoke(FunctionName=f"{OTHER_SITES_FUNCTION}:1")),
+    ("lambda", lambda c, site: c.invoke(FunctionName=f"{LAMBDA}:other:1")),
 ]  # fmt: skip
 BOUNCER_MAY_NOT: list[Call] = [
     ("ec2", lambda c, site: c.describe_instances()),
     ("ec2", lambda c, site: c.terminate_instances(InstanceIds=["i-0123456789abcdef0"])),
-    ("lambda", lambda c, site: c.invoke(FunctionName="mark-other-overflow")),
-    ("lambda", lambda c, site: c.get_function(FunctionName="mark-echo-overflow")),
-    ("ssm", lambda c, site: c.get_parameter(Name="/other/keys")),
+    ("lambda", lambda c, site: c.invoke(FunctionName=f"{LAMBDA}:mark_other-overflow:1")),
+    ("lambda", lambda c, site: c.invoke(FunctionName=f"{OTHER_SITES_FUNCTION}:1")),
+    ("lambda", lambda c, site: c.get_function(FunctionName=FUNCTION)),
+    ("ssm", lambda c, site: c.get_parameter(Name="/mark/mark-2/keys/bouncers")),
+    ("ssm", lambda c, site: c.get_parameter(Name="/mark/mark/keys/plain")),
+    ("ssm", lambda c, site: c.get_parameter(Name="/mark/mark/keys/controller")),
     ("ssm", lambda c, site: c.put_parameter(Name="/mark/mark/keys/plain", Value="x", Type="String", Overwrite=True)),
     ("dynamodb", lambda c, site: c.get_item(TableName="mark-state", Key={"pk": {"S": "x"}, "sk": {"S": "x"}})),
     ("sqs", lambda c, site: c.receive_message(QueueUrl=site.queue_url)),
@@ -120,6 +128,12 @@ def test_a_site_needs_what_it_has_and_no_more(
     templates = [one.launch_template for one in site.services.values()]
     aws.client("ec2").create_tags(Resources=templates, Tags=[{"Key": "mark:site", "Value": "mark"}])
     assert aws.cloud.rules.denied == []  # to the deployer
+    names = {one["FunctionArn"] for one in aws.client("lambda").list_functions()["Functions"]}
+    assert FUNCTION in names  # what is denied below is there
+    keys = aws.client("ssm").describe_parameters(
+        ParameterFilters=[{"Key": "Name", "Option": "BeginsWith", "Values": ["/mark/mark/keys/"]}]
+    )["Parameters"]
+    assert {one["Name"].rpartition("/")[2] for one in keys} == {"plain", "controller", "bouncers"}
 
     controller, bouncer = keys_of(aws, "mark-controller"), keys_of(aws, "mark-echo-bouncer")
     moto = MotoServer(aws.url)

@@ -13,7 +13,7 @@ variables {
   services = {
     inception = {
       balancer       = "app/mark/1", target_groups = ["targetgroup/mark-inception/1"], function = "mark-inception-overflow"
-      slo_attainment = 0.98, max_usd_per_hour = 120
+      slo_attainment = 0.98, max_usd_per_hour = 120, max_function_usd_per_hour = 20
     }
     nasnet = { balancer = "app/mark-1/2", target_groups = ["targetgroup/mark-nasnet/1"] }
   }
@@ -26,12 +26,12 @@ run "somebody_is_told" {
       values(aws_cloudwatch_metric_alarm.nobody_ready), values(aws_cloudwatch_metric_alarm.errors),
       values(aws_cloudwatch_metric_alarm.throttled), values(aws_cloudwatch_metric_alarm.balancer_errors),
       values(aws_cloudwatch_metric_alarm.rejected), values(aws_cloudwatch_metric_alarm.promise),
-      values(aws_cloudwatch_metric_alarm.spend), values(aws_cloudwatch_metric_alarm.failed_launches)
+      values(aws_cloudwatch_metric_alarm.spend), values(aws_cloudwatch_metric_alarm.function_spend), values(aws_cloudwatch_metric_alarm.failed_launches)
     ) : toset(alarm.alarm_actions) == toset([aws_sns_topic.alarms[0].arn])])
     error_message = "Each alarm goes to the topic."
   }
   assert {
-    condition     = output.alarms == 15 && toset(keys(aws_cloudwatch_metric_alarm.throttled)) == toset(["inception"])
+    condition     = output.alarms == 16 && toset(keys(aws_cloudwatch_metric_alarm.throttled)) == toset(["inception"])
     error_message = "Alarms are counted, and only a function can be throttled."
   }
   assert {
@@ -45,9 +45,13 @@ run "somebody_is_told" {
     condition = (
       keys(aws_cloudwatch_metric_alarm.promise) == ["inception"] && keys(aws_cloudwatch_metric_alarm.spend) == ["inception"] &&
       aws_cloudwatch_metric_alarm.promise["inception"].threshold == 98 &&
-      aws_cloudwatch_metric_alarm.spend["inception"].threshold == 114
+      aws_cloudwatch_metric_alarm.spend["inception"].threshold == 114 &&
+      aws_cloudwatch_metric_alarm.spend["inception"].metric_name == "BillPerHour" &&
+      keys(aws_cloudwatch_metric_alarm.function_spend) == ["inception"] &&
+      aws_cloudwatch_metric_alarm.function_spend["inception"].threshold == 19 &&
+      aws_cloudwatch_metric_alarm.function_spend["inception"].metric_name == "FunctionBillPerHour"
     )
-    error_message = "Promise and limit of those that have them."
+    error_message = "Promise and limits of those that have them, each limit by itself."
   }
   assert {
     condition = alltrue([for balancer in ["0", "1"] :

@@ -1,0 +1,66 @@
+"""An interrupt while another program makes something: it ends in order first, then we do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+# By the keyboard, by whoever runs us (CI, systemd), and by a terminal that is closed.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WAITED_FOR = "interrupted: waiting until what is being made is made, and Terraform has written down what there is"
+LOST = (
+    "interrupted again: Terraform ends at once, and what it was making stands in no state. It stays, and costs: "
+    "mark deploy --destroy ends what it finds of it by the site's tag and names the rest"
+)
+
+
+class Interrupts:
+    """A context: meanwhile signals that end us go to a program as SIGINT, and come to us once the context ends.
+
+    `say` hears what is waited for, and at a second one what is lost. Signals that are ignored stay so; outside of the
+    main thread none come, and none are passed on.
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._came: list[int] = []
+        self._sent = 0
+        self._before: dict[int, Any] = {}
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in _ENDING}
+            for number, handler in self._before.items():
+                if handler not in (signal.SIG_IGN, None):
+                    signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        if self._came:
+            signal.raise_signal(self._came[0])
+
+    def pass_on_to(self, process: subprocess.Popen[str]) -> None:
+        """Whom signals are for, those that came before it was there among them."""
+        self._process = process
+        self._send()
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._came.append(number)
+        self._send()
+        self._say(WAITED_FOR if len(self._came) == 1 else LOST)
+
+    def _send(self) -> None:
+        """Each once."""
+        while self._process is not None and self._sent < len(self._came):
+            self._sent += 1
+            self._process.send_signal(signal.SIGINT)

@@ -1,0 +1,122 @@
+"""What others' scanners say of rights and scripts: parliament of every policy, shellcheck of every script.
+
+Both live in an environment of their own, .venv-scanners, or on the PATH.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mark_infra.deploy.deployer import deployer_policies
+
+from tests.terraform.conftest import MODULES, ROOT, Terraform
+from tests.terraform.mocked_site import ACCOUNT, REGION, MockedSite, Step, resources
+
+# Findings that we leave, by what parliament calls them, each with its reason.
+LEFT = {
+    # Looking, which AWS does not narrow for most actions: patterns (`ec2:Describe*`) take in some that it does.
+    "RESOURCE_STAR",
+}
+# Kinds of things that an action may be about and a site has none of.
+NOT_OURS = tuple(
+    f":{kind}/{balancer}/{rest}"  # balancers of the network, and gateways
+    for balancer in ("net", "gwy")
+    for kind, rest in (("loadbalancer", "*/*"), ("listener", "*/*/*"), ("listener-rule", "*/*/*/*"))
+)
+PUBLIC = "parameter/aws/service/*"  # Amazon's own parameters, of no account, which parliament does not know
+
+
+def program(name: str) -> str:
+    beside = ROOT / ".venv-scanners" / "bin" / name
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed: make .venv-scanners/.done")
+    return found
+
+
+def several(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def findings(policy: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(_findings(policy))
+
+
+def _findings(policy: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Without those that are left, and those of a statement whose action another one allows on the other kinds."""
+    done = subprocess.run(
+        [program("parliament"), "--json"], input=json.dumps(policy), capture_output=True, text=True, timeout=120
+    )
+    assert not done.stderr, done.stderr
+    for line in done.stdout.splitlines():
+        found = json.loads(line)
+        if found["issue"] == "RESOURCE_MISMATCH":
+            found["detail"] = [one for one in found["detail"] if not elsewhere(policy, **one)]
+        if found["issue"] not in LEFT and found["detail"] != []:
+            yield found
+
+
+def elsewhere(policy: dict[str, Any], action: str, required_format: str) -> bool:
+    if required_format.endswith(NOT_OURS):
+        return True
+    wanted = kind_of(required_format)
+    return any(
+        any(fnmatchcase(action, pattern) for pattern in several(one["Action"]))
+        and any(fnmatchcase(wanted, kind_of(resource)) or PUBLIC in resource for resource in several(one["Resource"]))
+        for one in policy["Statement"]
+    )
+
+
+def kind_of(arn: str) -> str:
+    """Such as ec2:instance, or ec2:* of a whole service; what is no ARN is its own kind."""
+    parts = arn.split(":", 5)
+    return f"{parts[2]}:{re.split('[/:]', parts[5])[0]}" if len(parts) == 6 else arn
+
+
+@pytest.mark.slow
+def test_parliament_finds_nothing_in_the_deployers_rights() -> None:
+    policies = deployer_policies(
+        "mark", REGION, ACCOUNT, state_bucket="states", hosted_zone="Z1", domain="models.example.org"
+    )
+    assert {name: found for name, one in policies.items() if (found := findings(one))} == {}
+
+
+@pytest.mark.slow
+def test_parliament_finds_nothing_in_the_sites_rights(terraform: Terraform, tmp_path: Path) -> None:
+    """Of controller, bouncers and functions, as they are attached."""
+    program("parliament")
+    site = MockedSite(terraform, tmp_path)
+    (state,) = site.run(Step(site.services(["echo"]), default="echo"))
+    policies = {at: json.loads(one["policy"]) for at, one in resources(state, "aws_iam_role_policy").items()}
+    assert {at.split(".")[1].partition("[")[0] for at in policies} == {"controller", "fleet", "overflow"}
+    for at, policy in policies.items():
+        assert findings(policy) == [], at
+
+
+def scripts() -> list[Path]:
+    shells = [ROOT / ".ci" / "run", *ROOT.glob("packaging/*.sh"), *MODULES.rglob("*.sh.tftpl")]
+    return shells + [file for file in (ROOT / "scripts").iterdir() if file.is_file() and "sh" in first_line(file)]
+
+
+def first_line(file: Path) -> str:
+    return file.read_text(encoding="utf-8").partition("\n")[0].rpartition("/")[2].removeprefix("env ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", scripts(), ids=lambda file: file.name)
+def test_shellcheck_finds_nothing(file: Path) -> None:
+    """Of what instances boot from as it is once Terraform has put its values in."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".tftpl":
+        text = re.sub(r"%\{ *(if|endif|else|for|endfor)[^}]*\}", "", text)
+        text = re.sub(r"(?<!\$)\$\{[^}]*\}", "x", text).replace("$${", "${")
+    done = subprocess.run([program("shellcheck"), "--shell=bash", "-"], input=text, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
