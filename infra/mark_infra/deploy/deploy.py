@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.control.health import boot_timeout_s
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
@@ -220,6 +221,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     say("building the wheel of mark, and what the services need")
     pins, own = built / "constraints.txt", wheel(built)
     shutil.copyfile(constraints(), pins)
+    for_controller = PackagesWanted("controller", {}, machine="aarch64", extras=("aws", "serve"))
+    on_controller = wheelhouse(for_controller, own, pins, built / "controller" / "wheels")
     disks: dict[str, int] = {}
     terraform.init()
     there = terraform.outputs()
@@ -231,8 +234,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "site": target.name,
         "region": target.region,
         "zones": list(target.zones) or None,
-        "wheel": _from_root(own, target),
-        "constraints": _from_root(pins, target),
+        "controller_wheels": _from_root(on_controller.file, target),
         "certificate_arn": target.certificate,
         "domain": target.domain,
         "hosted_zone_id": target.hosted_zone,
@@ -271,6 +273,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             "image_parameter": image,
             "image_id": images.services[name],
             "disk_gb": disks[name],
+            "boot_timeout_s": boot_timeout_of(one.deployment),
             **places[name],
         }
         if one.deployment.function is not None:
@@ -373,6 +376,11 @@ def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
     if any(offer.gpus for offer in types.values()):
         return _GPU, "x86_64", True
     return _AL2023.format("arm64" if arm else "x86_64"), "aarch64" if arm else "x86_64", False
+
+
+def boot_timeout_of(deployment: ResolvedService) -> int:
+    """Seconds that the controller waits for the slowest of the types: one launch template is for all of them."""
+    return math.ceil(boot_timeout_s(max((offer.boot.mean_s for offer in deployment.offers), default=0.0)))
 
 
 def classes_of(deployment: ResolvedService) -> int:
