@@ -17,9 +17,12 @@ from mark.domain.fleet import Fleet, Instance, Phase
 SILENT_S = 30.0  # six times asked for its metrics
 SHARE = 0.1  # of those that serve (one at least) may be given up within PAUSE_S
 PAUSE_S = 300.0
-# The boot timeout is the longer of BOOT_S and BOOTS mean boots: what is not ready by then could not fetch its software,
-# or its model does not load.
 BOOT_S, BOOTS = 600.0, 4.0
+
+
+def boot_timeout_s(mean_s: float) -> float:
+    """After this time what is not ready could not fetch its software, or its model does not load."""
+    return max(BOOT_S, BOOTS * mean_s)
 
 
 def unhealthy(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
@@ -37,7 +40,7 @@ def overdue(fleet: Fleet, now_s: float) -> tuple[Instance, ...]:
         for i in fleet.instances
         if i.phase is Phase.PENDING
         and i.ready_s is not None
-        and now_s - i.launched_s >= max(BOOT_S, BOOTS * (i.ready_s - i.launched_s))
+        and now_s - i.launched_s >= boot_timeout_s(i.ready_s - i.launched_s)
     )
 
 

@@ -93,8 +93,7 @@ class MockedSite:
         mocked = {"mock_resource": _defaults(_RESOURCES), "mock_data": _defaults(_DATA)}
         common = {
             "region": REGION,
-            "wheel": self._file("mark_serving-1.0-py3-none-any.whl"),
-            "constraints": self._file("constraints.txt"),
+            "controller_wheels": self._file("controller-wheels.tar"),
             "keys": "controller:0123456789abcdef:admin",
             "certificate_arn": f"arn:aws:acm:{_WHERE}:certificate/1",
         }

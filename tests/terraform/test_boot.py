@@ -1,19 +1,19 @@
 """A bouncer's user data, run: from what `mark deploy` builds to an answer, and once more on the image made of that.
 
 Paths are below a folder, and what only an instance has (the AWS CLI, metadata, systemd, other users) is a small script.
-pip, the environment and `mark serve` are real.
+pip, the environment and `mark serve` are real. benchmarks/boot.py bounds disk and memory, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -27,9 +27,8 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark.domain.errors import MarkError
 from tests.infra.testbed.real_processes import get, held_port, wait_for
 from tests.serving.worker.listening import keepers
-from tests.terraform.conftest import MODULES
+from tests.terraform.booting import BOUNCER, KEY, Machine
 
-KEY = "0123456789abcdef0123"
 SERVICE = """
 [service]
 name = "echo"
@@ -45,98 +44,6 @@ SERVICE_FILES: dict[str, Path | bytes] = {
     "profile.csv": b"model,instance,batch,latency_ms\necho:Echo,c5.large,1,20\necho:Echo,lambda:1024,1,40\n",
     "echo.py": b"import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n",
 }
-# What an instance has and this machine has not.
-PROGRAMS = {
-    "aws": """
-case "$1" in
-  ssm) echo keys >>"$STORE/fetched"; cat "$STORE/keys" ;;
-  logs) printf '%s\n' "$@" >>"$STORE/logs" ;;
-  s3api)
-    while [ $# -gt 1 ]; do
-      case "$1" in --key) key=$2 ;; --version-id) version=$2 ;; esac
-      shift
-    done
-    echo "$key" >>"$STORE/fetched"
-    cp "$STORE/${key//\\//-}@$version" "$1" ;;
-esac
-""",
-    "curl": """
-for address; do :; done
-case "$address" in
-  */api/token) echo token ;;
-  */instance-type) echo c5.large ;;
-  */instance-id) cat "$STORE/instance-id" ;;
-  */mark:service) cat "$STORE/service" 2>/dev/null || exit 22 ;;
-  */v2/health/ready) exit "${READY:-0}" ;;
-  *) exit 22 ;;
-esac
-""",
-    "getent": 'test -f "$STORE/user-$2"',
-    "useradd": 'for name; do :; done; if [ -f "$STORE/user-$name" ]; then exit 9; fi; touch "$STORE/user-$name"',
-    "systemd-run": 'echo "$*" >>"$STORE/as-worker"; case "$*" in *" curl "*) exit "${REACHED:-7}" ;; esac',
-    "systemctl": 'echo "$*" >>"$STORE/systemctl"',
-    "sleep": "",
-    "shutdown": 'echo "$*" >>"$STORE/shutdown"',
-    "dnf": "exit 1",  # no index of packages can be reached; the log agent may fail
-    "install": """
-arguments=()
-while [ $# -gt 0 ]; do
-  case "$1" in -o | -g) shift ;; *) arguments+=("$1") ;; esac
-  shift
-done
-exec /usr/bin/install "${arguments[@]}"
-""",
-}
-
-
-class Machine:
-    """A disk below `root`, and the artifacts bucket in `store`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root, self.store, programs = folder / "root", folder / "store", folder / "bin"
-        for made in ("etc/systemd/system", "etc/logrotate.d", "var/tmp", "var/log"):
-            (self.root / made).mkdir(parents=True)
-        self.store.mkdir()
-        programs.mkdir()
-        (self.store / "keys").write_text(f"operator:{KEY}:admin\n")
-        for name, text in PROGRAMS.items():
-            (programs / name).write_text(f"#!/bin/bash\n{text}")
-            (programs / name).chmod(0o755)
-        path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        others = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        self.environment = others | {"PATH": path, "STORE": str(self.store), "PIP_CONFIG_FILE": "/dev/null"}
-
-    def sent(self, kind: str, file: Path, version: str) -> dict[str, str]:
-        """An artifact in the bucket; what the script has for it."""
-        shutil.copy(file, self.store / f"artifacts-{kind}-echo@{version}")
-        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-        said = {"bucket": "b", "key": f"artifacts/{kind}/echo", "version": version, "sha256": sha256}
-        return {f"artifacts.{kind}.{name}": value for name, value in said.items()}
-
-    def boot(
-        self, instance_id: str, artifacts: dict[str, str], grpc_port: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        (self.store / "instance-id").write_text(instance_id)
-        text = (MODULES / "modules" / "fleet" / "bouncer.sh.tftpl").read_text(encoding="utf-8")
-        values = artifacts | {"region": "eu-west-1", "service": "echo", "keys": "/mark/keys", "port": "8080"}
-        values |= {"linger_s": "0", "drain_s": "5", "linger_s + drain_s + 10": "15", "log_group": "/mark/mark/echo"}
-        values |= {"function": "mark_echo-overflow:3", "grpc_port": grpc_port}
-        for unless_said in ("tls",) if grpc_port else ("tls", 'grpc_port != ""'):
-            text = re.sub(rf"%\{{ if {unless_said} \}}.*?%\{{ endif \}}", "", text, flags=re.S)
-        text = re.sub(r"%\{ if [^}]*\}|%\{ endif \}", "", text)
-        text = re.sub(r"(?<!\$)\$\{([^}]*)\}", lambda found: values[found[1]], text).replace("$${", "${")
-        text = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{self.root}/\1/", text)
-        return subprocess.run(["bash"], input=text, env=self.environment, capture_output=True, text=True)
-
-    def unit(self) -> dict[str, str]:
-        text = (self.root / "etc/systemd/system/mark.service").read_text().replace("\\\n", "")
-        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-
-    def fetched(self) -> list[str]:
-        """Keys, since the last time."""
-        found = (self.store / "fetched").read_text().split()
-        (self.store / "fetched").unlink()
-        return found
 
 
 def answer(machine: Machine) -> None:
@@ -198,7 +105,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     old = machine.unit()["ExecCondition"]
     done = machine.boot("i-2", second)
     assert done.returncode == 0, done.stderr
-    assert machine.fetched() == ["artifacts/archive/echo", "keys"]
+    assert (machine.store / "gave-keys").exists()
     assert sorted(path.name for path in (there / "service").iterdir()) == ["echo.py", "new.txt", "service.toml"]
     assert (old.split()[2], machine.unit()["ExecCondition"].split()[2]) == ("i-1", "i-2")
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
@@ -217,21 +124,22 @@ def test_a_bouncer_with_grpc_boots_on_its_packages(tmp_path: Path) -> None:
         pytest.skip(f"no index of packages can be reached: {error}")
     said = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
     said |= machine.sent("wheels", packages.file, "v1")
-    done = machine.boot("i-1", said, grpc_port="0")
+    done = machine.boot("i-1", said, ('grpc_port != ""',), grpc_port="0")
     assert done.returncode == 0, done.stderr
     assert "--grpc-port 0" in machine.unit()["ExecStart"]
     answer(machine)
 
 
-def installed(machine: Machine, folder: Path) -> dict[str, str]:
-    """What the script has for artifacts whose packages are there already."""
+def baked(folder: Path) -> tuple[Machine, dict[str, str]]:
+    """A machine that has its packages (none), and what it boots from."""
+    machine = Machine(folder)
     (machine.root / "var/log/cloud-init-output.log").write_text("")
     wheels = hashlib.sha256(b"none").hexdigest()
     said = machine.sent("archive", archive(SERVICE_FILES, folder / "echo.tar.gz"), "v1")
     said |= {f"artifacts.wheels.{name}": wheels for name in ("key", "version", "sha256")}
     (machine.root / "opt/mark/venv").mkdir(parents=True)
     (machine.root / "opt/mark/venv/wheels").write_text(f"{wheels}\n")
-    return said
+    return machine, said
 
 
 def files_of(machine: Machine) -> dict[str, str]:
@@ -242,8 +150,7 @@ def files_of(machine: Machine) -> dict[str, str]:
 
 def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
     """And what boots from its image is as any instance is."""
-    machine = Machine(tmp_path)
-    said = installed(machine, tmp_path)
+    machine, said = baked(tmp_path)
     (machine.root / "etc/machine-id").write_text("0123\n")
     for name in ("etc/ssh/ssh_host_rsa_key", "var/lib/cloud/instances/i-1/user-data.txt", "var/log/messages"):
         (machine.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -251,7 +158,7 @@ def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
     (machine.store / "service").write_text("echo/image")
     done = machine.boot("i-1", said)
     assert done.returncode == 0, done.stderr
-    assert "keys" not in machine.fetched()
+    assert not (machine.store / "gave-keys").exists()
     assert {name for name, text in files_of(machine).items() if text} == {"opt/mark/venv/wheels"}
     assert not (machine.root / "var/lib/mark").exists()
     assert json.loads((machine.store / "logs").read_text().splitlines()[-1])[0]["message"] == "baked\n"
@@ -262,7 +169,7 @@ def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
     (machine.store / "service").write_text("echo")
     done = machine.boot("i-2", said)
     assert done.returncode == 0, done.stderr
-    assert machine.fetched() == ["artifacts/archive/echo", "keys"]
+    assert (machine.store / "gave-keys").exists()
     assert KEY in (machine.root / "var/lib/mark/keys").read_text()
     assert "--keys-parameter /mark/keys" in machine.unit()["ExecStart"]
     assert (machine.store / "systemctl").read_text().splitlines()[-1] == "restart mark.service"
@@ -270,15 +177,12 @@ def test_a_builder_leaves_nothing_secret_nor_its_own(tmp_path: Path) -> None:
 
 def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
     """It is stopped before it is wiped, so that what it is served with can be seen."""
-    machine = Machine(tmp_path)
-    said = installed(machine, tmp_path)
+    machine, said = baked(tmp_path)
     (machine.store / "service").write_text("echo/image")
-    (machine.root / "var/log/mark").mkdir()
-    (machine.root / "var/log/mark/serve.log").write_text("no such model\n")
     machine.environment["READY"] = "7"
-    done = machine.boot("i-1", said)
+    done = machine.boot("i-1", said, boot_s="2")
     assert done.returncode == 1
-    assert done.stdout == "no such model\nthe bouncer is not ready after ten minutes\n"
+    assert re.fullmatch(r"the bouncer is not ready \d+ s after the boot began\n", done.stdout)
     assert re.fullmatch(r"nobody:[0-9a-f]{64}:infer\n", (machine.root / "var/lib/mark/keys").read_text())
     assert "--keys-parameter" not in machine.unit()["ExecStart"]
     assert (machine.store / "shutdown").read_text() == "-h +60\n-h now\n"
@@ -286,8 +190,7 @@ def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
 
 def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
     """They would have the instance's role."""
-    machine = Machine(tmp_path)
-    said = installed(machine, tmp_path)  # an image that has been here
+    machine, said = baked(tmp_path)
     machine.environment["REACHED"] = "0"
     done = machine.boot("i-1", said)
     assert done.returncode == 1, done.stderr
@@ -301,10 +204,67 @@ def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
 
 
+def test_a_bouncer_that_keeps_ending_ends_its_boot(tmp_path: Path) -> None:
+    """In seconds, and the log has why: the controller would wait for ten minutes, and a release for three of these."""
+    machine, said = baked(tmp_path)
+    log = machine.root / "var/log/mark/serve.log"
+    (tmp_path / "bin/systemctl").write_text(
+        f"""#!/bin/bash
+case "$1" in
+  restart) echo "error: model: no such weights" >{log} ;;
+  show) echo "${{RESTARTS:-0}}" ;;
+esac
+"""
+    )
+    log.parent.mkdir(parents=True)
+    log.write_text("of the machine that the image was made of")
+    machine.environment |= {"READY": "7", "RESTARTS": "3"}
+    done = machine.boot("i-1", said)
+    assert (done.returncode, done.stdout) == (1, "the bouncer has ended 3 times before it was ready\n"), done.stderr
+    assert machine.last_words() == "error: model: no such weights\n"
+    assert (machine.store / "shutdown").read_text() == "-h now\n"
+
+
+def test_a_model_may_load_until_the_deadline(tmp_path: Path) -> None:
+    machine, said = baked(tmp_path)
+    machine.environment |= {"READY": "7", "RESTARTS": "2"}
+    begun_s = time.monotonic()
+    done = machine.boot("i-1", said, boot_s="5")
+    assert re.fullmatch(r"the bouncer is not ready [5-9] s after the boot began\n", done.stdout), done.stderr
+    assert time.monotonic() - begun_s > 4
+    assert (machine.store / "shutdown").exists()
+
+
+def test_what_hangs_ends_a_boot_and_is_named(tmp_path: Path) -> None:
+    machine, said = baked(tmp_path)
+    said |= machine.sent("wheels", archive({"requirements.txt": b""}, tmp_path / "wheels.tar"), "v1")
+    (tmp_path / "bin/python3.11").write_text("#!/bin/bash\nsleep 60\n")
+    (tmp_path / "bin/python3.11").chmod(0o755)
+    begun_s = time.monotonic()
+    done = machine.boot("i-1", said, boot_s="2")
+    assert done.returncode == 124
+    assert "not done 2 s after the boot began: python3.11 -m venv" in done.stderr
+    assert time.monotonic() - begun_s < 30
+    assert (machine.store / "shutdown").exists()
+
+
+def test_a_cut_character_or_no_log_at_all_still_ends_the_instance(tmp_path: Path) -> None:
+    for content in ("\N{LATIN SMALL LETTER E WITH ACUTE}".encode() * 2500 + b"!", None):
+        folder = tmp_path / str(content is None)
+        machine = Machine(folder)
+        if content is not None:
+            (machine.root / "var/log/cloud-init-output.log").write_bytes(content)
+        said = machine.sent("archive", archive(SERVICE_FILES, folder / "echo.tar.gz"), "v1")
+        (machine.store / "artifacts-archive-echo@v1").write_bytes(b"another")
+        assert machine.boot("i-1", said | machine.sent("wheels", folder / "echo.tar.gz", "v1")).returncode != 0
+        assert (machine.store / "shutdown").read_text() == "-h now\n"
+        assert machine.last_words().endswith("!" if content is not None else "no output")
+
+
 def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
-    text = (MODULES / "modules" / "fleet" / "bouncer.sh.tftpl").read_text(encoding="utf-8")
+    text = BOUNCER.read_text(encoding="utf-8")
     units = dict(re.findall(r"cat >/etc/systemd/system/(mark-worker\S*) <<'UNIT'\n(.*?)^UNIT$", text, re.M | re.S))
     assert set(units) == {"mark-worker.slice", "mark-worker.socket", "mark-worker@.service"}
     assert "IPAddressDeny=169.254.169.254 fd00:ec2::254" in units["mark-worker.slice"]
@@ -330,4 +290,4 @@ def test_a_file_with_another_hash_ends_a_boot(tmp_path: Path) -> None:
     lines = (machine.store / "logs").read_text().splitlines()
     assert lines[:2] == ["logs", "create-log-stream"]
     assert lines.count("boot/i-1") == 2
-    assert json.loads(lines[-1])[0]["message"] == 'the last "line"'
+    assert machine.last_words() == 'the last "line"'

@@ -1,52 +1,96 @@
-"""The controller's user data, run: a step that fails says why and ends the instance."""
+"""The controller's user data, run: packages without an index, and a step that fails says why and ends the instance."""
 
 from __future__ import annotations
 
-import os
-import re
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+from mark_infra.deploy.artifacts import archive
+from mark_infra.deploy.checkout import constraints
+from mark_infra.deploy.own_wheel import wheel
+from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
+
+from mark.domain.errors import MarkError
+from tests.terraform.booting import CONTROLLER, Machine, artifact, rendered
 from tests.terraform.conftest import MODULES
 
-PROGRAMS = {
-    "aws": 'echo "$*" >>"$STORE/aws"; [ "$1" != s3api ]',  # the bucket cannot be read
-    "useradd": "true",
-    "install": "true",
-    "shutdown": 'echo "$*" >>"$STORE/shutdown"',
-}
+VALUES = {"region": "eu-west-1", "bucket": "b", "keys": "/mark/keys", "log_group": "/mark/mark/controller"}
+
+
+class Boots:
+    """A machine, and a bucket with one service, `echo`."""
+
+    def __init__(self, folder: Path, wheels: Path | None = None) -> None:
+        self.machine, self.values = Machine(folder), dict(VALUES)
+        store = self.machine.store
+        (self.machine.root / "var/log/cloud-init-output.log").write_text("no such key")
+        service = archive({"service.toml": b"[service]\n"}, folder / "echo.tar.gz")
+        said = artifact(store, "archive", "artifacts/archive/echo", service, "v1")
+        (folder / "archives").write_text(f"echo artifacts/archive/echo v1 {said['artifacts.archive.sha256']}\n")
+        (folder / "site.toml").write_text("[site]\n")
+        for name, file in {".archives": "archives", '["site.toml"]': "site.toml", ".wheels": wheels or service}.items():
+            made = artifact(store, "", f"artifacts/controller/{(folder / file).name}", folder / file, "v1")
+            self.values |= {key.replace("artifacts.", f"artifacts{name}"): value for key, value in made.items()}
+
+    def boot(self) -> subprocess.CompletedProcess[str]:
+        return self.machine.run(rendered(CONTROLLER, self.values))
 
 
 def test_a_failed_boot_says_why_and_ends_the_instance(tmp_path: Path) -> None:
     """So that the group tries again: one that only stopped booting would be taken for healthy."""
-    for name, text in PROGRAMS.items():
-        program = tmp_path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/bash\n{text}\n")
-        program.chmod(0o755)
-    (tmp_path / "var/log").mkdir(parents=True)
-    (tmp_path / "var/log/cloud-init-output.log").write_text("no such key")
-    script = (MODULES / "modules/controller/controller.sh.tftpl").read_text(encoding="utf-8")
-    script = re.sub(r"%\{ if [^}]*\}|%\{ endif \}", "", script)
-    script = re.sub(r"(?<!\$)\$\{log_group\}", "/mark/mark/controller", script)
-    script = re.sub(r"(?<!\$)\$\{[^}]*\}", "x", script).replace("$${", "${")
-    script = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{tmp_path}/\1/", script)
-    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STORE": str(tmp_path)}
-    done = subprocess.run(["bash"], input=script, env=environment, capture_output=True, text=True)
+    boots = Boots(tmp_path)
+    (boots.machine.store / "artifacts-controller-site.toml@v1").write_text("broken off")
+    assert boots.boot().returncode != 0
+    assert boots.machine.fetched() == ["artifacts/controller/site.toml"] * 3, "what breaks off is tried again"
+    assert (boots.machine.store / "shutdown").read_text() == "-h now\n"
+    assert boots.machine.last_words() == "no such key"
+    assert "/mark/mark/controller" in (boots.machine.store / "logs").read_text()
+
+
+def test_what_hangs_ends_the_instance(tmp_path: Path) -> None:
+    boots = Boots(tmp_path)
+    (tmp_path / "bin/aws").write_text('#!/bin/bash\n[ "$1" = logs ] || sleep 60\n')
+    done = boots.machine.run(rendered(CONTROLLER, boots.values).replace("most_s=900", "most_s=2"))
     assert done.returncode != 0
-    assert (tmp_path / "shutdown").read_text() == "-h now\n"
-    *_, events = (tmp_path / "aws").read_text().splitlines()
-    assert events.startswith(
-        "logs put-log-events --region x --log-group-name /mark/mark/controller --log-stream-name boot/"
-    )
-    assert '"message": "no such key"' in events
+    assert "not done 2 s after the boot began: aws s3api get-object" in done.stderr
+    assert (boots.machine.store / "shutdown").exists()
 
 
 def test_what_is_up_ends_the_instance_no_more() -> None:
     """The log agent may fail: the controller goes on."""
-    script = (MODULES / "modules/controller/controller.sh.tftpl").read_text(encoding="utf-8")
+    script = CONTROLLER.read_text(encoding="utf-8")
     started, rest = script.split("systemctl enable --now mark.service\n")
     assert "trap failed EXIT" in started
     assert rest.startswith("trap - EXIT\n")
     template = (MODULES / "modules/controller/main.tf").read_text(encoding="utf-8")
     assert 'instance_initiated_shutdown_behavior = "terminate"' in template
+
+
+@pytest.mark.slow
+def test_the_controller_boots_without_an_index(tmp_path: Path) -> None:
+    """Its user data as a whole, with the packages that mark deploy resolves."""
+    if shutil.which("python3.11") is None:
+        pytest.skip("instances have Python 3.11")
+    built = tmp_path / "built"
+    wanted = PackagesWanted("controller", {}, extras=("aws", "serve"))
+    try:
+        packages = wheelhouse(wanted, wheel(built), constraints(), built / "wheels")
+    except MarkError as error:
+        pytest.skip(f"no index of packages can be reached: {error}")
+    boots = Boots(tmp_path, packages.file)
+    done = boots.boot()
+    assert done.returncode == 0, done.stderr
+    unit = boots.machine.unit()
+    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    program, command, service, *_ = unit["ExecStart"].split()
+    assert (command, service) == ("controller", "echo/service.toml")
+    there = boots.machine.root / "opt/mark"
+    assert sorted(path.name for path in there.iterdir()) == ["archives", "services", "venv"]
+    alone = {name: value for name, value in boots.machine.environment.items() if name != "PYTHONPATH"}
+    imports = "import mark.launch.controller, mark_infra.aws.cloud, mark_predictors.auto, aioboto3, uvicorn"
+    python = f"{there}/venv/bin/python"
+    for arguments in ([python, "-m", "pip", "check"], [program, "controller", "--help"], [python, "-P", "-c", imports]):
+        done = subprocess.run(arguments, capture_output=True, text=True, env=alone, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr

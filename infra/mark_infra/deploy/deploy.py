@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.service_file import SERVICE_NAMES, load_service
+from mark.control.health import boot_timeout_s
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
@@ -303,6 +304,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     say("building the wheel of mark, and what the services need")
     pins, own = built / "constraints.txt", wheel(built)
     shutil.copyfile(constraints(), pins)
+    for_controller = PackagesWanted("controller", {}, machine="aarch64", extras=("aws", "serve"))
+    on_controller = wheelhouse(for_controller, own, pins, built / "controller" / "wheels")
     disks: dict[str, int] = {}
     functions: dict[str, SentFunction] = {}
     terraform.init()
@@ -316,8 +319,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "site": target.name,
         "region": target.region,
         "zones": list(target.zones) or None,
-        "wheel": _from_root(own, target),
-        "constraints": _from_root(pins, target),
+        "controller_wheels": _from_root(on_controller.file, target),
         "certificate_arn": target.certificate,
         "domain": target.domain,
         "hosted_zone_id": target.hosted_zone,
@@ -358,6 +360,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             "image_parameter": image,
             "image_id": images.services[name],
             "disk_gb": disks[name],
+            "boot_timeout_s": boot_timeout_of(one.deployment),
             **places[name],
         }
         if one.deployment.function is not None:
@@ -498,6 +501,11 @@ def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, 
         say("no address for alarms: they are only seen in CloudWatch's console")
     elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
         say(f"AWS will ask {alarm_email} by mail to confirm the address, and sends no alarm before that")
+
+
+def boot_timeout_of(deployment: ResolvedService) -> int:
+    """Seconds that the controller waits for the slowest of the types: one launch template is for all of them."""
+    return math.ceil(boot_timeout_s(max((offer.boot.mean_s for offer in deployment.offers), default=0.0)))
 
 
 def classes_of(deployment: ResolvedService) -> int:

@@ -9,7 +9,7 @@ from mark_infra.deploy.wheelhouse import Wheelhouse
 
 GIB = 1024**3
 # Of the image's own disk, which ours cannot be smaller than: its size, and what is on it (of the GPU image: unknown).
-_AL2023_GIB, _AL2023_USED_GIB = 8, 1.7
+_AL2023_GIB, AL2023_USED_GIB = 8, 1.7
 _GPU_GIB, _GPU_USED_GIB = 75, 75.0
 _ROOM_GIB = 2.0  # Python, the log agent, logs, what a model writes
 _INSTALLED = 1.5  # times the files of wheels: bytecode, and blocks that are not full (measured: 1.4)
@@ -20,7 +20,7 @@ def disk_gib(service: str, packages: Wheelhouse, packed: int, unpacked: int, *, 
 
     Raises BadInput where `limit` (GiB) is less.
     """
-    least, image = (_GPU_GIB, _GPU_USED_GIB) if gpus else (_AL2023_GIB, _AL2023_USED_GIB)
+    least, image = (_GPU_GIB, _GPU_USED_GIB) if gpus else (_AL2023_GIB, AL2023_USED_GIB)
     # While they are unpacked the archives are there, too.
     installed = (2 * packages.packed_bytes + _INSTALLED * packages.unpacked_bytes) / GIB
     model = (packed + unpacked) / GIB

@@ -1,7 +1,7 @@
-"""The packages of a service's bouncers, as wheels for their processor in one file: an instance asks no index.
+"""The packages of a service's bouncers or of the controller, as wheels for their processor: an instance asks no index.
 
 They are resolved when the service is deployed, so what cannot be had is said then and not by an instance that never
-becomes ready. An instance needs a fifth of what planning needs: neither solvers nor a compiler.
+becomes ready. A bouncer needs a fifth of what planning needs: neither solvers nor a compiler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mark_infra.deploy.pip_program import (
     without_hashes,
 )
 
-PYTHON = "3.11"  # terraform/modules/fleet/bouncer.sh.tftpl
+PYTHON = "3.11"  # user data in terraform/modules
 # All that `mark serve` imports as Terraform's unit starts it; a test runs it with nothing else.
 BOUNCER = ("aioboto3", "httptools", "numpy", "orjson", "prometheus-client", "uvloop")
 LOCK = "requirements.txt"  # in the archive, beside the wheels
@@ -41,7 +41,7 @@ LOCK = "requirements.txt"  # in the archive, beside the wheels
 
 @dataclass(frozen=True, slots=True)
 class PackagesWanted:
-    """What a service's instances are to have beside mark's own needs, and what they are."""
+    """What a service's bouncers, or the controller, are to have beside mark's own needs, and what they are."""
 
     service: str
     files: Mapping[str, Path | bytes]  # of the service: requirements.txt, and what it may name
@@ -49,10 +49,11 @@ class PackagesWanted:
     machine: str = "x86_64"  # or aarch64
     gpus: bool = False
     cpu_index: str | None = None  # of wheels without GPU code
+    extras: Sequence[str] | None = None  # of mark, which is to be there whole; None: a bouncer, which needs BOUNCER
 
     @property
     def where(self) -> str:
-        return f"{self.service} requirements.txt"
+        return f"{self.service} requirements.txt" if self.extras is None else f"packages of the {self.service}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _fetch(wanted: PackagesWanted, own: Path, pins: Path, work: Path) -> Path:
             file.write_bytes(content) if isinstance(content, bytes) else shutil.copy(content, file)
     (work / "service").mkdir(exist_ok=True)
     (work / "service" / "requirements.txt").write_text(text, encoding="utf-8")
-    asked = [*_ranges(own), *wanted.kinds]
+    asked = [*_ranges(own, wanted.extras), *wanted.kinds]
     options = [f"--extra-index-url={wanted.cpu_index}"] if wanted.cpu_index else []
     options += ["-r", "requirements.txt"]
     loose = work / "constraints.txt"
@@ -177,10 +178,15 @@ def _check(found: Mapping[str, str], wanted: PackagesWanted) -> None:
         raise BadInput("has no code for GPUs, which types of the service have", wanted.where, f"torch {torch}")
 
 
-def _ranges(own: Path) -> list[str]:
-    """What mark's wheel says of the versions of BOUNCER."""
+def _ranges(own: Path, extras: Sequence[str] | None) -> list[str]:
+    """What mark's wheel says of the versions of BOUNCER, or of all that it needs with these extras."""
     needs = [Requirement(line) for line in _metadata(own).requires or ()]
-    return sorted({f"{need.name}{need.specifier}" for need in needs if canonicalize_name(need.name) in BOUNCER})
+    if extras is None:
+        wanted = [need for need in needs if canonicalize_name(need.name) in BOUNCER]
+    else:
+        ours = [{"extra": extra} for extra in ("", *extras)]
+        wanted = [need for need in needs if need.marker is None or any(map(need.marker.evaluate, ours))]
+    return sorted({f"{need.name}{need.specifier}" for need in wanted})
 
 
 def _locked(path: Path) -> str:
@@ -213,5 +219,13 @@ def _name(wanted: PackagesWanted, own: Path, pins: Path) -> str:
         for name in sorted(wanted.files)
         if name.endswith((".txt", ".whl"))
     }
-    said = [_ranges(own), named, list(wanted.kinds), wanted.machine, wanted.gpus, wanted.cpu_index, PYTHON]
+    said = [
+        _ranges(own, wanted.extras),
+        named,
+        list(wanted.kinds),
+        wanted.machine,
+        wanted.gpus,
+        wanted.cpu_index,
+        PYTHON,
+    ]
     return hashlib.sha256(json.dumps([*said, pins.read_text(encoding="utf-8")]).encode()).hexdigest()[:16]

@@ -59,7 +59,6 @@ locals {
   bouncer_port        = 8080
   functions           = { for name, service in var.services : name => service.function if service.function != null }
   addresses           = { for number, address in module.network.addresses : number => number == "0" && var.domain != null ? "https://${var.domain}" : address }
-  boot_from           = { for name in ["wheel", "constraints"] : name => module.state.artifacts[name] }
   image_ids           = { for name, service in var.services : name => coalesce(service.image_id, nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value)) }
   controller_image_id = coalesce(var.controller_image_id, nonsensitive(data.aws_ssm_parameter.controller_image.value))
 }
@@ -74,7 +73,7 @@ module "state" {
   balancers    = local.balancers
   emulated     = var.emulated
   artifacts = merge(
-    { wheel = var.wheel, constraints = var.constraints },
+    { controller-wheels = var.controller_wheels },
     { for name, service in var.services : "archive/${name}" => service.archive },
     { for name, service in var.services : "wheels/${name}" => service.wheels },
     { for name, function in local.functions : "function/${name}" => function.zip if function.zip != null },
@@ -138,13 +137,14 @@ module "fleet" {
     port         = var.grpc_port
     listener_arn = module.network.grpc_listener_arns[tostring(local.places[each.key].balancer)]
   }
-  image_id  = coalesce(each.value.baked_image_id, local.image_ids[each.key])
-  disk_gb   = each.value.disk_gb
-  slo_s     = each.value.slo_ms / 1000
-  artifacts = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
-  keys      = module.state.keys["bouncers"]
-  function  = each.value.function == null ? null : module.overflow[each.key].function
-  emulated  = var.emulated
+  image_id       = coalesce(each.value.baked_image_id, local.image_ids[each.key])
+  disk_gb        = each.value.disk_gb
+  boot_timeout_s = each.value.boot_timeout_s
+  slo_s          = each.value.slo_ms / 1000
+  artifacts      = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
+  keys           = module.state.keys["bouncers"]
+  function       = each.value.function == null ? null : module.overflow[each.key].function
+  emulated       = var.emulated
 }
 
 # Clients check that the certificate is of the name that they asked for, which a balancer's own name never is.
@@ -212,7 +212,7 @@ module "controller" {
   former_image_ids          = var.former_image_ids
   instance_type             = var.controller_type
   disk_gb                   = var.controller_disk_gb
-  artifacts                 = local.boot_from
+  artifacts                 = { wheels = module.state.artifacts["controller-wheels"] }
   boot_files                = module.state.boot_files
   table                     = module.state.table
   queue                     = module.events.queue

@@ -223,7 +223,7 @@ resource "aws_iam_role_policy" "this" {
           Condition = { StringEquals = { "cloudwatch:namespace" = "mark" } }
         },
         {
-          # aws s3api get-object at boot: wheel, constraints, site file, the services' folders; by their versions. The bucket is the site's own.
+          # aws s3api get-object at boot: packages, site file, the services' folders; by their versions. The bucket is the site's own.
           Sid      = "BootFiles"
           Effect   = "Allow"
           Action   = "s3:GetObjectVersion"

@@ -92,7 +92,7 @@ variable "boot_files" {
 }
 
 variable "artifacts" {
-  description = "What it boots from, in the artifacts bucket: wheel, constraints."
+  description = "What it boots from, in the artifacts bucket: wheels, a .tar of its packages."
   type = map(object({
     bucket  = string
     key     = string

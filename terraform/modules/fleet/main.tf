@@ -9,6 +9,8 @@ locals {
   # To leave the load balancer: two health checks that fail, and one that was under way.
   linger_s = 15
   drain_s  = max(30, ceil(2 * var.slo_s))
+  # Of the controller's time a minute is left: it counts from the launch, and user data from later on.
+  boot_s = var.boot_timeout_s - 60
 
   # ELB takes 32 characters; names of the first groups of sites that have one only stay as they are.
   group_suffixes      = [for n in range(var.target_groups) : n == 0 ? "" : "-${n}"]
@@ -27,6 +29,7 @@ locals {
   release = substr(sha256(jsonencode({
     artifacts = { for name, artifact in var.artifacts : name => artifact.sha256 }
     boot      = filesha256("${path.module}/bouncer.sh.tftpl")
+    boot_s    = local.boot_s
     disk_gb   = var.disk_gb
     function  = var.function == null ? "" : var.function.qualified
     image_id  = var.image_id
@@ -46,6 +49,7 @@ locals {
     function  = var.function == null ? "" : var.function.qualified
     linger_s  = local.linger_s
     drain_s   = local.drain_s
+    boot_s    = local.boot_s
     log_group = aws_cloudwatch_log_group.this.name
   })
 }

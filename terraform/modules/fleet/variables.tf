@@ -77,6 +77,16 @@ variable "image_id" {
   type        = string
 }
 
+variable "boot_timeout_s" {
+  description = "Seconds after which the controller ends an instance that is not ready."
+  type        = number
+  default     = 600
+  validation {
+    condition     = var.boot_timeout_s >= 120
+    error_message = "At least 120: a minute of it is the launch's."
+  }
+}
+
 variable "disk_gb" {
   description = "Size of the disk; it is paid while an instance is stopped, too."
   type        = number

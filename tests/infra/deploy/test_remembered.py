@@ -20,14 +20,12 @@ def gate(moto: MotoServer) -> Gate:
     return Gate(Site("mark", REGION, "dynamodb:none"), options=moto.options)
 
 
-def deployed(folder: Path, wheel: str = "../../../artifacts/mark.whl") -> None:
+def deployed(folder: Path, wheels: str = "../../../artifacts/controller/c.tar") -> None:
     (folder / VARIABLES).parent.mkdir(parents=True)
     service = {"archive": "../../../artifacts/a.tar.gz", "wheels": "../../../artifacts/wheels/a.tar", "slo_ms": 1.0}
     function = {"function": {"zip": "../../../artifacts/a.zip"}}
     services = {"a": service | function, "b": service | {"archive": "../../../artifacts/b.tar.gz", "function": None}}
-    (folder / VARIABLES).write_text(
-        json.dumps({"wheel": wheel, "constraints": "../../../artifacts/c.txt", "services": services})
-    )
+    (folder / VARIABLES).write_text(json.dumps({"controller_wheels": wheels, "services": services}))
     (folder / "site.toml").write_text("[site]")
 
 
@@ -54,9 +52,10 @@ def test_files_of_another_machine_have_stand_ins(tmp_path: Path) -> None:
     deployed(tmp_path)
     artifacts = tmp_path / "artifacts"
     artifacts.mkdir()
-    (artifacts / "mark.whl").write_text("a wheel")
+    (artifacts / "controller").mkdir()
+    (artifacts / "controller/c.tar").write_text("wheels")
     with standing_in(tmp_path):
         found = sorted(path.relative_to(artifacts).as_posix() for path in artifacts.rglob("*") if path.is_file())
-    assert found == ["a.tar.gz", "a.zip", "b.tar.gz", "c.txt", "mark.whl", "wheels/a.tar"]
-    assert [path.name for path in artifacts.rglob("*") if path.is_file()] == ["mark.whl"]
-    assert (artifacts / "mark.whl").read_text() == "a wheel"
+    assert found == ["a.tar.gz", "a.zip", "b.tar.gz", "controller/c.tar", "wheels/a.tar"]
+    assert [path.name for path in artifacts.rglob("*") if path.is_file()] == ["c.tar"]
+    assert (artifacts / "controller/c.tar").read_text() == "wheels"

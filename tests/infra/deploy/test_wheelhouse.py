@@ -143,6 +143,16 @@ def test_a_wheel_compiled_for_another_machine_is_refused(index: Index, tmp_path:
         index.resolve(machine="aarch64")
 
 
+def test_the_controller_has_all_that_mark_needs(index: Index) -> None:
+    index.add("numba", "1.0")
+    made = index.resolve(extras=("serve",))
+    assert made == {"mark-serving": "0.1.0", "numba": "1.0", "numpy": "2.4", "orjson": "3.1"}
+    assert "orjson" not in index.resolve(extras=())
+    (index.wheels / "numba-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(MarkError, match=r"^packages of the echo: cannot be had .* aarch64: .*numba"):
+        index.resolve(extras=("serve",), machine="aarch64")
+
+
 def test_requirements_are_text(index: Index) -> None:
     with pytest.raises(BadInput, match=r"echo requirements\.txt: is not UTF-8"):
         index.resolve(files={"requirements.txt": b"\xff\xfe"})

@@ -18,8 +18,7 @@ variables {
   security_group_id         = "sg-2"
   image_id                  = "ami-2"
   artifacts = {
-    wheel       = { bucket = "b", key = "artifacts/wheel", version = "v1", file = "mark_serving-1.0-py3-none-any.whl", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/wheel" }
-    constraints = { bucket = "b", key = "artifacts/constraints", version = "v2", file = "constraints.txt", sha256 = "22", arn = "arn:aws:s3:::b/artifacts/constraints" }
+    wheels = { bucket = "b", key = "artifacts/controller-wheels", version = "v1", file = "controller-wheels.tar", sha256 = "11", arn = "arn:aws:s3:::b/artifacts/controller-wheels" }
   }
   table      = { name = "mark-state", arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/mark-state" }
   queue      = { name = "mark-notices", url = "https://sqs/mark-notices", arn = "arn:aws:sqs:eu-west-1:123456789012:mark-notices" }

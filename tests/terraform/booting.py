@@ -1,0 +1,145 @@
+"""User data as instances get it, and what it finds there: shared by the tests of boots and benchmarks/boot.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from mark_infra.deploy.checkout import terraform_modules
+
+KEY = "0123456789abcdef0123"
+_MODULES = terraform_modules() / "modules"
+BOUNCER = _MODULES / "fleet" / "bouncer.sh.tftpl"
+CONTROLLER = _MODULES / "controller" / "controller.sh.tftpl"
+METADATA = """
+for address; do :; done
+case "$address" in
+  */api/token) echo token ;;
+  */instance-type) echo "${TYPE:-c5.large}" ;;
+  */instance-id) cat "$STORE/instance-id" ;;
+  */mark:service) cat "$STORE/service" 2>/dev/null || exit 22 ;;
+"""
+# What an instance has and this machine has not; $STORE is a folder.
+AWS_PROGRAMS = {
+    "aws": """
+case "$1" in
+  ssm) touch "$STORE/gave-keys"; cat "$STORE/keys" ;;
+  logs) printf '%s\\n' "$@" >>"$STORE/logs" ;;
+  s3api)
+    while [ $# -gt 1 ]; do
+      case "$1" in --key) key=$2 ;; --version-id) version=$2 ;; esac
+      shift
+    done
+    echo "$key" >>"$STORE/fetched"
+    cp "$STORE/${key//\\//-}@$version" "$1" ;;
+esac
+""",
+    "systemd-run": 'echo "$*" >>"$STORE/as-worker"; case "$*" in *" curl "*) exit "${REACHED:-7}" ;; esac',
+    "shutdown": 'echo "$*" >>"$STORE/shutdown"',
+    "dnf": 'sleep "${DNF_S:-0}"; exit 1',  # no index of packages can be reached; the log agent may fail
+}
+# What a folder of this machine has not, either: other users, a service manager.
+PROGRAMS = AWS_PROGRAMS | {
+    "curl": METADATA + '  */v2/health/ready) exit "${READY:-0}" ;;\n  *) exit 22 ;;\nesac',
+    "getent": 'test -f "$STORE/user-$2"',
+    "useradd": 'for name; do :; done; if [ -f "$STORE/user-$name" ]; then exit 9; fi; touch "$STORE/user-$name"',
+    "chgrp": "true",
+    "systemctl": 'echo "$*" >>"$STORE/systemctl"; case "$1" in show) echo "${RESTARTS:-0}" ;; esac',
+    "install": """
+arguments=()
+while [ $# -gt 0 ]; do
+  case "$1" in -o | -g) shift ;; *) arguments+=("$1") ;; esac
+  shift
+done
+exec /usr/bin/install "${arguments[@]}"
+""",
+}
+# For a bouncer of the service `echo`, beside its artifacts.
+BOUNCER_VALUES = {
+    "region": "eu-west-1",
+    "service": "echo",
+    "keys": "/mark/keys",
+    "port": "8080",
+    "boot_s": "540",
+    "linger_s": "0",
+    "drain_s": "5",
+    "linger_s + drain_s + 10": "15",
+    "log_group": "/mark/mark/echo",
+    "function": "mark_echo-overflow:3",
+    "grpc_port": "",
+}
+
+
+def rendered(template: Path, values: Mapping[str, str], true: Collection[str] = ()) -> str:
+    """A template as Terraform fills it in: `values` by expression, and those of its conditions that are true."""
+    text = template.read_text(encoding="utf-8")
+    text = re.sub(
+        r"%\{ if ([^}]*) \}(.*?)%\{ endif \}", lambda found: found[2] * (found[1] in true), text, flags=re.DOTALL
+    )
+    return re.sub(r"(?<!\$)\$\{([^}]*)\}", lambda found: values[found[1]], text).replace("$${", "${")
+
+
+def artifact(store: Path, name: str, key: str, file: Path, version: str) -> dict[str, str]:
+    """An object of the bucket, in the folder; what the script has for it."""
+    shutil.copy(file, store / f"{key.replace('/', '-')}@{version}")
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    said = {"bucket": "b", "key": key, "version": version, "sha256": sha256}
+    return {f"artifacts.{name}.{part}": value for part, value in said.items()}
+
+
+def write_programs(programs: Mapping[str, str], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
+class Machine:
+    """A disk below `root`, and the artifacts bucket in `store`. pip and the environment are real."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.store = folder / "root", folder / "store"
+        for made in ("etc/systemd/system", "etc/logrotate.d", "var/tmp", "var/log"):
+            (self.root / made).mkdir(parents=True)
+        self.store.mkdir()
+        (self.store / "keys").write_text(f"operator:{KEY}:admin\n")
+        write_programs(PROGRAMS, folder / "bin")
+        path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        others = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        self.environment = others | {"PATH": path, "STORE": str(self.store), "PIP_CONFIG_FILE": "/dev/null"}
+
+    def sent(self, kind: str, file: Path, version: str) -> dict[str, str]:
+        """An artifact of `echo` in the bucket; what the script has for it."""
+        return artifact(self.store, kind, f"artifacts/{kind}/echo", file, version)
+
+    def boot(
+        self, instance_id: str, artifacts: Mapping[str, str], true: Collection[str] = ('function != ""',), **values: str
+    ) -> subprocess.CompletedProcess[str]:
+        """As a bouncer."""
+        (self.store / "instance-id").write_text(instance_id)
+        return self.run(rendered(BOUNCER, {**BOUNCER_VALUES, **artifacts, **values}, true))
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        script = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{self.root}/\1/", script)
+        return subprocess.run(["bash"], input=script, env=self.environment, capture_output=True, text=True)
+
+    def unit(self) -> dict[str, str]:
+        text = (self.root / "etc/systemd/system/mark.service").read_text().replace("\\\n", "")
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+    def fetched(self) -> list[str]:
+        """Keys, since the last time."""
+        found = (self.store / "fetched").read_text().split()
+        (self.store / "fetched").unlink()
+        return found
+
+    def last_words(self) -> str:
+        """What the log has of a boot that failed."""
+        return str(json.loads((self.store / "logs").read_text().splitlines()[-1])[0]["message"])
