@@ -14,10 +14,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
+from cryptography import x509
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
 from mark_infra.deploy.deploy import GRPC_PACKAGES
@@ -25,7 +26,7 @@ from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 from mark.domain.errors import MarkError
-from tests.infra.testbed.real_processes import get, held_port, wait_for
+from tests.infra.testbed.real_processes import held_port, wait_for
 from tests.serving.worker.listening import keepers
 from tests.terraform.conftest import MODULES
 
@@ -110,24 +111,41 @@ class Machine:
         said = {"bucket": "b", "key": f"artifacts/{kind}/echo", "version": version, "sha256": sha256}
         return {f"artifacts.{kind}.{name}": value for name, value in said.items()}
 
+    def installed(self) -> dict[str, str]:
+        """Packages, as on an image that has been here; what the script has for them."""
+        wheels = hashlib.sha256(b"none").hexdigest()
+        (self.root / "opt/mark/venv").mkdir(parents=True)
+        (self.root / "opt/mark/venv/wheels").write_text(f"{wheels}\n")
+        return {f"artifacts.wheels.{name}": wheels for name in ("key", "version", "sha256")}
+
     def boot(
-        self, instance_id: str, artifacts: dict[str, str], grpc_port: str = ""
+        self, instance_id: str, artifacts: dict[str, str], grpc_port: str = "", scheme: str = "https"
     ) -> subprocess.CompletedProcess[str]:
         (self.store / "instance-id").write_text(instance_id)
         text = (MODULES / "modules" / "fleet" / "bouncer.sh.tftpl").read_text(encoding="utf-8")
         values = artifacts | {"region": "eu-west-1", "service": "echo", "keys": "/mark/keys", "port": "8080"}
         values |= {"linger_s": "0", "drain_s": "5", "linger_s + drain_s + 10": "15", "log_group": "/mark/mark/echo"}
-        values |= {"function": "mark_echo-overflow:3", "grpc_port": grpc_port}
-        for unless_said in ("tls",) if grpc_port else ("tls", 'grpc_port != ""'):
-            text = re.sub(rf"%\{{ if {unless_said} \}}.*?%\{{ endif \}}", "", text, flags=re.S)
+        values |= {"function": "mark_echo-overflow:3", "grpc_port": grpc_port, "scheme": scheme}
+        holds = {'grpc_port != ""': bool(grpc_port), 'scheme == "https"': scheme == "https"}
+        for condition in (condition for condition, it_does in holds.items() if not it_does):
+            text = re.sub(rf"%\{{ if {condition} \}}.*?%\{{ endif \}}", "", text, flags=re.S)
         text = re.sub(r"%\{ if [^}]*\}|%\{ endif \}", "", text)
         text = re.sub(r"(?<!\$)\$\{([^}]*)\}", lambda found: values[found[1]], text).replace("$${", "${")
-        text = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{self.root}/\1/", text)
+        text = re.sub(r"(?<![\w.$])/(opt|etc|var|run/mark)/", rf"{self.root}/\1/", text)
         return subprocess.run(["bash"], input=text, env=self.environment, capture_output=True, text=True)
 
     def unit(self) -> dict[str, str]:
         text = (self.root / "etc/systemd/system/mark.service").read_text().replace("\\\n", "")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+    def certified(self) -> x509.Certificate:
+        """What systemd runs before the bouncer, in a folder that it makes in memory."""
+        unit = self.unit()
+        folder = self.root / "run" / unit["RuntimeDirectory"]
+        folder.mkdir(int(unit["RuntimeDirectoryMode"], 8), parents=True)
+        done = subprocess.run(shlex.split(unit["ExecStartPre"]), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
 
     def fetched(self) -> list[str]:
         """Keys, since the last time."""
@@ -138,30 +156,37 @@ class Machine:
 
 def answer(machine: Machine) -> None:
     """Starts what the unit says, and asks it; workers by whoever listens instead of systemd."""
+    machine.certified()
     with held_port() as port, keepers(machine.root / "keepers") as path:
         command = shlex.split(machine.unit()["ExecStart"].replace("--port 8080", f"--port {port}"))
-        address = f"http://127.0.0.2:{port}"
         command[command.index("0.0.0.0")] = "127.0.0.2"
         command[command.index("/run/mark-worker.socket")] = str(path)
         environment = machine.environment | {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}
         with (machine.root / "said").open("w") as said:
             process = subprocess.Popen(command, cwd=machine.root / "opt/mark/service", env=environment, stderr=said)
+        # As the load balancer does: it verifies no certificate of a target.
+        client = httpx.Client(base_url=f"https://127.0.0.2:{port}", verify=False, trust_env=False, timeout=30.0)
         try:
-            ready = lambda: process.poll() is not None or get(f"{address}/v2/health/ready")[0] == 200  # noqa: E731
-            wait_for(ready, "a bouncer that is ready")
+            wait_for(lambda: process.poll() is not None or is_ready(client), "a bouncer that is ready")
             assert process.poll() is None, (machine.root / "said").read_text()
-            assert get(f"{address}/metrics")[0] == 401, "it has keys"
+            assert client.get("/metrics").status_code == 401, "it has keys"
             tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
             headers = {"Authorization": f"Bearer {KEY}"}
-            body = json.dumps({"inputs": [tensor]}).encode()
-            asked = urllib.request.Request(f"{address}/v2/models/echo/infer", body, headers)
-            with urllib.request.urlopen(asked, timeout=30) as found:
-                assert json.load(found)["outputs"][0]["data"] == [1.0, 2.0]
+            found = client.post("/v2/models/echo/infer", json={"inputs": [tensor]}, headers=headers)
+            assert found.json()["outputs"][0]["data"] == [1.0, 2.0]
             process.terminate()
             assert process.wait(30) == 0
         finally:
+            client.close()
             process.kill()
             process.wait()
+
+
+def is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/v2/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.slow
@@ -186,6 +211,11 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     assert not installed & {"numba", "pandas", "scipy", "scikit_learn", "plotly", "highspy", "fastapi"}
     answer(machine)
 
+    keys = [path for path in machine.root.rglob("*.key") if path.is_file()]
+    assert keys == [machine.root / "run/mark/tls.key"], "in memory, and nowhere else"
+    assert keys[0].stat().st_mode & 0o077 == keys[0].parent.stat().st_mode & 0o077 == 0
+    shutil.rmtree(machine.root / "run")
+
     # An image of it, booted with another archive: the environment is there, and what it served before is gone.
     (machine.store / "artifacts-wheels-echo@v1").unlink()
     files = {**SERVICE_FILES, "new.txt": b""}
@@ -198,6 +228,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     assert machine.fetched() == ["artifacts/archive/echo"]
     assert sorted(path.name for path in (there / "service").iterdir()) == ["echo.py", "new.txt", "service.toml"]
     assert (old.split()[2], machine.unit()["ExecCondition"].split()[2]) == ("i-1", "i-2")
+    assert machine.certified().subject.rfc4514_string() == "CN=i-2"
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
     assert not (machine.store / "shutdown").exists()
 
@@ -220,15 +251,22 @@ def test_a_bouncer_with_grpc_boots_on_its_packages(tmp_path: Path) -> None:
     answer(machine)
 
 
+def test_a_service_that_was_made_with_http_keeps_it(tmp_path: Path) -> None:
+    """Its target groups are of HTTP: there is no certificate, and the bouncer has none."""
+    machine = Machine(tmp_path)
+    said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1") | machine.installed()
+    assert machine.boot("i-1", said, scheme="http").returncode == 0
+    assert "RuntimeDirectory" not in machine.unit()
+    assert "--tls-cert" not in machine.unit()["ExecStart"]
+    assert machine.boot("i-1", said).returncode == 0
+    assert "--tls-cert" in machine.unit()["ExecStart"]
+
+
 def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:
     """They would have the instance's role."""
     machine = Machine(tmp_path)
     (machine.root / "var/log/cloud-init-output.log").write_text("")
-    wheels = hashlib.sha256(b"none").hexdigest()
-    said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1")
-    said |= {f"artifacts.wheels.{name}": wheels for name in ("key", "version", "sha256")}
-    (machine.root / "opt/mark/venv").mkdir(parents=True)
-    (machine.root / "opt/mark/venv/wheels").write_text(f"{wheels}\n")  # an image that has been here
+    said = machine.sent("archive", archive(SERVICE_FILES, tmp_path / "echo.tar.gz"), "v1") | machine.installed()
     machine.environment["REACHED"] = "0"
     done = machine.boot("i-1", said)
     assert done.returncode == 1, done.stderr
