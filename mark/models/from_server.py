@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,8 +34,13 @@ class ServerModel(Model):
         self._options = only(options, self.known, reference)
         self._url, self._reference = url, reference
         self.headers: Mapping[str, str] = {}
-        timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
-        self._pool = urllib3.PoolManager(maxsize=1, retries=False, timeout=timeout)  # connections are kept
+        self._pool = _pool()
+
+    def trust_any_certificate(self) -> None:
+        """For servers whose certificates are of their own making, as bouncers' on AWS are."""
+        context = urllib3.util.create_urllib3_context(cert_reqs=ssl.CERT_NONE)
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # one a request
+        self._pool = _pool(ssl_context=context, assert_hostname=False)
 
     def load(self) -> None:
         """Raises BadInput where the server is not there, or not ready."""
@@ -69,6 +75,11 @@ class ServerModel(Model):
             return orjson.loads(response.data)
         except orjson.JSONDecodeError as error:
             raise ServerFailed(f"{url} answered no JSON: {error}") from error
+
+
+def _pool(**tls: Any) -> urllib3.PoolManager:
+    timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
+    return urllib3.PoolManager(maxsize=1, retries=False, timeout=timeout, **tls)  # connections are kept
 
 
 class OipServer(ServerModel):

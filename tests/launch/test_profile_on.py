@@ -37,6 +37,7 @@ from mark.profiling.measure_server import Profiling
 from mark.profiling.search import ProfileSearch, Rent, RoundsInTime, SearchDone, SearchGoal, longest_s
 from mark.profiling.table import load_profiles
 from mark.testing.fakes import FakeCloud, ManualClock
+from tests.certificates import of_its_own
 
 WANTED = SearchGoal(Slo(0.3, 0.98), batches=(1, 4), seconds=10.0)
 BOOT_S = 70.0
@@ -410,10 +411,12 @@ class Holding(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def holding() -> Iterator[str]:
+    """By https, as bouncers on AWS."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Holding) as made:
+        made.socket = of_its_own().wrap_socket(made.socket, server_side=True)
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{made.server_port}/v2/models/m"
+        yield f"https://127.0.0.1:{made.server_port}/v2/models/m"
         Holding.let.set()
         made.shutdown()
         thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ import mark
 from mark.domain.errors import BadInput
 from mark.models.answering import answer, warm_up
 from mark.models.call import Call
-from mark.models.from_server import ServerFailed
-from mark.models.load import load
+from mark.models.from_server import ServerFailed, ServerModel
+from mark.models.load import find, load
 from mark.models.metadata import metadata
+from tests.certificates import of_its_own
 from tests.models.calls import oip, one, outputs, sagemaker, tensor
 
 # method, path, headers, body -> status, headers, body
@@ -38,7 +40,7 @@ class Upstream:
 
 
 @contextmanager
-def running(route: Route) -> Iterator[Upstream]:
+def running(route: Route, tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
     """A server on a free port."""
     upstream = Upstream(route)
 
@@ -68,9 +70,11 @@ def running(route: Route) -> Iterator[Upstream]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    upstream.url = f"http://127.0.0.1:{server.server_port}"
+    upstream.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     try:
         yield upstream
     finally:
@@ -119,6 +123,20 @@ def test_an_open_inference_server(tmp_path: Path, extensions: list[str]) -> None
             assert {each["name"]: each["data"] for each in outputs(reply)} == {"sum": [i + 1], "t": [f"é{i}"]}
         assert [path for _, path, _ in upstream.seen[2:]] == ["/v2/models/adder/infer"] * 2
         assert len(upstream.connections) == 1
+
+
+def test_any_certificate_will_do_where_that_is_said(tmp_path: Path) -> None:
+    with running(oip_route(adder, []), of_its_own()) as upstream:
+        reference = f"{upstream.url}/v2/models/adder"
+        with pytest.raises(BadInput, match="certificate verify failed"):
+            load(reference, tmp_path)
+        model = find(reference, tmp_path)
+        assert isinstance(model, ServerModel)
+        model.trust_any_certificate()
+        model.load()
+        assert outputs(one(model, oip(tensor("x", data=[1, 1]), tensor("t", [1], "BYTES", data=["a"]))))[0]["data"] == [
+            2
+        ]
 
 
 def test_a_server_that_does_not_describe_itself(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from cryptography import x509
 from mark_infra.deploy.checkout import terraform_modules
 
 KEY = "0123456789abcdef0123"
@@ -74,7 +76,9 @@ BOUNCER_VALUES = {
     "log_group": "/mark/mark/echo",
     "function": "mark_echo-overflow:3",
     "grpc_port": "",
+    "scheme": "https",
 }
+_HOLDS = ('function != ""', 'scheme == "https"')
 
 
 def rendered(template: Path, values: Mapping[str, str], true: Collection[str] = ()) -> str:
@@ -120,19 +124,28 @@ class Machine:
         return artifact(self.store, kind, f"artifacts/{kind}/echo", file, version)
 
     def boot(
-        self, instance_id: str, artifacts: Mapping[str, str], true: Collection[str] = ('function != ""',), **values: str
+        self, instance_id: str, artifacts: Mapping[str, str], true: Collection[str] = _HOLDS, **values: str
     ) -> subprocess.CompletedProcess[str]:
         """As a bouncer."""
         (self.store / "instance-id").write_text(instance_id)
         return self.run(rendered(BOUNCER, {**BOUNCER_VALUES, **artifacts, **values}, true))
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        script = re.sub(r"(?<![\w.$])/(opt|etc|var)/", rf"{self.root}/\1/", script)
+        script = re.sub(r"(?<![\w.$])/(opt|etc|var|run/mark)/", rf"{self.root}/\1/", script)
         return subprocess.run(["bash"], input=script, env=self.environment, capture_output=True, text=True)
 
     def unit(self) -> dict[str, str]:
         text = (self.root / "etc/systemd/system/mark.service").read_text().replace("\\\n", "")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+    def certified(self) -> x509.Certificate:
+        """What systemd runs before the bouncer, in a folder that it makes in memory."""
+        unit = self.unit()
+        folder = self.root / "run" / unit["RuntimeDirectory"]
+        folder.mkdir(int(unit["RuntimeDirectoryMode"], 8), parents=True)
+        done = subprocess.run(shlex.split(unit["ExecStartPre"]), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
 
     def fetched(self) -> list[str]:
         """Keys, since the last time."""

@@ -14,9 +14,9 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from mark_infra.deploy.artifacts import archive
 from mark_infra.deploy.checkout import constraints
@@ -25,7 +25,7 @@ from mark_infra.deploy.own_wheel import wheel
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 
 from mark.domain.errors import MarkError
-from tests.infra.testbed.real_processes import get, held_port, wait_for
+from tests.infra.testbed.real_processes import held_port, wait_for
 from tests.serving.worker.listening import keepers
 from tests.terraform.booting import BOUNCER, KEY, Machine
 
@@ -48,30 +48,37 @@ SERVICE_FILES: dict[str, Path | bytes] = {
 
 def answer(machine: Machine) -> None:
     """Starts what the unit says, and asks it; workers by whoever listens instead of systemd."""
+    machine.certified()
     with held_port() as port, keepers(machine.root / "keepers") as path:
         command = shlex.split(machine.unit()["ExecStart"].replace("--port 8080", f"--port {port}"))
-        address = f"http://127.0.0.2:{port}"
         command[command.index("0.0.0.0")] = "127.0.0.2"
         command[command.index("/run/mark-worker.socket")] = str(path)
         environment = machine.environment | {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_EC2_METADATA_DISABLED": "true"}
         with (machine.root / "said").open("w") as said:
             process = subprocess.Popen(command, cwd=machine.root / "opt/mark/service", env=environment, stderr=said)
+        # As the load balancer does: it verifies no certificate of a target.
+        client = httpx.Client(base_url=f"https://127.0.0.2:{port}", verify=False, trust_env=False, timeout=30.0)
         try:
-            ready = lambda: process.poll() is not None or get(f"{address}/v2/health/ready")[0] == 200  # noqa: E731
-            wait_for(ready, "a bouncer that is ready")
+            wait_for(lambda: process.poll() is not None or is_ready(client), "a bouncer that is ready")
             assert process.poll() is None, (machine.root / "said").read_text()
-            assert get(f"{address}/metrics")[0] == 401, "it has keys"
+            assert client.get("/metrics").status_code == 401, "it has keys"
             tensor = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
             headers = {"Authorization": f"Bearer {KEY}"}
-            body = json.dumps({"inputs": [tensor]}).encode()
-            asked = urllib.request.Request(f"{address}/v2/models/echo/infer", body, headers)
-            with urllib.request.urlopen(asked, timeout=30) as found:
-                assert json.load(found)["outputs"][0]["data"] == [1.0, 2.0]
+            found = client.post("/v2/models/echo/infer", json={"inputs": [tensor]}, headers=headers)
+            assert found.json()["outputs"][0]["data"] == [1.0, 2.0]
             process.terminate()
             assert process.wait(30) == 0
         finally:
+            client.close()
             process.kill()
             process.wait()
+
+
+def is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/v2/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.slow
@@ -96,6 +103,11 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     assert not installed & {"numba", "pandas", "scipy", "scikit_learn", "plotly", "highspy", "fastapi"}
     answer(machine)
 
+    keys = [path for path in machine.root.rglob("*.key") if path.is_file()]
+    assert keys == [machine.root / "run/mark/tls.key"], "in memory, and nowhere else"
+    assert keys[0].stat().st_mode & 0o077 == keys[0].parent.stat().st_mode & 0o077 == 0
+    shutil.rmtree(machine.root / "run")
+
     # An image of it, booted with another archive: the environment is there, and what it served before is gone.
     (machine.store / "artifacts-wheels-echo@v1").unlink()
     files = {**SERVICE_FILES, "new.txt": b""}
@@ -108,6 +120,7 @@ def test_user_data_boots_a_bouncer_twice(tmp_path: Path) -> None:
     assert (machine.store / "gave-keys").exists()
     assert sorted(path.name for path in (there / "service").iterdir()) == ["echo.py", "new.txt", "service.toml"]
     assert (old.split()[2], machine.unit()["ExecCondition"].split()[2]) == ("i-1", "i-2")
+    assert machine.certified().subject.rfc4514_string() == "CN=i-2"
     assert "restart mark.service" in (machine.store / "systemctl").read_text()
     assert not (machine.store / "shutdown").exists()
 
@@ -124,7 +137,7 @@ def test_a_bouncer_with_grpc_boots_on_its_packages(tmp_path: Path) -> None:
         pytest.skip(f"no index of packages can be reached: {error}")
     said = machine.sent("archive", archive(SERVICE_FILES, built / "echo.tar.gz"), "v1")
     said |= machine.sent("wheels", packages.file, "v1")
-    done = machine.boot("i-1", said, ('grpc_port != ""',), grpc_port="0")
+    done = machine.boot("i-1", said, ('grpc_port != ""', 'scheme == "https"'), grpc_port="0")
     assert done.returncode == 0, done.stderr
     assert "--grpc-port 0" in machine.unit()["ExecStart"]
     answer(machine)
@@ -186,6 +199,16 @@ def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
     assert re.fullmatch(r"nobody:[0-9a-f]{64}:infer\n", (machine.root / "var/lib/mark/keys").read_text())
     assert "--keys-parameter" not in machine.unit()["ExecStart"]
     assert (machine.store / "shutdown").read_text() == "-h +60\n-h now\n"
+
+
+def test_a_service_that_was_made_with_http_keeps_it(tmp_path: Path) -> None:
+    """Its target groups are of HTTP: there is no certificate, and the bouncer has none."""
+    machine, said = baked(tmp_path)
+    assert machine.boot("i-1", said, ('function != ""',), scheme="http").returncode == 0
+    assert "RuntimeDirectory" not in machine.unit()
+    assert "--tls-cert" not in machine.unit()["ExecStart"]
+    assert machine.boot("i-1", said).returncode == 0
+    assert "--tls-cert" in machine.unit()["ExecStart"]
 
 
 def test_workers_that_reach_the_metadata_end_a_boot(tmp_path: Path) -> None:

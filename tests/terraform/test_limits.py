@@ -89,7 +89,7 @@ def test_another_class_adds_a_group_and_changes_no_rule(site: MockedSite) -> Non
     done = changes(plan)
     done.pop("module.controller.aws_autoscaling_group.this", None)  # by the version of its template
     assert done == {
-        **{f'module.fleet["a"].aws_lb_target_group.this[{n}]': ["create"] for n in (1, 2)},
+        **{f'module.fleet["a"].aws_lb_target_group.more[{n}]': ["create"] for n in (0, 1)},
         "module.controller.aws_launch_template.this": ["update"],
         'module.controller.aws_s3_object.boot["site.toml"]': ["update"],
         # Of two groups an alarm is another sum than of one.

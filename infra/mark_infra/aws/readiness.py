@@ -59,7 +59,7 @@ class AskedBouncers:
         unix_s: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._port, self._unix_s, self._monotonic = site.bouncer_port, unix_s, monotonic
+        self._site, self._unix_s, self._monotonic = site, unix_s, monotonic
         self._headers = headers(site, unix_s)
         self._ready: frozenset[str] = frozenset()
         self._quiet_unix_s: dict[str, float] = {}  # drained instances that had nothing left when last asked: when
@@ -103,7 +103,8 @@ class AskedBouncers:
         now_s = self._unix_s()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         # Not the connector's limit: to wait for one's turn would count as to wait for an answer.
-        connector, turns = aiohttp.TCPConnector(limit=0), asyncio.Semaphore(_AT_ONCE)
+        # A bouncer's certificate is of its own making: there is nothing to verify it by.
+        connector, turns = aiohttp.TCPConnector(limit=0, ssl=False), asyncio.Semaphore(_AT_ONCE)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers()) as session:
 
             async def ask(machines: list[DescribedInstance], path: str) -> list[tuple[DescribedInstance, int, str]]:
@@ -128,7 +129,8 @@ class AskedBouncers:
     ) -> tuple[int, str]:
         """(status, body); `_UNREACHED` or `_REFUSED` where nothing answers."""
         try:
-            async with turns, session.get(f"http://{machine.address}:{self._port}{path}") as answer:
+            url = self._site.bouncer_url(machine.service, machine.address)
+            async with turns, session.get(f"{url}{path}") as answer:
                 return answer.status, await answer.text()
         except aiohttp.ClientConnectorError as error:
             return _REFUSED if isinstance(error.os_error, ConnectionRefusedError) else _UNREACHED, ""

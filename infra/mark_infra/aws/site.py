@@ -17,6 +17,7 @@ function_group = "arn:aws:elasticloadbalancing:..."    # of a function that answ
 grpc_groups = ["arn:aws:elasticloadbalancing:..."]     # the same for gRPC, as many as target_groups
 grpc_rules = ["arn:aws:elasticloadbalancing:..."]
 function = "mark-inception-overflow"
+scheme = "https"                    # what its bouncers speak, "http" unless said; the same as its target groups
 release = "3fa9c1d2e4b5"            # what instances are to boot from, and which version of the template that is
 launch_template_version = "7"
 gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass through it: its counts are the load
@@ -50,6 +51,7 @@ _SERVICE_KEYS = {
     "grpc_rules",
     "function",
     "gateway",
+    "scheme",
 }
 
 
@@ -73,6 +75,7 @@ class SiteService:
     function_group: str | None = None  # ARN of the target group of a function
     grpc_groups: tuple[str, ...] = ()  # ARNs, in the order of target_groups
     grpc_rules: tuple[str, ...] = ()
+    scheme: str = "http"  # or https: what its bouncers speak, of all its releases
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,11 @@ class Site:
         except KeyError:
             raise BadInput(f"site {self.name} has nothing for this service", f"[services.{name}]") from None
 
+    def bouncer_url(self, service: str, address: str) -> str:
+        """Where the bouncer of a service's instance listens; of a service that the site does not know, by http."""
+        scheme = self.services[service].scheme if service in self.services else "http"
+        return f"{scheme}://{address}:{self.bouncer_port}"
+
     def to_measure(self, name: str) -> Site:
         """The same site with the service that rents instances to measure this one: behind no balancer."""
         there = self.service(name)
@@ -104,6 +112,7 @@ class Site:
             gateway=there.gateway,
             release=there.release,
             launch_template_version=there.launch_template_version,
+            scheme=there.scheme,
         )
         return replace(self, services={name + TO_MEASURE: alone})
 
@@ -168,6 +177,7 @@ def dump_site(site: Site) -> str:
             "grpc_rules": list(service.grpc_rules) or None,
             "function": service.function,
             "gateway": service.gateway,
+            "scheme": None if service.scheme == "http" else service.scheme,
             "release": service.release or None,
             "launch_template_version": service.launch_template_version or None,
         }
@@ -195,6 +205,9 @@ def _service(table: _Table, name: str) -> SiteService:
     if bool(release) != bool(version):
         missing = "launch_template_version" if release else "release"
         raise BadInput("is missing: release and launch_template_version go together", table.where(missing))
+    scheme = table.text("scheme", "http")
+    if scheme not in ("http", "https"):
+        raise BadInput("must be http or https", table.where("scheme"), scheme)
     return SiteService(
         launch_template=table.text("launch_template"),
         subnets={zone: subnets.text(zone) for zone in subnets.values},
@@ -207,6 +220,7 @@ def _service(table: _Table, name: str) -> SiteService:
         function_group=function_group,
         grpc_groups=grpc_groups,
         grpc_rules=grpc_rules,
+        scheme=scheme,
     )
 
 

@@ -392,9 +392,9 @@ class _Service:
         self.cloud.templates = known
 
     def _targets(self) -> list[ScrapeTarget]:
-        port, at_s = self._control.site.bouncer_port, self.clock.at_s
+        site, at_s = self._control.site, self.clock.at_s
         return [
-            ScrapeTarget(m.id, f"http://{m.address}:{port}", m.offer, at_s(m.ready_unix_s), m.release)
+            ScrapeTarget(m.id, site.bouncer_url(self.name, m.address), m.offer, at_s(m.ready_unix_s), m.release)
             for m in self._control.inventory.snapshot().of(self.name)
             if m.state == "running" and m.ready_unix_s is not None
         ]

@@ -133,6 +133,7 @@ module "fleet" {
   priority          = local.places[each.key].priority
   target_groups     = local.places[each.key].target_groups
   bouncer_port      = local.bouncer_port
+  bouncer_tls       = !var.emulated # its instances do not boot from user data, which makes the certificate
   grpc = var.grpc_port == null ? null : {
     port         = var.grpc_port
     listener_arn = module.network.grpc_listener_arns[tostring(local.places[each.key].balancer)]
@@ -226,6 +227,7 @@ module "controller" {
     )
     function_group = module.fleet[name].function_group
     grpc           = module.fleet[name].grpc
+    scheme         = module.fleet[name].scheme
     image_id       = local.image_ids[name]
     function       = var.services[name].function == null ? null : module.overflow[name].function.qualified
     archive        = module.state.artifacts["archive/${name}"]

@@ -25,6 +25,7 @@ locals {
       function_group  = service.function_group
       grpc            = service.grpc
       function        = service.function
+      scheme          = service.scheme
     } }
   })
 

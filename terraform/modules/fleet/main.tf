@@ -18,9 +18,14 @@ locals {
   grpc_groups         = var.grpc == null ? [] : [for n in range(var.target_groups) : "${trimsuffix(substr(local.name, 0, 20), "-")}-g${n}-${local.group_hash}"]
   group_names         = [for end in local.group_suffixes : "${trimsuffix(substr(local.name, 0, 23 - length(end)), "-")}${end}-${local.group_hash}"]
   function_group_name = "${trimsuffix(substr(local.name, 0, 21), "-")}-f-${local.group_hash}"
+  groups              = concat([aws_lb_target_group.this], aws_lb_target_group.more)
+  # A group keeps the protocol with which it was made, and what is in it speaks that: so a service does not change from
+  # HTTP to HTTPS under its requests, whatever a later version of this module makes by default.
+  protocol = aws_lb_target_group.this.protocol
+  scheme   = lower(local.protocol)
   # At first, until the controller says otherwise: the first group.
   forward = concat(
-    [for n, group in aws_lb_target_group.this : { arn = group.arn, weight = n == 0 ? 1 : 0 }],
+    [for n, group in local.groups : { arn = group.arn, weight = n == 0 ? 1 : 0 }],
     [{ arn = aws_lb_target_group.function.arn, weight = 0 }],
   )
 
@@ -34,7 +39,7 @@ locals {
     function  = var.function == null ? "" : var.function.qualified
     image_id  = var.image_id
     slo_s     = var.slo_s
-    tls       = var.bouncer_tls
+    scheme    = local.scheme
     grpc_port = try(var.grpc.port, "")
   })), 0, 12)
 
@@ -44,7 +49,7 @@ locals {
     artifacts = var.artifacts
     keys      = var.keys.name
     port      = var.bouncer_port
-    tls       = var.bouncer_tls
+    scheme    = local.scheme
     grpc_port = try(tostring(var.grpc.port), "")
     function  = var.function == null ? "" : var.function.qualified
     linger_s  = local.linger_s
@@ -167,11 +172,11 @@ resource "aws_launch_template" "this" {
 
 # One for each class of capacity, the smallest first: a balancer sends all targets of a group the same. The controller
 # registers instances and sets the shares, so a group without instances has none, and is no trouble. A group that a rule
-# forwards to cannot be deleted, and only the controller takes one out: so their number never falls.
+# forwards to cannot be deleted, and only the controller takes one out: so their number never falls, and as another
+# protocol is another group, none changes its protocol. The first one remembers it.
 resource "aws_lb_target_group" "this" {
-  count = var.target_groups
   # 32 characters at most, whatever the names are.
-  name        = local.group_names[count.index]
+  name        = local.group_names[0]
   vpc_id      = var.vpc_id
   port        = var.bouncer_port
   protocol    = var.bouncer_tls ? "HTTPS" : "HTTP"
@@ -191,11 +196,54 @@ resource "aws_lb_target_group" "this" {
     healthy_threshold   = 2
     unhealthy_threshold = 2
   }
+
+  lifecycle {
+    ignore_changes = [protocol, health_check[0].protocol]
+  }
+}
+
+resource "aws_lb_target_group" "more" {
+  count       = var.target_groups - 1
+  name        = local.group_names[count.index + 1]
+  vpc_id      = var.vpc_id
+  port        = var.bouncer_port
+  protocol    = local.protocol
+  target_type = "instance"
+  # By this the controller's right to register instances is narrowed to its own site.
+  tags                          = { "mark:site" = var.site }
+  load_balancing_algorithm_type = "least_outstanding_requests"
+  # As long as a bouncer needs to finish what it accepted.
+  deregistration_delay = local.drain_s
+
+  health_check {
+    path                = "/v2/health/ready"
+    protocol            = local.protocol
+    matcher             = "200"
+    interval            = 5
+    timeout             = 2
+    healthy_threshold   = 2
+    unhealthy_threshold = 2
+  }
 }
 
 moved {
-  from = aws_lb_target_group.this
-  to   = aws_lb_target_group.this[0]
+  from = aws_lb_target_group.this[0]
+  to   = aws_lb_target_group.this
+}
+
+moved {
+  from = aws_lb_target_group.this[1]
+  to   = aws_lb_target_group.more[0]
+}
+
+moved {
+  from = aws_lb_target_group.this[2]
+  to   = aws_lb_target_group.more[1]
+}
+
+moved {
+  from = aws_lb_target_group.this[3]
+  to   = aws_lb_target_group.more[2]
 }
 
 # What answers while no instance is ready. It is there without a function, too, as the rules name it: then it has no
@@ -297,7 +345,7 @@ resource "aws_lb_target_group" "grpc" {
   name                          = local.grpc_groups[count.index]
   vpc_id                        = var.vpc_id
   port                          = var.grpc.port
-  protocol                      = var.bouncer_tls ? "HTTPS" : "HTTP"
+  protocol                      = local.protocol
   protocol_version              = "GRPC"
   target_type                   = "instance"
   tags                          = { "mark:site" = var.site }
@@ -307,7 +355,7 @@ resource "aws_lb_target_group" "grpc" {
   # That it answers; whether it is ready the controller asks, before it registers it.
   health_check {
     path                = "/inference.GRPCInferenceService/ServerLive"
-    protocol            = var.bouncer_tls ? "HTTPS" : "HTTP"
+    protocol            = local.protocol
     matcher             = "0"
     interval            = 5
     timeout             = 2

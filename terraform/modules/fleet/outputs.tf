@@ -11,7 +11,12 @@ output "launch_template" {
 
 output "target_groups" {
   description = "Target groups of the service, by class of capacity; `suffix` is what CloudWatch calls one."
-  value       = [for group in aws_lb_target_group.this : { arn = group.arn, suffix = group.arn_suffix }]
+  value       = [for group in local.groups : { arn = group.arn, suffix = group.arn_suffix }]
+}
+
+output "scheme" {
+  description = "What bouncers speak: http or https."
+  value       = local.scheme
 }
 
 output "function_group" {

@@ -67,9 +67,9 @@ variable "grpc" {
 }
 
 variable "bouncer_tls" {
-  description = "Bouncers speak TLS, with certificates of their own that nobody verifies: the target group's protocol is HTTPS then."
+  description = "Bouncers speak TLS, with certificates of their own making that nobody verifies, and target groups are of HTTPS. Of a new service: one that is there keeps what it has."
   type        = bool
-  default     = false
+  default     = true
 }
 
 variable "image_id" {

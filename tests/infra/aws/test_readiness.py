@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,9 +14,10 @@ import pytest
 from mark_infra.aws import readiness
 from mark_infra.aws.inventory import DescribedInstance
 from mark_infra.aws.readiness import AskedBouncers, headers
-from mark_infra.aws.site import Site
+from mark_infra.aws.site import Site, SiteService
 
 from mark.domain.errors import BadInput
+from tests.certificates import of_its_own
 from tests.infra.aws.bench import Time
 
 KEY = "0123456789abcdef"
@@ -31,7 +33,7 @@ class Bouncer:
 
 
 @contextmanager
-def listening(address: str, port: int = 0) -> Iterator[tuple[Bouncer, int]]:
+def listening(address: str, port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[tuple[Bouncer, int]]:
     bouncer = Bouncer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -49,6 +51,8 @@ def listening(address: str, port: int = 0) -> Iterator[tuple[Bouncer, int]]:
             pass
 
     server = ThreadingHTTPServer((address, port), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -69,8 +73,11 @@ def two() -> Iterator[tuple[Bouncer, Bouncer, int]]:
         yield first, second, port
 
 
-def asking(port: int, time: Time, key_file: Path | None = None) -> AskedBouncers:
-    site = Site("mark", "us-east-1", "sqlite:none", bouncer_port=port, key_file=key_file)
+def asking(port: int, time: Time, key_file: Path | None = None, scheme: str = "http") -> AskedBouncers:
+    service = SiteService("lt-1", {"us-east-1a": "subnet-1"}, scheme=scheme)
+    site = Site(
+        "mark", "us-east-1", "sqlite:none", bouncer_port=port, key_file=key_file, services={"inception": service}
+    )
     return AskedBouncers(site, unix_s=time.unix_s, monotonic=time.monotonic)
 
 
@@ -95,6 +102,22 @@ def test_a_booting_instance_is_asked_whether_it_is_ready(two: tuple[Bouncer, Bou
     bouncers.poll([machine(2, ready_s=1.0), machine(3)])
     assert bouncers.ready(machine(3))
     assert len(first.asked) == 1, "a ready instance is not asked again"
+
+
+def test_bouncers_are_asked_over_tls_whoever_signed_it() -> None:
+    """And one that does not speak it is neither ready nor known to have finished."""
+    with ExitStack() as stack:
+        first, port = stack.enter_context(listening("127.0.0.2", tls=of_its_own()))
+        stack.enter_context(listening("127.0.0.3", port))
+        time = Time()
+        bouncers = asking(port, time, scheme="https")
+        drained = [machine(n, ready_s=1.0, drained_s=time.t_s) for n in (2, 3, 9)]
+        bouncers.poll([machine(2), machine(3)])
+        assert [bouncers.ready(machine(n)) for n in (2, 3)] == [True, False]
+        time.t_s += 6.0
+        bouncers.poll(drained)
+        assert [bouncers.idle(one) for one in drained] == [True, False, True]
+        assert [path for path, _ in first.asked] == ["/v2/health/ready", "/metrics"]
 
 
 def test_a_drained_bouncer_is_idle_after_finishing_and_a_grace(two: tuple[Bouncer, Bouncer, int]) -> None:

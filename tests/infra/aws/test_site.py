@@ -29,6 +29,7 @@ function_group = "arn:4"
 grpc_groups = ["arn:5", "arn:6"]
 grpc_rules = ["arn:7"]
 function = "mark-inception-overflow"
+scheme = "https"
 gateway = "http://127.0.0.1:9000"
 [services."opennmt.ende"]
 launch_template = "lt-2"
@@ -64,6 +65,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
                 function_group="arn:4",
                 grpc_groups=("arn:5", "arn:6"),
                 grpc_rules=("arn:7",),
+                scheme="https",
             ),
             "opennmt.ende": SiteService("lt-2", {"us-east-1a": "subnet-1"}),
         },
@@ -71,6 +73,15 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert list(site.service("inception").subnets) == ["us-east-1a", "us-east-1b"]
     with pytest.raises(BadInput, match=r"services\.other"):
         site.service("other")
+
+
+def test_a_bouncer_is_reached_as_its_service_says(tmp_path: Path) -> None:
+    """Also one that is rented to be measured; a service that says nothing speaks http."""
+    site = load_site(written(tmp_path, FULL))
+    assert site.bouncer_url("inception", "10.0.0.1") == "https://10.0.0.1:8081"
+    assert site.to_measure("inception").bouncer_url("inception.profile", "10.0.0.1") == "https://10.0.0.1:8081"
+    assert site.bouncer_url("opennmt.ende", "10.0.0.1") == "http://10.0.0.1:8081"
+    assert site.bouncer_url("other", "10.0.0.1") == "http://10.0.0.1:8081"
 
 
 def test_what_may_be_left_out(tmp_path: Path) -> None:
@@ -95,7 +106,7 @@ def test_what_is_written_reads_the_same(
     service = SiteService(
         "lt-1", zones, tuple(groups), function, function,
         listener_rules=(function,), function_group=function if groups else None, grpc_groups=tuple(groups),
-        grpc_rules=(function,),
+        grpc_rules=(function,), scheme="https" if groups else "http",
     )  # fmt: skip
     site = Site(
         "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service}
@@ -113,6 +124,7 @@ def test_what_is_written_reads_the_same(
         ('region = "us-east-1"', "region = 1", r"\[site\] region: must be a text: 1"),
         ('"sqlite:state/mark.sqlite"', '"sqlite:"', r"\[site\] store: must be dynamodb:TABLE or sqlite:PATH"),
         ('"sqlite:state/mark.sqlite"', '"postgres:x"', r"\[site\] store: must be"),
+        ('scheme = "https"', 'scheme = "tls"', r"\[services\.inception\] scheme: must be http or https: tls"),
         ("8081", "0", r"\[site\] bouncer_port: must be a port: 0"),
         ("8081", "true", r"\[site\] bouncer_port: must be a port: True"),
         ("12.5", "nan", r"\[site\] time_scale: must be a number above zero: nan"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from mark_infra.telemetry.scraper import Scraper
 from mark_infra.telemetry.telemetry import ScrapeTarget
 
 from mark.domain.errors import CloudError
+from tests.certificates import of_its_own
 
 BOUNCER = b"mark_requests_total{} 5.0\nmark_workers_ready{} 1.0\n"
 GATEWAY = b"\nmark_gateway_in_flight_requests 0.0\n"
@@ -38,15 +40,18 @@ class Page(BaseHTTPRequestHandler):
 class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, page: bytes) -> None:
+    def __init__(self, page: bytes, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Page)
+        self.scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.page, self.asked_by = page, list[tuple[str, int]]()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
         self.thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def end(self) -> None:
         self.shutdown()
@@ -55,11 +60,11 @@ class PageServer(ThreadingHTTPServer):
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[bytes], PageServer]]:
+def serve() -> Iterator[Callable[..., PageServer]]:
     servers: list[PageServer] = []
 
-    def begin(page: bytes) -> PageServer:
-        servers.append(PageServer(page))
+    def begin(page: bytes, tls: ssl.SSLContext | None = None) -> PageServer:
+        servers.append(PageServer(page, tls))
         return servers[-1]
 
     yield begin
@@ -121,6 +126,18 @@ def test_each_window_scrapes_all_targets_over_kept_connections(
     assert all(answered.keys() <= {"a"} for _, _, answered, _ in seen.windows)
     # A busy machine answers some windows too late, which costs a connection.
     assert len(set(good.asked_by)) < len(good.asked_by)
+
+
+def test_over_tls_connections_are_kept_too(serve: Callable[..., PageServer], scraper: Scraper) -> None:
+    """Bouncers make their own certificates; a gateway's has to be one that can be trusted."""
+    bouncer, gateway = serve(BOUNCER, of_its_own()), serve(GATEWAY, of_its_own())
+    seen = Seen()
+    stop = scraper.watch(fast_clock(), lambda: [ScrapeTarget("a", bouncer.url, "o", 0.0)], gateway.url, seen)
+    seen.wait(4, lambda asked, answered, by_gateway: set(answered) == {"a"})
+    stop()
+    assert len(set(bouncer.asked_by)) < len(bouncer.asked_by)
+    assert all(by_gateway is None for *_, by_gateway in seen.windows)
+    assert not gateway.asked_by
 
 
 def test_a_wrong_key_gets_no_answer(serve: Callable[[bytes], PageServer]) -> None:

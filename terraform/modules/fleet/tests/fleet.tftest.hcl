@@ -89,11 +89,11 @@ run "without_a_function_there_is_no_right_to_it" {
 
 run "requests_find_ready_bouncers" {
   assert {
-    condition     = one(aws_lb_target_group.this[0].health_check).path == "/v2/health/ready" && aws_lb_target_group.this[0].load_balancing_algorithm_type == "least_outstanding_requests"
+    condition     = one(aws_lb_target_group.this.health_check).path == "/v2/health/ready" && aws_lb_target_group.this.load_balancing_algorithm_type == "least_outstanding_requests"
     error_message = "Readiness decides, and the least busy one gets the request."
   }
   assert {
-    condition     = length(aws_lb_target_group.this[0].name) <= 32
+    condition     = length(aws_lb_target_group.this.name) <= 32
     error_message = "ELB takes 32 characters."
   }
   assert {
@@ -107,7 +107,7 @@ run "a_group_for_each_class" {
     target_groups = 3
   }
   assert {
-    condition     = length(distinct([for group in aws_lb_target_group.this : group.name])) == 3 && startswith(aws_lb_target_group.this[0].name, "mark-inception-") && alltrue([for group in aws_lb_target_group.this : length(group.name) <= 32])
+    condition     = length(distinct([for group in local.groups : group.name])) == 3 && startswith(aws_lb_target_group.this.name, "mark-inception-") && alltrue([for group in local.groups : length(group.name) <= 32])
     error_message = "Each has a name of its own, and the first the one that it always had."
   }
   assert {
@@ -164,6 +164,58 @@ run "by_grpc_too" {
   }
 }
 
+run "everything_speaks_https" {
+  variables {
+    target_groups = 2
+    grpc          = { port = 50051, listener_arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener/app/mark/1/3" }
+  }
+  assert {
+    condition = alltrue([for group in concat(local.groups, aws_lb_target_group.grpc) :
+      group.protocol == "HTTPS" && one(group.health_check).protocol == "HTTPS"
+    ]) && output.scheme == "https"
+    error_message = "Requests, calls by gRPC and health checks."
+  }
+  assert {
+    condition = alltrue([for text in [
+      "--tls-cert /run/mark/tls.crt --tls-key /run/mark/tls.key", "-keyout /run/mark/tls.key", "RuntimeDirectoryMode=0700",
+    ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
+    error_message = "With a key in memory, which the bouncer's user makes."
+  }
+}
+
+run "a_service_in_clear" {
+  state_key = "in_clear"
+  variables {
+    bouncer_tls = false
+  }
+  assert {
+    condition     = aws_lb_target_group.this.protocol == "HTTP" && one(aws_lb_target_group.this.health_check).protocol == "HTTP" && output.scheme == "http"
+    error_message = "As it is asked for."
+  }
+  assert {
+    condition     = !strcontains(base64decode(aws_launch_template.this.user_data), "ExecStartPre=/usr/bin/openssl")
+    error_message = "No certificate is made."
+  }
+}
+
+run "that_is_there_stays_so" {
+  state_key = "in_clear"
+  variables {
+    target_groups = 2
+    grpc          = { port = 50051, listener_arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener/app/mark/1/3" }
+  }
+  assert {
+    condition = alltrue([for group in concat(local.groups, aws_lb_target_group.grpc) :
+      group.protocol == "HTTP" && one(group.health_check).protocol == "HTTP"
+    ]) && output.scheme == "http"
+    error_message = "Its instances speak HTTP, and a group's protocol cannot change."
+  }
+  assert {
+    condition     = !strcontains(base64decode(aws_launch_template.this.user_data), "ExecStartPre=/usr/bin/openssl")
+    error_message = "Newer instances go into the same groups."
+  }
+}
+
 run "without_grpc_nothing_listens" {
   assert {
     condition     = !strcontains(base64decode(aws_launch_template.this.user_data), "--grpc-port") && length(aws_lb_target_group.grpc) == 0 && output.grpc.rules == []
@@ -195,7 +247,7 @@ run "a_priority_of_none" {
 
 run "the_site_owns_what_it_launches_from" {
   assert {
-    condition = alltrue([for tags in [aws_launch_template.this.tags, aws_lb_target_group.this[0].tags, aws_lb_listener_rule.path.tags, aws_lb_listener_rule.header.tags] :
+    condition = alltrue([for tags in [aws_launch_template.this.tags, aws_lb_target_group.this.tags, aws_lb_listener_rule.path.tags, aws_lb_listener_rule.header.tags] :
       tags["mark:site"] == "mark"
     ])
     error_message = "The controller's rights go by this tag."
@@ -221,7 +273,7 @@ run "long_names_fit" {
     service = "a-service-with-a-name-that-is-much_longer.than-what-elb-takes"
   }
   assert {
-    condition     = length(aws_lb_target_group.this[0].name) <= 32 && can(regex("^[A-Za-z0-9-]+$", aws_lb_target_group.this[0].name))
+    condition     = length(aws_lb_target_group.this.name) <= 32 && can(regex("^[A-Za-z0-9-]+$", aws_lb_target_group.this.name))
     error_message = "ELB takes 32 letters, digits and dashes."
   }
 }
