@@ -517,7 +517,7 @@ class Decider:
             return (), state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
         if rollout.stage is releases.RolloutStage.CANARY:
-            launches, waits = self._canaries(s, rollout, fleet, plan)
+            launches, waits = self._canaries(s, state, fleet, plan)
             return launches, _waiting(state, waits), ()
         # What is stopped would serve the old release once it is started.
         ends = [Terminate(_OLD, 0.0, i.offer, i.number) for i in fleet.pooled() if rollout.is_old(i)]
@@ -538,23 +538,37 @@ class Decider:
         followed, state, first = self._follow(s, _waiting(state, ""), fleet)
         return [*ends, *followed], state, first
 
-    def _canaries(self, s: Snapshot, rollout: releases.Rollout, fleet: Fleet, plan: Plan) -> tuple[list[Command], str]:
+    def _canaries(self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan) -> tuple[list[Command], str]:
         """Launches of canaries where there are none, beside all that is planned; and what keeps them from it."""
-        largest = max((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), default=None)
+        rollout = state.rollout
+        assert rollout is not None
         there = any(rollout.on_trial(i) and counts_toward_target(i) for i in fleet.instances)
-        if there or largest is None or s.unsure.get(largest.offer, 0):
+        offer = self._to_try(s, state, plan)
+        if there or offer is None or s.unsure.get(offer, 0):
             return [], rollout.waits if rollout.since_s < math.inf else ""
         if s.now_s < rollout.retry_s:
             return [], rollout.waits
-        most, limit = self._headroom(s.fleet, largest.offer)
+        most, limit = self._headroom(s.fleet, offer)
         # One after the other where boots fail.
         wanted = 1 if rollout.failed else releases.canaries(fleet, self._resolved.service.rollout)
         count = min(wanted, most)
         if count == 0:
             return [], limit
-        usd_per_hour = count * self._offers[largest.offer].usd_per_hour
+        usd_per_hour = count * self._offers[offer].usd_per_hour
         reason = f"tries release {rollout.candidate} beside {rollout.release}"
-        return [Launch(reason, usd_per_hour, largest.offer, count, release=rollout.candidate)], ""
+        return [Launch(reason, usd_per_hour, offer, count, release=rollout.candidate)], ""
+
+    def _to_try(self, s: Snapshot, state: ControllerState, plan: Plan) -> str | None:
+        """The offer to try a release with: most of the plan, or, while none of the plan is to be had, the cheapest.
+
+        None where nothing is planned.
+        """
+        targets = sorted((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), reverse=True)
+        planned = [t.offer for t in targets]
+        others = sorted(self._resolved.offers, key=lambda o: (o.usd_per_hour, o.name))
+        put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s}
+        wanted = [*planned, *(o.name for o in others if o.credits is None)] if planned else []
+        return next((name for name in wanted if name not in put_off), next(iter(planned), None))
 
     def _surge_limit(self, s: Snapshot, state: ControllerState, plan: Plan, have: Mapping[str, list[Instance]]) -> str:
         """The limit that allows no surge of any offer of which something is to be replaced; "" where one is allowed."""

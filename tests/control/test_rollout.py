@@ -10,7 +10,7 @@ import pytest
 
 from mark.control.ports import RecentAnswers, ReleaseCounts
 from mark.control.rollout import STALL_S, Rollout, RolloutStage, trouble, unbought
-from mark.domain.errors import LimitError
+from mark.domain.errors import CapacityError, LimitError
 from mark.domain.fleet import Instance, Phase
 from mark.domain.service import ResolvedService, RolloutSettings
 from mark.testing.fakes import ScriptedPlanner
@@ -121,6 +121,17 @@ class Rolling(Bench):
     def rollout(self) -> Rollout:
         assert self.controller.state.rollout is not None
         return self.controller.state.rollout
+
+
+def test_a_canary_is_tried_with_what_can_be_had() -> None:
+    """The plan's only type serves, but is sold no more: the trial would wait for as long."""
+    world = Rolling()
+    world.cloud.fail = {LARGE: CapacityError("out")}
+    world.deploy("b")
+    world.until(RolloutStage.CANARY)
+    world.until(RolloutStage.ROLLING)
+    assert [i.offer for i in world.cloud.instances.values() if i.release == "b"] == [OTHER.name]
+    assert world.always_enough()
 
 
 def test_the_first_release_is_simply_launched() -> None:
