@@ -57,3 +57,12 @@ def test_the_table_names_what_is_forgotten() -> None:
 def test_what_functions_may_cost_is_told() -> None:
     shown = plain(monthly_table(monthly([replace(ONE, max_function_usd_per_hour=2.0)], zones=3)))
     assert "$1,460 at most" in " ".join(shown.split())
+
+
+def test_a_functions_image_is_billed_by_its_size() -> None:
+    def images(image_gb: float) -> list[float | None]:
+        cost = ServiceCost("words", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:1024", 19.0, image_gb=image_gb)
+        return [line.usd_per_month for line in monthly([cost], 3) if "ECR" in line.what]
+
+    assert images(1.5) == [pytest.approx(0.15)]
+    assert images(0.0) == []
