@@ -130,7 +130,7 @@ def test_a_canary_is_tried_with_what_can_be_had() -> None:
     world.deploy("b")
     world.until(RolloutStage.CANARY)
     world.until(RolloutStage.ROLLING)
-    assert [i.offer for i in world.cloud.instances.values() if i.release == "b"] == [OTHER.name]
+    assert [call[1:3] for call in world.cloud.calls if call[:2] == ("launch", OTHER.name)] == [(OTHER.name, 1)]
     assert world.always_enough()
 
 

@@ -64,3 +64,12 @@ def test_a_baked_image_costs_its_snapshot() -> None:
     assert what not in {charge.what for charge in monthly([ONE], zones=3)}
     charges = monthly([replace(ONE, image=True, disk_gib=12.0)], zones=3)
     assert {charge.what: charge.usd_per_month for charge in charges}[what] == pytest.approx(12.0 * 0.05)
+
+
+def test_a_functions_image_is_billed_by_its_size() -> None:
+    def images(image_gb: float) -> list[float | None]:
+        cost = ServiceCost("words", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:1024", 19.0, image_gb=image_gb)
+        return [line.usd_per_month for line in monthly([cost], 3) if "ECR" in line.what]
+
+    assert images(1.5) == [pytest.approx(0.15)]
+    assert images(0.0) == []
