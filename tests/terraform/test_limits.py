@@ -106,6 +106,7 @@ def test_by_grpc_a_service_has_a_rule_and_groups_more(site: MockedSite) -> None:
     rules = of(state, "aws_lb_listener_rule")
     assert sorted(at.split(".")[-1] for at in rules) == ["grpc[0]", "header", "path"]
     told = of(state, "aws_s3_object")['module.controller.aws_s3_object.boot["site.toml"]']["content"]
+    assert 'scheme = "https"' in told
     assert "grpc_groups = [" in told
     assert "grpc_rules = [" in told
     gone = {at for at, actions in changes(plan).items() if actions == ["delete"]}
