@@ -126,7 +126,7 @@ class Rolling(Bench):
 def test_a_canary_is_tried_with_what_can_be_had() -> None:
     """The plan's only type serves, but is sold no more: the trial would wait for as long."""
     world = Rolling()
-    world.cloud.fail = {LARGE: CapacityError("out")}
+    world.cloud.fail, world.seen = {LARGE: CapacityError("out")}, []
     world.deploy("b")
     world.until(RolloutStage.CANARY)
     world.until(RolloutStage.ROLLING)
