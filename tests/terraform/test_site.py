@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from mark_infra.aws.site import Site, load_site
 from mark_infra.deploy.artifacts import archive, libraries_name
@@ -30,7 +29,6 @@ from mark_infra.testbed.environment import of_aws
 from moto.core.config import default_user_config
 
 from mark.catalog.tables import load_catalog
-from mark.domain.errors import MarkError
 from tests.infra.conftest import REGION, MotoServer
 from tests.infra.testbed.answering import Bouncers
 from tests.infra.testbed.conftest import Aws, serving
@@ -61,6 +59,23 @@ echo:Echo,lambda:1024,1,40
 """
 
 
+SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 0.97)  # of a deployment's steps
+# `mark deploy` that prints how far it is, and fetches no packages from an index.
+DEPLOYS = """
+import sys
+from contextlib import contextmanager
+import mark.cli.deploy, mark_infra.deploy.deploy
+from mark.cli.main import main
+from tests.terraform.test_site import no_packages
+
+@contextmanager
+def progress(what):
+    yield lambda share: print("share", share, flush=True)
+
+mark.cli.deploy.progress = progress
+mark_infra.deploy.deploy.wheelhouse = no_packages
+sys.exit(main(["deploy", *sys.argv[1:]]))
+"""
 STATE_BUCKET = "state-of-terraform"
 SCALE = 10.0  # of the cloud: what boots in a minute boots in six seconds
 
@@ -173,33 +188,33 @@ def test_a_site_comes_and_goes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "share",
+    [share if share in (0.1, 0.5, 0.9) else pytest.param(share, marks=pytest.mark.acceptance) for share in SHARES],
+)
 def test_a_deployment_that_broke_off_leaves_nothing_behind(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    """Interrupted at this share of its steps, as by the keyboard; then ended."""
+    """`mark deploy`, interrupted at this share of its steps, as by the keyboard; then ended."""
     terraform.init(terraform.home / "examples" / "complete")
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
-    target = DeployTarget(
-        name="mark", region=REGION, clients=("192.0.2.0/24",), alarm_email="a@example.org", state=tmp_path / "s",
-        emulated=True,
-    )  # fmt: skip
+    target = DeployTarget(name="mark", region=REGION, state=tmp_path / "s", emulated=True)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
+    services = [str(one.service.source) for one in shipments(tmp_path)]
+    where = ["--region", REGION, "--state", str(target.folder), "--clients", "192.0.2.0/24", "--emulated", "--yes"]
+    command = [sys.executable, "-c", DEPLOYS, *services, *where, "--alarm-email", "a@example.org", "--no-wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        shares = (float(line.split()[1]) for line in process.stdout if line.startswith("share "))
+        assert next((done for done in shares if done >= share), None) is not None
+        os.killpg(process.pid, signal.SIGINT)
+        assert not [line for line in process.stdout if line.startswith("requests to")]
+    assert process.returncode == 130
+    assert (target.folder / "terraform.tfstate").stat().st_size > 0
+    assert not list(target.folder.glob(".terraform.tfstate.lock*"))
     said: list[str] = []
-    planned = plan(shipments(tmp_path), target, said.append)
-    interrupted: list[float] = []
-
-    def interrupt(done: float, what: str) -> None:
-        if done >= share and not interrupted:
-            interrupted.append(done)
-            (program,) = (c for c in psutil.Process().children() if "apply" in c.cmdline())
-            program.send_signal(signal.SIGINT)
-
-    with pytest.raises(MarkError, match="terraform apply"):
-        planned.apply(interrupt)
     assert destroy(target, said.append) == []
     # What an interrupted creation made without Terraform knowing is found by its tag, which not all have here.
     check_no_tag_is_left(moto)
