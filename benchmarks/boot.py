@@ -260,7 +260,7 @@ class Bench:
         script = f"""
 echo $$ >'{memory.folder}/cgroup.procs'
 exec unshare --mount --net --pid --fork --kill-child bash -ec '
-  ip link set lo up 2>/dev/null || {sys.executable} -c "{LO_UP}"
+  ip link set lo up
   mount -t proc proc {root}/proc
   mount --bind /dev {root}/dev
   mount -t tmpfs -o size={tmp_mib:.0f}m,mode=1777 tmpfs {root}/tmp
@@ -274,13 +274,6 @@ exec unshare --mount --net --pid --fork --kill-child bash -ec '
         subprocess.run(["bash", "-c", script], timeout=900, stdin=subprocess.DEVNULL)
 
 
-# SIOCSIFFLAGS, IFF_UP
-LO_UP = (
-    "import fcntl, socket, struct; "
-    'fcntl.ioctl(socket.socket(), 0x8914, struct.pack(\\"16sh14s\\", b\\"lo\\", 1, b\\"\\"))'
-)
-
-
 def allocated(folder: Path) -> int:
     """Bytes of its files on the disk."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*")) if folder.is_dir() else 0
@@ -291,9 +284,7 @@ def missing(folder: Path) -> Iterator[str]:
     if os.geteuid() != 0 or platform.system() != "Linux" or platform.machine() != "x86_64":
         yield "root on Linux, x86-64"
         return
-    yield from (
-        name for name in ("unshare", "chroot", "mkfs.ext4", "setpriv", "curl", PYTHON) if not shutil.which(name)
-    )
+    yield from (name for name in ("unshare", "chroot", "mkfs.ext4", "ip", "curl", PYTHON) if not shutil.which(name))
     try:
         memory = Memory(64 * MIB)
         memory.remove()
