@@ -58,6 +58,7 @@ def images(moto: MotoServer) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_site_boots_from_images_that_are_baked_first(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
