@@ -307,9 +307,9 @@ def main() -> int:
     parser.add_argument("--system-mib", type=int, default=192, help="what kernel and system take of the memory")
     parser.add_argument("--out", type=Path, default=Path("out/boot"))
     args = parser.parse_args()
-    if os.environ.get("MARK_BOOT_INSIDE") is None and os.geteuid() == 0 and shutil.which("unshare"):
+    if os.environ.get("BOOT_BENCH_INSIDE") is None and os.geteuid() == 0 and shutil.which("unshare"):
         # Mounts are in a namespace of this process, so that none is left whatever happens.
-        os.environ["MARK_BOOT_INSIDE"] = "1"
+        os.environ["BOOT_BENCH_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # mounts and cgroups are taken away then, too
     # Not in /tmp, which may be in memory.

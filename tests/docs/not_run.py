@@ -51,6 +51,7 @@ NOT_RUN = {
         "from mark.simulation.run import simulate",
     ): "takes minutes, and data that is not in the repository",
     ("results.md", "mark reproduce table5"): "takes minutes",
+    ("results.md", "python benchmarks/boot.py  # as root"): "takes minutes, and root",
     ("results.md", "mark compare $D/traces/twitter_stream_20"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/regret.py families"): "takes minutes, and data that is not in the repository",
     ("results.md", "python benchmarks/warm_pool.py --pools 0"): "takes minutes, and data that is not in the repository",
