@@ -4,15 +4,20 @@ locals {
   balancers = "arn:${var.aws.partition}:elasticloadbalancing:${var.aws.region}:${var.aws.account}:loadbalancer/app"
   # Lines NAME:KEY:SCOPES, perhaps with :UNTIL. Who only checks keys has digests of them, for the scopes that it checks;
   # mark_infra.deploy.keys makes the same of them when they change.
-  keys = [for line in compact(split("\n", var.keys)) : { line = line, parts = split(":", trimspace(line)) }]
+  keys = [for line in compact(split("\n", var.keys)) : { line = line, parts = split(":", trimspace(line)), scopes = split(",", split(":", trimspace(line))[2]) }]
+  # Who may do all may do at a bouncer what others may there.
+  told = {
+    bouncers   = [for key in local.keys : merge(key, { scopes = contains(key.scopes, "admin") ? tolist(["infer", "metrics"]) : key.scopes })]
+    controller = local.keys
+  }
   digests = { for reader, scopes in { bouncers = ["infer", "metrics"], controller = ["metrics", "read", "admin"] } : reader => [
-    for key in local.keys : {
+    for key in local.told[reader] : {
       name = key.parts[0]
       text = join(":", concat(
-        [key.parts[0], "sha256-${sha256(key.parts[1])}", join(",", [for scope in split(",", key.parts[2]) : scope if contains(scopes, scope)])],
+        [key.parts[0], "sha256-${sha256(key.parts[1])}", join(",", [for scope in key.scopes : scope if contains(scopes, scope)])],
         slice(key.parts, 3, length(key.parts)),
       ))
-    } if length(setintersection(split(",", key.parts[2]), scopes)) > 0
+    } if length(setintersection(key.scopes, scopes)) > 0
   ] }
   key_files = {
     plain    = var.keys
