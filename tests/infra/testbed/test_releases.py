@@ -131,6 +131,10 @@ class Releasing:
         told = get(f"{self.page}/api/v1/services/quick")[1]
         return (told or {}).get("rollout") or {}
 
+    def phases(self) -> list[str]:
+        told = get(f"{self.page}/api/v1/services/quick/fleet")[1] or {}
+        return [one["phase"] for one in told.get("instances", ())]
+
     def settled(self, stage: str) -> dict[str, Any]:
         found: dict[str, Any] = wait_for(
             lambda: told if (told := self.rollout()).get("stage") == stage else None, f"{stage}: {self.rollout()}", 120
@@ -175,8 +179,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releasing]
 def test_releases_come_and_go_and_no_request_is_lost(site: Releasing) -> None:
     """A good one takes over, is taken back, and an ill one is stopped at its canary."""
     site.deploy("a")
-    wait_for(lambda: site.rollout().get("instances", {}).get("a", 0) >= 2, "the first fleet")
-    wait_for(lambda: Client(site.url).ask()[1] == 200, "the first answer")
+    wait_for(lambda: site.phases() == ["ready"] * 2, "the first fleet")
+    assert Client(site.url).ask()[1] == 200
     with Client(site.url) as client:
         site.deploy("b")
         site.settled("canary")
