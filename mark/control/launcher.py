@@ -114,11 +114,10 @@ class Launcher:
     def repeat(self, now_s: float) -> Iterator[Outcome]:
         """Make the launches again whose outcome is unknown, or which may not show yet, under their tokens."""
         for intent in tuple(self._intents.values()):
-            offer = self._offers.get(intent.offer)
             # What is not sold any more may not be bought. And by UNSURE_S the fleet shows what was started: asked for
             # again now, by a controller that begins hours later, it would be bought for an old plan.
             sold = self._offers.keys() >= {intent.offer, *intent.alternatives}
-            if offer is None or not sold or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
+            if not sold or now_s - intent.at_s >= (SHOWN_S if intent.made else UNSURE_S):
                 self._cross_out(intent)
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
@@ -131,7 +130,7 @@ class Launcher:
                     self._put_off(intent, error, now_s)
                     continue
                 numbers, outcome = (), self.failed(error)
-            usd_per_hour = 0.0 if intent.standby else intent.count * offer.usd_per_hour
+            usd_per_hour = 0.0 if intent.standby else intent.count * self._usd_per_hour[intent.offer]
             command = Launch(
                 intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release,
                 intent.alternatives,

@@ -635,6 +635,7 @@ def test_what_does_as_well_is_launched_in_one_call() -> None:
     bench.cloud.boot()
     bench.tick()
     assert bench.cloud.fleet().live() == {A: 1, B: 1}
+    assert [call[0] for call in bench.cloud.calls] == ["launch"]
 
 
 def test_all_that_were_short_together_are_put_off() -> None:
@@ -657,6 +658,10 @@ def test_what_was_refused_is_tried_alone() -> None:
     assert bench.cloud.fleet().live() == {B: 2}
     state = bench.store.get("state")
     assert (state.beliefs[A].refusals, state.beliefs[B].refusals) == (2, 0)
+    there = set(bench.cloud.instances)
+    bench.tick(at_s=240.0)  # A is wanted again, and B, which sells, is no alternative to it
+    assert [call[1] for call in bench.cloud.calls if call[0] == "launch"] == [A, OD, A, B, A]
+    assert set(bench.cloud.instances) == there
 
 
 def test_a_plan_of_several_offers_stays_spread() -> None:

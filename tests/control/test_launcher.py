@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher
+from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher, started_nothing, started_some
 from mark.control.memory_store import MemoryStore
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, counted_as, stand_in
@@ -155,6 +155,34 @@ def test_what_stays_unclear_is_asked_for_less_and_less(error: CloudError, first_
     for at_s in range(90, 150):
         shop.repeat(float(at_s))
     assert len(shop.cloud.calls) > asked  # a minute is the longest
+
+
+def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
+    """Another process may have other offers: the call cannot be the same, and the fleet shows what was started."""
+    shop = Shop()
+    shop.cloud.fail = {OD: CloudError("no answer in time")}
+    gone = Launch("needed", 0.0, OD, 1, alternatives=("m1.large/on-demand",))
+    shop.buyer._usd_per_hour["m1.large/on-demand"] = 0.08
+    list(shop.buyer.launch(0.0, gone, substitute=False))
+    assert shop.again().unsure(standby=False) == {OD: 1}
+    shop.repeat(1.0)
+    assert not shop.buyer.unsure(standby=False)
+    assert len(shop.cloud.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "some"),
+    [
+        ("done", True),
+        ("done, 1 of them m5.large/spot", True),
+        ("the market had 1 of 2, 1 of them m5.large/spot", True),
+        ("the market had 0 of 2", False),
+        ("InsufficientInstanceCapacity: none left", False),
+    ],
+)
+def test_what_was_started_shows_in_the_outcome(outcome: str, some: bool) -> None:
+    assert started_some(outcome) is some
+    assert started_nothing(outcome) is not some
 
 
 def test_all_launches_that_are_unclear_count_against_the_limits() -> None:

@@ -4,9 +4,9 @@ A balancer sends every target of a group the same, so each group holds instance 
 weight is the capacity of those in it that the balancer has found healthy. A group of a Lambda function gets everything
 while there is no such instance, and nothing otherwise.
 
-Whatever changes, nothing is sent to where nobody answers: a group has weight only once a target of it is healthy, an
-instance stays where it is healthy until it is so in its new group, weights are taken away before targets are, and what
-was drained serves on while none of those that are to stay is healthy.
+Whatever changes, nothing is sent to where no instance answers: a group has weight only once a target of it is healthy,
+an instance stays where it is healthy until it is so in its new group, weights are taken away before targets are, and
+what was drained serves on while none of those that are to stay is healthy.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class Balancer:
                 self._gate.call(self._elb.register_targets, TargetGroupArn=group.arn, Targets=_targets(new))
                 group.registered(new, now_s)
         if not forward.known():
-            return  # who is healthy there is what shares are for
+            return  # shares say what is healthy there
         shares = forward.wanted_shares(to_do)
         changed = shares != forward.shares
         if changed or now_s - forward.checked_s >= _LOOK_S:

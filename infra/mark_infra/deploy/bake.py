@@ -154,7 +154,7 @@ class Bakery:
 
     def _has_booted(self, builder: Builder) -> bool:
         """Raises MarkError with the reason where it will not."""
-        state = self._state(builder)  # before its last words: who has ended says no more
+        state = self._state(builder)  # before its last words: what has ended says no more
         said = outcome(self._words(builder), state)
         if said:
             raise MarkError(f"{builder.wanted.service}: its image was not baked: {said}")

@@ -137,7 +137,8 @@ class Deployed:
 class Planned:
     """What `apply` would change, what the whole site then costs a month, and what its limits need of the account.
 
-    `images` are those of functions that are not in their repositories yet: until they are, `changes` name them by tag.
+    `to_push` are functions' images that are not in their repositories yet: until they are, `changes` name them by tag.
+    `to_bake` are instances' images that are baked before what serves is changed.
     """
 
     changes: list[ResourceChange]

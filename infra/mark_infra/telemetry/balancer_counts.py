@@ -1,9 +1,9 @@
 """Requests that no bouncer saw, as the load balancers of a site count them: CloudWatch's minutes, read once a minute.
 
-A balancer answers 5xx itself where nobody is ready or a connection breaks, rejects connections at its limit, and hands
-requests to a function's target group while no instance is ready. All three are arrivals that no bouncer counts. What a
-function fails at counts twice there: among its group's requests, and as a 5xx of the balancer, which answers for it. It
-is told once, as lost.
+A balancer answers 5xx itself where no instance is ready or a connection breaks, rejects connections at its limit, and
+hands requests to a function's target group while no instance is ready. All three are arrivals that no bouncer counts.
+What a function fails at counts twice there: among its group's requests, and as a 5xx of the balancer, which answers for
+it. It is told once, as lost.
 
 CloudWatch has a minute one to three minutes after it ended. What is news of it is told evenly over the minute that
 follows, so that it is neither a burst nor lost. A balancer's own counts name no service: `blamed` says whose they are.

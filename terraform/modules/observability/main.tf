@@ -146,7 +146,7 @@ resource "aws_cloudwatch_metric_alarm" "errors" {
 resource "aws_cloudwatch_metric_alarm" "balancer_errors" {
   for_each            = var.balancers
   alarm_name          = "${var.site}-balancer-${each.key}-errors"
-  alarm_description   = "Load balancer ${each.key} answers with 5xx itself: nobody is ready, or connections break."
+  alarm_description   = "Load balancer ${each.key} answers with 5xx itself: no instance is ready, or connections break."
   namespace           = "AWS/ApplicationELB"
   metric_name         = "HTTPCode_ELB_5XX_Count"
   dimensions          = { LoadBalancer = each.value }

@@ -20,7 +20,7 @@ class FakeElb:
             rule: [{"Type": "forward", "Order": 1, "TargetGroupArn": groups[0]}] for rule in rules
         }
         self.said: list[str] = []
-        self.lost: list[str] = []  # after which call a request could be lost though somebody was healthy
+        self.lost: list[str] = []  # after which call a request could be lost though a target was healthy
         self.functions: set[str] = set()  # groups whose target always answers
         self.ends = False  # may everybody leave?
         self.mute = False  # is DescribeTargetHealth refused?
@@ -90,7 +90,7 @@ class FakeElb:
         yield
         self._said(call)
         if not self.ends:
-            self.lost += [f"{call}: {rule} asks nobody healthy any more" for rule in served if not self.routed(rule)]
+            self.lost += [f"{call}: {rule} asks no healthy target any more" for rule in served if not self.routed(rule)]
 
     def _said(self, call: str) -> None:
         self.said.append(call)

@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl, urlencode
 
 _POOLS = "LaunchTemplateConfigs.1.Overrides"
 _SHORT = """<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>0</requestId>
-<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet><item><errorCode>{code}</errorCode>
-<errorMessage>none left</errorMessage></item></errorSet></CreateFleetResponse>"""
+<fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet>{errors}</errorSet></CreateFleetResponse>"""
+_ERROR = """<item><launchTemplateAndOverrides><overrides><instanceType>{kind}</instanceType></overrides>
+</launchTemplateAndOverrides><errorCode>{code}</errorCode><errorMessage>none left</errorMessage></item>"""
 
 
 class Market:
@@ -23,6 +24,7 @@ class Market:
         self._answers: dict[str, tuple[str, list[Any], bytes]] = {}  # by token
         self.left: dict[tuple[str, str], int] = {}  # (type, on-demand or spot): how many can still be had
         self.code = "InsufficientInstanceCapacity"  # by which it says that there are none
+        self.codes: dict[str, str] = {}  # of types for which it says something else
         self.fleets: list[dict[str, str]] = []  # CreateFleet as it was asked for, without repetitions
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -53,7 +55,8 @@ class Market:
             count = min(count, self.left[pool])
             self.left[pool] -= count
         if first == 0:
-            page = _SHORT.format(code=self.code).encode()
+            errors = (_ERROR.format(kind=kind, code=self.codes.get(kind, self.code)) for kind in kinds.values())
+            page = _SHORT.format(errors="".join(errors)).encode()
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
             return [page]
         asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}

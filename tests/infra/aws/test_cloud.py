@@ -24,6 +24,7 @@ OD, SPOT, T2 = ON_DEMAND.name, SPOT_A.name, BURSTABLE.name
 @pytest.fixture
 def bench(place: Place) -> Bench:
     place.market.left, place.market.code = {}, "InsufficientInstanceCapacity"
+    place.market.codes = {}
     place.market.fleets.clear()
     return Bench(place)
 
@@ -99,6 +100,16 @@ def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, scope: Re
     assert bench.cloud.fleet().instances == ()
     bench.place.market.left.clear()
     assert len(bench.cloud.launch(OD, 1, "u")) == 1
+
+
+def test_how_much_is_refused_follows_from_its_own_error(bench: Bench) -> None:
+    """That a quota has no room for an alternative says nothing of the planned type's."""
+    market = bench.place.market
+    market.left = {("c5.large", "spot"): 0, ("m5.large", "spot"): 0}
+    market.codes = {"m5.large": "MaxSpotInstanceCountExceeded"}
+    with pytest.raises(CapacityError, match="InsufficientInstanceCapacity") as refused:
+        bench.cloud.launch(SPOT, 1, "t", alternatives=(OTHER_SPOT.name,))
+    assert refused.value.scope is RefusalScope.OFFER
 
 
 def test_the_boot_that_is_expected(bench: Bench) -> None:

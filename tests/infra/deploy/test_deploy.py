@@ -20,6 +20,7 @@ from mark_infra.deploy.deploy import (
     _checked,
     _of_these,
     _with_instances,
+    boot_timeout_of,
     classes_of,
     destroy,
     environment_of,
@@ -191,6 +192,14 @@ def test_whom_alarms_reach_is_said(email: str | None, action: str, said: list[st
     heard: list[str] = []
     say_who_is_told([ResourceChange("x", "aws_sns_topic_subscription", action)], email, heard.append)
     assert heard == said
+
+
+def test_user_data_has_the_time_that_the_controller_waits() -> None:
+    deployment = shipment("lstm-ptb").deployment
+    assert max(offer.boot.mean_s for offer in deployment.offers) == 180.0
+    assert boot_timeout_of(deployment) == 720
+    quick = replace(deployment.offers[0], boot=replace(deployment.offers[0].boot, mean_s=60.0, p95_s=90.0))
+    assert boot_timeout_of(replace(deployment, offers=(quick,))) == 600
 
 
 def test_target_groups_are_as_many_as_classes_of_capacity() -> None:

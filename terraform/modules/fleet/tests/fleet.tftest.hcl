@@ -67,7 +67,7 @@ run "it_boots_a_bouncer" {
     condition = alltrue([for text in [
       "mark serve service.toml", "--instance $instance_type", "--function mark_inception-overflow:3", "--watch-interruptions",
       "--tls-terminated-by-balancer", "KillMode=mixed", "sha256sum --check", "fetch 'artifacts/archive/inception' 'v3' '33'",
-      "fetch 'artifacts/wheels/inception' 'v1'", "--no-index", "--require-hashes", "TMPDIR=/var/tmp",
+      "most_s=540", "fetch 'artifacts/wheels/inception' 'v1'", "--no-index", "--require-hashes", "TMPDIR=/var/tmp",
     ] : strcontains(base64decode(aws_launch_template.this.user_data), text)])
     error_message = "Checked files, a bouncer of the right type, which drains when it is stopped."
   }
