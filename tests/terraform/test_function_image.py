@@ -66,7 +66,7 @@ def test_a_function_that_no_zip_holds_is_deployed(
     assert docker.calls("build")[0]["argv"][1:3] == ["--platform", "linux/arm64"]
 
     again = plan([shipment(str(service / "echo.toml"))], target, said.append)
-    assert (again.changes, again.images) == ([], []), again.terraform.text()
+    assert (again.changes, again.to_push) == ([], ()), again.terraform.text()
     moto.client("ecr").create_repository(repositoryName="mark/mark/of-a-service-before")
     again.apply()
     (repository,) = moto.client("ecr").describe_repositories()["repositories"]
