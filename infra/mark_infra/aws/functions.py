@@ -113,7 +113,7 @@ class LambdaFunctions:
                     self.spent.billed_s += time.monotonic() - began_s if billed_s is None else billed_s
 
     async def close(self) -> None:
-        self._under_way.close()
+        await self._under_way.close()  # first: a connection that is being made outlives the client it was made for
         await self._opened.aclose()
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from mark.control.ports import Clock
@@ -112,8 +112,7 @@ class LambdaWarming:
             if self._functions is None:
                 self._functions = self._make()
             await self._functions.open()
-            pings = [_told(self._functions.warm(HOLD_MS, _TIMEOUT_S)) for _ in range(environments)]
-            ended = Counter(await asyncio.gather(*pings))
+            ended = Counter(await asyncio.gather(*(_pinged(self._functions) for _ in range(environments))))
             reached = ended["started"] + ended["warm"]
         except Exception:  # of `open`, say: a function that is not to be had must not end the controller
             _LOG.exception("function %s cannot be kept warm", self._name)
@@ -125,16 +124,16 @@ class LambdaWarming:
             self._warm, self._warm_s, self._under_way = reached, now_s, False
 
     async def _end(self) -> None:
-        if self._functions is not None:
-            await self._functions.close()
         if self._round is not None:
             self._round.cancel()
             await asyncio.wait([self._round])
+        if self._functions is not None:
+            await self._functions.close()
 
 
-async def _told(ping: Awaitable[bool]) -> str:
+async def _pinged(functions: Pinged) -> str:
     try:
-        return "started" if await ping else "warm"
+        return "started" if await functions.warm(HOLD_MS, _TIMEOUT_S) else "warm"
     except Throttled:
         return "throttled"
     except FunctionsFailed as error:

@@ -75,6 +75,7 @@ class UnderWay:
         self._name = name
         self._limits: set[asyncio.Timeout] = set()
         self._closed = False
+        self._ended = asyncio.Event()
 
     @asynccontextmanager
     async def within(self, timeout_s: float) -> AsyncIterator[None]:
@@ -91,11 +92,15 @@ class UnderWay:
             raise FunctionsFailed(f"{self._name}: {reason}") from None
         finally:
             self._limits.discard(limit)
+            if self._closed and not self._limits:
+                self._ended.set()
 
-    def close(self) -> None:
-        """No call from now on, and an end to those under way."""
+    async def close(self) -> None:
+        """No call from now on, and an end to those under way: they have let go of their connections upon return."""
         self._closed = True
         now_s = asyncio.get_running_loop().time()
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(now_s)
+        if self._limits:
+            await self._ended.wait()

@@ -57,7 +57,7 @@ class HttpFunctions:
             return [await self._post(call) for call in calls]
 
     async def close(self) -> None:
-        self._under_way.close()
+        await self._under_way.close()
         if self._sweep is not None:
             self._sweep.cancel()
         if self._upstream is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ import boto3
 import pytest
 from mark_infra.aws.warming import HOLD_MS, LambdaWarming
 
+from mark.serving.overflow.functions import Spent
 from tests.infra.lambda_endpoint import Endpoint, Failure, endpoint
 from tests.serving.overflow.test_functions import LambdaWorld
 
@@ -221,6 +223,43 @@ def test_a_close_gives_up_what_is_under_way(there: Endpoint, environments: Envir
     warming.close()
     assert time.monotonic() - began_s < 30.0
     environments.held.set()
+
+
+class Hanging:
+    """Functions whose pings never end by themselves."""
+
+    def __init__(self) -> None:
+        self.spent = Spent()
+        self.pings = threading.Semaphore(0)
+        self.under_way = 0
+        self.left_at_close: int | None = None
+
+    async def open(self) -> None:
+        pass
+
+    async def warm(self, hold_ms: float, timeout_s: float) -> bool:
+        self.under_way += 1
+        self.pings.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.under_way -= 1
+        return True
+
+    async def close(self) -> None:
+        self.left_at_close = self.under_way
+
+
+@pytest.mark.parametrize("begun", [0, 3])
+def test_pings_end_before_the_client_they_use(clock: At, begun: int) -> None:
+    """A connection that is being made as its client closes is never closed."""
+    functions = Hanging()
+    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, functions=lambda: functions)
+    warming.warm(3)
+    for _ in range(begun):
+        assert functions.pings.acquire(timeout=30.0)
+    warming.close()
+    assert functions.left_at_close in ((0, None) if begun == 0 else (0,))
 
 
 def test_one_that_never_warmed_closes() -> None:

@@ -263,9 +263,11 @@ def test_a_close_ends_calls_under_way_and_is_final(world: World) -> None:
         under_way = asyncio.ensure_future(world.functions.call(calls(b"one"), 20.0))
         await asyncio.sleep(0.05)
         assert not under_way.done()
-        await world.functions.close()
+        await asyncio.wait_for(world.functions.close(), 5.0)
+        await asyncio.sleep(0)
+        assert under_way.done(), "it has let go of its connection before the client is closed"
         with pytest.raises(FunctionsFailed):
-            await asyncio.wait_for(under_way, 5.0)
+            await under_way
         with pytest.raises(FunctionsFailed):
             await world.functions.call(calls(b"two"), 5.0)
 
