@@ -91,9 +91,12 @@ class UnderWay:
             reason = "closed" if self._closed else f"no answer in {timeout_s:.3f} s"
             raise FunctionsFailed(f"{self._name}: {reason}") from None
         finally:
-            self._limits.discard(limit)
-            if self._closed and not self._limits:
-                self._ended.set()
+            self._left(limit)
+
+    def _left(self, limit: asyncio.Timeout) -> None:
+        self._limits.discard(limit)
+        if self._closed and not self._limits:
+            self._ended.set()
 
     async def close(self) -> None:
         """No call from now on, and an end to those under way: they have let go of their connections upon return."""
