@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from mark.control.launcher import Launcher
 from mark.control.ports import Cloud, Functions, Store
 from mark.control.snapshot import Outcome
-from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate, Warm
 from mark.domain.errors import CloudError, LimitError, LostLease
 from mark.domain.fleet import Phase
 
@@ -73,6 +73,10 @@ class Actor:
                     if started == 0:
                         return Outcome(command, text, done)  # all are warm already: not worth a line
                     text = f"done, {started} started"
+            elif isinstance(command, Switch) and (
+                self._functions is None or not self._functions.switch(command.release)
+            ):
+                return Outcome(command, text, done)  # a release without one: nothing was changed
         except CloudError as error:
             done, text = False, self._launcher.failed(error)
             # EC2 may lack capacity or quota for it, or still be stopping it: another one is launched.

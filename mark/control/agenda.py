@@ -21,6 +21,7 @@ class AgendaItem(StrEnum):
     GIVE_UP_SILENT = "drain silent instances"
     COUNT_GIVEN_UP = "count the drained silent instances"
     ROLL_OUT = "replace what has an old release"
+    SWITCH = "have functions answer with the release that serves"
     LET_GO = "drain what may not be bought any more"
 
 

@@ -124,7 +124,7 @@ class Controller:
         now_s = self._clock.now_s()
         self._repeat(now_s)
         # Before upkeep, which ends what does not boot: that it did not is to be seen.
-        agenda = FAST if not self._release else (*FAST[:-1], AgendaItem.ROLL_OUT, FAST[-1])
+        agenda = FAST if not self._release else (*FAST[:-1], AgendaItem.ROLL_OUT, AgendaItem.SWITCH, FAST[-1])
         if self._cloud.fleet().leaving:
             agenda = (*agenda, AgendaItem.LET_GO)
         self._round(agenda, now_s, self._cloud.notices())

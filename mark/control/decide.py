@@ -22,7 +22,7 @@ from mark.control.state import ControllerState, Replanning, belief, counted_as, 
 from mark.control.surge import surprise_rps
 from mark.control.views import Limits
 from mark.control.warm_pool import WarmPool
-from mark.domain.command import Command, Drain, Launch, Terminate, Warm
+from mark.domain.command import Command, Drain, Launch, Switch, Terminate, Warm
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.offer import Market
@@ -85,6 +85,7 @@ class Decider:
             AgendaItem.GIVE_UP_SILENT: self._give_up_silent,
             AgendaItem.COUNT_GIVEN_UP: self._count_given_up,
             AgendaItem.ROLL_OUT: self._roll_out,
+            AgendaItem.SWITCH: self._switch,
             AgendaItem.LET_GO: self._let_go,
         }
 
@@ -537,6 +538,16 @@ class Decider:
             return commands, _waiting(state, limit), ()
         followed, state, first = self._follow(s, _waiting(state, ""), fleet)
         return [*ends, *followed], state, first
+
+    def _switch(self, s: Snapshot, state: ControllerState) -> Decided:
+        """What answers while no instance is ready has the release that serves, also after a roll-back."""
+        rollout = state.rollout
+        if rollout is None or self._resolved.function is None:
+            return (), state, ()
+        if rollout.release == state.switched or s.now_s < state.switch_at_s:
+            return (), state, ()
+        command = Switch("it is the release that serves", 0.0, rollout.release)
+        return [command], replace(state, switch_at_s=s.now_s + releases.RETRY_S), ()
 
     def _canaries(self, s: Snapshot, state: ControllerState, fleet: Fleet, plan: Plan) -> tuple[list[Command], str]:
         """Launches of canaries where there are none, beside all that is planned; and what keeps them from it."""

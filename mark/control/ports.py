@@ -82,8 +82,16 @@ class Changes(Protocol):
 
 
 class Functions(Protocol):
+    """Functions. Every error is a CloudError."""
+
     def warm(self, environments: int) -> int:
         """Have that many environments warm; returns how many had to be started. Repeatable."""
+
+    def switch(self, release: str) -> bool:
+        """Have what answers while no instance is ready answer with that release, and warm its environments.
+
+        Repeatable. False where that release has no function: then nothing changes.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from mark.control.rollout import Rollout, unbought
 from mark.control.rollout import ended as no_failed_boot
 from mark.control.snapshot import Outcome
 from mark.control.warm_pool import RETRY_RESUME_S
-from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate
+from mark.domain.command import Command, Drain, Launch, Resume, Stop, Switch, Terminate
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
@@ -59,6 +59,8 @@ class ControllerState:
     boots: dict[str, Boots] = field(default_factory=dict)  # by offer
     boots_seen_s: float = -math.inf
     rollout: Rollout | None = None  # of the newest release; None: releases have no names
+    switched: str = ""  # the release that functions answer with while no instance is ready; "": that is not known
+    switch_at_s: float = -math.inf  # not to be asked for before that
     leaving: bool = False  # is any instance to leave later without a change of the fleet?
     believed: Forecast | None = None  # by the last plan
     believed_s: float = -math.inf
@@ -114,6 +116,8 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
         if boots == state.boots and rollout is state.rollout:
             return state
         return replace(state, boots=boots, rollout=rollout)
+    if isinstance(outcome.command, Switch):
+        return replace(state, switched=outcome.command.release) if outcome.done else state
     if not isinstance(outcome.command, Launch):
         return state
     if not outcome.started:

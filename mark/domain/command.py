@@ -73,3 +73,13 @@ class Warm(Command):
 
     def _object(self) -> str:
         return f"{self.environments} function environments"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Command):
+    """Have functions that answer while no instance is ready answer with `release`."""
+
+    release: str
+
+    def _object(self) -> str:
+        return f"functions to release {self.release}"

@@ -76,6 +76,9 @@ class _WarmPool:
     def warm(self, environments: int) -> int:
         return self._stage.warm(self._clock.now_s(), environments)
 
+    def switch(self, release: str) -> bool:
+        return False  # simulated services have one release
+
 
 class Simulation:
     """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request."""

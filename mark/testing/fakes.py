@@ -171,7 +171,10 @@ class FakeCloud:
 
 
 class FakeFunctions:
-    """The port Functions: `warmed` holds what was asked; raises `error` where one is set."""
+    """The port Functions: `warmed` and `switched` hold what was asked; raises `error` where one is set.
+
+    A release in `without` has no function.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -179,6 +182,8 @@ class FakeFunctions:
     def reset(self) -> None:
         """No environment is warm, and nothing fails."""
         self.warmed: list[int] = []
+        self.switched: list[str] = []
+        self.without: set[str] = set()
         self.error: CloudError | None = None
 
     def warm(self, environments: int) -> int:
@@ -186,6 +191,14 @@ class FakeFunctions:
             raise self.error
         self.warmed.append(environments)
         return environments
+
+    def switch(self, release: str) -> bool:
+        if self.error is not None:
+            raise self.error
+        if release in self.without:
+            return False
+        self.switched.append(release)
+        return True
 
 
 class FakeTelemetry:

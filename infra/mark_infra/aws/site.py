@@ -16,7 +16,8 @@ listener_rules = ["arn:aws:elasticloadbalancing:..."]  # that forward to them, i
 function_group = "arn:aws:elasticloadbalancing:..."    # of a function that answers while no instance is ready
 grpc_groups = ["arn:aws:elasticloadbalancing:..."]     # the same for gRPC, as many as target_groups
 grpc_rules = ["arn:aws:elasticloadbalancing:..."]
-function = "mark-inception-overflow"
+function = "mark-inception-overflow:3"                 # what instances of this release call
+function_alias = "balancer"         # of that function: the controller moves it to the version of what serves
 scheme = "https"                    # what its bouncers speak, "http" unless said; the same as its target groups
 release = "3fa9c1d2e4b5"            # what instances are to boot from, and which version of the template that is
 launch_template_version = "7"
@@ -50,6 +51,7 @@ _SERVICE_KEYS = {
     "grpc_groups",
     "grpc_rules",
     "function",
+    "function_alias",
     "gateway",
     "scheme",
 }
@@ -67,7 +69,7 @@ class SiteService:
     launch_template: str  # its id
     subnets: Mapping[str, str]  # zone -> subnet id, in order of preference
     target_groups: tuple[str, ...] = ()  # ARNs
-    function: str | None = None  # name of its Lambda function
+    function: str | None = None  # name of its Lambda function, with the version where there are releases
     gateway: str | None = None  # a mark gateway that counts what comes; behind a load balancer bouncers do
     release: str = ""  # a hash of what instances are to boot from; "": releases have no names, the newest is launched
     launch_template_version: str = ""  # where there is a release
@@ -76,6 +78,7 @@ class SiteService:
     grpc_groups: tuple[str, ...] = ()  # ARNs, in the order of target_groups
     grpc_rules: tuple[str, ...] = ()
     scheme: str = "http"  # or https: what its bouncers speak, of all its releases
+    function_alias: str | None = None  # of its function: what answers while no instance is ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ def dump_site(site: Site) -> str:
             "grpc_groups": list(service.grpc_groups) or None,
             "grpc_rules": list(service.grpc_rules) or None,
             "function": service.function,
+            "function_alias": service.function_alias,
             "gateway": service.gateway,
             "scheme": None if service.scheme == "http" else service.scheme,
             "release": service.release or None,
@@ -205,6 +209,9 @@ def _service(table: _Table, name: str) -> SiteService:
     if bool(release) != bool(version):
         missing = "launch_template_version" if release else "release"
         raise BadInput("is missing: release and launch_template_version go together", table.where(missing))
+    function, function_alias = table.text("function", "") or None, table.text("function_alias", "") or None
+    if function_alias and not function:
+        raise BadInput("is missing where there is a function_alias", table.where("function"))
     scheme = table.text("scheme", "http")
     if scheme not in ("http", "https"):
         raise BadInput("must be http or https", table.where("scheme"), scheme)
@@ -212,7 +219,8 @@ def _service(table: _Table, name: str) -> SiteService:
         launch_template=table.text("launch_template"),
         subnets={zone: subnets.text(zone) for zone in subnets.values},
         target_groups=groups,
-        function=table.text("function", "") or None,
+        function=function,
+        function_alias=function_alias,
         gateway=table.text("gateway", "") or None,
         release=release,
         launch_template_version=version,

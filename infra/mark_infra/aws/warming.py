@@ -1,4 +1,4 @@
-"""Keeps Lambda environments warm: the control port `Functions`.
+"""Keeps Lambda environments warm.
 
 Lambda has no call for it: an environment is started by an invocation that finds all others busy, so that as many
 invocations at once as environments are wanted, each of which holds its environment for a moment, start what is missing
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mark.control.ports import Clock
-from mark.control.ports import Functions as FunctionsPort
 from mark.serving.overflow.functions import FunctionsFailed, Spent, Throttled
 from mark_infra.aws.functions import LambdaFunctions
 
@@ -41,7 +40,7 @@ class Pinged(Protocol):
 
 
 class LambdaWarming:
-    """The port `Functions` for one function, which keeps an idle environment for `keep_alive_s`. Thread-safe.
+    """One function, or one version of it, which keeps an idle environment for `keep_alive_s`. Thread-safe.
 
     `counts` are pings by what became of them: "started", "warm", "throttled", "failed".
     """
@@ -54,13 +53,15 @@ class LambdaWarming:
         *,
         region: str | None = None,
         session: Any = None,
-        functions: Callable[[], Pinged] | None = None,
+        functions: Callable[[str], Pinged] | None = None,
     ) -> None:
         self._name, self._keep_alive_s, self._clock = name, keep_alive_s, clock
-        self._make: Callable[[], Pinged] = functions or (
-            lambda: LambdaFunctions(name, region=region, connections=MOST, session=session)
+        self._make: Callable[[str], Pinged] = functions or (
+            lambda name: LambdaFunctions(name, region=region, connections=MOST, session=session)
         )
         self._functions: Pinged | None = None
+        self._made_for = ""
+        self._spent_before = Spent()  # on functions before this one
         self._lock = threading.Lock()
         self._warm = 0  # environments that the last round reached, and when it was begun
         self._warm_s = float("-inf")
@@ -73,7 +74,14 @@ class LambdaWarming:
     @property
     def spent(self) -> Spent:
         """What the pings cost so far."""
-        return self._functions.spent if self._functions is not None else Spent()
+        before, now = self._spent_before, self._functions.spent if self._functions is not None else Spent()
+        return Spent(before.calls + now.calls, before.billed_s + now.billed_s)
+
+    def use(self, name: str) -> None:
+        """Keep this function warm instead, or this version: its environments are others. Repeatable."""
+        with self._lock:
+            if name != self._name:
+                self._name, self._warm, self._warm_s = name, 0, float("-inf")
 
     def warm(self, environments: int) -> int:
         """Have that many environments warm; returns how many are missing and now being started. Repeatable.
@@ -87,11 +95,11 @@ class LambdaWarming:
             if self._under_way or (environments <= self._warm and age < _REFRESH_SHARE):
                 return 0
             there = self._warm if age < 1.0 else 0
-            self._under_way = True
+            self._under_way, name = True, self._name
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop.run_forever, name="warming", daemon=True)
                 self._thread.start()
-        self._loop.call_soon_threadsafe(self._begin, environments, now_s)
+        self._loop.call_soon_threadsafe(self._begin, name, environments, now_s)
         return max(0, environments - there)
 
     def close(self) -> None:
@@ -103,25 +111,35 @@ class LambdaWarming:
             thread.join()
         self._loop.close()
 
-    def _begin(self, environments: int, now_s: float) -> None:
-        self._round = self._loop.create_task(self._reach(environments, now_s))
+    def _begin(self, name: str, environments: int, now_s: float) -> None:
+        self._round = self._loop.create_task(self._reach(name, environments, now_s))
 
-    async def _reach(self, environments: int, now_s: float) -> None:
+    async def _reach(self, name: str, environments: int, now_s: float) -> None:
         reached = 0
         try:
-            if self._functions is None:
-                self._functions = self._make()
-            await self._functions.open()
-            ended = Counter(await asyncio.gather(*(_pinged(self._functions) for _ in range(environments))))
+            functions = await self._of(name)
+            await functions.open()
+            ended = Counter(await asyncio.gather(*(_pinged(functions) for _ in range(environments))))
             reached = ended["started"] + ended["warm"]
         except Exception:  # of `open`, say: a function that is not to be had must not end the controller
-            _LOG.exception("function %s cannot be kept warm", self._name)
+            _LOG.exception("function %s cannot be kept warm", name)
             ended = Counter(failed=environments)
         if reached < environments:
-            _LOG.warning("function %s: %d of %d environments are warm", self._name, reached, environments)
+            _LOG.warning("function %s: %d of %d environments are warm", name, reached, environments)
         with self._lock:
             self.counts.update(ended)
-            self._warm, self._warm_s, self._under_way = reached, now_s, False
+            self._under_way = False
+            if name == self._name:
+                self._warm, self._warm_s = reached, now_s
+
+    async def _of(self, name: str) -> Pinged:
+        if self._functions is not None and name == self._made_for:
+            return self._functions
+        if self._functions is not None:
+            await self._functions.close()
+            self._spent_before, self._functions = self.spent, None
+        self._functions, self._made_for = self._make(name), name
+        return self._functions
 
     async def _end(self) -> None:
         if self._round is not None:
@@ -139,6 +157,3 @@ async def _pinged(functions: Pinged) -> str:
     except FunctionsFailed as error:
         _LOG.warning("a ping failed: %s", error)
         return "failed"
-
-
-_: type[FunctionsPort] = LambdaWarming

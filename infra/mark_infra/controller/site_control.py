@@ -41,6 +41,7 @@ from mark_infra.aws.notices import WAIT_S, Interruption, NoticeListener, StateCh
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.prices import Refreshed
 from mark_infra.aws.readiness import AskedBouncers, headers
+from mark_infra.aws.released_functions import ReleasedFunctions
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.store.store import ServiceStore, open_table
@@ -145,7 +146,7 @@ class SiteControl:
     ) -> None:
         self._site, self._dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
-        gate = parts.gate(None)
+        self._gate = gate = parts.gate(None)
         self._inventory = Inventory(parts.gate(None), site)
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
@@ -235,6 +236,10 @@ class SiteControl:
         return self._site
 
     @property
+    def gate(self) -> Gate:
+        return self._gate
+
+    @property
     def session(self) -> Any:
         return self._parts.session
 
@@ -307,19 +312,21 @@ class _Service:
         kept = control.store(self.name)
         history = joined(spec.history, kept.load_since(0.0))
         store = wrapped(MemoryStore() if control.dry_run else kept)
-        self._know_releases(kept, store)
+        rollout, versions = known_rollout(kept), self._know_releases(kept, store)
         function = spec.resolved.function
         there = control.site.service(self.name)
         gateway = there.gateway
-        warming = None
+        warming, functions = None, None
         if function is not None and there.function is not None and not control.dry_run:
+            serving = there.function if rollout is None else versions.get(rollout.release, there.function)
             warming = LambdaWarming(
-                there.function,
+                serving,
                 function.offer.keep_alive_s,
                 clock,
                 region=control.site.region,
                 session=control.session,
             )
+            functions = ReleasedFunctions(warming, control.gate, versions, there.function_alias)
         telemetry = ScrapedTelemetry(
             store,
             now_s=clock.now_s(),
@@ -339,9 +346,9 @@ class _Service:
         with computing():
             predictor.fit(history)
         cloud: Cloud = self.cloud
-        functions: Functions | None = warming
+        ported: Functions | None = functions
         if control.dry_run:
-            cloud, functions = DryRunCloud(cloud, spec.resolved.offers, clock), DryRunFunctions()
+            cloud, ported = DryRunCloud(cloud, spec.resolved.offers, clock), DryRunFunctions()
 
         live = None if spec.prices is None else _Market(spec.prices, spec.resolved, clock)
 
@@ -352,7 +359,7 @@ class _Service:
             return spec.policy(replace(own, service=limited))
 
         controller = Controller(
-            spec.policy(spec.resolved), predictor, cloud, functions, clock, store, telemetry,
+            spec.policy(spec.resolved), predictor, cloud, ported, clock, store, telemetry,
             seed=int(clock.origin_unix_s), leads=control.leads, release=there.release,
         )  # fmt: skip
         changes: Changes = _StateChanges(control.notices, kept, control.inventory, clock, store)
@@ -376,20 +383,28 @@ class _Service:
 
         return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
-    def _know_releases(self, kept: Store, store: Store) -> None:
-        """By which versions of the launch template this release and those before it are launched."""
+    def _know_releases(self, kept: Store, store: Store) -> dict[str, str]:
+        """By which versions of the launch template this release and those before it are launched.
+
+        Returns which versions of the function they call; those without one are not in it.
+        """
         there = self._control.site.service(self.name)
         if not there.release:
-            return
-        known = dict(kept.get("templates") or {})
-        if known.get(there.release) != there.launch_template_version:
-            rollout = known_rollout(kept)
-            needed = set() if rollout is None else {rollout.release, rollout.before, rollout.candidate}
-            old = [release for release in known if release not in (*needed, there.release)][: 1 - _RELEASES]
-            known = {release: version for release, version in known.items() if release not in (*old, there.release)}
-            known[there.release] = there.launch_template_version
-            store.put("templates", known)
-        self.cloud.templates = known
+            return {}
+        rollout = known_rollout(kept)
+        needed = {there.release} | (set() if rollout is None else {rollout.release, rollout.before, rollout.candidate})
+        found = []
+        for key, version in (("templates", there.launch_template_version), ("functions", there.function)):
+            known = dict(kept.get(key) or {})
+            if known.get(there.release) != version:
+                old = [release for release in known if release not in needed][: 1 - _RELEASES]
+                known = {release: one for release, one in known.items() if release not in (*old, there.release)}
+                if version is not None:
+                    known[there.release] = version
+                store.put(key, known)
+            found.append(known)
+        self.cloud.templates, versions = found
+        return versions
 
     def _targets(self) -> list[ScrapeTarget]:
         site, at_s = self._control.site, self.clock.at_s

@@ -32,7 +32,7 @@ from mark.control.rollout import Rollout, RolloutStage
 from mark.control.state import ControllerState, Replanning
 from mark.control.views import Limits
 from mark.domain.bill import Bill
-from mark.domain.command import Drain, Launch, Resume, Stop, Terminate, Warm
+from mark.domain.command import Drain, Launch, Resume, Stop, Switch, Terminate, Warm
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
@@ -50,7 +50,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
-        *(Comparison, Stratum, Contrast),
+        *(Switch, Comparison, Stratum, Contrast),
     ),
     1,
 )

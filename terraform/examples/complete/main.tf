@@ -230,6 +230,7 @@ module "controller" {
     scheme         = module.fleet[name].scheme
     image_id       = local.image_ids[name]
     function       = var.services[name].function == null ? null : module.overflow[name].function.qualified
+    function_alias = var.services[name].function == null ? null : module.overflow[name].function.alias
     archive        = module.state.artifacts["archive/${name}"]
   } }
 }

@@ -25,6 +25,7 @@ locals {
       function_group  = service.function_group
       grpc            = service.grpc
       function        = service.function
+      function_alias  = service.function_alias
       scheme          = service.scheme
     } }
   })
@@ -264,6 +265,12 @@ resource "aws_iam_role_policy" "this" {
         Effect   = "Allow"
         Action   = "lambda:InvokeFunction"
         Resource = "${local.arn}:lambda:${local.where}:function:${var.site}_*-overflow:*"
+        }, {
+        # What the load balancer calls while no instance is ready: the version of the release that serves.
+        Sid      = "Switch"
+        Effect   = "Allow"
+        Action   = "lambda:UpdateAlias"
+        Resource = "${local.arn}:lambda:${local.where}:function:${var.site}_*-overflow"
       }]
     )
   })

@@ -37,6 +37,7 @@ variable "services" {
     grpc           = optional(object({ groups = list(string), rules = list(string) }), { groups = [], rules = [] })
     image_id       = string
     function       = optional(string)
+    function_alias = optional(string)
     scheme         = optional(string, "http")
     archive = object({
       key     = string

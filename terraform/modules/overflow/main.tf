@@ -86,10 +86,22 @@ resource "aws_lambda_function" "this" {
   depends_on = [aws_cloudwatch_log_group.this, aws_iam_role_policy.this]
 }
 
-# What the load balancer calls while no instance is ready: always the newest, and a new one in one step.
+# What the load balancer calls while no instance is ready. From its creation on it is the controller's, which moves it to
+# the version of the release that serves: a new one is not called before it proved good, and no more once it is taken
+# back.
 resource "aws_lambda_alias" "balancer" {
   name             = "balancer"
   description      = "Called by the load balancer while no instance is ready"
   function_name    = aws_lambda_function.this.function_name
   function_version = aws_lambda_function.this.version
+
+  lifecycle {
+    ignore_changes = [function_version]
+    # A function that is replaced takes its aliases with it.
+    replace_triggered_by = [terraform_data.package_type]
+  }
+}
+
+resource "terraform_data" "package_type" {
+  input = aws_lambda_function.this.package_type
 }

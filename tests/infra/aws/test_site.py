@@ -29,6 +29,7 @@ function_group = "arn:4"
 grpc_groups = ["arn:5", "arn:6"]
 grpc_rules = ["arn:7"]
 function = "mark-inception-overflow"
+function_alias = "balancer"
 scheme = "https"
 gateway = "http://127.0.0.1:9000"
 [services."opennmt.ende"]
@@ -66,6 +67,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
                 grpc_groups=("arn:5", "arn:6"),
                 grpc_rules=("arn:7",),
                 scheme="https",
+                function_alias="balancer",
             ),
             "opennmt.ende": SiteService("lt-2", {"us-east-1a": "subnet-1"}),
         },

@@ -254,7 +254,7 @@ class Hanging:
 def test_pings_end_before_the_client_they_use(clock: At, begun: int) -> None:
     """A connection that is being made as its client closes is never closed."""
     functions = Hanging()
-    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, functions=lambda: functions)
+    warming = LambdaWarming("overflow", KEEP_ALIVE_S, clock, functions=lambda name: functions)
     warming.warm(3)
     for _ in range(begun):
         assert functions.pings.acquire(timeout=30.0)
