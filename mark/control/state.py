@@ -117,7 +117,7 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
             return state
         return replace(state, boots=boots, rollout=rollout)
     if isinstance(outcome.command, Switch):
-        return replace(state, switched=outcome.command.release) if outcome.done else state
+        return replace(state, switched=outcome.command.release, switch_at_s=-math.inf) if outcome.done else state
     if not isinstance(outcome.command, Launch):
         return state
     if not outcome.started:

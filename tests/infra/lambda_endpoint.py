@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 Function = Callable[[bytes], bytes]
 
@@ -51,8 +52,8 @@ def endpoint(**functions: Function) -> Iterator[Endpoint]:
         def do_POST(self) -> None:
             payload = self.body()
             state.payloads.append(payload)
-            *_, name, last = self.path.split("/")
-            assert (self.path, last) == (f"/2015-03-31/functions/{name}/invocations", "invocations")
+            *_, name, last = unquote(self.path).split("/")
+            assert (unquote(self.path), last) == (f"/2015-03-31/functions/{name}/invocations", "invocations")
             failure = state.failure
             if failure is not None and failure.how == "drop":
                 self.close_connection = True

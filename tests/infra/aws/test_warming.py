@@ -262,5 +262,38 @@ def test_pings_end_before_the_client_they_use(clock: At, begun: int) -> None:
     assert functions.left_at_close in ((0, None) if begun == 0 else (0,))
 
 
+def test_another_version_has_environments_of_its_own(
+    there: Endpoint, environments: Environments, warming: LambdaWarming, clock: At
+) -> None:
+    other = Environments()
+    there.functions["overflow:2"] = other
+    environments.together(3)
+    warming.warm(3)
+    ended(warming, 3)
+    warming.use("overflow:2")
+    warming.use("overflow:2")
+    other.together(2)
+    assert warming.warm(2) == 2, "none of them is warm, though the round before was a moment ago"
+    ended(warming, 5)
+    assert (environments.invocations, other.invocations) == (3, 2)
+    assert warming.spent.calls == 5, "what the first one cost is not forgotten"
+    assert warming.spent.billed_s == pytest.approx(5 * 1.2)
+    assert warming.warm(2) == 0
+
+
+def test_a_round_of_the_version_before_says_nothing_of_the_new_one(
+    there: Endpoint, environments: Environments, warming: LambdaWarming
+) -> None:
+    there.functions["overflow:2"] = other = Environments()
+    environments.held.clear()
+    warming.warm(2)
+    warming.use("overflow:2")
+    environments.held.set()
+    ended(warming, 2)
+    wait_for(lambda: warming.warm(2) == 2)
+    ended(warming, 4)
+    assert other.invocations == 2
+
+
 def test_one_that_never_warmed_closes() -> None:
     LambdaWarming("overflow", KEEP_ALIVE_S, At()).close()
