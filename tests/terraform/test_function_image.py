@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mark_infra.aws.site import load_site
 from mark_infra.deploy import function_package
 from mark_infra.deploy.artifacts import libraries_name
 from mark_infra.deploy.checkout import constraints
@@ -79,6 +80,14 @@ def test_a_function_that_no_zip_holds_is_deployed(
     assert not [change for change in changed.changes if change.action == "replace"]
     assert "mark_echo-overflow:2" in changed.apply().site_file.read_text()
     assert len(moto.client("ecr").describe_images(repositoryName="mark/mark/echo")["imageDetails"]) == 2
+
+    # What the load balancer calls is the controller's to move, and an apply leaves it there.
+    alias = {"FunctionName": function["FunctionName"], "Name": "balancer"}
+    assert load_site(deployed.site_file).service("echo").function_alias == alias["Name"]
+    client = moto.client("lambda")
+    assert client.get_alias(**alias)["FunctionVersion"] == "1", "the new release has not served yet"
+    client.update_alias(**alias, FunctionVersion="2")
+    assert changed.terraform.plan() == [], changed.terraform.text()
 
     moto.client("ecr").create_repository(repositoryName="mark/mark/stray")
     assert destroy(target, said.append) == []

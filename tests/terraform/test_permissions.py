@@ -117,6 +117,8 @@ OWN_AND_NOT: list[tuple[str, Thing, Thing]] = [
         (f"{LAMBDA}:mark-2_a-overflow:3", {}),
     ),
     ("lambda:InvokeFunction", (f"{LAMBDA}:mark_a-overflow:3", {}), (f"{LAMBDA}:other:3", {})),
+    ("lambda:UpdateAlias", (f"{LAMBDA}:mark_a-overflow", {}), (f"{LAMBDA}:mark-2_a-overflow", {})),
+    ("lambda:UpdateAlias", (f"{LAMBDA}:mark_a-overflow", {}), (f"{LAMBDA}:other", {})),
     ("iam:PassRole", (ROLE, TO_EC2), (f"{ROLES}/mark/mark-2/bouncers/mark-2-a-bouncer", TO_EC2)),
     ("iam:PassRole", (ROLE, TO_EC2), (f"{ROLES}/mark-controller", TO_EC2)),
     ("iam:PassRole", (ROLE, TO_EC2), (ROLE, {"iam:PassedToService": "lambda.amazonaws.com"})),
@@ -166,6 +168,7 @@ def test_rights_reach_what_the_site_really_has(state: dict[str, Any]) -> None:
         ("aws_lb_target_group", 4, "elasticloadbalancing:RegisterTargets", f"{ELB}:targetgroup/{{name}}/1"),
         ("aws_lb_listener_rule", 5, "elasticloadbalancing:ModifyRule", f"{ELB}:listener-rule/app/mark/1/2/3"),
         ("aws_lambda_function", 2, "lambda:InvokeFunction", f"{LAMBDA}:{{function_name}}:3"),
+        ("aws_lambda_function", 2, "lambda:UpdateAlias", f"{LAMBDA}:{{function_name}}"),
     ):
         found = {at: one for at, one in resources(state, kind).items() if "module.controller" not in at}
         assert len(found) == count

@@ -44,6 +44,7 @@ from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.released_functions import ReleasedFunctions
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
+from mark_infra.controller.release_versions import know_release
 from mark_infra.store.store import ServiceStore, open_table
 from mark_infra.store.table import Table
 from mark_infra.telemetry.balancer_counts import BalancerCounts, BehindBalancer, ServingNow, behind_balancer
@@ -58,7 +59,6 @@ ROUND_S = 35.0  # a round begins no call after it; the last one takes 24 s at mo
 _THREADS = 4  # rounds at a time: they wait for AWS more than they compute
 _PATIENCE_S = 120.0  # for an instance to show that the cloud told of
 _REMEMBERED = 1000  # instances that are gone
-_RELEASES = 20  # of which the template is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,12 +312,13 @@ class _Service:
         kept = control.store(self.name)
         history = joined(spec.history, kept.load_since(0.0))
         store = wrapped(MemoryStore() if control.dry_run else kept)
-        rollout, versions = known_rollout(kept), self._know_releases(kept, store)
-        function = spec.resolved.function
         there = control.site.service(self.name)
+        self.cloud.templates, versions = know_release(there, kept, store)
+        function = spec.resolved.function
         gateway = there.gateway
         warming, functions = None, None
         if function is not None and there.function is not None and not control.dry_run:
+            rollout = known_rollout(kept)
             serving = there.function if rollout is None else versions.get(rollout.release, there.function)
             warming = LambdaWarming(
                 serving,
@@ -382,29 +383,6 @@ class _Service:
                 warming.close()
 
         return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
-
-    def _know_releases(self, kept: Store, store: Store) -> dict[str, str]:
-        """By which versions of the launch template this release and those before it are launched.
-
-        Returns which versions of the function they call; those without one are not in it.
-        """
-        there = self._control.site.service(self.name)
-        if not there.release:
-            return {}
-        rollout = known_rollout(kept)
-        needed = {there.release} | (set() if rollout is None else {rollout.release, rollout.before, rollout.candidate})
-        found = []
-        for key, version in (("templates", there.launch_template_version), ("functions", there.function)):
-            known = dict(kept.get(key) or {})
-            if known.get(there.release) != version:
-                old = [release for release in known if release not in needed][: 1 - _RELEASES]
-                known = {release: one for release, one in known.items() if release not in (*old, there.release)}
-                if version is not None:
-                    known[there.release] = version
-                store.put(key, known)
-            found.append(known)
-        self.cloud.templates, versions = found
-        return versions
 
     def _targets(self) -> list[ScrapeTarget]:
         site, at_s = self._control.site, self.clock.at_s

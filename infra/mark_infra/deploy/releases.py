@@ -14,6 +14,7 @@ from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import AGAIN, BACK, WISH
 from mark.domain.errors import BadInput, CloudError
 from mark_infra.aws.site import Site
+from mark_infra.controller.release_versions import TEMPLATES
 from mark_infra.store.store import ServiceStore
 from mark_infra.store.table import Table
 
@@ -119,7 +120,7 @@ class SiteReleases:
         They are those of what serves, of what is on trial, and of what a roll-back returns to.
         """
         rollout = self._rollout(service)
-        known = self._store(service).get("templates") or {}
+        known = self._store(service).get(TEMPLATES) or {}
         needed = () if rollout is None else (rollout.release, rollout.before, rollout.candidate)
         return frozenset(str(known[release]) for release in needed if release in known)
 
