@@ -42,6 +42,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--profile", metavar="NAME", help="profile of AWS's configuration (default: $AWS_PROFILE)")
     where.add_argument("--region", default="", metavar="R", help="region of AWS (default: $AWS_REGION, the profile's)")
     where.add_argument("--zones", metavar="A,B", help="availability zones (default: the region's first three)")
+    where.add_argument(
+        "--cidr", metavar="A.B.0.0/16", help="addresses of the VPC, once for all (default: 10.42.0.0/16)"
+    )
     where.add_argument("--state", type=Path, metavar="DIR", help="what is remembered (default: .mark-deploy/SITE)")
     where.add_argument("--state-bucket", metavar="BUCKET", help="keep Terraform's state in this S3 bucket")
     where.add_argument(
@@ -73,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         profile=args.profile,
         region=args.region,
         zones=tuple(args.zones.split(",")) if args.zones else (),
+        cidr=args.cidr,
         certificate=args.certificate,
         grpc_port=args.grpc_port,
         domain=args.domain,

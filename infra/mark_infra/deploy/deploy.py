@@ -43,6 +43,7 @@ from mark_infra.aws.machine_images import own_images, remove_images
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
+from mark_infra.deploy.addresses import addresses
 from mark_infra.deploy.artifacts import archive, libraries, size_of
 from mark_infra.deploy.bake import Bakery, ImageWanted, builder_place, types_of
 from mark_infra.deploy.baked_images import content_of, newest_image, tidy, usable
@@ -86,6 +87,7 @@ class DeployTarget:
     name: str = "mark"
     region: str = ""  # default: the session's own, AWS_REGION, AWS_DEFAULT_REGION, the profile's
     zones: tuple[str, ...] = ()  # default: the region's first three
+    cidr: str | None = None  # of the VPC: a /16; default: the site's own, at first 10.42.0.0/16
     certificate: str | None = None  # ARN, of ACM
     domain: str | None = None  # name in that certificate, by which clients come
     hosted_zone: str | None = None  # id of Route 53's zone for it; default: its owner lets it point to the balancer
@@ -321,6 +323,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "region": target.region,
         "zones": list(target.zones) or None,
         "controller_wheels": _from_root(on_controller.file, target),
+        "cidr": addresses(target.cidr, there),
         "certificate_arn": target.certificate,
         "domain": target.domain,
         "hosted_zone_id": target.hosted_zone,

@@ -88,6 +88,7 @@ module "network" {
   zones             = local.zones
   bouncer_port      = local.bouncer_port
   grpc_port         = var.grpc_port
+  cidr              = var.cidr
   client_cidrs      = var.client_cidrs
   certificate_arn   = var.certificate_arn
   access_log_bucket = var.emulated ? null : module.state.bucket

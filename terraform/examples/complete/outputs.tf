@@ -61,3 +61,8 @@ output "alarms" {
   description = "How many alarms there are."
   value       = module.observability.alarms
 }
+
+output "cidr" {
+  description = "Addresses of the VPC."
+  value       = var.cidr
+}

@@ -98,6 +98,12 @@ variable "services" {
   }
 }
 
+variable "cidr" {
+  description = "Addresses of the VPC, a /16. Another one makes the VPC anew, with all that is in it."
+  type        = string
+  default     = "10.42.0.0/16"
+}
+
 variable "default_service" {
   description = "The service that gets requests which name none (SageMaker's /invocations without the header mark-service). Null: they get 404."
   type        = string
