@@ -89,6 +89,17 @@ def test_a_function_that_no_zip_holds_is_deployed(
     client.update_alias(**alias, FunctionVersion="2")
     assert changed.terraform.plan() == [], changed.terraform.text()
 
+    # A service may give its function up, and take one again.
+    arn = load_site(deployed.site_file).service("echo").function_group
+    for name, targets in (("none", 0), ("lambda-arm64:1024", 1)):
+        (service / "echo.toml").write_text(SERVICE.format(name="echo", model="echo:Echo", function=name))
+        step = plan([shipment(str(service / "echo.toml"))], target, said.append)
+        there = load_site(step.apply().site_file).service("echo")
+        assert (there.function is None) == (there.function_group is None) == (targets == 0)
+        health = moto.client("elbv2").describe_target_health(TargetGroupArn=arn)  # it stays, as the rules name it
+        assert len(health["TargetHealthDescriptions"]) == len(client.list_functions()["Functions"]) == targets
+    assert step.terraform.plan() == [], step.terraform.text()
+
     moto.client("ecr").create_repository(repositoryName="mark/mark/stray")
     assert destroy(target, said.append) == []
     assert moto.client("ecr").describe_repositories()["repositories"] == []
