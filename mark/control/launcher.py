@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
-from mark.control.ports import Cloud, Store
+from mark.control.ports import Cloud, Launched, Store
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Launch
@@ -66,6 +66,15 @@ def started_nothing(outcome: str) -> bool:
     A launch that the service's own limit allows nothing of, and one that did not fit any more, are not asked for.
     """
     return not (started_some(outcome) or is_own_limit(outcome) or outcome.startswith("dropped:"))
+
+
+def _said(launched: Launched, count: int, others: str = "") -> str:
+    """The outcome of a launch of `count` as it is recorded; `others`: what was started of its alternatives."""
+    started = len(launched.numbers)
+    if started == count:
+        return f"done{others}"
+    text = f"the market had {started} of {count}{others}"
+    return text if launched.refused is None else f"{text}: {launched.refused}"
 
 
 class Launcher:
@@ -122,20 +131,24 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
+            numbers: tuple[int, ...] = ()
+            refused: CapacityError | None = None
             try:
-                numbers = self._launched(intent)
-                outcome = "done" if len(numbers) == intent.count else f"the market had {len(numbers)} of {intent.count}"
+                launched = self._launched(intent)
+                numbers, refused, outcome = launched.numbers, launched.refused, _said(launched, intent.count)
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
                     self._put_off(intent, error, now_s)
                     continue
-                numbers, outcome = (), self.failed(error)
+                refused, outcome = error if isinstance(error, CapacityError) else None, self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * self._usd_per_hour[intent.offer]
             command = Launch(
                 intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release,
                 intent.alternatives,
             )  # fmt: skip
-            yield Outcome(command, outcome, outcome == "done", started=numbers, planned=intent.planned)
+            # What was made already has taught all that it can.
+            put_off = () if refused is None or intent.made else self._refused_with(intent.offer, refused)
+            yield Outcome(command, outcome, outcome == "done", bool(put_off), numbers, intent.planned, put_off)
             if not intent.made:
                 self._store.record(now_s, command, outcome)
             self._cross_out(intent, numbers)
@@ -172,7 +185,10 @@ class Launcher:
         """Limits hold whichever of them the cloud starts."""
         return max((offer, *alternatives), key=lambda name: self._usd_per_hour.get(name, 0.0))
 
-    def _launched(self, intent: Intent) -> tuple[int, ...]:
+    def _refused_with(self, offer: str, error: CapacityError) -> tuple[str, ...]:
+        return refused_with(self._offers[offer], error.scope, self._offers.values())
+
+    def _launched(self, intent: Intent) -> Launched:
         return self._cloud.launch(
             intent.offer, intent.count, intent.token, standby=intent.standby, release=intent.release,
             alternatives=intent.alternatives,
@@ -182,7 +198,7 @@ class Launcher:
         """Launch of one offer, or of what does as well, to count for `planned`."""
         most, text = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         limit, count = text, min(command.count, most)
-        numbers: tuple[int, ...] = ()
+        launched = Launched(())
         refused = False
         put_off: tuple[str, ...] = ()
         if count > 0:
@@ -193,26 +209,25 @@ class Launcher:
             )  # fmt: skip
             self._write_down(intent)
             try:
-                numbers = self._launched(intent)
-                refused, decided = len(numbers) < count, True
-                text = f"the market had {len(numbers)} of {count}"
+                launched = self._launched(intent)
+                others = self._others(command, launched.numbers)
+                refused, decided, why = len(launched.numbers) < count, True, launched.refused
+                text = _said(launched, count, others)
+                if not refused and count < command.count:
+                    text = f"{count} of {command.count}: {limit}{others}"
             except CloudError as error:
                 text, decided = self.failed(error), isinstance(error, DECIDED)
-                if isinstance(error, CapacityError):
-                    offer = self._offers[command.offer]
-                    refused, put_off = True, refused_with(offer, error.scope, self._offers.values())
+                refused, why = (True, error) if isinstance(error, CapacityError) else (False, None)
                 if not decided:
                     self._put_off(intent, error, now_s)
+            if refused and why is not None:
+                put_off = self._refused_with(command.offer, why)
             if decided:
-                self._cross_out(intent, numbers)
+                self._cross_out(intent, launched.numbers)
         else:
             self.failures["LimitError"] += 1
-        done = len(numbers) == command.count
-        if done:
-            text = "done"
-        elif len(numbers) == count > 0:
-            text = f"{count} of {command.count}: {limit}"
-        outcome = Outcome(command, text + self._others(command, numbers), done, refused, numbers, planned.name, put_off)
+        numbers = launched.numbers
+        outcome = Outcome(command, text, len(numbers) == command.count, refused, numbers, planned.name, put_off)
         yield outcome  # first, so that what was started is known whatever the store does
         self._store.record(now_s, command, outcome.text)
         return outcome

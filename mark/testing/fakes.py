@@ -13,6 +13,7 @@ from mark.control.ports import (
     Clock,
     Cloud,
     Functions,
+    Launched,
     Lease,
     OverflowTotals,
     RecentAnswers,
@@ -48,7 +49,8 @@ class ManualClock:
 class FakeCloud:
     """The port Cloud without time: instances stay pending until `boot()`.
 
-    `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had.
+    `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had. Where
+    some are had, `why` is what is said of the rest.
     Instances of offers in `unsold` may not be bought any more: they are leaving.
     """
 
@@ -61,9 +63,10 @@ class FakeCloud:
         self.calls: list[tuple[Any, ...]] = []
         self.fail: dict[str, CloudError] = {}
         self.left: dict[str, int] = {}
+        self.why: CapacityError | None = None
         self.unsold: set[str] = set()
         self.instances: dict[int, Instance] = {}
-        self._tokens: dict[str, tuple[int, ...]] = {}
+        self._tokens: dict[str, Launched] = {}
         self._notices: list[Notice] = []
         self._last = 0
 
@@ -82,7 +85,7 @@ class FakeCloud:
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
+    ) -> Launched:
         self.calls.append(("launch", offer, count, token))
         if token in self._tokens:
             return self._tokens[token]
@@ -103,8 +106,9 @@ class FakeCloud:
         self._last += len(given)
         for n, name in zip(numbers, given, strict=True):
             self.instances[n] = Instance(n, name, Phase.PENDING, self.clock.t_s, standby=standby, release=release)
-        self._tokens[token] = numbers
-        return numbers
+        why = self.why or CapacityError(f"out of {offer}")
+        self._tokens[token] = Launched(numbers, why if len(numbers) < count else None)
+        return self._tokens[token]
 
     def drain(self, number: int) -> None:
         self._call("drain", number)

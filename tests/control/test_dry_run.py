@@ -30,8 +30,8 @@ class World:
 def test_what_is_launched_boots_in_its_mean_time() -> None:
     """Under numbers that no real instance has; repeated with the same token it is the same."""
     world = World(running=1)
-    numbers = world.dry.launch(OD, 2, "t")
-    assert world.dry.launch(OD, 2, "t") == numbers
+    numbers = world.dry.launch(OD, 2, "t").numbers
+    assert world.dry.launch(OD, 2, "t").numbers == numbers
     assert min(numbers) >= 1_000_000_000
     assert world.phases() == [Phase.READY, Phase.PENDING, Phase.PENDING]
     world.clock.t_s += ON_DEMAND.boot.mean_s
@@ -47,7 +47,7 @@ def test_what_is_ended_is_not_shown_any_more() -> None:
     assert world.dry.fleet().instances[0].idle
     world.dry.terminate(1)
     world.dry.terminate(1)
-    (number,) = world.dry.launch(OD, 1, "t")
+    (number,) = world.dry.launch(OD, 1, "t").numbers
     world.dry.terminate(number)
     assert world.phases() == [Phase.READY]
     assert world.real.calls == world.calls
@@ -57,7 +57,7 @@ def test_what_is_ended_is_not_shown_any_more() -> None:
 def test_standbys_stop_resume_and_stop_again() -> None:
     """As real ones."""
     world = World()
-    (number,) = world.dry.launch(T2, 1, "t", standby=True)
+    (number,) = world.dry.launch(T2, 1, "t", standby=True).numbers
     world.clock.t_s += BURSTABLE.boot.mean_s
     assert world.phases() == [Phase.STOPPED]
     world.dry.resume(number)

@@ -11,7 +11,7 @@ import pytest
 from mark.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
-from mark.control.ports import OverflowTotals, Ran, RecentAnswers
+from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import BACK, WISH
 from mark.control.views import Limits, RolloutView
@@ -177,7 +177,7 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
     world.planner.wanted = {OD: 2}
     launch, hidden = world.cloud.launch, dict[int, Instance]()
 
-    def launched_and_lost(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def launched_and_lost(offer: str, count: int, token: str, **more: Any) -> Launched:
         launch(offer, count, token, **more)
         hidden.update(world.cloud.instances)
         world.cloud.instances.clear()  # they do not show yet
@@ -185,7 +185,7 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
             raise KeyboardInterrupt
         raise lost
 
-    def found_again(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def found_again(offer: str, count: int, token: str, **more: Any) -> Launched:
         world.cloud.instances.update(hidden)
         return launch(offer, count, token, **more)
 

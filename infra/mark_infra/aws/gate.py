@@ -133,7 +133,7 @@ def launch_refusal(error: CloudError) -> CloudError:
 
 
 def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> CapacityError:
-    """Why an instant fleet got no instance at all: each pool may have its own reason, and the widest counts.
+    """Why an instant fleet got none, or too few: each pool may have its own reason, and the widest counts.
 
     The call was answered, so under its token there is no other answer, whatever it says.
     """

@@ -96,7 +96,7 @@ def test_a_launch_whose_every_answer_is_lost_happens_once(place: Place) -> None:
         with pytest.raises(CloudError, match="ConnectionClosedError"):
             bench.cloud.launch(OD, 2, "t")
         assert len(place.market.fleets) == 1
-        numbers = bench.cloud.launch(OD, 2, "t")
+        numbers = bench.cloud.launch(OD, 2, "t").numbers
         assert len(place.market.fleets) == 1
         look(bench)
         assert tuple(i.number for i in bench.cloud.fleet().instances) == numbers
@@ -122,12 +122,12 @@ def test_a_launch_ec2_does_not_show_yet_is_not_repeated(place: Place) -> None:
     for hidden in (2, 1):
         bench = Bench(place)
         place.market.fleets.clear()
-        numbers = bench.cloud.launch(OD, 2, f"{hidden} hidden")
+        numbers = bench.cloud.launch(OD, 2, f"{hidden} hidden").numbers
         lagging = bench.ids()[:hidden]
         place.server.client("ec2").delete_tags(Resources=lagging, Tags=[{"Key": "mark:site"}])
         bench.begin_again()
         assert len(bench.cloud.fleet().instances) == 2 - hidden
-        assert bench.cloud.launch(OD, 2, f"{hidden} hidden") == numbers
+        assert bench.cloud.launch(OD, 2, f"{hidden} hidden").numbers == numbers
         assert tuple(i.number for i in bench.cloud.fleet().instances) == numbers
         assert len(place.market.fleets) == 1
 
@@ -136,7 +136,7 @@ def test_throttling_delays_and_nothing_else(place: Place) -> None:
     with fault_proxy(place.server.url, share=0.0) as proxy:
         bench = quiet(place, proxy)
         proxy.script.append(Fault.THROTTLED)
-        assert len(bench.cloud.launch(OD, 1, "t")) == 1
+        assert len(bench.cloud.launch(OD, 1, "t").numbers) == 1
         assert len(place.market.fleets) == 1
         bench.time.t_s += 20.0
         proxy.script.extend([Fault.UNAVAILABLE] * 3)

@@ -16,6 +16,7 @@ from mark_infra.aws.gate import launch_refusal, reaction, scope_of
 
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
+from mark.control.ports import Launched
 from mark.domain.errors import CloudError, RefusalScope
 from mark.domain.fleet import Phase
 from mark.domain.offer import Delay, Market, Offer
@@ -75,7 +76,7 @@ class RefusingCloud(FakeCloud):
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
+    ) -> Launched:
         allowed = []
         for name in (offer, *alternatives):
             if self._refuses(self._offers[name]):
