@@ -42,7 +42,11 @@ class DryRunCloud:
         shown = (self._shown(i) for i in (*real.values(), *self._launched.values()))
         self._played = {n: p for n, p in self._played.items() if n in real or n in self._launched}
         left = [i for i in shown if i.phase is not Phase.GONE]
-        return Fleet(tuple(i for i in left if i.number not in leaving), tuple(i for i in left if i.number in leaving))
+        return Fleet(
+            tuple(i for i in left if i.number not in leaving),
+            tuple(i for i in left if i.number in leaving),
+            there.refused,
+        )
 
     def launch(
         self,

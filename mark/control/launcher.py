@@ -99,6 +99,11 @@ class Launcher:
         self._offers = {offer.name: offer for offer in resolved.offers}
         self._usd_per_hour = {offer.name: offer.usd_per_hour for offer in resolved.offers}
 
+    @property
+    def offers(self) -> Sequence[Offer]:
+        """What may be launched."""
+        return self._resolved.offers
+
     def launch(self, now_s: float, command: Launch, *, substitute: bool) -> Iterator[Outcome]:
         """Launch within the limits; with `substitute`, what the market lacks in other zones, then on demand.
 

@@ -58,6 +58,7 @@ class ControllerState:
     answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
     boots: dict[str, Boots] = field(default_factory=dict)  # by offer
     boots_seen_s: float = -math.inf
+    ended_at_launch: tuple[int, ...] = ()  # numbers of instances of which that is known
     rollout: Rollout | None = None  # of the newest release; None: releases have no names
     switched: str = ""  # the release that functions answer with while no instance is ready; "": that is not known
     switch_at_s: float = -math.inf  # not to be asked for before that

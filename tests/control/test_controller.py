@@ -710,6 +710,17 @@ def test_what_is_only_partly_filled_teaches_as_much_as_what_is_refused() -> None
     assert bench.cloud.fleet().live()[OD] == 2, "in the same tick"
 
 
+def test_what_a_repeated_launch_is_refused_is_believed() -> None:
+    """The answer was lost at first, and its repetition says that there is none."""
+    bench = reading(A, OD)
+    bench.cloud.fail = {A: CloudError("no answer in time")}
+    bench.tick()
+    bench.cloud.fail = {A: CapacityError("none left")}
+    bench.tick()
+    assert bench.controller.state.beliefs[A].refusals == 1
+    assert bench.cloud.fleet().live() == {OD: 2}
+
+
 def test_a_refused_offer_is_retried_after_its_back_off() -> None:
     """Refused at one minute, skipped, bought at the next; a sale clears the refusals."""
     bench = reading(A, OD)

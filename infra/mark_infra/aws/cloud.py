@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 from mark.control import health
 from mark.control.ports import Clock, Cloud, Launched
-from mark.domain.errors import CapacityError, CloudError, NotFoundError
-from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
+from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal
+from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal, scope_of_end
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -128,7 +128,9 @@ class Ec2Cloud:
         doomed |= {id: gone_s for id, _, gone_s in self._notices.interruptions()}
         shown = [self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()]
         fleet = Fleet(
-            tuple(i for i in shown if i.offer in self.offers), tuple(i for i in shown if i.offer not in self.offers)
+            tuple(i for i in shown if i.offer in self.offers),
+            tuple(i for i in shown if i.offer not in self.offers),
+            self._refused(),
         )
         with self._lock:
             if fleet != self._fleet:
@@ -257,7 +259,8 @@ class Ec2Cloud:
 
     def forget_ghosts(self) -> None:
         """Let the store forget numbers of instances that are long gone. Raises CloudError."""
-        there = {m.id for m in self._inventory.snapshot().of(self.service)}
+        snapshot = self._inventory.snapshot()
+        there = {m.id for m in (*snapshot.of(self.service), *snapshot.refused.get(self.service, ()))}
         self._store.forget_numbers(there)
         with self._lock:
             self._number = {id: number for id, number in self._number.items() if id in there}
@@ -272,6 +275,17 @@ class Ec2Cloud:
         machines = [m for m in self._inventory.snapshot().of(self.service) if m.launch]
         numbers = self._numbered([m.id for m in machines])
         return dict(sorted((numbers[m.id], m) for m in machines))
+
+    def _refused(self) -> tuple[EndedAtLaunch, ...]:
+        machines = [m for m in self._inventory.snapshot().refused.get(self.service, ()) if m.launch]
+        numbers = self._numbered([m.id for m in machines])
+        found = []
+        for m in machines:
+            reason = m.reason if m.reason.startswith(m.ended_by) else f"{m.ended_by}: {m.reason}"
+            scope = scope_of_end(m.ended_by) or RefusalScope.OFFER
+            launched_s = self._clock.at_s(m.launched_unix_s)
+            found.append(EndedAtLaunch(numbers[m.id], m.offer, launched_s, reason, scope, m.release))
+        return tuple(sorted(found, key=lambda one: one.number))
 
     def _numbered(self, ids: Sequence[str]) -> dict[str, int]:
         with self._lock:

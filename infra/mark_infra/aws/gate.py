@@ -57,6 +57,13 @@ _LIMIT = frozenset((
 # Of a launch: what is refused with it, see `RefusalScope`. Any other code is of the one pool.
 _TYPE = frozenset(("InvalidParameterCombination", "InvalidInstanceType", "UnsupportedInstanceAttribute"))
 _QUOTA = frozenset(("VcpuLimitExceeded", "InstanceLimitExceeded"))
+# Why an instance stops or ends, by its StateReason, that was not refused: somebody ended it, or it ended itself; or it
+# was interrupted. Whatever else EC2 says of one that never ran was wrong with its launch.
+_NO_REFUSAL = frozenset((
+    *("", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate", "Client.InstanceInitiatedShutdown"),
+    *("Client.InstanceTerminated", "Server.ScheduledStop"),
+    *("Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"),
+))  # fmt: skip
 _UNDECIDED = frozenset((
     *("InternalError", "InternalFailure", "ServerInternal", "ServiceUnavailable", "Unavailable", "RequestTimeout"),
     *("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "InternalServerError"),
@@ -157,6 +164,11 @@ def scope_of(code: str) -> RefusalScope:
     if code in _DENIED or code in _LIMIT or code.endswith(("LimitExceeded", "NotPermitted")):
         return RefusalScope.MARKET
     return RefusalScope.OFFER
+
+
+def scope_of_end(code: str) -> RefusalScope | None:
+    """How much is refused with an instance that never ran, by the code of its StateReason; None where nothing is."""
+    return None if code in _NO_REFUSAL else scope_of(code.partition(".")[2])
 
 
 @contextmanager

@@ -33,7 +33,8 @@ from mark.control.state import ControllerState, Replanning
 from mark.control.views import Limits
 from mark.domain.bill import Bill
 from mark.domain.command import Drain, Launch, Resume, Stop, Switch, Terminate, Warm
-from mark.domain.fleet import Fleet, Instance, Notice, Phase
+from mark.domain.errors import RefusalScope
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
@@ -50,11 +51,11 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
-        *(Switch, Comparison, Stratum, Contrast),
+        *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch),
     ),
     1,
 )
-ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem, RolloutStage)
+ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem, RolloutStage, RefusalScope)
 
 _BY_NAME: dict[str, type] = {c.__name__: c for c in DATACLASSES}
 _ENUM_BY_NAME: dict[str, type[Enum]] = {c.__name__: c for c in ENUMS}

@@ -118,6 +118,23 @@ def test_a_launch_that_gives_less_says_why(bench: Bench, code: str) -> None:
     assert (again.numbers, str(again.refused)) == (launched.numbers, str(launched.refused))
 
 
+def test_what_ec2_ends_at_launch_was_refused(bench: Bench) -> None:
+    """It shows with its number, offer and reason; also for a controller that begins anew."""
+    first, second = bench.cloud.launch(SPOT, 2, "t").numbers
+    bench.place.end_at_launch(bench.id_of(first), "Client.VolumeLimitExceeded", "Volume limit exceeded")
+    bench.pass_s()
+    shown = bench.cloud.fleet()
+    assert [i.number for i in shown.instances] == [second]
+    (refused,) = shown.refused
+    assert (refused.number, refused.offer, refused.scope) == (first, SPOT, RefusalScope.MARKET)
+    assert refused.reason == "Client.VolumeLimitExceeded: Volume limit exceeded"
+    assert bench.cloud.fleet() is shown
+    bench.cloud.forget_ghosts()
+    bench.begin_again()
+    bench.pass_s()
+    assert bench.cloud.fleet().refused == (refused,)
+
+
 def test_how_much_is_refused_follows_from_its_own_error(bench: Bench) -> None:
     """That a quota has no room for an alternative says nothing of the planned type's."""
     market = bench.place.market
