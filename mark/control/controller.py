@@ -209,7 +209,8 @@ class Controller:
         if not self._leads():
             raise LostLease("the lease ended before launches were repeated")
         for outcome in self._launcher.repeat(now_s):
-            self.state = learn(self.state, outcome, now_s) if outcome.refused else stand_in(self.state, outcome)
+            teaches = outcome.refused or outcome.whole_release
+            self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""

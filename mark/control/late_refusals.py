@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 from mark.control.snapshot import Outcome
 from mark.domain.command import Launch
+from mark.domain.errors import RefusalScope
 from mark.domain.fleet import EndedAtLaunch, Fleet
 from mark.domain.offer import Offer
 from mark.ec2.refusal import refused_with
@@ -40,4 +41,7 @@ def _outcome(those: list[EndedAtLaunch], sold: dict[str, Offer]) -> Outcome:
     command = Launch("accepted before", count * offer.usd_per_hour, offer.name, count, release=first.release)
     numbers = ", ".join(f"#{one.number}" for one in those)
     text = f"the cloud ended {numbers} before {'it' if count == 1 else 'they'} ran: {first.reason}"
-    return Outcome(command, text, False, True, (), offer.name, refused_with(offer, first.scope, sold.values()))
+    if first.scope is RefusalScope.EVERYTHING:
+        return Outcome(command, text, False, planned=offer.name, whole_release=True)
+    put_off = refused_with(offer, first.scope, sold.values())
+    return Outcome(command, text, False, True, planned=offer.name, put_off=put_off)

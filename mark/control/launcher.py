@@ -20,7 +20,15 @@ from mark.control.ports import Cloud, Launched, Store
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Launch
-from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from mark.domain.errors import (
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    NotFoundError,
+    RefusalScope,
+    ThrottledError,
+)
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.ec2.refusal import refused_with
@@ -75,6 +83,13 @@ def _said(launched: Launched, count: int, others: str = "") -> str:
         return f"done{others}"
     text = f"the market had {started} of {count}{others}"
     return text if launched.refused is None else f"{text}: {launched.refused}"
+
+
+def _why_short(launched: Launched, count: int) -> CapacityError | None:
+    """Why there are fewer than `count`; None where there are not."""
+    if len(launched.numbers) >= count:
+        return None
+    return launched.refused or CapacityError("no reason was given")
 
 
 class Launcher:
@@ -136,27 +151,30 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
-            numbers: tuple[int, ...] = ()
-            refused: CapacityError | None = None
+            launched = Launched(())
+            why: CloudError | None = None
             try:
                 launched = self._launched(intent)
-                numbers, refused, outcome = launched.numbers, launched.refused, _said(launched, intent.count)
+                why, outcome = _why_short(launched, intent.count), _said(launched, intent.count)
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
                     self._put_off(intent, error, now_s)
                     continue
-                refused, outcome = error if isinstance(error, CapacityError) else None, self.failed(error)
+                why, outcome = error, self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * self._usd_per_hour[intent.offer]
             command = Launch(
                 intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release,
                 intent.alternatives,
             )  # fmt: skip
             # What was made already has taught all that it can.
-            put_off = () if refused is None or intent.made else self._refused_with(intent.offer, refused)
-            yield Outcome(command, outcome, outcome == "done", bool(put_off), numbers, intent.planned, put_off)
+            put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
+            numbers, refused = launched.numbers, bool(put_off)
+            yield Outcome(
+                command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release
+            )  # fmt: skip
             if not intent.made:
                 self._store.record(now_s, command, outcome)
-            self._cross_out(intent, numbers)
+            self._cross_out(intent, launched.numbers)
 
     def unsure(self, *, standby: bool) -> Counter[str]:
         """Instances that may be there or not, by the planned offer: launches whose outcome is unknown."""
@@ -190,8 +208,18 @@ class Launcher:
         """Limits hold whichever of them the cloud starts."""
         return max((offer, *alternatives), key=lambda name: self._usd_per_hour.get(name, 0.0))
 
-    def _refused_with(self, offer: str, error: CapacityError) -> tuple[str, ...]:
-        return refused_with(self._offers[offer], error.scope, self._offers.values())
+    def _refused_with(self, offer: str, why: CloudError | None, launched: Launched) -> tuple[tuple[str, ...], bool]:
+        """The offers that are refused with this one, itself first; and whether its whole release is, whatever is asked.
+
+        Where some were launched the release can be: the reason is one of these instances.
+        """
+        if isinstance(why, NotFoundError):
+            return (), True
+        if not isinstance(why, CapacityError):
+            return (), False
+        if why.scope is RefusalScope.EVERYTHING and not launched.numbers:
+            return (), True
+        return refused_with(self._offers[offer], why.scope, self._offers.values()), False
 
     def _launched(self, intent: Intent) -> Launched:
         return self._cloud.launch(
@@ -204,8 +232,7 @@ class Launcher:
         most, text = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         limit, count = text, min(command.count, most)
         launched = Launched(())
-        refused = False
-        put_off: tuple[str, ...] = ()
+        why: CloudError | None = None
         if count > 0:
             token = self._token(now_s)
             intent = Intent(
@@ -216,23 +243,20 @@ class Launcher:
             try:
                 launched = self._launched(intent)
                 others = self._others(command, launched.numbers)
-                refused, decided, why = len(launched.numbers) < count, True, launched.refused
-                text = _said(launched, count, others)
-                if not refused and count < command.count:
+                why, text, decided = _why_short(launched, count), _said(launched, count, others), True
+                if why is None and count < command.count:
                     text = f"{count} of {command.count}: {limit}{others}"
             except CloudError as error:
-                text, decided = self.failed(error), isinstance(error, DECIDED)
-                refused, why = (True, error) if isinstance(error, CapacityError) else (False, None)
+                why, text, decided = error, self.failed(error), isinstance(error, DECIDED)
                 if not decided:
                     self._put_off(intent, error, now_s)
-            if refused and why is not None:
-                put_off = self._refused_with(command.offer, why)
             if decided:
                 self._cross_out(intent, launched.numbers)
         else:
             self.failures["LimitError"] += 1
-        numbers = launched.numbers
-        outcome = Outcome(command, text, len(numbers) == command.count, refused, numbers, planned.name, put_off)
+        put_off, whole_release = self._refused_with(command.offer, why, launched)
+        numbers, done = launched.numbers, len(launched.numbers) == command.count
+        outcome = Outcome(command, text, done, bool(put_off), numbers, planned.name, put_off, whole_release)
         yield outcome  # first, so that what was started is known whatever the store does
         self._store.record(now_s, command, outcome.text)
         return outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
-from mark.domain.errors import NotFoundError
+from mark.domain.errors import CapacityError, NotFoundError
 from mark.domain.fleet import Phase
 from mark.testing.fakes import FakeCloud, ManualClock
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, Bench
@@ -37,6 +37,14 @@ def test_what_is_launched_boots_in_its_mean_time() -> None:
     world.clock.t_s += ON_DEMAND.boot.mean_s
     assert world.phases() == [Phase.READY] * 3
     assert world.real.calls == world.calls
+
+
+def test_what_the_cloud_ended_at_launch_is_shown() -> None:
+    """It was launched before the dry run began."""
+    world = World(running=2)
+    world.real.end_at_launch(1, CapacityError("none left"))
+    assert world.dry.fleet().refused == world.real.fleet().refused
+    assert len(world.dry.fleet().refused) == 1
 
 
 def test_what_is_ended_is_not_shown_any_more() -> None:

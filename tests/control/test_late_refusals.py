@@ -16,6 +16,7 @@ from mark.domain.service import RolloutSettings
 from mark.domain.slo import Slo
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, SPOT_A, SPOT_B, Bench
 from tests.control.test_controller import reading
+from tests.control.test_rollout import LARGE, OTHER, Rolling
 
 OD, A, B = ON_DEMAND.name, SPOT_A.name, SPOT_B.name
 OFFERS = (ON_DEMAND, SPOT_A, SPOT_B, BURSTABLE)
@@ -113,8 +114,7 @@ def test_a_tick_plans_without_it() -> None:
     bench.tick()
     bench.tick(at_s=bench.clock.t_s + 10.0)
     assert bench.cloud.fleet().live() == {OD: 2}
-    assert bench.controller.last_plan is not None
-    assert bench.controller.last_plan.notes == ()
+    assert len(bench.planner.contexts) == 2, "once a tick"
 
 
 def test_a_quota_of_volumes_puts_off_a_market_at_the_second_refusal() -> None:
@@ -127,6 +127,21 @@ def test_a_quota_of_volumes_puts_off_a_market_at_the_second_refusal() -> None:
     beliefs = bench.controller.state.beliefs
     assert min(beliefs[A].refusals, beliefs[B].refusals) >= 1
     assert [call[1] for call in bench.cloud.calls] == [A, B, OD]
+
+
+def test_a_quota_of_volumes_condemns_no_release() -> None:
+    """However often a canary is refused; once there is room it is tried as ever."""
+    world = Rolling(wanted=4)
+    world.cloud.ends = dict.fromkeys((LARGE, OTHER.name), VOLUMES)
+    world.deploy("b")
+    world.run(1200.0)
+    assert len(world.cloud.ended) > FAILED_BOOTS
+    assert (world.rollout.release, world.rollout.refused, world.rollout.failed) == ("a", (), {})
+    assert world.releases() == {"a": 4}
+    assert not any(one.failed for one in world.controller.state.boots.values())
+    world.cloud.ends = {}
+    world.run(1200.0)
+    assert world.releases() == {"b": 4}
 
 
 def test_where_the_planner_is_not_asked_again_the_next_tick_tries_again() -> None:

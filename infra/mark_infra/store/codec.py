@@ -24,6 +24,7 @@ import numpy as np
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots
 from mark.control.comparison import Comparison, Contrast, Stratum
+from mark.control.held_releases import HeldRelease
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
@@ -51,7 +52,7 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
-        *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch),
+        *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease),
     ),
     1,
 )

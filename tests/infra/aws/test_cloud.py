@@ -130,6 +130,7 @@ def test_what_ec2_ends_at_launch_was_refused(bench: Bench) -> None:
     assert refused.reason == "Client.VolumeLimitExceeded: Volume limit exceeded"
     assert bench.cloud.fleet() is shown
     bench.cloud.forget_ghosts()
+    assert bench.numbers.forgot == [set()]
     bench.begin_again()
     bench.pass_s()
     assert bench.cloud.fleet().refused == (refused,)
