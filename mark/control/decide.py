@@ -306,7 +306,8 @@ class Decider:
     def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
         """After a refusal plan again; else do what was deferred, and see what came of that."""
         deferred, state = state.deferred, replace(state, deferred=())
-        if any(outcome.whole_release for outcome in s.outcomes):
+        serving = "" if state.rollout is None else state.rollout.release
+        if any(o.whole_release and isinstance(o.command, Launch) and o.command.release == serving for o in s.outcomes):
             # Another plan would be refused just the same, and nothing is ended for this one.
             return (), replace(state, replanning=None), ()
         if any(outcome.refused for outcome in s.outcomes) and self.replans(state):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mark.control.held_releases import LONGEST_PAUSE_S, PAUSE_S, HeldRelease, allowed, launched, refused, trouble
 from mark.control.ports import Launched
 from mark.domain.command import Drain, Launch
-from mark.domain.errors import CapacityError, NotFoundError, RefusalScope
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, SPOT_B, Bench
 from tests.control.test_controller import reading
 from tests.control.test_rollout import LARGE, Rolling
@@ -136,6 +136,17 @@ def test_what_is_ended_at_launch_for_such_a_reason_holds_the_release() -> None:
     assert [call[1] for call in bench.cloud.calls] == [A]
     assert bench.controller.state.held[""].reason.endswith("Client.InternalError: at launch")
     assert bench.controller.state.beliefs == {}
+
+
+def test_what_a_repeated_launch_is_refused_holds_the_release_as_well() -> None:
+    bench = reading(A, OD)
+    bench.cloud.fail = {A: CloudError("no answer in time")}
+    bench.tick()
+    bench.cloud.fail = {A: NO_IMAGE, OD: NO_IMAGE}
+    bench.fast()
+    assert bench.controller.state.held[""].reason == str(NO_IMAGE)
+    bench.fast()
+    assert len(bench.cloud.calls) == 2
 
 
 def test_a_candidate_that_cannot_be_launched_hinders_nothing_that_serves() -> None:

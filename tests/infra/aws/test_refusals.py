@@ -248,7 +248,7 @@ def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reas
 
 @pytest.mark.parametrize("markets", ["both", "on demand", "spot"])
 @pytest.mark.parametrize("offers", SETS)
-@pytest.mark.parametrize("code", [*SHARED_CODES, *SHARED_REASONS, PROFILE])
+@pytest.mark.parametrize("code", [*SHARED_CODES, *SHARED_REASONS, pytest.param(PROFILE, id="profile")])
 def test_what_every_launch_shares_is_asked_for_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
     """In all, with the reason in the journal, and no offer is believed to be short; it serves once that is mended."""
     sold = tuple(o for o in SETS[offers] if markets == "both" or (o.market is Market.SPOT) == (markets == "spot"))
