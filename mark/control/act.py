@@ -38,11 +38,17 @@ class Actor:
 
         `substitute`: launch another offer at once where the market falls short.
         """
+        refused: set[str] = set()  # releases of which nothing can be launched
         for command in commands:
             if not self._leads():
                 raise LostLease("the lease ended before the command was carried out")
-            if isinstance(command, Launch):
-                yield from self._launcher.launch(now_s, command, substitute=substitute)
+            if isinstance(command, Launch) and command.release in refused:
+                self._store.record(now_s, command, "dropped: whatever its release launches was refused just now")
+            elif isinstance(command, Launch):
+                for outcome in self._launcher.launch(now_s, command, substitute=substitute):
+                    if outcome.whole_release:
+                        refused.add(command.release)
+                    yield outcome
             else:
                 yield self._carry_out(now_s, command)
 

@@ -1,8 +1,9 @@
 """Boots that fail: what does not start is not bought again and again.
 
 A boot has failed when its instance is gone before it was ready, though neither it was ended by us nor announced as
-interrupted, or when it exceeds the boot timeout. After `IN_A_ROW` of an offer, with none that succeeded in between, one
-of it at a time is tried, after a pause that doubles with each further one; meanwhile it counts as not to be had.
+interrupted, nor was it refused after its launch (`mark.control.late_refusals`); or when it exceeds the boot timeout.
+After `IN_A_ROW` of an offer, with none that succeeded in between, one of it at a time is tried, after a pause that
+doubles with each further one; meanwhile it counts as not to be had.
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ def seen(
     by_offer: dict[str, list[Instance]] = {offer: [] for offer in boots}
     for i in fleet.instances:
         by_offer.setdefault(i.offer, []).append(i)
-    known = boots
+    refused = {one.number for one in fleet.refused}
+    known = {o: replace(one, booting=tuple(n for n in one.booting if n not in refused)) for o, one in boots.items()}
     if now_s - seen_s > LOOKS_S:  # what was on its way then may have been ready since, and ended
-        known = {offer: replace(one, booting=(), given_up=()) for offer, one in boots.items()}
+        known = {offer: replace(one, booting=(), given_up=()) for offer, one in known.items()}
     found = {offer: known.get(offer, Boots()).seen(those, now_s, late) for offer, those in by_offer.items()}
     return {offer: one for offer, one in found.items() if one != Boots()}
 

@@ -13,6 +13,7 @@ import numpy as np
 from mark.control.act import Actor
 from mark.control.agenda import FAST, FIRST, TICK, AgendaItem
 from mark.control.decide import HORIZON_STEPS, Decider, from_now, limits_of
+from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
 from mark.control.rollout import Rollout, asked_again, recalled, remembered, stopped
@@ -166,7 +167,7 @@ class Controller:
     ) -> None:
         """Decide and act until the agenda is done. Decided state is kept before anything is done for it."""
         self.state = begin_round(self.state, notices)
-        snapshot = self._observe(now_s, agenda, forecasts=forecasts)
+        snapshot = self._with_late_refusals(self._observe(now_s, agenda, forecasts=forecasts))
         while True:
             before = self.state
             commands, self.state = self._decider.decide(snapshot, before)
@@ -191,11 +192,25 @@ class Controller:
             )
         self.keep()
 
+    def _with_late_refusals(self, snapshot: Snapshot) -> Snapshot:
+        """What was refused after its launch is known before anything is decided, and between ticks planned again."""
+        state, now_s, offers = self.state, snapshot.now_s, self._launcher.offers
+        outcomes, known = late_refusals(state.ended_at_launch, snapshot.fleet, now_s, offers)
+        if known != state.ended_at_launch:
+            self.state = replace(state, ended_at_launch=known)
+        for outcome in outcomes:
+            self.state = learn(self.state, outcome, now_s)
+            self._store.record(now_s, outcome.command, outcome.text)
+        if not outcomes or snapshot.agenda == TICK:  # which plans in any case
+            return snapshot
+        return replace(snapshot, outcomes=outcomes, agenda=(AgendaItem.SETTLE, *snapshot.agenda))
+
     def _repeat(self, now_s: float) -> None:
         if not self._leads():
             raise LostLease("the lease ended before launches were repeated")
         for outcome in self._launcher.repeat(now_s):
-            self.state = stand_in(self.state, outcome)
+            teaches = outcome.refused or outcome.whole_release
+            self.state = learn(self.state, outcome, now_s) if teaches else stand_in(self.state, outcome)
 
     def keep(self) -> None:
         """Store the state, where it has changed. Raises StoreError and LostLease."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from mark.control import boots as failed_boots
+from mark.control import held_releases
 from mark.control import rollout as releases
 from mark.control.agenda import AgendaItem
 from mark.control.headroom import counted, headroom
@@ -118,7 +119,8 @@ class Decider:
         wanted: Sequence[Command] = self._pool.resumed_first(commands, fleet, state.not_resumed, s.now_s)
         if (rollout := state.rollout) is not None:
             wanted = [replace(c, release=c.release or rollout.release) if isinstance(c, Launch) else c for c in wanted]
-        found = failed_boots.allowed(state.boots, self._not_refused(wanted, state, s.now_s), s.now_s)
+        found = held_releases.allowed(state.held, self._not_refused(wanted, state, s.now_s), s.now_s)
+        found = failed_boots.allowed(state.boots, found, s.now_s)
         if self.replans(state):
             # What the plan spreads over several offers stays spread.
             taken = {c.offer for c in found if isinstance(c, Launch)}
@@ -304,6 +306,10 @@ class Decider:
     def _settle(self, s: Snapshot, state: ControllerState) -> Decided:
         """After a refusal plan again; else do what was deferred, and see what came of that."""
         deferred, state = state.deferred, replace(state, deferred=())
+        serving = "" if state.rollout is None else state.rollout.release
+        if any(o.whole_release and isinstance(o.command, Launch) and o.command.release == serving for o in s.outcomes):
+            # Another plan would be refused just the same, and nothing is ended for this one.
+            return (), replace(state, replanning=None), ()
         if any(outcome.refused for outcome in s.outcomes) and self.replans(state):
             # The plan was made for another market: nothing is ended for it.
             if state.replanning is None:

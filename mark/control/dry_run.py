@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mark.control.ports import Clock, Cloud
+from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.errors import NotFoundError
 from mark.domain.fleet import Fleet, Instance, Notice, Phase
 from mark.domain.offer import Offer
@@ -32,7 +32,7 @@ class DryRunCloud:
         self._cloud, self._clock = cloud, clock
         self._offers = {offer.name: offer for offer in offers}
         self._launched: dict[int, Instance] = {}
-        self._tokens: dict[str, tuple[int, ...]] = {}
+        self._tokens: dict[str, Launched] = {}
         self._played: dict[int, _Played] = {}
 
     def fleet(self) -> Fleet:
@@ -42,7 +42,11 @@ class DryRunCloud:
         shown = (self._shown(i) for i in (*real.values(), *self._launched.values()))
         self._played = {n: p for n, p in self._played.items() if n in real or n in self._launched}
         left = [i for i in shown if i.phase is not Phase.GONE]
-        return Fleet(tuple(i for i in left if i.number not in leaving), tuple(i for i in left if i.number in leaving))
+        return Fleet(
+            tuple(i for i in left if i.number not in leaving),
+            tuple(i for i in left if i.number in leaving),
+            there.refused,
+        )
 
     def launch(
         self,
@@ -53,10 +57,11 @@ class DryRunCloud:
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
+    ) -> Launched:
         if token not in self._tokens:
-            first = FIRST + sum(map(len, self._tokens.values()))
-            self._tokens[token] = numbers = tuple(range(first, first + count))
+            first = FIRST + sum(len(one.numbers) for one in self._tokens.values())
+            numbers = tuple(range(first, first + count))
+            self._tokens[token] = Launched(numbers)
             now_s = self._clock.now_s()
             ready_s = now_s + self._offers[offer].boot.mean_s
             for n in numbers:

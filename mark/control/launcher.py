@@ -16,11 +16,19 @@ from dataclasses import dataclass, replace
 from mark.control.headroom import counted, headroom, is_own_limit
 from mark.control.health import mark_unhealthy
 from mark.control.interruption import instead_of
-from mark.control.ports import Cloud, Store
+from mark.control.ports import Cloud, Launched, Store
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Launch
-from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, NotFoundError, ThrottledError
+from mark.domain.errors import (
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    NotFoundError,
+    RefusalScope,
+    ThrottledError,
+)
 from mark.domain.offer import Offer
 from mark.domain.service import ResolvedService
 from mark.ec2.refusal import refused_with
@@ -68,6 +76,22 @@ def started_nothing(outcome: str) -> bool:
     return not (started_some(outcome) or is_own_limit(outcome) or outcome.startswith("dropped:"))
 
 
+def _said(launched: Launched, count: int, others: str = "") -> str:
+    """The outcome of a launch of `count` as it is recorded; `others`: what was started of its alternatives."""
+    started = len(launched.numbers)
+    if started == count:
+        return f"done{others}"
+    text = f"the market had {started} of {count}{others}"
+    return text if launched.refused is None else f"{text}: {launched.refused}"
+
+
+def _why_short(launched: Launched, count: int) -> CapacityError | None:
+    """Why there are fewer than `count`; None where there are not."""
+    if len(launched.numbers) >= count:
+        return None
+    return launched.refused or CapacityError("no reason was given")
+
+
 class Launcher:
     """Launches for one service within `limits`, and keeps what it intends in the store.
 
@@ -89,6 +113,11 @@ class Launcher:
         self._resolved, self._limits = resolved, limits
         self._offers = {offer.name: offer for offer in resolved.offers}
         self._usd_per_hour = {offer.name: offer.usd_per_hour for offer in resolved.offers}
+
+    @property
+    def offers(self) -> Sequence[Offer]:
+        """What may be launched."""
+        return self._resolved.offers
 
     def launch(self, now_s: float, command: Launch, *, substitute: bool) -> Iterator[Outcome]:
         """Launch within the limits; with `substitute`, what the market lacks in other zones, then on demand.
@@ -122,23 +151,30 @@ class Launcher:
                 continue
             if now_s < self._again_s.get(intent.token, -math.inf):
                 continue
+            launched = Launched(())
+            why: CloudError | None = None
             try:
-                numbers = self._launched(intent)
-                outcome = "done" if len(numbers) == intent.count else f"the market had {len(numbers)} of {intent.count}"
+                launched = self._launched(intent)
+                why, outcome = _why_short(launched, intent.count), _said(launched, intent.count)
             except CloudError as error:
                 if not isinstance(error, DECIDED) and now_s - intent.at_s < UNSURE_S:
                     self._put_off(intent, error, now_s)
                     continue
-                numbers, outcome = (), self.failed(error)
+                why, outcome = error, self.failed(error)
             usd_per_hour = 0.0 if intent.standby else intent.count * self._usd_per_hour[intent.offer]
             command = Launch(
                 intent.reason, usd_per_hour, intent.offer, intent.count, intent.standby, intent.release,
                 intent.alternatives,
             )  # fmt: skip
-            yield Outcome(command, outcome, outcome == "done", started=numbers, planned=intent.planned)
+            # What was made already has taught all that it can.
+            put_off, whole_release = self._refused_with(intent.offer, None if intent.made else why, launched)
+            numbers, refused = launched.numbers, bool(put_off)
+            yield Outcome(
+                command, outcome, outcome == "done", refused, numbers, intent.planned, put_off, whole_release
+            )  # fmt: skip
             if not intent.made:
                 self._store.record(now_s, command, outcome)
-            self._cross_out(intent, numbers)
+            self._cross_out(intent, launched.numbers)
 
     def unsure(self, *, standby: bool) -> Counter[str]:
         """Instances that may be there or not, by the planned offer: launches whose outcome is unknown."""
@@ -172,7 +208,20 @@ class Launcher:
         """Limits hold whichever of them the cloud starts."""
         return max((offer, *alternatives), key=lambda name: self._usd_per_hour.get(name, 0.0))
 
-    def _launched(self, intent: Intent) -> tuple[int, ...]:
+    def _refused_with(self, offer: str, why: CloudError | None, launched: Launched) -> tuple[tuple[str, ...], bool]:
+        """The offers that are refused with this one, itself first; and whether its whole release is, whatever is asked.
+
+        Where some were launched the release can be: the reason is one of these instances.
+        """
+        if isinstance(why, NotFoundError):
+            return (), True
+        if not isinstance(why, CapacityError):
+            return (), False
+        if why.scope is RefusalScope.EVERYTHING and not launched.numbers:
+            return (), True
+        return refused_with(self._offers[offer], why.scope, self._offers.values()), False
+
+    def _launched(self, intent: Intent) -> Launched:
         return self._cloud.launch(
             intent.offer, intent.count, intent.token, standby=intent.standby, release=intent.release,
             alternatives=intent.alternatives,
@@ -182,9 +231,8 @@ class Launcher:
         """Launch of one offer, or of what does as well, to count for `planned`."""
         most, text = self.headroom(self._dearest(command.offer, command.alternatives), now_s)
         limit, count = text, min(command.count, most)
-        numbers: tuple[int, ...] = ()
-        refused = False
-        put_off: tuple[str, ...] = ()
+        launched = Launched(())
+        why: CloudError | None = None
         if count > 0:
             token = self._token(now_s)
             intent = Intent(
@@ -193,26 +241,22 @@ class Launcher:
             )  # fmt: skip
             self._write_down(intent)
             try:
-                numbers = self._launched(intent)
-                refused, decided = len(numbers) < count, True
-                text = f"the market had {len(numbers)} of {count}"
+                launched = self._launched(intent)
+                others = self._others(command, launched.numbers)
+                why, text, decided = _why_short(launched, count), _said(launched, count, others), True
+                if why is None and count < command.count:
+                    text = f"{count} of {command.count}: {limit}{others}"
             except CloudError as error:
-                text, decided = self.failed(error), isinstance(error, DECIDED)
-                if isinstance(error, CapacityError):
-                    offer = self._offers[command.offer]
-                    refused, put_off = True, refused_with(offer, error.scope, self._offers.values())
+                why, text, decided = error, self.failed(error), isinstance(error, DECIDED)
                 if not decided:
                     self._put_off(intent, error, now_s)
             if decided:
-                self._cross_out(intent, numbers)
+                self._cross_out(intent, launched.numbers)
         else:
             self.failures["LimitError"] += 1
-        done = len(numbers) == command.count
-        if done:
-            text = "done"
-        elif len(numbers) == count > 0:
-            text = f"{count} of {command.count}: {limit}"
-        outcome = Outcome(command, text + self._others(command, numbers), done, refused, numbers, planned.name, put_off)
+        put_off, whole_release = self._refused_with(command.offer, why, launched)
+        numbers, done = launched.numbers, len(launched.numbers) == command.count
+        outcome = Outcome(command, text, done, bool(put_off), numbers, planned.name, put_off, whole_release)
         yield outcome  # first, so that what was started is known whatever the store does
         self._store.record(now_s, command, outcome.text)
         return outcome

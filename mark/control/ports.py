@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
+from mark.domain.errors import CapacityError
 from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Load
 
@@ -22,6 +23,14 @@ RECENT_S = 120.0  # and how far: a start with nothing ready is no news for ever 
 class Clock(Protocol):
     def now_s(self) -> float:
         """Seconds since the trace's (or the service's) beginning; never goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instances with these numbers were started; `refused` says why no more, where there are fewer than asked."""
+
+    numbers: tuple[int, ...]
+    refused: CapacityError | None = None
 
 
 class Cloud(Protocol):
@@ -39,8 +48,8 @@ class Cloud(Protocol):
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
-        """Start up to `count` instances; returns their numbers, fewer when the market runs short.
+    ) -> Launched:
+        """Start up to `count` instances, fewer when the market runs short: then with why.
 
         A standby boots and then goes to stopped. They boot from `release`, "" being the newest. Where the market is
         short of `offer`, or has more of another one, some may be of `alternatives`, which the fleet shows. Raises

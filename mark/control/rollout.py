@@ -292,10 +292,12 @@ def _begun(rollout: Rollout, wanted: str, fleet: Fleet, settings: RolloutSetting
 
 
 def _with_boots(rollout: Rollout, fleet: Fleet, now_s: float) -> Rollout:
-    """With how many instances of the newest release went before they served, though nobody ended them."""
+    """With how many instances of the newest release went before they served, though nobody ended or refused them."""
+    refused = {one.number for one in fleet.refused}
     new = {i.number: i for i in _all(fleet) if i.release == rollout.newest}
     late = {i.number for i in overdue(fleet, now_s)}
-    lost = Counter(offer for number, offer in rollout.booting.items() if number not in new or number in late)
+    gone = rollout.booting.keys() - new.keys() - refused
+    lost = Counter(offer for number, offer in rollout.booting.items() if number in gone or number in late)
     booting = {
         n: i.offer
         for n, i in new.items()

@@ -15,6 +15,7 @@ from typing import Any
 from mark.billing.moving_prices import LivePrices, Repriced
 from mark.control.boots import trouble
 from mark.control.controller import Controller
+from mark.control.held_releases import trouble as held_trouble
 from mark.control.history import Minute, MinuteHistory, history_view
 from mark.control.ledger import Ledger
 from mark.control.ports import WINDOW_S, Changes, Clock, Cloud, RecentAnswers, Recorded, Store, Telemetry
@@ -230,7 +231,11 @@ class ServiceRuntime:
                 conditions.append(condition)
             self._guard(conditions, lambda: self._reprice(parts, prices.repriced()))
         state = parts.controller.state
-        told = (trouble(state.boots), rollout_trouble(state.rollout, parts.controller.release, paused=self._paused))
+        told = (
+            trouble(state.boots),
+            held_trouble(state.held, parts.clock.now_s()),
+            rollout_trouble(state.rollout, parts.controller.release, paused=self._paused),
+        )
         conditions += [condition for condition in told if condition]
         if not self._guard(conditions, lambda: self._control(parts, minute > self._minute)):
             self._guard(conditions, lambda: self._observe(parts, self._minute, conditions))

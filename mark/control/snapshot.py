@@ -18,8 +18,8 @@ class Outcome:
     """What came of a command; for a launch, of one attempt with one offer.
 
     `text` is the line of the journal. `refused`: there was less than was asked for, and `put_off` are the offers of
-    which none is to be had for a while. `started` are the numbers of launched instances, and `planned` is the offer
-    that they count for.
+    which none is to be had for a while. `whole_release`: nothing else of its release could be launched either.
+    `started` are the numbers of launched instances, and `planned` is the offer that they count for.
     """
 
     command: Command
@@ -29,6 +29,7 @@ class Outcome:
     started: tuple[int, ...] = ()
     planned: str = ""
     put_off: tuple[str, ...] = ()
+    whole_release: bool = False
 
 
 @dataclass(frozen=True, slots=True)

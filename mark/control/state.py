@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, is_
 from typing import Any
 
+from mark.control import held_releases
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots, ended
+from mark.control.held_releases import HeldRelease
 from mark.control.monitor import MonitorState
 from mark.control.rollout import Rollout, unbought
 from mark.control.rollout import ended as no_failed_boot
@@ -58,6 +60,8 @@ class ControllerState:
     answered_since_s: float = -math.inf  # since when any instance answers; infinity while none does
     boots: dict[str, Boots] = field(default_factory=dict)  # by offer
     boots_seen_s: float = -math.inf
+    ended_at_launch: tuple[int, ...] = ()  # numbers of instances of which that is known
+    held: dict[str, HeldRelease] = field(default_factory=dict)  # by release, "" where releases have no names
     rollout: Rollout | None = None  # of the newest release; None: releases have no names
     switched: str = ""  # the release that functions answer with while no instance is ready; "": that is not known
     switch_at_s: float = -math.inf  # not to be asked for before that
@@ -122,6 +126,11 @@ def learn(state: ControllerState, outcome: Outcome, now_s: float) -> ControllerS
         return state
     if not outcome.started:
         state = replace(state, rollout=unbought(state.rollout, outcome.command.release, outcome.text, now_s))
+    if outcome.whole_release:
+        held = held_releases.refused(state.held, outcome.command.release, outcome.text, now_s)
+        return replace(state, held=held)
+    if outcome.started and outcome.command.release in state.held:
+        state = replace(state, held=held_releases.launched(state.held, outcome.command.release))
     offer = outcome.command.offer
     known = belief(state, offer, now_s)
     if outcome.refused:

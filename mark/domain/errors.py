@@ -66,6 +66,7 @@ class RefusalScope(StrEnum):
     TYPE = "type"  # in all zones and markets
     QUOTA = "quota"  # all families that share a quota of vCPUs, in this market
     MARKET = "market"  # all of spot, or all on demand
+    EVERYTHING = "everything"  # whatever is launched of the same release
 
 
 class CapacityError(CloudError):

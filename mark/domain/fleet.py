@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mark.domain.errors import RefusalScope
+
 
 class Phase(StrEnum):
     """Where an instance is between launch and end; `TRANSITIONS` says which phase follows which."""
@@ -47,14 +49,31 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedAtLaunch:
+    """An instance whose launch was accepted, and that the cloud ended for a `reason` of its own before it ever ran.
+
+    That is a refusal which comes late, of as much as its `scope` says: no boot failed, and nothing was interrupted.
+    """
+
+    number: int
+    offer: str  # Offer.name
+    launched_s: float
+    reason: str
+    scope: RefusalScope = RefusalScope.OFFER
+    release: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A snapshot of all instances that are not gone, ascending by number.
 
     `leaving` are those of offers that may not be bought any more: they serve until others have taken their place.
+    `refused` were launched of late, and are gone.
     """
 
     instances: tuple[Instance, ...]
     leaving: tuple[Instance, ...] = ()
+    refused: tuple[EndedAtLaunch, ...] = ()
 
     def live(self) -> Counter[str]:
         """Offer -> instances that serve or will: pending or ready, and not doomed."""

@@ -267,7 +267,7 @@ class RentedSearch:
             launched_s = self.clock.now_s()
             answered, self._unanswered = self._unanswered, True
             try:
-                (number,) = self.cloud.launch(offer.name, 1, f"{self.run}-{self._launches}")
+                (number,) = self.cloud.launch(offer.name, 1, f"{self.run}-{self._launches}").numbers
             except (DeniedError, StoreError, ThrottledError):
                 raise
             except CloudError as error:  # of this type: no other is lost for it

@@ -37,7 +37,7 @@ class CloudContract:
 
     def test_a_launch_shows_in_the_fleet_in_order(self, trial: CloudUnderTest) -> None:
         """Numbers ascend and the snapshot is repeatable."""
-        first, second = trial.cloud.launch(trial.on_demand, 2, "t")
+        first, second = trial.cloud.launch(trial.on_demand, 2, "t").numbers
         assert first < second
         assert [i.number for i in trial.cloud.fleet().instances] == [first, second]
         assert trial.cloud.fleet() == trial.cloud.fleet()
@@ -45,13 +45,18 @@ class CloudContract:
 
     def test_a_launch_is_safe_to_repeat(self, trial: CloudUnderTest) -> None:
         """One token, one launch."""
-        assert trial.cloud.launch(trial.on_demand, 2, "t") == trial.cloud.launch(trial.on_demand, 2, "t")
+        launched = trial.cloud.launch(trial.on_demand, 2, "t")
+        assert trial.cloud.launch(trial.on_demand, 2, "t") == launched
+        assert launched.refused is None
         assert len(trial.cloud.fleet().instances) == 2
-        assert trial.cloud.launch(trial.on_demand, 2, "u") != trial.cloud.launch(trial.on_demand, 2, "t")
+        assert trial.cloud.launch(trial.on_demand, 2, "u") != launched
 
     def test_a_short_market_gives_what_it_has_then_refuses(self, trial: CloudUnderTest) -> None:
-        """Fewer than asked, then CapacityError; a refusal starts nothing."""
-        assert len(trial.cloud.launch(trial.spot, 3, "t")) == 2
+        """Fewer than asked, and why; then CapacityError: a refusal starts nothing."""
+        launched = trial.cloud.launch(trial.spot, 3, "t")
+        assert len(launched.numbers) == 2
+        assert launched.refused is not None
+        assert str(launched.refused)
         with pytest.raises(CapacityError):
             trial.cloud.launch(trial.spot, 1, "u")
         assert len(trial.cloud.fleet().instances) == 2
@@ -60,15 +65,15 @@ class CloudContract:
         """Each shows as what it is; a repeated launch gives the same."""
         trial.cloud.launch(trial.spot, 2, "t", alternatives=(trial.other_spot,))
         assert [i.offer for i in trial.cloud.fleet().instances] == [trial.spot] * 2
-        (other,) = trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,))
-        assert trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,)) == (other,)
+        (other,) = trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,)).numbers
+        assert trial.cloud.launch(trial.spot, 1, "u", alternatives=(trial.other_spot,)).numbers == (other,)
         assert {i.number: i.offer for i in trial.cloud.fleet().instances}[other] == trial.other_spot
         trial.boot()
         assert {i.number: i.offer for i in trial.cloud.fleet().instances}[other] == trial.other_spot
 
     def test_an_instance_boots_drains_and_ends(self, trial: CloudUnderTest) -> None:
         """Draining and terminating may be repeated."""
-        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t").numbers
         trial.boot()
         assert trial.phase(number) is Phase.READY
         trial.cloud.drain(number)
@@ -81,7 +86,7 @@ class CloudContract:
 
     def test_a_standby_boots_stops_resumes_and_stops_again(self, trial: CloudUnderTest) -> None:
         """A standby that was resumed serves, until it is drained and stopped."""
-        (number,) = trial.cloud.launch(trial.burstable, 1, "t", standby=True)
+        (number,) = trial.cloud.launch(trial.burstable, 1, "t", standby=True).numbers
         trial.boot()
         assert trial.phase(number) is Phase.STOPPED
         assert [i.number for i in trial.cloud.fleet().standbys()] == [number]
@@ -97,7 +102,7 @@ class CloudContract:
 
     def test_what_served_is_stopped_and_resumed_under_its_number(self, trial: CloudUnderTest) -> None:
         """The warm pool: stopped it is no standby, resumed it serves as before."""
-        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t").numbers
         trial.boot()
         assert not trial.cloud.fleet().instances[0].resumed
         for _ in range(2):
@@ -125,7 +130,7 @@ class CloudContract:
     @pytest.mark.parametrize("verb", ["drain", "stop", "resume"])
     def test_a_terminated_instance_is_not_found(self, trial: CloudUnderTest, verb: str) -> None:
         """Only terminating it again is no error."""
-        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t").numbers
         trial.cloud.terminate(number)
         with pytest.raises(NotFoundError):
             getattr(trial.cloud, verb)(number)
@@ -133,7 +138,7 @@ class CloudContract:
     @pytest.mark.parametrize("verb", ["stop", "resume"])
     def test_an_illegal_transition_raises_and_changes_nothing(self, trial: CloudUnderTest, verb: str) -> None:
         """A ready instance can be neither stopped nor resumed."""
-        (number,) = trial.cloud.launch(trial.on_demand, 1, "t")
+        (number,) = trial.cloud.launch(trial.on_demand, 1, "t").numbers
         trial.boot()
         before = trial.cloud.fleet()
         with pytest.raises(CloudError, match="cannot go from ready"):

@@ -13,6 +13,7 @@ from mark.control.ports import (
     Clock,
     Cloud,
     Functions,
+    Launched,
     Lease,
     OverflowTotals,
     RecentAnswers,
@@ -24,7 +25,7 @@ from mark.control.ports import (
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreError
-from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
 from mark.models.registry import ObjectStore
@@ -48,8 +49,10 @@ class ManualClock:
 class FakeCloud:
     """The port Cloud without time: instances stay pending until `boot()`.
 
-    `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had.
-    Instances of offers in `unsold` may not be bought any more: they are leaving.
+    `fail` maps an offer or a verb to the error that it raises, `left` an offer to the instances still to be had. Where
+    some are had, `why` is what is said of the rest.
+    Instances of offers in `unsold` may not be bought any more: they are leaving. Those of offers in `ends` are ended as
+    soon as they are launched, for this reason.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -61,16 +64,21 @@ class FakeCloud:
         self.calls: list[tuple[Any, ...]] = []
         self.fail: dict[str, CloudError] = {}
         self.left: dict[str, int] = {}
+        self.why: CapacityError | None = None
         self.unsold: set[str] = set()
+        self.ends: dict[str, CapacityError] = {}
+        self.ended: list[EndedAtLaunch] = []
         self.instances: dict[int, Instance] = {}
-        self._tokens: dict[str, tuple[int, ...]] = {}
+        self._tokens: dict[str, Launched] = {}
         self._notices: list[Notice] = []
         self._last = 0
 
     def fleet(self) -> Fleet:
         there = self.instances.values()
         return Fleet(
-            tuple(i for i in there if i.offer not in self.unsold), tuple(i for i in there if i.offer in self.unsold)
+            tuple(i for i in there if i.offer not in self.unsold),
+            tuple(i for i in there if i.offer in self.unsold),
+            tuple(self.ended),
         )
 
     def launch(
@@ -82,7 +90,7 @@ class FakeCloud:
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
+    ) -> Launched:
         self.calls.append(("launch", offer, count, token))
         if token in self._tokens:
             return self._tokens[token]
@@ -103,8 +111,11 @@ class FakeCloud:
         self._last += len(given)
         for n, name in zip(numbers, given, strict=True):
             self.instances[n] = Instance(n, name, Phase.PENDING, self.clock.t_s, standby=standby, release=release)
-        self._tokens[token] = numbers
-        return numbers
+            if (why := self.ends.get(name)) is not None:
+                self.end_at_launch(n, why)
+        short = self.why or CapacityError(f"out of {offer}")
+        self._tokens[token] = Launched(numbers, short if len(numbers) < count else None)
+        return self._tokens[token]
 
     def drain(self, number: int) -> None:
         self._call("drain", number)
@@ -145,6 +156,11 @@ class FakeCloud:
         gone_s = self.clock.t_s + 120.0
         self._notices.append(Notice(number, self.instances[number].offer, self.clock.t_s, gone_s))
         self._change(number, interruption_at_s=gone_s)
+
+    def end_at_launch(self, number: int, why: CapacityError) -> None:
+        """It ends before it ran, for this reason."""
+        one = self.instances.pop(number)
+        self.ended.append(EndedAtLaunch(number, one.offer, one.launched_s, str(why), why.scope, one.release))
 
     def _was_resumed(self, number: int) -> bool:
         return ("resume", number) in self.calls

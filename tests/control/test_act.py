@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mark.control.act import Actor
@@ -10,9 +12,9 @@ from mark.control.memory_store import MemoryStore
 from mark.control.snapshot import Outcome
 from mark.control.views import Limits
 from mark.domain.command import Command, Drain, Launch, Resume, Stop, Terminate, Warm
-from mark.domain.errors import CapacityError, LostLease
+from mark.domain.errors import CapacityError, LostLease, RefusalScope
 from mark.domain.fleet import Phase
-from tests.control.control_fakes import ON_DEMAND, FakeCloud, FakeFunctions, ManualClock, resolved
+from tests.control.control_fakes import ON_DEMAND, SPOT_A, FakeCloud, FakeFunctions, ManualClock, resolved
 
 OD = ON_DEMAND.name
 
@@ -83,6 +85,21 @@ def test_a_refused_launch_is_an_outcome() -> None:
     bench.cloud.fail = {OD: CapacityError("out")}
     (outcome,) = bench.act(Launch("needed", 0.0, OD, 2))
     assert (outcome.refused, outcome.started, outcome.planned) == (True, (), OD)
+
+
+def test_what_one_release_is_refused_keeps_no_other_from_its_launch() -> None:
+    """Of the refused one nothing more is asked for in the same round."""
+    bench = Bench()
+    gone = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERYTHING)
+    bench.cloud.fail = {OD: gone}
+    other = SPOT_A.name
+    candidate, serving = Launch("tries b", 0.0, OD, 1, release="b"), Launch("needed", 0.0, other, 1, release="a")
+    first, second = bench.act(candidate, serving, replace(candidate, offer=other))
+    assert (first.whole_release, first.refused, first.put_off) == (True, False, ())
+    assert second.done
+    assert [outcome for _, _, outcome in bench.store.journal] == [
+        str(gone), "done", "dropped: whatever its release launches was refused just now",
+    ]  # fmt: skip
 
 
 def test_environments_that_are_warm_already_are_not_worth_a_line() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mark.control.ports import RecentAnswers
 from mark.domain.command import Launch
-from mark.domain.errors import CapacityError, CloudError, LimitError, StoreError, ThrottledError
+from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
@@ -168,8 +168,8 @@ def test_missing_capacity_is_bought_elsewhere_and_kept_by_the_plan() -> None:
     bench.tick({A: 3})
     assert bench.phases() == {1: f"{A} pending", 2: f"{B} pending", 3: f"{OD} pending"}
     assert bench.journal() == [
-        (f"launch 3 {A}", "the market had 1 of 3"),
-        (f"launch 2 {B}", "the market had 1 of 2"),
+        (f"launch 3 {A}", f"the market had 1 of 3: out of {A}"),
+        (f"launch 2 {B}", f"the market had 1 of 2: out of {B}"),
         (f"launch 1 {OD}", "done"),
     ]
     assert bench.controller.fallbacks == {f"{B} instead of {A}": 1, f"{OD} instead of {A}": 1}
@@ -689,12 +689,36 @@ def test_a_refused_launch_is_replanned_without_that_offer() -> None:
     bench.cloud.left = {A: 0, B: 1}
     bench.tick()
     assert bench.journal() == [
-        (f"launch 2 {A}", f"out of {A}"), (f"launch 2 {B}", "the market had 1 of 2"), (f"launch 2 {OD}", "done"),
-        (f"terminate #1 {B}", "done"),
+        (f"launch 2 {A}", f"out of {A}"), (f"launch 2 {B}", f"the market had 1 of 2: out of {B}"),
+        (f"launch 2 {OD}", "done"), (f"terminate #1 {B}", "done"),
     ]  # fmt: skip
     assert bench.controller.fallbacks == {"planned again without c5.large/spot": 2}
     assert [s.beliefs.get(A, UNKNOWN).refusals for s in bench.planner.contexts] == [0, 1, 1]
     assert bench.controller.last_plan.notes == ("planned again: the market refused",)
+
+
+def test_what_is_only_partly_filled_teaches_as_much_as_what_is_refused() -> None:
+    """With its reason in the journal; of a quota that is used up nothing else is asked for once two have met it."""
+    bench = reading(A, B, OD)
+    bench.cloud.left = {A: 1, B: 1}
+    bench.cloud.why = CapacityError("MaxSpotInstanceCountExceeded: no more", RefusalScope.MARKET)
+    bench.tick()
+    said = "the market had 1 of 2: MaxSpotInstanceCountExceeded: no more"
+    assert bench.journal()[:3] == [(f"launch 2 {A}", said), (f"launch 2 {B}", said), (f"launch 2 {OD}", "done")]
+    beliefs = bench.controller.state.beliefs
+    assert (beliefs[A].refusals, beliefs[B].refusals) == (2, 1), "by its own refusal, and with the other"
+    assert bench.cloud.fleet().live()[OD] == 2, "in the same tick"
+
+
+def test_what_a_repeated_launch_is_refused_is_believed() -> None:
+    """The answer was lost at first, and its repetition says that there is none."""
+    bench = reading(A, OD)
+    bench.cloud.fail = {A: CloudError("no answer in time")}
+    bench.tick()
+    bench.cloud.fail = {A: CapacityError("none left")}
+    bench.tick()
+    assert bench.controller.state.beliefs[A].refusals == 1
+    assert bench.cloud.fleet().live() == {OD: 2}
 
 
 def test_a_refused_offer_is_retried_after_its_back_off() -> None:

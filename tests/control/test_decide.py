@@ -11,6 +11,7 @@ import pytest
 from mark.control.agenda import FAST, TICK, AgendaItem
 from mark.control.decide import Decider
 from mark.control.ports import RecentAnswers
+from mark.control.rollout import Rollout, RolloutStage
 from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn
 from mark.domain.command import Drain, Launch
@@ -81,6 +82,18 @@ def test_a_refusal_is_an_input_of_the_next_decision() -> None:
     assert again == (launch,)
     assert state.plan is not None
     assert state.plan.notes == ("planned again: the market refused",)
+
+
+@pytest.mark.parametrize(("release", "again"), [("b", True), ("a", False)])
+def test_only_what_serves_is_planned_for_in_vain_where_a_release_is_refused(release: str, again: bool) -> None:
+    """What a candidate is refused does not keep the market's refusal from being planned around."""
+    one, rollout = decider({A: 1}, replans=True), Rollout("a", RolloutStage.CANARY, candidate="b")
+    asked = snapshot(ready(1, release="a"), forecast=forecast())
+    (launch,), state = one.decide(replace(asked, agenda=TICK), ControllerState(rollout=rollout))
+    whole = Outcome(Launch("", 0.0, OD, 1, release=release), "no image", done=False, whole_release=True)
+    commands, state = one.decide(replace(asked, outcomes=(whole, refused(launch))), state)
+    assert bool(commands) is again
+    assert state.deferred == () or again
 
 
 def test_planning_again_ends_after_each_offer_was_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mark.control.dry_run import DryRunCloud, DryRunFunctions
-from mark.domain.errors import NotFoundError
+from mark.domain.errors import CapacityError, NotFoundError
 from mark.domain.fleet import Phase
 from mark.testing.fakes import FakeCloud, ManualClock
 from tests.control.control_fakes import BURSTABLE, ON_DEMAND, Bench
@@ -30,13 +30,21 @@ class World:
 def test_what_is_launched_boots_in_its_mean_time() -> None:
     """Under numbers that no real instance has; repeated with the same token it is the same."""
     world = World(running=1)
-    numbers = world.dry.launch(OD, 2, "t")
-    assert world.dry.launch(OD, 2, "t") == numbers
+    numbers = world.dry.launch(OD, 2, "t").numbers
+    assert world.dry.launch(OD, 2, "t").numbers == numbers
     assert min(numbers) >= 1_000_000_000
     assert world.phases() == [Phase.READY, Phase.PENDING, Phase.PENDING]
     world.clock.t_s += ON_DEMAND.boot.mean_s
     assert world.phases() == [Phase.READY] * 3
     assert world.real.calls == world.calls
+
+
+def test_what_the_cloud_ended_at_launch_is_shown() -> None:
+    """It was launched before the dry run began."""
+    world = World(running=2)
+    world.real.end_at_launch(1, CapacityError("none left"))
+    assert world.dry.fleet().refused == world.real.fleet().refused
+    assert len(world.dry.fleet().refused) == 1
 
 
 def test_what_is_ended_is_not_shown_any_more() -> None:
@@ -47,7 +55,7 @@ def test_what_is_ended_is_not_shown_any_more() -> None:
     assert world.dry.fleet().instances[0].idle
     world.dry.terminate(1)
     world.dry.terminate(1)
-    (number,) = world.dry.launch(OD, 1, "t")
+    (number,) = world.dry.launch(OD, 1, "t").numbers
     world.dry.terminate(number)
     assert world.phases() == [Phase.READY]
     assert world.real.calls == world.calls
@@ -57,7 +65,7 @@ def test_what_is_ended_is_not_shown_any_more() -> None:
 def test_standbys_stop_resume_and_stop_again() -> None:
     """As real ones."""
     world = World()
-    (number,) = world.dry.launch(T2, 1, "t", standby=True)
+    (number,) = world.dry.launch(T2, 1, "t", standby=True).numbers
     world.clock.t_s += BURSTABLE.boot.mean_s
     assert world.phases() == [Phase.STOPPED]
     world.dry.resume(number)

@@ -9,11 +9,20 @@ import pytest
 
 from mark.control.launcher import AGAIN_S, SHOWN_S, THROTTLED_S, UNSURE_S, Launcher, started_nothing, started_some
 from mark.control.memory_store import MemoryStore
+from mark.control.ports import Launched
 from mark.control.snapshot import Outcome
 from mark.control.state import ControllerState, counted_as, stand_in
 from mark.control.views import Limits
 from mark.domain.command import Launch
-from mark.domain.errors import CapacityError, CloudError, DeniedError, LimitError, StoreError, ThrottledError
+from mark.domain.errors import (
+    CapacityError,
+    CloudError,
+    DeniedError,
+    LimitError,
+    RefusalScope,
+    StoreError,
+    ThrottledError,
+)
 from mark.planning.port import Policy
 from mark.testing.fakes import FakeCloud, ManualClock, ScriptedPlanner
 from tests.control.control_fakes import ON_DEMAND, SPOT_A, Bench, resolved
@@ -54,7 +63,7 @@ def test_the_intent_is_stored_while_the_launch_is_pending() -> None:
     launch = shop.cloud.launch
     seen: list[Any] = []
 
-    def watched(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def watched(offer: str, count: int, token: str, **more: Any) -> Launched:
         seen.extend(shop.store.get("intents") or ())
         return launch(offer, count, token, **more)
 
@@ -71,7 +80,7 @@ def test_a_new_leader_repeats_only_the_launch_just_made() -> None:
     shown, shop.cloud.instances = shop.cloud.instances, {}
     launch = shop.cloud.launch
 
-    def shows(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def shows(offer: str, count: int, token: str, **more: Any) -> Launched:
         shop.cloud.instances = shown
         return launch(offer, count, token, **more)
 
@@ -177,12 +186,29 @@ def test_an_alternative_that_is_sold_no_more_ends_a_repetition() -> None:
         ("done, 1 of them m5.large/spot", True),
         ("the market had 1 of 2, 1 of them m5.large/spot", True),
         ("the market had 0 of 2", False),
+        ("the market had 1 of 2, 1 of them m5.large/spot: VcpuLimitExceeded: 8 of 8", True),
         ("InsufficientInstanceCapacity: none left", False),
     ],
 )
 def test_what_was_started_shows_in_the_outcome(outcome: str, some: bool) -> None:
     assert started_some(outcome) is some
     assert started_nothing(outcome) is not some
+
+
+@pytest.mark.parametrize("had", [0, 1])
+def test_what_a_repeated_launch_is_refused_is_known_as_well(had: int) -> None:
+    """Why, and what is refused with it: as if the first answer had not been lost. What was known before is not."""
+    shop = Shop()
+    shop.cloud.fail = {A: CloudError("no answer in time")}
+    shop.buy(A, 2)
+    refusal = CapacityError("MaxSpotInstanceCountExceeded: no more", RefusalScope.MARKET)
+    shop.cloud.fail, shop.cloud.left, shop.cloud.why = ({} if had else {A: refusal}), {A: had}, refusal
+    (outcome,) = shop.repeat(AGAIN_S)
+    assert (outcome.refused, outcome.started) == (True, tuple(range(1, had + 1)))
+    assert outcome.put_off == (A, "c5.large/spot/b")
+    assert outcome.text == ("the market had 1 of 2: " if had else "") + str(refusal)
+    shop.again()
+    assert not any(outcome.refused for outcome in shop.repeat(AGAIN_S + 1.0)), "it taught what it could"
 
 
 def test_all_launches_that_are_unclear_count_against_the_limits() -> None:

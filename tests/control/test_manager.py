@@ -11,11 +11,11 @@ import pytest
 from mark.billing.moving_prices import Repriced
 from mark.control.lease import FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
-from mark.control.ports import OverflowTotals, Ran, RecentAnswers
+from mark.control.ports import Launched, OverflowTotals, Ran, RecentAnswers
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import BACK, WISH
 from mark.control.views import Limits, RolloutView
-from mark.domain.errors import BadInput, CloudError, StoreError
+from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Instance, Phase
 from mark.planning.port import Policy
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
@@ -177,7 +177,7 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
     world.planner.wanted = {OD: 2}
     launch, hidden = world.cloud.launch, dict[int, Instance]()
 
-    def launched_and_lost(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def launched_and_lost(offer: str, count: int, token: str, **more: Any) -> Launched:
         launch(offer, count, token, **more)
         hidden.update(world.cloud.instances)
         world.cloud.instances.clear()  # they do not show yet
@@ -185,7 +185,7 @@ def test_an_interrupted_launch_is_repeated_under_its_token(lost: CloudError | No
             raise KeyboardInterrupt
         raise lost
 
-    def found_again(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def found_again(offer: str, count: int, token: str, **more: Any) -> Launched:
         world.cloud.instances.update(hidden)
         return launch(offer, count, token, **more)
 
@@ -461,6 +461,19 @@ def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     history = process.manager.history("inception", 1.0, 60)
     assert history.instances[OD][-1] == 2
     assert history.rps[-1] == 25.0
+
+
+def test_a_release_of_which_nothing_can_be_launched_is_a_trouble() -> None:
+    world = World()
+    gone = CapacityError("InvalidAMIID.NotFound: it is gone", RefusalScope.EVERYTHING)
+    world.cloud.fail = dict.fromkeys((offer.name for offer in world.resolved.offers), gone)
+    process = Process(world)
+    process.run(90)
+    told = ("every launch is refused of the service: InvalidAMIID.NotFound: it is gone",)
+    assert process.manager.view("inception").conditions == told
+    world.cloud.fail = {}
+    process.run(300)
+    assert process.manager.view("inception").conditions == ()
 
 
 def test_silence_of_what_is_ready_is_a_trouble() -> None:

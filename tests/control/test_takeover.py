@@ -13,7 +13,7 @@ from mark.control.controller import Controller
 from mark.control.lease import TTL_S, FencedLease, MemoryTerms
 from mark.control.manager import ControllerManager
 from mark.control.memory_store import MemoryStore
-from mark.control.ports import Store
+from mark.control.ports import Launched, Store
 from mark.control.service_runtime import AGAIN_S, RuntimePorts, ServiceRuntime
 from mark.control.views import Limits
 from mark.domain.command import Launch
@@ -77,13 +77,13 @@ class OneProcessCloud:
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
-        def call() -> tuple[int, ...]:
-            numbers = self._world.cloud.launch(
+    ) -> Launched:
+        def call() -> Launched:
+            launched = self._world.cloud.launch(
                 offer, count, token, standby=standby, release=release, alternatives=alternatives
             )
-            self._world.launched.setdefault(token, numbers)
-            return numbers
+            self._world.launched.setdefault(token, launched.numbers)
+            return launched
 
         return self._command(call)
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.catalog.tables import load_catalog
+from mark.control.ports import Launched
 from mark.domain.errors import BadInput, CapacityError, CloudError, DeniedError, ThrottledError
 from mark.domain.fleet import Instance
 from mark.domain.offer import Delay, Market, Offer
@@ -200,7 +201,7 @@ def test_a_launch_without_an_answer_is_ended_when_it_is_seen(error: BaseExceptio
     launch, calm = world.cloud.launch, world.look
     hidden: dict[int, Instance] = {}
 
-    def lose(offer: str, count: int, token: str, **more: Any) -> tuple[int, ...]:
+    def lose(offer: str, count: int, token: str, **more: Any) -> Launched:
         launch(offer, count, token, **more)
         hidden.update(world.cloud.instances)
         world.cloud.instances.clear()

@@ -25,7 +25,7 @@ from mark.testing.fakes import (
 
 def test_a_reset_cloud_is_empty_and_obeys() -> None:
     cloud = FakeCloud(ManualClock())
-    (number,) = cloud.launch("a", 1, "t")
+    (number,) = cloud.launch("a", 1, "t").numbers
     cloud.interrupt(number)
     cloud.fail["drain"] = CloudError("no")
     with pytest.raises(CloudError, match="no"):
@@ -33,7 +33,7 @@ def test_a_reset_cloud_is_empty_and_obeys() -> None:
     cloud.reset()
     assert cloud.fleet() == Fleet(())
     assert cloud.notices() == ()
-    assert cloud.launch("a", 1, "t") == (1,)
+    assert cloud.launch("a", 1, "t").numbers == (1,)
     cloud.drain(1)
 
 

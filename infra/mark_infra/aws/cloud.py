@@ -16,12 +16,12 @@ from threading import RLock
 from typing import Any, Protocol
 
 from mark.control import health
-from mark.control.ports import Clock, Cloud
-from mark.domain.errors import CapacityError, CloudError, NotFoundError
-from mark.domain.fleet import TRANSITIONS, Fleet, Instance, Notice, Phase
+from mark.control.ports import Clock, Cloud, Launched
+from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
+from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase
 from mark.domain.offer import Market, Offer
 from mark_infra.aws.balancer import Balancer
-from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal
+from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal, scope_of_end
 from mark_infra.aws.inventory import (
     DRAINING,
     INTERRUPTED,
@@ -113,7 +113,7 @@ class Ec2Cloud:
         self._lock = RLock()
         self._number: dict[str, int] = {}  # by instance id; a cache of the store's
         self._last = 0  # the highest number seen
-        self._launched: dict[str, tuple[int, ...]] = {}  # by token
+        self._launched: dict[str, Launched] = {}  # by token
         self._told: set[str] = set()  # ids of instances whose interruption was told
         self._fleet = Fleet(())
 
@@ -128,7 +128,9 @@ class Ec2Cloud:
         doomed |= {id: gone_s for id, _, gone_s in self._notices.interruptions()}
         shown = [self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()]
         fleet = Fleet(
-            tuple(i for i in shown if i.offer in self.offers), tuple(i for i in shown if i.offer not in self.offers)
+            tuple(i for i in shown if i.offer in self.offers),
+            tuple(i for i in shown if i.offer not in self.offers),
+            self._refused(),
         )
         with self._lock:
             if fleet != self._fleet:
@@ -144,25 +146,26 @@ class Ec2Cloud:
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
+    ) -> Launched:
         with self._lock:
             if token in self._launched:
                 return self._launched[token]
         # A launch whose answer was lost, or that a crashed controller made. EC2 may not show all of it yet, and repeats
         # its answer.
         ids = [m.id for m in self._machines().values() if m.launch == token]
+        refused: CapacityError | None = None
         if len(ids) < count:
             try:
                 offers = [self.offers[name] for name in (offer, *alternatives)]
-                ids = self._launch(offers, count, token, standby=standby, release=release)
+                ids, refused = self._launch(offers, count, token, standby=standby, release=release)
             except CloudError as error:
                 raise launch_refusal(error) from error.__cause__
-        numbers = tuple(sorted(self._numbered(ids).values()))
+        launched = Launched(tuple(sorted(self._numbered(ids).values())), refused)
         with self._lock:
-            self._launched[token] = numbers
+            self._launched[token] = launched
             if len(self._launched) > _REMEMBERED:
                 del self._launched[next(iter(self._launched))]
-        return numbers
+        return launched
 
     def drain(self, number: int) -> None:
         machine = self._find(number)
@@ -256,7 +259,8 @@ class Ec2Cloud:
 
     def forget_ghosts(self) -> None:
         """Let the store forget numbers of instances that are long gone. Raises CloudError."""
-        there = {m.id for m in self._inventory.snapshot().of(self.service)}
+        snapshot = self._inventory.snapshot()
+        there = {m.id for m in (*snapshot.of(self.service), *snapshot.refused.get(self.service, ()))}
         self._store.forget_numbers(there)
         with self._lock:
             self._number = {id: number for id, number in self._number.items() if id in there}
@@ -271,6 +275,17 @@ class Ec2Cloud:
         machines = [m for m in self._inventory.snapshot().of(self.service) if m.launch]
         numbers = self._numbered([m.id for m in machines])
         return dict(sorted((numbers[m.id], m) for m in machines))
+
+    def _refused(self) -> tuple[EndedAtLaunch, ...]:
+        machines = [m for m in self._inventory.snapshot().refused.get(self.service, ()) if m.launch]
+        numbers = self._numbered([m.id for m in machines])
+        found = []
+        for m in machines:
+            reason = m.reason if m.reason.startswith(m.ended_by) else f"{m.ended_by}: {m.reason}"
+            scope = scope_of_end(m.ended_by) or RefusalScope.OFFER
+            launched_s = self._clock.at_s(m.launched_unix_s)
+            found.append(EndedAtLaunch(numbers[m.id], m.offer, launched_s, reason, scope, m.release))
+        return tuple(sorted(found, key=lambda one: one.number))
 
     def _numbered(self, ids: Sequence[str]) -> dict[str, int]:
         with self._lock:
@@ -341,10 +356,13 @@ class Ec2Cloud:
     def _ec2(self) -> Any:
         return self._gate.client("ec2")
 
-    def _launch(self, offers: Sequence[Offer], count: int, token: str, *, standby: bool, release: str) -> list[str]:
+    def _launch(
+        self, offers: Sequence[Offer], count: int, token: str, *, standby: bool, release: str
+    ) -> tuple[list[str], CapacityError | None]:
         """Ids of new instances, at least one: of the first offer, or of those that do as well, in this order.
 
-        All are of one market. The tag names the first; what an instance really is EC2 says of it.
+        With why, where they are fewer than `count`. All are of one market. The tag names the first; what an instance
+        really is EC2 says of it.
         """
         offer, subnets = offers[0], self._there.subnets
         pools = [
@@ -393,17 +411,20 @@ class Ec2Cloud:
             zone = zone_of.get(_pool_of(part).get("SubnetId", ""), "")
             kind = part.get("InstanceType") or _instance_of(part)
             bought |= dict.fromkeys(part.get("InstanceIds", ()), as_bought(offer.name, kind, zone))
-        if not bought:
+        refused: CapacityError | None = None
+        if len(bought) < count:
             errors = answer.get("Errors", ())
             # What is said of the others is as likely; but how much is refused with it follows from its own.
             own = [error for error in errors if _instance_of(error) == offer.instance]
-            raise fleet_refusal(own or errors, f"the market gave none of {offer.name}")
+            refused = fleet_refusal(own or errors, f"no reason was given for {offer.name}")
+            if not bought:
+                raise refused
         now_s = self._unix_s()
         self._inventory.born(
             DescribedInstance(id, self.service, name, token, "pending", now_s, standby=standby, release=release)
             for id, name in bought.items()
         )
-        return sorted(bought)
+        return sorted(bought), refused
 
     def _stop(self, ids: list[str]) -> None:
         self._gate.call(self._ec2.stop_instances, InstanceIds=ids)

@@ -56,7 +56,22 @@ _LIMIT = frozenset((
 ))  # fmt: skip
 # Of a launch: what is refused with it, see `RefusalScope`. Any other code is of the one pool.
 _TYPE = frozenset(("InvalidParameterCombination", "InvalidInstanceType", "UnsupportedInstanceAttribute"))
+# What every launch of a release shares: its launch template, and what that names. (A subnet is one zone's only.)
+_EVERYTHING = (
+    *("invalidamiid.", "invalidlaunchtemplate", "invalidiaminstanceprofile", "invalidsecuritygroup"),
+    *("invalidgroup.notfound", "invalidkeypair.notfound", "invalidsnapshot.notfound", "invalidvpcid.notfound"),
+    *("invalidblockdevicemapping", "invaliduserdata.malformed", "missingparameter"),
+)  # so the codes begin; EC2 writes Id and ID, Iam and IAM
+# A profile that is gone is an InvalidParameterValue, which may be about anything (aws/karpenter-provider-aws, #3051).
+_PROFILE = "iam instance profile"
 _QUOTA = frozenset(("VcpuLimitExceeded", "InstanceLimitExceeded"))
+# Why an instance stops or ends, by its StateReason, that was not refused: somebody ended it, or it ended itself; or it
+# was interrupted. Whatever else EC2 says of one that never ran was wrong with its launch.
+_NO_REFUSAL = frozenset((
+    *("", "Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate", "Client.InstanceInitiatedShutdown"),
+    *("Client.InstanceTerminated", "Server.ScheduledStop"),
+    *("Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"),
+))  # fmt: skip
 _UNDECIDED = frozenset((
     *("InternalError", "InternalFailure", "ServerInternal", "ServiceUnavailable", "Unavailable", "RequestTimeout"),
     *("IdempotentParameterMismatch", "IdempotentInstanceTerminated", "InternalServerError"),
@@ -129,11 +144,11 @@ def launch_refusal(error: CloudError) -> CloudError:
     code = str(cause.response.get("Error", {}).get("Code", ""))
     if code in _UNDECIDED or code in _CREDENTIALS or cause.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
         return error
-    return CapacityError(str(error), scope_of(code))
+    return CapacityError(str(error), scope_of(code, str(error)))
 
 
 def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> CapacityError:
-    """Why an instant fleet got no instance at all: each pool may have its own reason, and the widest counts.
+    """Why an instant fleet got none, or too few: each pool may have its own reason, and the widest counts.
 
     The call was answered, so under its token there is no other answer, whatever it says.
     """
@@ -141,14 +156,16 @@ def fleet_refusal(errors: Iterable[Mapping[str, Any]], otherwise: str) -> Capaci
     if not found:
         return CapacityError(otherwise)
     order = list(RefusalScope)
-    code, message = max(found, key=lambda one: order.index(scope_of(one[0])))
-    return CapacityError(f"{code}: {message}", scope_of(code))
+    code, message = max(found, key=lambda one: order.index(scope_of(*one)))
+    return CapacityError(f"{code}: {message}", scope_of(code, message))
 
 
-def scope_of(code: str) -> RefusalScope:
+def scope_of(code: str, message: str = "") -> RefusalScope:
     """How much is refused with a launch that EC2 answered by this error code."""
     if code in _THROTTLED:
         return RefusalScope.OFFER
+    if code.lower().startswith(_EVERYTHING) or (code == "InvalidParameterValue" and _PROFILE in message.lower()):
+        return RefusalScope.EVERYTHING
     if code in _TYPE:
         return RefusalScope.TYPE
     if code in _QUOTA:
@@ -157,6 +174,14 @@ def scope_of(code: str) -> RefusalScope:
     if code in _DENIED or code in _LIMIT or code.endswith(("LimitExceeded", "NotPermitted")):
         return RefusalScope.MARKET
     return RefusalScope.OFFER
+
+
+def scope_of_end(code: str) -> RefusalScope | None:
+    """How much is refused with an instance that never ran, by the code of its StateReason; None where nothing is."""
+    if code in _NO_REFUSAL:
+        return None
+    # The key of its encrypted volumes cannot be used, most often.
+    return RefusalScope.EVERYTHING if code == "Client.InternalError" else scope_of(code.partition(".")[2])
 
 
 @contextmanager

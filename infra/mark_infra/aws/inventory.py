@@ -17,7 +17,7 @@ from typing import Any
 
 from mark.domain.errors import CloudError
 from mark.domain.fleet import Phase
-from mark_infra.aws.gate import Gate
+from mark_infra.aws.gate import Gate, scope_of_end
 from mark_infra.aws.site import Site
 
 PERIOD_S = 1.0
@@ -53,13 +53,19 @@ class DescribedInstance:
     resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
     gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
     release: str = ""
+    ended_by: str = ""  # the code of EC2's reason for its end,
+    reason: str = ""  # and the whole
 
 
 @dataclass(frozen=True, slots=True)
 class InventorySnapshot:
-    """The instances of a site that are not gone, by service; each service's in order of (launch, id)."""
+    """The instances of a site that are not gone, by service; each service's in order of (launch, id).
+
+    `refused` are those that EC2 ended by itself before they ran, as long as it shows them.
+    """
 
     services: Mapping[str, tuple[DescribedInstance, ...]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[DescribedInstance, ...]] = field(default_factory=dict)
 
     def of(self, service: str) -> tuple[DescribedInstance, ...]:
         return self.services.get(service, ())
@@ -88,6 +94,8 @@ class Inventory:
         self._asking = threading.Lock()
         self._lock = threading.Lock()
         self._described: dict[str, DescribedInstance] = {}
+        self._refused: dict[str, DescribedInstance] = {}
+        self._before_end: dict[str, DescribedInstance | None] = {}  # what was known of those last
         self._asked_s: float | None = None  # when the last good answer was asked for
         self._took_s = 0.0
         self._changes: dict[str, list[InventoryChange]] = {}  # of late, by instance id, in order
@@ -121,8 +129,9 @@ class Inventory:
             described, over = self._describe()
             self._took_s = time.thread_time() - began_s
             with self._lock:
+                self._refused = self._refused_of(over)
                 self._described, self._asked_s = described, now_s
-                for id in over & self._changes.keys():  # no answer can be older than an end
+                for id in over.keys() & self._changes.keys():  # no answer can be older than an end
                     del self._changes[id]
                 self._merge()
 
@@ -147,18 +156,39 @@ class Inventory:
                 self._changes.setdefault(id, []).append(change)
             self._merge()
 
-    def _describe(self) -> tuple[dict[str, DescribedInstance], set[str]]:
-        """(what there is, ids of what has ended), as far as EC2 still shows those: about an hour."""
+    def _refused_of(self, over: Mapping[str, DescribedInstance | None]) -> dict[str, DescribedInstance]:
+        """What of these never ran; `_describe` says what they are."""
+        ended = {id: machine for id, machine in over.items() if machine is not None}
+        known = self._before_end
+        self._before_end = {
+            id: known[id] if id in known else after(self._described.get(id), self._changes.get(id, ())) for id in ended
+        }
+        refused = {}
+        for id, machine in ended.items():
+            before = self._before_end[id]
+            if machine.ready_unix_s is None and machine.resumed_unix_s is None:
+                if before is None:
+                    refused[id] = machine
+                elif before.state == "pending":
+                    refused[id] = replace(machine, offer=before.offer)  # EC2 names no subnet of what has ended
+        return refused
+
+    def _describe(self) -> tuple[dict[str, DescribedInstance], dict[str, DescribedInstance | None]]:
+        """(what there is, what has ended), by id, as far as EC2 still shows those: about an hour.
+
+        Of what has ended only what EC2 ended by itself is said.
+        """
         ec2 = self._gate.client("ec2")
         filters = [{"Name": f"tag:{SITE}", "Values": [self._site.name]}]
         zone_of = {id: zone for one in self._site.services.values() for zone, id in one.subnets.items()}
         found: dict[str, DescribedInstance] = {}
-        over: set[str] = set()
+        over: dict[str, DescribedInstance | None] = {}
         for page in self._gate.pages(ec2.describe_instances, Filters=filters, MaxResults=1000):
             for reservation in page["Reservations"]:
                 for instance in reservation["Instances"]:
                     if instance["State"]["Name"] in _ENDED:
-                        over.add(instance["InstanceId"])
+                        refused = scope_of_end(instance.get("StateReason", {}).get("Code", "")) is not None
+                        over[instance["InstanceId"]] = machine_of(instance, zone_of) if refused else None
                     else:
                         machine = machine_of(instance, zone_of)
                         found[machine.id] = machine
@@ -174,12 +204,16 @@ class Inventory:
             machine = after(merged.pop(id, None), changes)
             if machine is not None:
                 merged[id] = machine
-        services: defaultdict[str, list[DescribedInstance]] = defaultdict(list)
-        for machine in merged.values():
-            services[machine.service].append(machine)
-        snapshot = InventorySnapshot({s: tuple(sorted(ms, key=_age)) for s, ms in services.items()})
+        snapshot = InventorySnapshot(_by_service(merged.values()), _by_service(self._refused.values()))
         if snapshot != self._snapshot:
             self._snapshot = snapshot
+
+
+def _by_service(machines: Iterable[DescribedInstance]) -> dict[str, tuple[DescribedInstance, ...]]:
+    services: defaultdict[str, list[DescribedInstance]] = defaultdict(list)
+    for machine in machines:
+        services[machine.service].append(machine)
+    return {service: tuple(sorted(those, key=_age)) for service, those in services.items()}
 
 
 def after(described: DescribedInstance | None, changes: Iterable[InventoryChange]) -> DescribedInstance | None:
@@ -220,6 +254,8 @@ def takes_requests(machine: DescribedInstance) -> bool:
 def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = None) -> DescribedInstance:
     """An instance in the words of DescribeInstances; `zone_of` names the zone of a subnet's id."""
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+    # A stopped one has a reason, too, which says nothing.
+    reason = instance.get("StateReason", {}) if instance["State"]["Name"] in _ENDED else {}
     return DescribedInstance(
         id=instance["InstanceId"],
         service=tags.get(SERVICE, ""),
@@ -238,6 +274,8 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
         resumed_unix_s=_time(tags.get(RESUMED)),
         gone_unix_s=_time(tags.get(INTERRUPTED)),
         release=tags.get(RELEASE, ""),
+        ended_by=reason.get("Code", ""),
+        reason=reason.get("Message", ""),
     )
 
 

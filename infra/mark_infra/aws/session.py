@@ -25,7 +25,9 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 from mark.domain.errors import BadInput
 
 # What is read of an instance. DescribeInstances says fifty things more, and reading them takes as long again.
-_OF_INSTANCE = frozenset(("InstanceId", "InstanceType", "LaunchTime", "PrivateIpAddress", "State", "SubnetId", "Tags"))
+_OF_INSTANCE = frozenset((
+    *("InstanceId", "InstanceType", "LaunchTime", "PrivateIpAddress", "State", "StateReason", "SubnetId", "Tags"),
+))  # fmt: skip
 
 
 # For the calls by which a role is assumed, whose client nobody else configures: they stand in every caller's way.

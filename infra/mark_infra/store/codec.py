@@ -24,6 +24,7 @@ import numpy as np
 from mark.control.agenda import AgendaItem
 from mark.control.boots import Boots
 from mark.control.comparison import Comparison, Contrast, Stratum
+from mark.control.held_releases import HeldRelease
 from mark.control.history import Minute
 from mark.control.launcher import Intent
 from mark.control.monitor import MonitorState
@@ -33,7 +34,8 @@ from mark.control.state import ControllerState, Replanning
 from mark.control.views import Limits
 from mark.domain.bill import Bill
 from mark.domain.command import Drain, Launch, Resume, Stop, Switch, Terminate, Warm
-from mark.domain.fleet import Fleet, Instance, Notice, Phase
+from mark.domain.errors import RefusalScope
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
@@ -50,11 +52,11 @@ DATACLASSES: dict[type, int] = dict.fromkeys(
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
         *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
-        *(Switch, Comparison, Stratum, Contrast),
+        *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease),
     ),
     1,
 )
-ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem, RolloutStage)
+ENUMS: tuple[type[Enum], ...] = (Phase, Market, AgendaItem, RolloutStage, RefusalScope)
 
 _BY_NAME: dict[str, type] = {c.__name__: c for c in DATACLASSES}
 _ENUM_BY_NAME: dict[str, type[Enum]] = {c.__name__: c for c in ENUMS}

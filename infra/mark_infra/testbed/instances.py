@@ -310,6 +310,9 @@ class InstanceLifecycle:
 
     def _boot(self, instance: EmulatedInstance, now_s: float) -> None:
         self.peak = max(self.peak, sum(one.active for one in self.instances.values()))
+        if instance.start == 0 and (said := self.supply.ends_at_launch.get(instance.offer.name)) is not None:
+            self.terminate(instance.instance_id, now_s, (*said, "Service"))
+            return
         start = self.supply.start(instance.service, instance.of_service, instance.start)
         boot_s = start.boot_s(instance.offer)
         if instance.credits is not None:

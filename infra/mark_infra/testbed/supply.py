@@ -58,6 +58,8 @@ class Supply:
         for i, offer in enumerate(self.offers):
             self._places.setdefault((offer.instance, offer.market is Market.SPOT), {})[offer.zone] = i
         self._seed, self._nth_service = seed, {name: i for i, name in enumerate(services)}
+        # Why instances of an offer end before they run: the code and message of EC2's StateReason.
+        self.ends_at_launch: dict[str, tuple[str, str]] = {}
         self.capacity: dict[str, int] = {}
         for name, count in (capacity or {}).items():
             self.set_capacity(name, count)

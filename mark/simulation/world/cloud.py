@@ -9,9 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from mark.billing.meter import GPU_DISKS, Meter
+from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, STOPPING_S, UNBILLED_PENDING_S
 from mark.domain.errors import CapacityError, CloudError, LimitError, NotFoundError
@@ -130,7 +131,7 @@ class SimulatedCloud:
         self._next_number = 1
         self._alive: dict[int, _Record] = {}  # everything not gone, ascending by number
         self._active = [0] * len(self._offers)  # by offer: not stopped, not gone
-        self._tokens: dict[str, tuple[int, ...]] = {}
+        self._tokens: dict[str, Launched] = {}
         self._events: list[tuple[float, int, int, int]] = []  # time, priority, number (or zone), start
         self._notices: list[Notice] = []
         self._fleet: Fleet | None = None
@@ -189,16 +190,16 @@ class SimulatedCloud:
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
+    ) -> Launched:
         if token in self._tokens:
             return self._tokens[token]
         numbers: list[int] = []
-        refusal: CapacityError | None = None
+        refusal: CapacityError | LimitError | None = None
         for name in (offer, *alternatives):
             index = self._offer_index(name)
             try:
                 allowed = self._room(index, count - len(numbers))
-            except CapacityError as error:
+            except (CapacityError, LimitError) as error:
                 refusal = refusal or error
                 continue
             numbers += [self._launch_one(index, standby, release) for _ in range(allowed)]
@@ -206,8 +207,9 @@ class SimulatedCloud:
                 break
         if not numbers and refusal is not None:
             raise refusal
-        self._tokens[token] = tuple(numbers)
-        return tuple(numbers)
+        why = CapacityError(f"no more of {offer}" if refusal is None else str(refusal))
+        self._tokens[token] = Launched(tuple(numbers), why if len(numbers) < count else None)
+        return self._tokens[token]
 
     def _launch_one(self, index: int, standby: bool, release: str) -> int:
         record = self._new(index, standby)
@@ -584,8 +586,5 @@ class SimulatedCloud:
         self._push(steps * CREDIT_STEP_S, InstanceEvent.CREDITS, record.number, record.starts)
 
 
-if TYPE_CHECKING:
-    from mark.control.ports import Clock, Cloud
-
-    _fits: type[Cloud] = SimulatedCloud
-    _is_clock: type[Clock] = SimulatedCloud
+_fits: type[Cloud] = SimulatedCloud
+_is_clock: type[Clock] = SimulatedCloud

@@ -131,6 +131,12 @@ class Place:
         found = [i for r in answer["Reservations"] for i in r["Instances"]]
         return {i["InstanceId"]: i for i in found if i["State"]["Name"] not in ("shutting-down", "terminated")}
 
+    def end_at_launch(self, instance_id: str, code: str, message: str) -> None:
+        """As EC2 does where it cannot start what it has accepted."""
+        self.server.client("ec2").terminate_instances(InstanceIds=[instance_id])
+        reason = self.server.backend("ec2").get_instance(instance_id).state_reason
+        reason.code, reason.message = code, message
+
 
 class Bench:
     """One service's cloud at a site of its own."""

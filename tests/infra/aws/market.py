@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from threading import Lock
@@ -59,10 +60,23 @@ class Market:
             page = _SHORT.format(errors="".join(errors)).encode()
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
             return [page]
+        wanted = asked["TargetCapacitySpecification.TotalTargetCapacity"]
         asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}
         for key in [key for key in asked if key.startswith(f"{_POOLS}.{first}.")]:  # moto takes the first
             asked[key.replace(f"{_POOLS}.{first}.", f"{_POOLS}.1.")] = asked[key]
-        return self._ask(environ, urlencode(asked).encode(), start)
+        body = urlencode(asked).encode()
+        if count == int(wanted):
+            return self._ask(environ, body, start)
+        said: list[Any] = []
+        page = b"".join(self._ask(environ, body, lambda *what: said.extend(what)))
+        said_of = "".join(_ERROR.format(kind=kind, code=self.codes.get(kind, self.code)) for kind in kinds.values())
+        page = re.sub(b"<errorSet */>|<errorSet>.*</errorSet>", b"", page, flags=re.DOTALL)
+        page = page.replace(b"</CreateFleetResponse>", f"<errorSet>{said_of}</errorSet></CreateFleetResponse>".encode())
+        start(
+            said[0],
+            [*(one for one in said[1] if one[0].lower() != "content-length"), ("Content-Length", str(len(page)))],
+        )
+        return [page]
 
     def _ask(self, environ: dict[str, Any], body: bytes, start: Callable[..., Any]) -> Iterable[bytes]:
         found: Iterable[bytes] = self._app(

@@ -379,7 +379,7 @@ def test_no_change_sends_requests_where_nobody_answers(data: st.DataObject) -> N
 def test_an_instance_is_ready_when_the_balancer_finds_it_healthy(place: Place) -> None:
     """It is registered before; a bouncer that answers late once changes nothing."""
     bench = Bench(place, groups=place.groups[:1])
-    (number,) = bench.cloud.launch(OD, 1, "t")
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.pass_s()
     bench.bouncers.serving.update(bench.ids())
     bench.cloud.upkeep()
@@ -399,7 +399,7 @@ def test_an_instance_is_ready_when_the_balancer_finds_it_healthy(place: Place) -
 def test_the_balancer_turns_to_what_was_drained_of_late(place: Place) -> None:
     """But not to what is taken back, nor for long."""
     bench = Bench(place, groups=place.groups[:1])
-    drained, interrupted, late, other = bench.cloud.launch(OD, 4, "t")
+    drained, interrupted, late, other = bench.cloud.launch(OD, 4, "t").numbers
     bench.boot()
     bench.cloud.drain(late)
     bench.pass_s(STAND_BY_S)
@@ -416,7 +416,7 @@ def test_the_balancer_turns_to_what_was_drained_of_late(place: Place) -> None:
 
 def test_running_instances_are_registered_and_drained_ones_are_not(place: Place) -> None:
     bench = Bench(place, groups=place.groups[:1])
-    first, second = bench.cloud.launch(OD, 2, "t")
+    first, second = bench.cloud.launch(OD, 2, "t").numbers
     bench.cloud.upkeep()
     assert registered(place)[0] == set()
     bench.boot()
@@ -434,7 +434,7 @@ def test_running_instances_are_registered_and_drained_ones_are_not(place: Place)
 
 def test_a_standby_is_registered_when_it_is_resumed(place: Place) -> None:
     bench = Bench(place, groups=place.groups[:1])
-    (number,) = bench.cloud.launch(T2, 1, "t", standby=True)
+    (number,) = bench.cloud.launch(T2, 1, "t", standby=True).numbers
     bench.boot()
     bench.cloud.upkeep()
     assert registered(place)[0] == set()
@@ -446,7 +446,7 @@ def test_a_standby_is_registered_when_it_is_resumed(place: Place) -> None:
 def test_a_restarted_controller_finds_the_registered_instances(place: Place) -> None:
     """And deregisters one drained before; until then it is not idle."""
     bench = Bench(place, groups=place.groups[:1])
-    first, second = bench.cloud.launch(OD, 2, "t")
+    first, second = bench.cloud.launch(OD, 2, "t").numbers
     bench.boot()
     bench.cloud.drain(first)
     bench.begin_again()

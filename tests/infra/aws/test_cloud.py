@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from mark_infra.aws.cloud import LONGEST_DRAIN_S
+from mark_infra.aws.gate import scope_of
 from mark_infra.aws.inventory import INTERRUPTED_KEPT_S, OLDEST_S, DescribedInstance
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.telemetry.clock import WallClock
@@ -60,7 +61,7 @@ def test_a_spot_launch_stays_in_its_zone(bench: Bench) -> None:
 def test_one_call_names_all_pools_that_will_do(bench: Bench) -> None:
     """By priority; an alternative is what EC2 says it is, at once and for a controller that begins anew."""
     bench.place.market.left = {("c5.large", "spot"): 0}
-    (number,) = bench.cloud.launch(SPOT, 1, "t", alternatives=(OTHER_SPOT.name,))
+    (number,) = bench.cloud.launch(SPOT, 1, "t", alternatives=(OTHER_SPOT.name,)).numbers
     (asked,) = bench.place.market.fleets
     pools = "LaunchTemplateConfigs.1.Overrides"
     assert [asked[f"{pools}.{n}.InstanceType"] for n in (1, 2)] == ["c5.large", "m5.large"]
@@ -99,7 +100,40 @@ def test_a_launch_that_gives_nothing_says_why(bench: Bench, code: str, scope: Re
     assert refused.value.scope is scope
     assert bench.cloud.fleet().instances == ()
     bench.place.market.left.clear()
-    assert len(bench.cloud.launch(OD, 1, "u")) == 1
+    assert len(bench.cloud.launch(OD, 1, "u").numbers) == 1
+
+
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "VcpuLimitExceeded"])
+def test_a_launch_that_gives_less_says_why(bench: Bench, code: str) -> None:
+    """As one that gives nothing; repeated, it says the same."""
+    bench.place.market.left, bench.place.market.code = {("c5.large", "on-demand"): 1}, code
+    launched = bench.cloud.launch(OD, 3, "t")
+    assert len(launched.numbers) == 1
+    assert launched.refused is not None
+    assert code in str(launched.refused)
+    assert launched.refused.scope is scope_of(code)
+    bench.begin_again()
+    bench.pass_s()
+    again = bench.cloud.launch(OD, 3, "t")
+    assert (again.numbers, str(again.refused)) == (launched.numbers, str(launched.refused))
+
+
+def test_what_ec2_ends_at_launch_was_refused(bench: Bench) -> None:
+    """It shows with its number, offer and reason; also for a controller that begins anew."""
+    first, second = bench.cloud.launch(SPOT, 2, "t").numbers
+    bench.place.end_at_launch(bench.id_of(first), "Client.VolumeLimitExceeded", "Volume limit exceeded")
+    bench.pass_s()
+    shown = bench.cloud.fleet()
+    assert [i.number for i in shown.instances] == [second]
+    (refused,) = shown.refused
+    assert (refused.number, refused.offer, refused.scope) == (first, SPOT, RefusalScope.MARKET)
+    assert refused.reason == "Client.VolumeLimitExceeded: Volume limit exceeded"
+    assert bench.cloud.fleet() is shown
+    bench.cloud.forget_ghosts()
+    assert bench.numbers.forgot == [set()]
+    bench.begin_again()
+    bench.pass_s()
+    assert bench.cloud.fleet().refused == (refused,)
 
 
 def test_how_much_is_refused_follows_from_its_own_error(bench: Bench) -> None:
@@ -114,7 +148,7 @@ def test_how_much_is_refused_follows_from_its_own_error(bench: Bench) -> None:
 
 def test_the_boot_that_is_expected(bench: Bench) -> None:
     """While it boots, the offer's mean; then, when it was ready. Times are control seconds."""
-    (number,) = bench.cloud.launch(OD, 1, "t")
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
     (pending,) = bench.cloud.fleet().instances
     assert (pending.launched_s, pending.ready_s) == (0.0, ON_DEMAND.boot.mean_s)
     bench.boot()
@@ -127,7 +161,7 @@ def test_the_boot_that_is_expected(bench: Bench) -> None:
 
 
 def test_an_instance_boots_until_its_bouncer_is_ready(bench: Bench) -> None:
-    first, second = bench.cloud.launch(OD, 2, "t")
+    first, second = bench.cloud.launch(OD, 2, "t").numbers
     bench.pass_s()
     bench.cloud.upkeep()
     assert bench.phases() == {first: Phase.PENDING, second: Phase.PENDING}
@@ -138,7 +172,7 @@ def test_an_instance_boots_until_its_bouncer_is_ready(bench: Bench) -> None:
 
 def test_a_ready_instance_stays_ready_for_a_restarted_controller(bench: Bench) -> None:
     """A controller that begins anew does not take a serving instance for one that boots, though no bouncer answers."""
-    (number,) = bench.cloud.launch(OD, 1, "t")
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.boot()
     before = bench.cloud.fleet()
     bench.bouncers.serving.clear()
@@ -167,11 +201,11 @@ def test_a_controller_that_begins_anew_knows_everything(bench: Bench) -> None:
 
 def test_a_launch_whose_controller_died_is_found_by_its_tags(bench: Bench) -> None:
     """It counts at once, and repeating it launches nothing."""
-    numbers = bench.cloud.launch(OD, 2, "t")
+    numbers = bench.cloud.launch(OD, 2, "t").numbers
     bench.begin_again()
     assert [i.number for i in bench.cloud.fleet().instances] == list(numbers)
     bench.begin_again()
-    assert bench.cloud.launch(OD, 2, "t") == numbers
+    assert bench.cloud.launch(OD, 2, "t").numbers == numbers
     assert len(bench.place.market.fleets) == 1
 
 
@@ -180,14 +214,14 @@ def test_a_launch_that_cannot_be_numbered_is_not_lost(bench: Bench) -> None:
     with pytest.raises(StoreError):
         bench.cloud.launch(OD, 2, "t")
     bench.numbers.error = None
-    assert bench.cloud.launch(OD, 2, "t") == (1, 2)
+    assert bench.cloud.launch(OD, 2, "t").numbers == (1, 2)
     assert len(bench.ids()) == 2
 
 
 def test_two_sites_do_not_see_each_other(bench: Bench) -> None:
     """Not even with the same tokens."""
     other = Bench(bench.place)
-    assert len(bench.cloud.launch(OD, 1, "t")) == len(other.cloud.launch(OD, 2, "t")) - 1
+    assert len(bench.cloud.launch(OD, 1, "t").numbers) == len(other.cloud.launch(OD, 2, "t").numbers) - 1
     bench.pass_s()
     other.pass_s()
     assert len(bench.cloud.fleet().instances) == 1
@@ -195,7 +229,7 @@ def test_two_sites_do_not_see_each_other(bench: Bench) -> None:
 
 
 def test_a_busy_instance_is_not_idle(bench: Bench) -> None:
-    (number,) = bench.cloud.launch(OD, 1, "t")
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.boot()
     bench.bouncers.busy.add(bench.id_of(number))
     bench.cloud.drain(number)
@@ -206,7 +240,7 @@ def test_a_busy_instance_is_not_idle(bench: Bench) -> None:
 
 def test_an_instance_that_never_finishes_draining_is_given_up(bench: Bench) -> None:
     """Or it would be paid for ever."""
-    (number,) = bench.cloud.launch(OD, 1, "t")
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.boot()
     bench.bouncers.busy.add(bench.id_of(number))
     bench.cloud.drain(number)
@@ -218,7 +252,7 @@ def test_an_instance_that_never_finishes_draining_is_given_up(bench: Bench) -> N
 
 def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
     """The bouncer became ready just as the controller decided that it is not needed."""
-    (number,) = bench.cloud.launch(OD, 1, "t")
+    (number,) = bench.cloud.launch(OD, 1, "t").numbers
     bench.pass_s()
     bench.bouncers.serving.update(bench.ids())
 
@@ -239,7 +273,7 @@ def test_upkeep_does_not_undo_a_drain(bench: Bench) -> None:
 
 def test_notices_are_told_once_and_doom(bench: Bench) -> None:
     """Of other services' instances nothing is said."""
-    first, second = bench.cloud.launch(SPOT, 2, "t")
+    first, second = bench.cloud.launch(SPOT, 2, "t").numbers
     at_s, gone_s = Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0
     bench.notices.told = [("i-other", at_s, gone_s), (bench.id_of(second), at_s, gone_s)]
     assert bench.cloud.notices() == (Notice(second, SPOT, 10.0, 130.0),)
@@ -255,7 +289,7 @@ def test_notices_are_told_once_and_doom(bench: Bench) -> None:
 
 def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> None:
     """By a tag: the queue has told it, and tells it no more."""
-    first, second = bench.cloud.launch(SPOT, 2, "t")
+    first, second = bench.cloud.launch(SPOT, 2, "t").numbers
     bench.notices.told = [(bench.id_of(second), Time.ORIGIN_S + 10.0, Time.ORIGIN_S + 130.0)]
     bench.cloud.notices()
     bench.pass_s()
@@ -270,7 +304,7 @@ def test_what_is_taken_back_is_known_to_the_next_controller(bench: Bench) -> Non
 @pytest.mark.parametrize("scale", [1.0, 10.0])
 def test_a_silence_is_shown_at_any_time_scale(bench: Bench, scale: float) -> None:
     bench.begin_again(time_scale=scale)
-    (number,) = bench.cloud.launch(OD, 1, f"silent/{scale}")
+    (number,) = bench.cloud.launch(OD, 1, f"silent/{scale}").numbers
     since_s = bench.time.monotonic() + 5.0
     bench.bouncers.silent = {bench.id_of(number): since_s}
     assert bench.cloud.fleet().instances[0].silent_s is None, "it boots"
@@ -285,7 +319,7 @@ def test_a_wall_clock_step_does_not_lengthen_a_silence(bench: Bench, step_s: flo
     """Between the beginning of the process and a first ask that failed."""
     wall, ticks = Time.ORIGIN_S + 100.0, 50.0
     bench.cloud._clock = clock = WallClock(Time.ORIGIN_S, unix_s=lambda: wall, monotonic=lambda: ticks)
-    (number,) = bench.cloud.launch(OD, 1, f"stepped/{step_s}")
+    (number,) = bench.cloud.launch(OD, 1, f"stepped/{step_s}").numbers
     bench.boot()
     wall, ticks = wall + step_s, ticks + 1.0
     bench.bouncers.silent = {bench.id_of(number): ticks}
@@ -295,7 +329,7 @@ def test_a_wall_clock_step_does_not_lengthen_a_silence(bench: Bench, step_s: flo
 
 
 def test_what_aws_ended_is_gone(bench: Bench) -> None:
-    (number,) = bench.cloud.launch(SPOT, 1, "t")
+    (number,) = bench.cloud.launch(SPOT, 1, "t").numbers
     bench.boot()
     bench.place.server.client("ec2").terminate_instances(InstanceIds=bench.ids())
     bench.pass_s()
@@ -320,7 +354,7 @@ def test_no_answer_for_a_minute_is_an_error(bench: Bench) -> None:
 
 
 def test_ghosts_are_forgotten_by_the_store(bench: Bench) -> None:
-    first, _ = bench.cloud.launch(OD, 2, "t")
+    first, _ = bench.cloud.launch(OD, 2, "t").numbers
     ghost = bench.id_of(first)
     bench.cloud.terminate(first)
     bench.cloud.forget_ghosts()
@@ -333,7 +367,7 @@ def test_a_fleet_is_a_view_of_control_time(bench: Bench) -> None:
     """Offers differ in what a resume takes."""
     slow = offer("t2.medium", Market.BURSTABLE, 0.0464)
     assert slow.resume is not None
-    (number,) = bench.cloud.launch(T2, 1, "t", standby=True)
+    (number,) = bench.cloud.launch(T2, 1, "t", standby=True).numbers
     bench.boot()
     bench.pass_s(1000.0)
     bench.cloud.resume(number)

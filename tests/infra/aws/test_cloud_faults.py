@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def check(bench: Bench) -> None:
     assert sorted(ids) == sorted(bench.ids())
 
 
-def insist(bench: Bench, act: str, *arguments: object, **more: object) -> tuple[int, ...]:
+def insist(bench: Bench, act: str, *arguments: object, **more: object) -> Any:
     """As a controller does it: again, until it works."""
     for _ in range(20):
         with contextlib.suppress(CloudError):
@@ -47,8 +48,8 @@ def test_a_life_with_faults_leaves_no_leak_and_no_double(place: Place) -> None:
     with fault_proxy(place.server.url, seed=1, share=0.3, faults=QUICK) as proxy:
         bench = Bench(place, groups=place.groups[:1], url=proxy.url)
         place.market.fleets.clear()
-        launched = [insist(bench, "launch", offer, 2, f"{offer}/{n}") for n in range(2) for offer in (OD, SPOT)]
-        standbys = insist(bench, "launch", T2, 2, "t2", standby=True)
+        launched = [insist(bench, "launch", offer, 2, f"{offer}/{n}").numbers for n in range(2) for offer in (OD, SPOT)]
+        standbys = insist(bench, "launch", T2, 2, "t2", standby=True).numbers
         assert len(place.market.fleets) == 5
         assert sorted(n for numbers in launched for n in numbers) == sorted(set(range(1, 11)) - set(standbys))
         check(bench)
@@ -96,7 +97,7 @@ def test_a_launch_whose_every_answer_is_lost_happens_once(place: Place) -> None:
         with pytest.raises(CloudError, match="ConnectionClosedError"):
             bench.cloud.launch(OD, 2, "t")
         assert len(place.market.fleets) == 1
-        numbers = bench.cloud.launch(OD, 2, "t")
+        numbers = bench.cloud.launch(OD, 2, "t").numbers
         assert len(place.market.fleets) == 1
         look(bench)
         assert tuple(i.number for i in bench.cloud.fleet().instances) == numbers
@@ -122,12 +123,12 @@ def test_a_launch_ec2_does_not_show_yet_is_not_repeated(place: Place) -> None:
     for hidden in (2, 1):
         bench = Bench(place)
         place.market.fleets.clear()
-        numbers = bench.cloud.launch(OD, 2, f"{hidden} hidden")
+        numbers = bench.cloud.launch(OD, 2, f"{hidden} hidden").numbers
         lagging = bench.ids()[:hidden]
         place.server.client("ec2").delete_tags(Resources=lagging, Tags=[{"Key": "mark:site"}])
         bench.begin_again()
         assert len(bench.cloud.fleet().instances) == 2 - hidden
-        assert bench.cloud.launch(OD, 2, f"{hidden} hidden") == numbers
+        assert bench.cloud.launch(OD, 2, f"{hidden} hidden").numbers == numbers
         assert tuple(i.number for i in bench.cloud.fleet().instances) == numbers
         assert len(place.market.fleets) == 1
 
@@ -136,7 +137,7 @@ def test_throttling_delays_and_nothing_else(place: Place) -> None:
     with fault_proxy(place.server.url, share=0.0) as proxy:
         bench = quiet(place, proxy)
         proxy.script.append(Fault.THROTTLED)
-        assert len(bench.cloud.launch(OD, 1, "t")) == 1
+        assert len(bench.cloud.launch(OD, 1, "t").numbers) == 1
         assert len(place.market.fleets) == 1
         bench.time.t_s += 20.0
         proxy.script.extend([Fault.UNAVAILABLE] * 3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import botocore.session  # type: ignore[import-untyped]
 import pytest
 from mark_infra.aws.inventory import (
     OLDEST_S,
@@ -29,6 +31,16 @@ from tests.infra.aws.bench import Time
 
 SEEN = DescribedInstance("i-1", "inception", "c5.large/on-demand", "t", "running", 100.0)
 STOPPED, RUNNING = frozenset(("stopping", "stopped")), frozenset(("pending", "running"))
+
+# What EC2's model says that a StateReason may be, and of these what says that a launch was refused.
+_SAID = (
+    botocore.session.get_session().get_service_model("ec2").shape_for("StateReason").members["Message"].documentation
+)
+EVERY_REASON = sorted(set(re.findall(r"<code>([\w.]+)</code>", _SAID)))
+REFUSALS = {
+    *("Client.InternalError", "Client.InvalidSnapshot.NotFound", "Client.VolumeLimitExceeded"),
+    *("Server.InsufficientInstanceCapacity", "Server.InternalError"),
+}
 
 
 def described(id: str, state: str = "running", launched_s: float = 100.0, **tags: str) -> dict[str, Any]:
@@ -276,3 +288,53 @@ def test_states_and_tags_say_where_an_instance_is(machine: DescribedInstance, ph
 )
 def test_an_offer_is_named_as_it_was_bought(asked: str, instance: str, zone: str, bought: str) -> None:
     assert as_bought(asked, instance, zone) == bought
+
+
+def ended(code: str, id: str = "i-1", state: str = "terminated", **tags: Any) -> dict[str, Any]:
+    return {**described(id, state, **tags), "StateReason": {"Code": code, "Message": f"{code}: so it is"}}
+
+
+def refused(inventory: Inventory) -> dict[str, str]:
+    return {m.id: m.reason for m in inventory.snapshot().refused.get("inception", ())}
+
+
+@pytest.mark.parametrize("code", EVERY_REASON)
+def test_what_ec2_ended_before_it_ran_was_refused(code: str, inventory: Inventory, ec2: Ec2, time: Time) -> None:
+    """Unless somebody ended it, or it ended itself, or it was interrupted; shown for as long as EC2 shows it."""
+    ec2.instances = [described("i-1", "pending")]
+    inventory.refresh()
+    for state in ("shutting-down", "terminated"):
+        ec2.instances = [ended(code, state=state)]
+        time.t_s += PERIOD_S
+        inventory.refresh()
+        assert states(inventory) == {}
+        assert refused(inventory) == ({"i-1": f"{code}: so it is"} if code in REFUSALS else {})
+    ec2.instances = []
+    time.t_s += PERIOD_S
+    inventory.refresh()
+    assert refused(inventory) == {}
+
+
+@pytest.mark.parametrize("tags", [{"ready": "5"}, {"resumed": "5"}, {}])
+def test_what_ran_was_not_refused(tags: dict[str, str], inventory: Inventory, ec2: Ec2, time: Time) -> None:
+    """By our tags, or as it was seen: that its host fails says nothing of launches."""
+    ec2.instances = [described("i-1", "pending" if tags else "running")]
+    inventory.refresh()
+    ec2.instances = [ended("Server.InternalError", **tags)]
+    for _ in range(3):
+        time.t_s += PERIOD_S
+        inventory.refresh()
+        assert refused(inventory) == {}
+
+
+def test_what_was_refused_before_it_was_ever_seen(inventory: Inventory, ec2: Ec2, time: Time) -> None:
+    """It is of the offer that CreateFleet named: EC2 says no more in which subnet it was."""
+    inventory.refresh()
+    inventory.born([replace(SEEN, state="pending", offer="m5.large/spot/a")])
+    ec2.instances = [ended("Server.InsufficientInstanceCapacity"), ended("Client.InternalError", "i-2")]
+    time.t_s += PERIOD_S
+    inventory.refresh()
+    assert states(inventory) == {}
+    assert [(m.id, m.offer) for m in inventory.snapshot().refused["inception"]] == [
+        ("i-1", "m5.large/spot/a"), ("i-2", "c5.large/on-demand"),
+    ]  # fmt: skip

@@ -1,7 +1,11 @@
 """The refusal matrix: whatever EC2 answers to a launch, what else can be bought is bought, and nothing is hammered.
 
 The real controller with `mark`'s planner, in virtual time, before a cloud that answers launches of some offers with an
-error code of EC2. The codes are those of the EC2 API reference that a launch by an instant fleet can meet.
+error code of EC2, gives a part of what is asked for, or accepts a launch and ends its instances before they run.
+
+EC2's service model (botocore's) lists no errors, neither of the whole nor of a call. The codes below are picked by hand
+from the page "Error codes for the Amazon EC2 API" of the EC2 API reference: those that a launch by an instant fleet can
+meet. The reasons of an end are those that the model lists of `StateReason`.
 """
 
 from __future__ import annotations
@@ -9,14 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from enum import StrEnum
 
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
-from mark_infra.aws.gate import launch_refusal, reaction, scope_of
+from mark_infra.aws.gate import fleet_refusal, launch_refusal, reaction, scope_of, scope_of_end
 
 from mark.control.controller import Controller
 from mark.control.memory_store import MemoryStore
-from mark.domain.errors import CloudError, RefusalScope
+from mark.control.ports import Launched
+from mark.domain.errors import CapacityError, CloudError, RefusalScope
 from mark.domain.fleet import Phase
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.service import ResolvedService
@@ -35,17 +41,27 @@ CODES = (
     *("InstanceLimitExceeded", "VolumeLimitExceeded", "MaxIOPSLimitExceeded", "AddressLimitExceeded"),
     *("UnauthorizedOperation", "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "OptInRequired", "Blocked"),
     *("PendingVerification", "InvalidFleetConfiguration", "InvalidParameterValue", "InvalidParameterCombination"),
-    *("InvalidParameter", "MissingParameter", "Unsupported", "UnsupportedOperation", "InvalidInput"),
-    *("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound"),
-    *("InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateId.VersionNotFound", "InvalidKeyPair.NotFound"),
-    *("InvalidIamInstanceProfileArn.NotFound", "InvalidSnapshot.NotFound", "EncryptedVolumesNotSupported"),
-    *(
-        "InvalidBlockDeviceMapping",
-        "InvalidSpotFleetRequestConfig",
-        "InvalidAvailabilityZone",
-        "InvalidUserData.Malformed",
-    ),
+    *("InvalidParameter", "Unsupported", "UnsupportedOperation", "InvalidInput"),
+    *("InvalidSubnetID.NotFound", "EncryptedVolumesNotSupported", "InvalidSpotFleetRequestConfig"),
+    "InvalidAvailabilityZone",
 )
+# What every launch shares: whatever else is asked for is refused just the same.
+SHARED_CODES = (
+    *("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidAMIID.Malformed", "InvalidSnapshot.NotFound"),
+    *(
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateId.VersionNotFound",
+        "InvalidLaunchTemplateId.Malformed",
+    ),
+    *("InvalidLaunchTemplateName.NotFoundException", "InvalidKeyPair.NotFound", "InvalidUserData.Malformed"),
+    *("InvalidIamInstanceProfileArn.NotFound", "InvalidIAMInstanceProfileArn.Malformed", "InvalidGroup.NotFound"),
+    *("InvalidSecurityGroupID.NotFound", "InvalidSecurityGroupId.Malformed", "InvalidVpcID.NotFound"),
+    *("InvalidBlockDeviceMapping", "MissingParameter"),
+)
+# What an InvalidParameterValue says of a profile that is gone.
+PROFILE = "Value (mark-bouncer) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+REASONS = ("Client.VolumeLimitExceeded", "Server.InsufficientInstanceCapacity", "Server.InternalError")
+SHARED_REASONS = ("Client.InternalError", "Client.InvalidSnapshot.NotFound")
 ONE_TYPE = (sold("c5.large", 0.085), sold("c5.large", 0.034, Market.SPOT, "a"))
 FIVE_TYPES = tuple(
     offer
@@ -57,14 +73,25 @@ SETS = {"one type": ONE_TYPE, "five types": FIVE_TYPES, "mixed GPU": MIXED}
 TICKS = 5
 
 
-class RefusingCloud(FakeCloud):
-    """EC2 as far as it answers launches: of what `refuses`, with this code."""
+class Refuses(StrEnum):
+    """How EC2 refuses."""
 
-    def __init__(self, clock: ManualClock, code: str, refuses: Callable[[Offer], bool], of: ResolvedService) -> None:
+    AT_ONCE = "at once"
+    IN_PART = "all but one"
+    AT_LAUNCH = "once it was accepted"
+
+
+class RefusingCloud(FakeCloud):
+    """EC2 as far as it answers launches: of what `refuses`, with this error, in this way."""
+
+    def __init__(
+        self, clock: ManualClock, error: CloudError, refuses: Callable[[Offer], bool], of: ResolvedService, how: Refuses
+    ) -> None:
         super().__init__(clock)
-        self._code, self._refuses = code, refuses
+        self._error, self._refuses, self._how = error, refuses, how
         self._offers = {offer.name: offer for offer in of.offers}
         self.refused: Counter[tuple[str, int]] = Counter()  # by offer and minute
+        self.asked_s: list[float] = []
 
     def launch(
         self,
@@ -75,35 +102,57 @@ class RefusingCloud(FakeCloud):
         standby: bool = False,
         release: str = "",
         alternatives: tuple[str, ...] = (),
-    ) -> tuple[int, ...]:
-        allowed = []
+    ) -> Launched:
+        self.asked_s.append(self.clock.t_s)
+        allowed, refused = [], []
         for name in (offer, *alternatives):
             if self._refuses(self._offers[name]):
                 self.refused[name, int(self.clock.t_s // 60.0)] += 1
+                refused.append(name)
             else:
                 allowed.append(name)
+        self.left, self.ends, self.why = {}, {}, None
+        if isinstance(self._error, CapacityError) and self._how is not Refuses.AT_ONCE:
+            if self._how is Refuses.IN_PART:
+                self.left, self.why = dict.fromkeys(refused, 1), self._error
+            else:
+                self.ends = dict.fromkeys(refused, self._error)
+            allowed = [*allowed, *refused]
         if not allowed:
-            raise answered(self._code)
+            raise self._error
         first, *others = allowed
         return super().launch(first, count, token, standby=standby, release=release, alternatives=tuple(others))
 
 
-def answered(code: str, status: int = 400) -> CloudError:
+def answered(code: str, status: int = 400, message: str = "no") -> CloudError:
     """As the gate raises it."""
-    response = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    error = reaction(code, "no")
+    response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = reaction(code, message)
     error.__cause__ = ClientError(response, "CreateFleet")
     return launch_refusal(error)
+
+
+def said_of_the_end(reason: str) -> CapacityError:
+    """As the port shows what EC2 ended at launch."""
+    scope = scope_of_end(reason)
+    assert scope is not None
+    return CapacityError(f"{reason}: no", scope)
 
 
 class World:
     """A controller that begins with nothing; 40 requests/s come, 10 an instance."""
 
-    def __init__(self, offers: tuple[Offer, ...], code: str, refuses: Callable[[Offer], bool]) -> None:
+    def __init__(
+        self,
+        offers: tuple[Offer, ...],
+        error: CloudError,
+        refuses: Callable[[Offer], bool],
+        how: Refuses = Refuses.AT_ONCE,
+    ) -> None:
         quick = tuple(replace(offer, boot=Delay(50.0, 60.0)) for offer in offers)
         of = resolved(*quick, latencies_ms={offer.instance: 100.0 for offer in quick}, function_ms=None)
         self.clock, self.store = ManualClock(), MemoryStore()
-        self.cloud = RefusingCloud(self.clock, code, refuses, of)
+        self.cloud = RefusingCloud(self.clock, error, refuses, of, how)
         telemetry = FakeTelemetry()
         telemetry.rps = 40.0
         policy = Policy(ExpectedCostPolicy("mark", of), of, bouncers=True)
@@ -122,6 +171,9 @@ class World:
                 self.controller.fast()
             self.clock.t_s += 5.0
             self.cloud.boot()
+
+    def journal(self) -> list[str]:
+        return [outcome for _, _, outcome in self.store.journal]
 
     def serving(self) -> int:
         return sum(i.phase is Phase.READY for i in self.cloud.instances.values())
@@ -147,21 +199,84 @@ def test_something_serves_wherever_anything_can_be_bought(code: str) -> None:
     """Six of nine: one type alone is all there is of the first, and of it nothing is to be had."""
     for offers in SETS.values():
         for refuses in REFUSED.values():
-            world = World(offers, code, refuses)
+            world = World(offers, answered(code), refuses)
             world.run()
             refused = world.cloud.refused
             assert max(refused.values(), default=0) <= 2, "calls of a pool in a minute"
-            journal = [outcome for _, _, outcome in world.store.journal]
-            assert any(code in outcome for outcome in journal) == bool(refused), "the reason"
+            assert any(code in outcome for outcome in world.journal()) == bool(refused), "the reason"
             can = any(not refuses(offer) for offer in offers)
             assert can == (world.serving() >= 4), "as many as it takes"
+
+
+# One of each scope.
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InsufficientInstanceCapacity",
+        "InvalidParameterCombination",
+        "VcpuLimitExceeded",
+        "MaxSpotInstanceCountExceeded",
+    ],
+)
+@pytest.mark.parametrize("refused", REFUSED)
+@pytest.mark.parametrize("offers", SETS)
+def test_what_a_part_of_a_launch_lacks_is_bought_elsewhere_at_once(offers: str, refused: str, code: str) -> None:
+    """In the same minute, where anything else can be bought; the journal has the reason beside what was had."""
+    refuses = REFUSED[refused]
+    world = World(SETS[offers], answered(code), refuses, Refuses.IN_PART)
+    world.run(1)
+    assert max(world.cloud.refused.values(), default=0) <= 2, "calls of a pool in a minute"
+    if world.cloud.refused:
+        assert any(f": {code}: no" in outcome for outcome in world.journal() if outcome.startswith("the market had 1"))
+    if any(not refuses(offer) for offer in SETS[offers]):
+        assert len(world.cloud.instances) >= 4
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("refused", REFUSED)
+@pytest.mark.parametrize("offers", SETS)
+def test_what_ends_at_launch_is_bought_elsewhere(offers: str, refused: str, reason: str) -> None:
+    """As what is refused at once; and however often it happens, no boot has failed."""
+    refuses = REFUSED[refused]
+    world = World(SETS[offers], said_of_the_end(reason), refuses, Refuses.AT_LAUNCH)
+    world.run()
+    assert max(world.cloud.refused.values(), default=0) <= 2, "calls of a pool in a minute"
+    assert any(f"ran: {reason}: no" in outcome for outcome in world.journal()) == bool(world.cloud.ended)
+    assert not any(one.failed for one in world.controller.state.boots.values())
+    assert any(not refuses(offer) for offer in SETS[offers]) == (world.serving() >= 4)
+
+
+@pytest.mark.parametrize("markets", ["both", "on demand", "spot"])
+@pytest.mark.parametrize("offers", SETS)
+@pytest.mark.parametrize("code", [*SHARED_CODES, *SHARED_REASONS, pytest.param(PROFILE, id="profile")])
+def test_what_every_launch_shares_is_asked_for_twice_a_minute_at_most(code: str, offers: str, markets: str) -> None:
+    """In all, with the reason in the journal, and no offer is believed to be short; it serves once that is mended."""
+    sold = tuple(o for o in SETS[offers] if markets == "both" or (o.market is Market.SPOT) == (markets == "spot"))
+    refusing = True
+    at_launch = code in SHARED_REASONS
+    if at_launch:
+        error: CloudError = said_of_the_end(code)
+    else:
+        error = answered("InvalidParameterValue", message=PROFILE) if code == PROFILE else answered(code)
+    world = World(sold, error, lambda offer: refusing, Refuses.AT_LAUNCH if at_launch else Refuses.AT_ONCE)
+    world.run(8)
+    asked_s = world.cloud.asked_s
+    assert all(later - earlier >= 60.0 for earlier, later in zip(asked_s, asked_s[2:], strict=False))
+    assert len(asked_s) >= 3
+    assert any(code in outcome for outcome in world.journal())
+    assert not any(known.refusals for known in world.controller.state.beliefs.values())
+    assert not world.controller.state.boots
+    refusing = False
+    world.run(7)
+    assert world.serving() >= 4
+    assert world.controller.state.held == {}
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError", "Unavailable", "ExpiredToken"])
 def test_what_says_nothing_of_the_launch_is_asked_again(code: str) -> None:
     """Under the same token, and nothing else is bought for it."""
     refusing = True
-    world = World(ONE_TYPE, code, lambda offer: refusing)
+    world = World(ONE_TYPE, answered(code), lambda offer: refusing)
     world.run(2)
     assert world.serving() == 0
     refusing = False
@@ -219,4 +334,19 @@ def test_every_code_has_a_scope() -> None:
     scopes = Counter(scope_of(code) for code in CODES)
     assert scopes[RefusalScope.QUOTA] == 2
     assert scopes[RefusalScope.OFFER] > len(CODES) / 2
-    assert set(scopes) == set(RefusalScope)
+    assert {*scopes, RefusalScope.EVERYTHING} == set(RefusalScope)
+    assert RefusalScope.EVERYTHING not in scopes
+    assert {scope_of(code) for code in SHARED_CODES} == {RefusalScope.EVERYTHING}
+    assert {scope_of_end(reason) for reason in SHARED_REASONS} == {RefusalScope.EVERYTHING}
+    assert scope_of_end("Client.VolumeLimitExceeded") is RefusalScope.MARKET
+    assert scope_of_end("Server.InternalError") is RefusalScope.OFFER
+
+
+def test_an_instance_profile_that_is_gone_is_told_by_its_message() -> None:
+    """The code alone may be about one type: its architecture, say."""
+    assert scope_of("InvalidParameterValue", PROFILE) is RefusalScope.EVERYTHING
+    assert scope_of("InvalidParameterValue", "The architecture 'arm64' does not match") is RefusalScope.OFFER
+    said = [("UnfulfillableCapacity", "Unable to fulfill capacity"), ("InvalidParameterValue", PROFILE)]
+    refused = fleet_refusal([{"ErrorCode": code, "ErrorMessage": message} for code, message in said], "nothing said")
+    assert refused.scope is RefusalScope.EVERYTHING
+    assert PROFILE in str(refused)

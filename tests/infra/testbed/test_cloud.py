@@ -336,6 +336,22 @@ def test_a_machine_that_cannot_start_is_an_instance_that_ends(aws: Aws) -> None:
     assert aws.cloud.bill().total == 0.0
 
 
+def test_on_request_instances_of_an_offer_end_before_they_run(aws: Aws) -> None:
+    """The launch is accepted; nothing boots, and nothing is paid. What is launched later is as usual."""
+    name = next(iter(aws.cloud.lifecycle.supply.index))
+    aws.cloud.lifecycle.supply.ends_at_launch[name] = ("Client.VolumeLimitExceeded", "Volume limit exceeded")
+    (i,) = launched(aws)
+    aws.pass_s(30.0)
+    assert aws.state(i) == "terminated"
+    assert aws.instance(i)["StateReason"]["Code"] == "Client.VolumeLimitExceeded"
+    assert not aws.machines.there
+    assert aws.cloud.bill().total == 0.0
+    aws.cloud.lifecycle.supply.ends_at_launch.clear()
+    (other,) = launched(aws)
+    aws.pass_s(30.0)
+    assert aws.state(other) == "running"
+
+
 def test_instances_without_a_service_have_no_machine(aws: Aws) -> None:
     """They run and are paid, and that is all."""
     (i,) = run(aws)

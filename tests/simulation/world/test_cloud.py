@@ -250,7 +250,7 @@ def test_the_account_limit_counts_what_is_not_stopped() -> None:
     """A launch gets what is left, then LimitError; a stopped standby frees its place."""
     c = cloud(max_instances=3)
     c.start_ready(T2.name, 5, standby=True)
-    assert len(c.launch(OD.name, 5, "t")) == 3
+    assert len(c.launch(OD.name, 5, "t").numbers) == 3
     with pytest.raises(LimitError):
         c.launch(OD.name, 1, "u")
     with pytest.raises(LimitError):
@@ -264,7 +264,7 @@ def test_without_spot_capacity_no_launch_succeeds() -> None:
     c.advance(60.0)
     with pytest.raises(CapacityError):
         c.launch(SPOT_A.name, 1, "t")
-    assert c.launch(SPOT_B.name, 1, "u") == (1,)
+    assert c.launch(SPOT_B.name, 1, "u").numbers == (1,)
 
 
 def test_a_falling_share_interrupts_that_fraction_longest_running_first() -> None:
@@ -313,12 +313,12 @@ def test_the_share_bounds_held_and_requested_instances_together() -> None:
     c.advance(300.0)
     with pytest.raises(CapacityError):
         c.launch(SPOT_A.name, 4, "as many as were lost")
-    assert len(c.launch(SPOT_A.name, 8, "four more than were held")) == 2
+    assert len(c.launch(SPOT_A.name, 8, "four more than were held").numbers) == 2
     with pytest.raises(CapacityError):
         c.launch(SPOT_A.name, 6, "the rest")
-    assert len(c.launch(SPOT_B.name, 6, "elsewhere")) == 6
+    assert len(c.launch(SPOT_B.name, 6, "elsewhere").numbers) == 6
     c.advance(1200.0)
-    assert len(c.launch(SPOT_A.name, 20, "whole again")) == 20
+    assert len(c.launch(SPOT_A.name, 20, "whole again").numbers) == 20
 
 
 @pytest.mark.parametrize(("share", "sold"), [(0.0, 0), (0.4, 0), (0.5, 0), (0.6, 1), (1.0, 1)])
@@ -327,7 +327,7 @@ def test_half_an_instance_is_not_sold(share: float, sold: int) -> None:
     c = cloud(spot=[shares((0.0, 1.0), (60.0, share))] if share < 1.0 else [shares((0.0, 1.0))])
     c.advance(100.0)
     try:
-        numbers = c.launch(SPOT_A.name, 1, "t")
+        numbers = c.launch(SPOT_A.name, 1, "t").numbers
     except CapacityError:
         numbers = ()
     assert len(numbers) == sold

@@ -1,0 +1,58 @@
+"""Releases of which nothing can be launched: what all their launches share was refused.
+
+The launch template, the image, a role or a security group is gone, say. Whatever else is asked for would be refused
+just the same. So no offer is put off and the plan stays as it is; and nothing of that release is launched until a pause
+is over, which doubles with each refusal. What is launched of another release, the one that serves, goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mark.domain.command import Command, Launch
+
+# A release that serves and one on trial are refused twice a minute together; and what was mended is soon seen.
+PAUSE_S, LONGEST_PAUSE_S = 60.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRelease:
+    """Refused so often in a row, the last time for `reason`; not to be launched before `until_s`."""
+
+    refusals: int
+    until_s: float
+    reason: str
+
+
+def refused(held: Mapping[str, HeldRelease], release: str, reason: str, now_s: float) -> dict[str, HeldRelease]:
+    """A launch of the release was refused, whatever it was of. What was under way already makes the pause no longer."""
+    known = held.get(release)
+    if known is not None and now_s < known.until_s:
+        return {**held, release: HeldRelease(known.refusals, known.until_s, reason)}
+    refusals = 1 if known is None else known.refusals + 1
+    pause_s = min(PAUSE_S * 2.0 ** (min(refusals, 16) - 1), LONGEST_PAUSE_S)
+    return {**held, release: HeldRelease(refusals, now_s + pause_s, reason)}
+
+
+def launched(held: Mapping[str, HeldRelease], release: str) -> dict[str, HeldRelease]:
+    """Something of it was launched."""
+    return {name: one for name, one in held.items() if name != release}
+
+
+def allowed(held: Mapping[str, HeldRelease], commands: Sequence[Command], now_s: float) -> Sequence[Command]:
+    """The commands without launches of what is held."""
+    names = {name for name, one in held.items() if now_s < one.until_s}
+    if not names:
+        return commands
+    return [command for command in commands if not (isinstance(command, Launch) and command.release in names)]
+
+
+def trouble(held: Mapping[str, HeldRelease], now_s: float) -> str:
+    """One line for people, where a release is held."""
+    told = [
+        f"{f'of release {name}' if name else 'of the service'}: {one.reason}"
+        for name, one in sorted(held.items())
+        if now_s < one.until_s
+    ]
+    return f"every launch is refused {'; '.join(told)}" if told else ""

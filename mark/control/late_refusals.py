@@ -1,0 +1,47 @@
+"""Refusals that come late: launches that were accepted, and whose instances the cloud ended before they ever ran.
+
+What is over a quota of volumes, or meets a host without room, shows on AWS only then. It is known as what a launch of
+as many would have come to, had it been refused at once: the next plan buys something else, and no boot has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from mark.control.snapshot import Outcome
+from mark.domain.command import Launch
+from mark.domain.errors import RefusalScope
+from mark.domain.fleet import EndedAtLaunch, Fleet
+from mark.domain.offer import Offer
+from mark.ec2.refusal import refused_with
+
+# What a launch of longer ago came to says nothing any more: a cloud shows for an hour what has ended.
+NEWS_S = 300.0
+
+
+def late_refusals(
+    known: Collection[int], fleet: Fleet, now_s: float, offers: Iterable[Offer]
+) -> tuple[tuple[Outcome, ...], tuple[int, ...]]:
+    """Outcomes of what was refused since, and the numbers that are known from now on; `known` were so before.
+
+    Those of one launch are one outcome: ten that a quota has no room for are one refusal, not ten.
+    """
+    alike: dict[tuple[str, str, str], list[EndedAtLaunch]] = {}
+    sold = {offer.name: offer for offer in offers} if fleet.refused else {}
+    for one in fleet.refused:
+        if one.number not in known and one.offer in sold and now_s - one.launched_s < NEWS_S:
+            alike.setdefault((one.offer, one.release, one.reason), []).append(one)
+    outcomes = tuple(_outcome(those, sold) for those in alike.values())
+    return outcomes, tuple(sorted(one.number for one in fleet.refused))
+
+
+def _outcome(those: list[EndedAtLaunch], sold: dict[str, Offer]) -> Outcome:
+    first, count = those[0], len(those)
+    offer = sold[first.offer]
+    command = Launch("accepted before", count * offer.usd_per_hour, offer.name, count, release=first.release)
+    numbers = ", ".join(f"#{one.number}" for one in those)
+    text = f"the cloud ended {numbers} before {'it' if count == 1 else 'they'} ran: {first.reason}"
+    if first.scope is RefusalScope.EVERYTHING:
+        return Outcome(command, text, False, planned=offer.name, whole_release=True)
+    put_off = refused_with(offer, first.scope, sold.values())
+    return Outcome(command, text, False, True, planned=offer.name, put_off=put_off)
