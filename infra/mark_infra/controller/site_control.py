@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -384,7 +384,7 @@ class _Service:
         return RuntimePorts(controller, cloud, telemetry, changes, store, clock, clock.unix_s, policy, close, live)
 
     def _know_releases(self, kept: Store, store: Store) -> dict[str, str]:
-        """By which versions of the launch template this release and those before it are launched.
+        """By which versions of launch templates this release and those before it are launched.
 
         Returns which versions of the function they call; those without one are not in it.
         """
@@ -394,7 +394,9 @@ class _Service:
         rollout = known_rollout(kept)
         needed = {there.release} | (set() if rollout is None else {rollout.release, rollout.before, rollout.candidate})
         found = []
-        for key, version in (("templates", there.launch_template_version), ("functions", there.function)):
+        platforms = {name: asdict(one) for name, one in there.platforms.items()} or None
+        own = {"templates": there.launch_template_version, "functions": there.function, "platforms": platforms}
+        for key, version in own.items():
             known = dict(kept.get(key) or {})
             if known.get(there.release) != version:
                 old = [release for release in known if release not in needed][: 1 - _RELEASES]
@@ -403,7 +405,7 @@ class _Service:
                     known[there.release] = version
                 store.put(key, known)
             found.append(known)
-        self.cloud.templates, versions = found
+        self.cloud.templates, versions, self.cloud.platforms = found
         return versions
 
     def _targets(self) -> list[ScrapeTarget]:
