@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from mark_infra.testbed.account import CloudAccount, account_of, offerings, unsupported_image
+from mark_infra.testbed.account import CloudAccount, account_of, offerings, small_disk, unsupported_image
 from mark_infra.testbed.aws_request import AwsRequest
 from mark_infra.testbed.sizes import RULES_PER_BALANCER, TARGETS_PER_BALANCER, too_large
 from mark_infra.testbed.throttle import Throttle
@@ -30,6 +30,7 @@ ARM = Offer("c7g.large", Market.ON_DEMAND, 0.07, Delay(60.0, 60.0), vcpu=2.0, me
 WIDER = Catalog("wider", (*CATALOG.offers, GPU, RETIRED, ARM), ())
 LARGE_E = {"InstanceType": "c5.large", "AvailabilityZone": "us-east-1e"}
 AL2023_ARM = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
+AL2023 = AL2023_ARM.replace("arm64", "x86_64")
 
 
 # Quotas
@@ -150,6 +151,42 @@ def test_a_gpu_image_drives_only_gpus_it_knows() -> None:
     assert old.code == "InvalidParameterCombination"
     assert unsupported_image("g5.xlarge", dlami, ["x86_64"]) is None
     assert unsupported_image("c5.large", dlami, ["x86_64"]) is None
+    none = unsupported_image("g5.xlarge", AL2023.split("/"), ["x86_64"])
+    assert none is not None
+    assert (none.code, none.message) == (old.code, "The image has no driver for the GPU of g5.xlarge.")
+
+
+def test_a_disk_is_no_smaller_than_its_snapshot() -> None:
+    dlami = ["", "aws", "service", "deeplearning", "ami", "x86_64", "base-oss-nvidia-driver-gpu", "latest"]
+    small = small_disk(dlami, 74)
+    assert small is not None
+    assert (small.code, small.message.partition("'")[0]) == (
+        "InvalidBlockDeviceMapping",
+        "Volume of size 74GB is smaller than snapshot ",
+    )
+    assert small_disk(AL2023.split("/"), 7) is not None
+    for image, gib in ((dlami, 75), (dlami, None), (AL2023.split("/"), 8), ([], 1)):
+        assert small_disk(image, gib) is None
+
+
+def test_a_launch_onto_a_small_disk_is_refused(make_aws: Callable[..., Aws]) -> None:
+    """By the template's disk or the override's; also of an image that was made of an instance."""
+    aws = make_aws(account=QUICK, catalog=WIDER)
+    image = aws.client("ssm").get_parameter(Name=AL2023)["Parameter"]["Value"]
+
+    def disk(gib: int) -> list[dict[str, Any]]:
+        return [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": gib}}]
+
+    lt = template(aws, ImageId=image, BlockDeviceMappings=disk(7))
+    answer = fleet(aws, lt, 1, LARGE_A, spot=False)
+    assert (ids(answer), answer["Errors"][0]["ErrorCode"]) == ([], "InvalidBlockDeviceMapping")
+    own_disk = {**LARGE_A, "BlockDeviceMappings": disk(8)}
+    (builder,) = ids(fleet(aws, lt, 1, own_disk, spot=False, token="u"))
+    baked = aws.client("ec2").create_image(InstanceId=builder, Name="baked")["ImageId"]
+    with pytest.raises(ClientError) as error:
+        run(aws, ImageId=baked, BlockDeviceMappings=disk(7))
+    assert refused(error) == "InvalidBlockDeviceMapping"
+    assert run(aws, ImageId=baked, BlockDeviceMappings=disk(9))
 
 
 def test_an_image_for_other_processors_is_refused(make_aws: Callable[..., Aws]) -> None:
