@@ -111,7 +111,7 @@ def monthly(
     """Every line of the bill, in dollars for a month of 730 hours."""
     charges = []
     for one in services:
-        disks = {"": one.disk_gib, **{f" on {name}": gib for name, gib in one.other_disks_gib.items()}}
+        images = {"": one.disk_gib, **{f" on {name}": gib for name, gib in one.other_disks_gib.items()}}
         charges.append(
             CostLine(
                 "fleet",
@@ -120,10 +120,12 @@ def monthly(
                 f"as many as traffic needs, {dollars(one.max_usd_per_hour * HOURS_PER_MONTH)} at most",
             )
         )
-        for where, gib in disks.items():
-            disk = gib * DISK_USD_PER_GIB_MONTH
-            charges.append(CostLine("other", f"{one.name}, its disk{where}", disk, "each; of a stopped standby, too"))
-        for where, gib in disks.items() if one.image else ():
+        disk = one.disk_gib * DISK_USD_PER_GIB_MONTH
+        charges.append(CostLine("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
+        for name, gib in one.other_disks_gib.items():  # if such types are bought at all
+            basis = f"{dollars(gib * DISK_USD_PER_GIB_MONTH)} each, {gib:.0f} GiB"
+            charges.append(CostLine("other", f"{one.name}, a disk on {name}", None, basis))
+        for where, gib in images.items() if one.image else ():
             basis = f"{usd(SNAPSHOT_USD_PER_GB_MONTH)} a GB, at most; another while the release before has its own"
             what = f"{one.name}, its image{where} (snapshot)"
             charges.append(CostLine("other", what, gib * SNAPSHOT_USD_PER_GB_MONTH, basis))
