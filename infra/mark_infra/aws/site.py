@@ -92,6 +92,11 @@ class SiteService:
     function_alias: str | None = None  # of its function: what answers while no instance is ready
     platforms: Mapping[str, TemplateVersion] = field(default_factory=dict)  # by name; none: launch_template is for all
 
+    @property
+    def launch_templates(self) -> frozenset[str]:
+        """Ids of all."""
+        return frozenset((self.launch_template, *(one.launch_template for one in self.platforms.values())))
+
 
 @dataclass(frozen=True, slots=True)
 class Site:

@@ -54,8 +54,8 @@ def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
     for name, there in site.services.items():
         newest = templates_now(there)
         # From a template that is gone, with the last types of its platform, nothing is launched any more.
-        templates = {there.launch_template, *(one.launch_template for one in newest)}
-        versions = {*newest, *(one for one in releases.templates(name) if one.launch_template in templates)}
+        kept = releases.templates(name)
+        versions = {*newest, *(one for one in kept if one.launch_template in there.launch_templates)}
         found = _images_of(gate, versions)
         needed.update(found.values())
         if tagged := sorted({found[one] for one in newest} & own):

@@ -200,6 +200,37 @@ def test_an_image_for_other_processors_is_refused(make_aws: Callable[..., Aws]) 
     assert len(ids(fleet(aws, lt, 1, own_image, token="v", spot=False))) == 1
 
 
+def test_types_of_two_platforms_are_launched_by_one_call(make_aws: Callable[..., Aws]) -> None:
+    """Each from its own template, by priority; by the other's it is refused."""
+    aws = make_aws(account=QUICK, catalog=WIDER, capacity={"c7g.large/on-demand": 1})
+    images = {name: aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"] for name in (AL2023, AL2023_ARM)}
+    x86, arm = template(aws, ImageId=images[AL2023]), template(aws, "arm", ImageId=images[AL2023_ARM])
+
+    def asked(lt: str, instance: str, priority: float) -> dict[str, Any]:
+        pool = {"InstanceType": instance, "AvailabilityZone": "us-east-1a", "Priority": priority}
+        return {
+            "LaunchTemplateSpecification": {"LaunchTemplateId": lt, "Version": "$Latest"},
+            "Overrides": [pool],
+        }
+
+    def launched(*configs: dict[str, Any]) -> Any:
+        return aws.client("ec2").create_fleet(
+            Type="instant",
+            LaunchTemplateConfigs=list(configs),
+            TargetCapacitySpecification={"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "on-demand"},
+            OnDemandOptions={"AllocationStrategy": "prioritized"},
+        )
+
+    answer = launched(asked(x86, "c5.large", 1.0), asked(arm, "c7g.large", 0.0))
+    there = {one["InstanceId"]: one for one in aws.instances()}
+    assert {there[id]["InstanceType"]: there[id]["ImageId"] for id in ids(answer)} == {
+        "c7g.large": images[AL2023_ARM],
+        "c5.large": images[AL2023],
+    }
+    mixed_up = launched(asked(arm, "c5.large", 0.0), asked(x86, "c7g.large", 0.0))
+    assert (ids(mixed_up), {one["ErrorCode"] for one in mixed_up["Errors"]}) == ([], {"InvalidParameterValue"})
+
+
 # Speed
 
 
