@@ -25,6 +25,15 @@ DISK_USD_PER_GIB_MONTH = 0.08
 GPU_DISKS = 12.5  # a GPU image needs 100 GiB, in disks of DISK_GIB
 _DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
 
+
+def disks_of(offer: Offer) -> float:
+    """In units of DISK_GIB, what an instance of the offer boots from: only types with GPUs need the GPU image's disk.
+
+    SageMaker's have images of its own.
+    """
+    return GPU_DISKS if offer.gpus and offer.market is not Market.SAGEMAKER else 1.0
+
+
 # Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.
 Cost = Callable[[float], float]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mark.billing.extras import extras_usd
-from mark.billing.meter import Meter
+from mark.billing.meter import Meter, disks_of
 from mark.billing.moving_prices import Tariff
 from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
@@ -55,6 +55,7 @@ class Ledger:
         self._bills_extras = resolved.catalog.bills_extras
         offers = (*resolved.offers, *unsold)
         self._index = {offer.name: i for i, offer in enumerate(offers)}
+        self._disks = {offer.name: disks_of(offer) for offer in offers}
         self._tariffs = [Tariff(offer.usd_per_s) for offer in offers]
         self._meter = Meter(
             offers,
@@ -70,6 +71,9 @@ class Ledger:
         self._spans: dict[int, _Span] = {n: span for n, span in spans.items() if span.offer in self._index}
         if kept is not None:
             self._meter.restore(kept["meter"])
+            # Of what is there now, whatever was counted for it: its offer may have gone, or had a disk of another size.
+            had, since_s, _ = kept["meter"]["disks"]
+            self._meter.disks(sum(self._disks[span.offer] for span in self._spans.values()) - had, since_s)
             for name, state in kept.get("tariffs", {}).items():
                 if name in self._index:
                     self._tariffs[self._index[name]].restore(state)
@@ -122,7 +126,7 @@ class Ledger:
                 if span.from_s is not None:
                     self._close(span, missed_s)
                 del self._spans[number]
-                self._meter.disks(-1, missed_s)
+                self._meter.disks(-self._disks[span.offer], missed_s)
                 self._changed = True
         if self._changed:
             self._keep()
@@ -168,7 +172,7 @@ class Ledger:
 
     def _add(self, number: int, offer: str, at_s: float) -> _Span:
         self._spans[number] = span = _Span(offer)
-        self._meter.disks(1, at_s)
+        self._meter.disks(self._disks[offer], at_s)
         self._changed = True
         return span
 

@@ -5,8 +5,8 @@ Prices are those of `mark.billing.extras`; other regions are up to a third deare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mark.billing.extras import (
@@ -76,6 +76,7 @@ class ServiceCost:
     max_function_usd_per_hour: float | None = None
     image: bool = False  # instances boot from an image of its own
     image_gb: float = 0.0  # of the function, unpacked; 0: it is a zip, or there is none
+    other_disks_gib: Mapping[str, float] = field(default_factory=dict)  # of other types, by their platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def monthly(
     """Every line of the bill, in dollars for a month of 730 hours."""
     charges = []
     for one in services:
-        disk = one.disk_gib * DISK_USD_PER_GIB_MONTH
+        images = {"": one.disk_gib, **{f" on {name}": gib for name, gib in one.other_disks_gib.items()}}
         charges.append(
             CostLine(
                 "fleet",
@@ -119,11 +120,15 @@ def monthly(
                 f"as many as traffic needs, {dollars(one.max_usd_per_hour * HOURS_PER_MONTH)} at most",
             )
         )
+        disk = one.disk_gib * DISK_USD_PER_GIB_MONTH
         charges.append(CostLine("other", f"{one.name}, its disk", disk, "each; of a stopped standby, too"))
-        if one.image:
-            image = one.disk_gib * SNAPSHOT_USD_PER_GB_MONTH
+        for name, gib in one.other_disks_gib.items():  # if such types are bought at all
+            basis = f"{dollars(gib * DISK_USD_PER_GIB_MONTH)} each, {gib:.0f} GiB"
+            charges.append(CostLine("other", f"{one.name}, a disk on {name}", None, basis))
+        for where, gib in images.items() if one.image else ():
             basis = f"{usd(SNAPSHOT_USD_PER_GB_MONTH)} a GB, at most; another while the release before has its own"
-            charges.append(CostLine("other", f"{one.name}, its image (snapshot)", image, basis))
+            what = f"{one.name}, its image{where} (snapshot)"
+            charges.append(CostLine("other", what, gib * SNAPSHOT_USD_PER_GB_MONTH, basis))
         if one.function is not None:
             basis = f"{usd(one.function_usd_per_million)} a million requests"
             if one.max_function_usd_per_hour is not None:

@@ -43,7 +43,7 @@ def test_what_cannot_be_is_one_line_and_exit_2(
 
 def test_images_to_bake_are_named_before_anything_is_agreed(tmp_path: Path) -> None:
     nothing: Any = None
-    target, wanted = DeployTarget(state=tmp_path), (ImageWanted("echo", "0123", ("c5.large", "c5.xlarge")),)
+    target, wanted = DeployTarget(state=tmp_path), (ImageWanted("echo", "0123", ("c5.large", "c5.xlarge"), "x86_64"),)
     planned = Planned([], [], target, nothing, nothing, nothing, nothing, to_bake=wanted)
     assert _changes(planned) == "images to bake first: echo on a c5.large\nnothing else to change"
     planned = Planned(

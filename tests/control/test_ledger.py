@@ -142,6 +142,24 @@ def test_disks_of_stopped_standbys_are_billed_if_the_catalogue_does() -> None:
     assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
 
 
+def test_a_gpu_type_has_a_larger_disk() -> None:
+    """And one that was counted as another keeps nothing of that: what was kept is counted anew."""
+    where = resolved(replace(ON_DEMAND, gpus=1))
+    where = replace(where, catalog=replace(where.catalog, bills_extras=True))
+    store, month_s = MemoryStore(), 730.0 * 3600.0
+    Ledger(where, store).observe(0.0, fleet(Phase.STOPPED), ())
+    kept = store.get("ledger")
+    assert kept is not None
+    for counted in (12.5, 1.0):
+        store.put("ledger", {**kept, "meter": {**kept["meter"], "disks": (counted, 0.0, 0.0)}})
+        ledger = Ledger(where, store)
+        assert ledger.bill(month_s, 0.0, 0).other == pytest.approx(100 * 0.08 + extras_usd(month_s, 0, 0.0, 0.0))
+        ledger.observe(100.0, NOBODY, ())
+        ledger.observe(100.0 + GRACE_S, NOBODY, ())
+        disk_usd, balancer_usd = 100 * 0.08 * 100.0 / month_s, extras_usd(1e6, 0, 0.0, 0.0)
+        assert ledger.bill(1e6, 0.0, 0).other == pytest.approx(disk_usd + balancer_usd)
+
+
 def test_balancer_addresses_and_data_are_in_the_bill_too() -> None:
     """As in a simulated one: from second 0, and by the requests."""
     where = resolved()

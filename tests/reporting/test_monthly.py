@@ -66,6 +66,18 @@ def test_a_baked_image_costs_its_snapshot() -> None:
     assert {charge.what: charge.usd_per_month for charge in charges}[what] == pytest.approx(12.0 * 0.05)
 
 
+def test_types_of_another_platform_have_a_disk_of_another_size() -> None:
+    """Which is paid only if such a type is bought; an image of them is there anyway."""
+    two = replace(ONE, other_disks_gib={"x86_64-gpu": 91.0})
+    disk, image = "inception, a disk on x86_64-gpu", "inception, its image on x86_64-gpu (snapshot)"
+    charges = {charge.what: charge for charge in monthly([two], zones=3)}
+    assert (charges[disk].usd_per_month, charges[disk].basis) == (None, "$7.28 each, 91 GiB")
+    assert image not in charges
+    assert least_usd_per_month(monthly([two], 3)) == least_usd_per_month(monthly([ONE], 3))
+    charges = {charge.what: charge for charge in monthly([replace(two, image=True)], zones=3)}
+    assert charges[image].usd_per_month == pytest.approx(91.0 * 0.05)
+
+
 def test_a_functions_image_is_billed_by_its_size() -> None:
     def images(image_gb: float) -> list[float | None]:
         cost = ServiceCost("words", "c5.large/on-demand", 0.085, 5.0, 8.0, "lambda:1024", 19.0, image_gb=image_gb)

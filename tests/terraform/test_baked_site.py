@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mark_infra.aws.site import load_site
+from mark_infra.aws.site import TemplateVersion, load_site
 from mark_infra.deploy.artifacts import archive, libraries_name
 from mark_infra.deploy.bake import BUILDER
 from mark_infra.deploy.checkout import constraints
@@ -44,7 +44,8 @@ class Builders:
             {"Name": "instance-state-name", "Values": ["running"]},
         ]
         found = self._moto.client("ec2").describe_instances(Filters=filters)["Reservations"]
-        for instance in (i for r in found for i in r["Instances"]):
+        instances = [i for r in found for i in r["Instances"]]
+        for instance in sorted(instances, key=lambda i: i["InstanceType"]):
             self.launched.append(instance)
             where = {"logGroupName": "/mark/mark/services/echo", "logStreamName": f"boot/{instance['InstanceId']}"}
             logs.create_log_stream(**where)
@@ -62,6 +63,7 @@ def images(moto: MotoServer) -> list[str]:
 def test_a_site_boots_from_images_that_are_baked_first(
     moto: MotoServer, terraform: Terraform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One for each platform of its types."""
     terraform.init(terraform.home / "examples" / "complete")
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -73,8 +75,9 @@ def test_a_site_boots_from_images_that_are_baked_first(
         return Wheelhouse(file, file.stat().st_size, 0, frozenset({"mark"}))
 
     monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", wheels)
-    (tmp_path / "echo.toml").write_text(SERVICE.format(name="echo", model="echo:Echo", function="lambda:1024"))
-    (tmp_path / "profile.csv").write_text(PROFILE)
+    text = SERVICE.format(name="echo", model="echo:Echo", function="lambda:1024")
+    (tmp_path / "echo.toml").write_text(text.replace('"c5.*"', '"c5.*", "c7g.*"'))
+    (tmp_path / "profile.csv").write_text(f"{PROFILE}echo:Echo,c7g.large,1,20\n")
     code = "import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n"
     (tmp_path / "echo.py").write_text(code)
     target = DeployTarget(
@@ -83,33 +86,41 @@ def test_a_site_boots_from_images_that_are_baked_first(
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)
     builders, said = Builders(moto), list[str]()
 
-    def deployed(where: DeployTarget = target) -> str:
-        """What instances boot from then."""
+    def deployed(where: DeployTarget = target) -> dict[str, str]:
+        """What instances boot from then, by platform."""
         planned = replace(plan([shipment(str(tmp_path / "echo.toml"))], where, said.append), pause=builders.pause)
         there = load_site(planned.apply().site_file).service("echo")
         assert planned.terraform.plan() == [], planned.terraform.text()
-        ec2 = moto.client("ec2")
-        found = ec2.describe_launch_template_versions(
-            LaunchTemplateId=there.launch_template, Versions=[there.launch_template_version]
-        )
-        return str(found["LaunchTemplateVersions"][0]["LaunchTemplateData"]["ImageId"])
+        assert there.platforms["x86_64"] == TemplateVersion(there.launch_template, there.launch_template_version)
+        booted = {}
+        for platform, one in there.platforms.items():
+            found = moto.client("ec2").describe_launch_template_versions(
+                LaunchTemplateId=one.launch_template, Versions=[one.version]
+            )
+            booted[platform] = str(found["LaunchTemplateVersions"][0]["LaunchTemplateData"]["ImageId"])
+        return booted
 
     first = deployed()
-    assert images(moto) == [first]
-    (builder,) = builders.launched
-    assert builder["ImageId"] != first
-    there = moto.client("ec2").describe_instances(InstanceIds=[builder["InstanceId"]])["Reservations"]
-    assert [i["State"]["Name"] for r in there for i in r["Instances"]] == ["terminated"]
+    assert list(first) == ["arm64", "x86_64"]
+    assert sorted(images(moto)) == sorted(first.values())
+    assert [builder["InstanceType"].partition(".")[0] for builder in builders.launched] == ["c5", "c7g"]
+    bases = {"x86_64": builders.launched[0]["ImageId"], "arm64": builders.launched[1]["ImageId"]}
+    assert len({*bases.values(), *first.values()}) == 4
+    ids = [builder["InstanceId"] for builder in builders.launched]
+    there = moto.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
+    assert {i["State"]["Name"] for r in there for i in r["Instances"]} == {"terminated"}
 
     (tmp_path / "echo.py").write_text(f"{code}# another release, the same packages\n")
     assert deployed() == first
-    assert len(builders.launched) == 1
+    assert len(builders.launched) == 2
 
     packages = "second"
     second = deployed()
-    assert second != first
-    assert images(moto) == [second], "no controller has served the first: nothing rolls back to it"
+    assert not set(second.values()) & set(first.values())
+    assert sorted(images(moto)) == sorted(second.values()), (
+        "no controller has served the first: nothing rolls back to it"
+    )
 
-    assert deployed(replace(target, bake=False)) == builder["ImageId"]
+    assert deployed(replace(target, bake=False)) == bases
     assert destroy(target, said.append) == []
     assert images(moto) == []

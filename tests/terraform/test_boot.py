@@ -27,7 +27,7 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark.domain.errors import MarkError
 from tests.infra.testbed.real_processes import held_port, wait_for
 from tests.serving.worker.listening import keepers
-from tests.terraform.booting import BOUNCER, KEY, Machine
+from tests.terraform.booting import BOUNCER, KEY, Machine, artifact
 
 SERVICE = """
 [service]
@@ -199,6 +199,29 @@ def test_a_builder_serves_with_no_key_of_the_site(tmp_path: Path) -> None:
     assert re.fullmatch(r"nobody:[0-9a-f]{64}:infer\n", (machine.root / "var/lib/mark/keys").read_text())
     assert "--keys-parameter" not in machine.unit()["ExecStart"]
     assert (machine.store / "shutdown").read_text() == "-h +60\n-h now\n"
+
+
+def test_each_platform_installs_its_own_packages(tmp_path: Path) -> None:
+    """Those that the template of its platform names, whatever is on the image; the service's folder is the same."""
+    machine, said = baked(tmp_path)
+    (tmp_path / "bin/python3.11").write_text(
+        """#!/bin/bash
+mkdir -p "$3/bin"
+printf '#!/bin/bash\\necho "$*" >>"$STORE/pip"\\n' >"$3/bin/pip"
+chmod +x "$3/bin/pip"
+"""
+    )
+    (tmp_path / "bin/python3.11").chmod(0o755)
+    packages = archive({"requirements.txt": b""}, tmp_path / "wheels.tar")
+    for platform in ("x86_64-gpu", "arm64"):
+        said |= artifact(machine.store, "wheels", f"artifacts/wheels/echo/{platform}", packages, "v1")
+        done = machine.boot("i-1", said)
+        assert done.returncode == 0, done.stderr
+        assert machine.fetched() == ["artifacts/archive/echo", f"artifacts/wheels/echo/{platform}"]
+        assert (machine.store / "pip").read_text().startswith("install --quiet")
+        installed = machine.root / "opt/mark/venv/wheels"
+        assert installed.read_text() == f"{said['artifacts.wheels.sha256']}\n"
+        packages = archive({"requirements.txt": b"# others"}, tmp_path / "wheels.tar")
 
 
 def test_a_service_that_was_made_with_http_keeps_it(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from mark_infra.aws.inventory import (
     rests,
     takes_requests,
 )  # fmt: skip
+from mark_infra.aws.pools import launch_configs, templates_of
 from mark_infra.aws.readiness import Bouncers
 from mark_infra.aws.site import Site
 
@@ -85,7 +86,7 @@ class Ec2Cloud:
     """The port `Cloud` for one service. Thread-safe.
 
     `offers` are those that may be bought; an instance of another one is leaving. `templates` names the version of the
-    launch template of each release; what has no release is launched from the newest.
+    launch template of each release, `platforms` those of its platforms; what has none is launched from the newest.
     """
 
     def __init__(
@@ -102,10 +103,11 @@ class Ec2Cloud:
         notices: NoticeSource,
         *,
         templates: Mapping[str, str] | None = None,
+        platforms: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None,
         unix_s: Callable[[], float] = time.time,
     ) -> None:
         self.service = service
-        self.templates = dict(templates or {})
+        self.templates, self.platforms = dict(templates or {}), dict(platforms or {})
         self.offers: Mapping[str, Offer] = {offer.name: offer for offer in offers}
         self._site, self._there = site, site.service(service)
         self._gate, self._inventory, self._store, self._clock = gate, inventory, numbers, clock
@@ -365,16 +367,8 @@ class Ec2Cloud:
         really is EC2 says of it.
         """
         offer, subnets = offers[0], self._there.subnets
-        pools = [
-            {"InstanceType": one.instance, "SubnetId": subnets[zone], "Priority": float(rank)}
-            for rank, one in enumerate(offers)
-            for zone in ([one.zone] if one.zone else subnets)
-            if zone in subnets
-        ]
-        if not pools:
-            raise CapacityError(f"site {self._site.name} has no subnet in {offer.zone}")
-        if release and release not in self.templates:
-            raise NotFoundError(f"no version of the launch template is known for release {release}")
+        templates = templates_of(self._there, release, self.templates, self.platforms)
+        configs = launch_configs(self._there, offers, templates, self._site.name)
         tags = {
             SITE: self._site.name, SERVICE: self.service, OFFER: offer.name, LAUNCH: token,
             STANDBY: "true" if standby else "false", **({RELEASE: release} if release else {}),
@@ -385,15 +379,7 @@ class Ec2Cloud:
             Type="instant",
             # 64 characters at most. A repeated call gets the same instances, also if the first answer was lost.
             ClientToken=hashlib.sha256(f"{self._site.name}/{self.service}/{token}".encode()).hexdigest(),
-            LaunchTemplateConfigs=[
-                {
-                    "LaunchTemplateSpecification": {
-                        "LaunchTemplateId": self._there.launch_template,
-                        "Version": self.templates[release] if release else "$Latest",
-                    },
-                    "Overrides": pools,
-                }
-            ],
+            LaunchTemplateConfigs=configs,
             TargetCapacitySpecification={
                 "TotalTargetCapacity": count,
                 "DefaultTargetCapacityType": "spot" if offer.market is Market.SPOT else "on-demand",

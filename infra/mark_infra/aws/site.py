@@ -21,6 +21,7 @@ function_alias = "balancer"         # of that function: the controller moves it 
 scheme = "https"                    # what its bouncers speak, "http" unless said; the same as its target groups
 release = "3fa9c1d2e4b5"            # what instances are to boot from, and which version of the template that is
 launch_template_version = "7"
+platforms = { x86_64 = { launch_template = "lt-0abc", version = "7" } }  # which types boot by which template
 gateway = "http://127.0.0.1:9000"   # a mark gateway, if all requests pass through it: its counts are the load
 """
 
@@ -31,18 +32,20 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput
+from mark_infra.aws.platforms import PLATFORMS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # what a service file allows too
 _SITE_KEYS = {"name", "region", "store", "queue_url", "bouncer_port", "key_file", "time_scale"}
 _SERVICE_KEYS = {
     "launch_template",
     "launch_template_version",
+    "platforms",
     "release",
     "subnets",
     "target_groups",
@@ -63,6 +66,14 @@ TO_MEASURE = ".profile"
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateVersion:
+    """A version of a launch template; `$Latest` is the newest."""
+
+    launch_template: str  # its id
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class SiteService:
     """What a site has for one service."""
 
@@ -79,6 +90,12 @@ class SiteService:
     grpc_rules: tuple[str, ...] = ()
     scheme: str = "http"  # or https: what its bouncers speak, of all its releases
     function_alias: str | None = None  # of its function: what answers while no instance is ready
+    platforms: Mapping[str, TemplateVersion] = field(default_factory=dict)  # by name; none: launch_template is for all
+
+    @property
+    def launch_templates(self) -> frozenset[str]:
+        """Ids of all."""
+        return frozenset((self.launch_template, *(one.launch_template for one in self.platforms.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +133,7 @@ class Site:
             release=there.release,
             launch_template_version=there.launch_template_version,
             scheme=there.scheme,
+            platforms=there.platforms,
         )
         return replace(self, services={name + TO_MEASURE: alone})
 
@@ -184,6 +202,7 @@ def dump_site(site: Site) -> str:
             "scheme": None if service.scheme == "http" else service.scheme,
             "release": service.release or None,
             "launch_template_version": service.launch_template_version or None,
+            "platforms": {name: asdict(one) for name, one in service.platforms.items()} or None,
         }
         lines += ["", f"[services.{_text(name)}]", *_lines(body)]
     return "\n".join(lines) + "\n"
@@ -229,7 +248,24 @@ def _service(table: _Table, name: str) -> SiteService:
         grpc_groups=grpc_groups,
         grpc_rules=grpc_rules,
         scheme=scheme,
+        platforms=_platforms(table, release),
     )
+
+
+def _platforms(table: _Table, release: str) -> dict[str, TemplateVersion]:
+    """What types boot by, for each platform."""
+    if "platforms" not in table.values:
+        return {}
+    platforms = table.table("platforms")
+    platforms.check(set(PLATFORMS))
+    if not release:
+        raise BadInput("is missing where there are platforms", table.where("release"))
+    found = {}
+    for name in platforms.values:
+        one = platforms.table(name)
+        one.check({"launch_template", "version"})
+        found[name] = TemplateVersion(one.text("launch_template"), one.text("version"))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

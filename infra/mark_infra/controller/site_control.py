@@ -313,13 +313,14 @@ class _Service:
         history = joined(spec.history, kept.load_since(0.0))
         store = wrapped(MemoryStore() if control.dry_run else kept)
         there = control.site.service(self.name)
-        self.cloud.templates, versions = know_release(there, kept, store)
+        known = know_release(there, kept, store)
+        self.cloud.templates, self.cloud.platforms = dict(known.templates), dict(known.platforms)
         function = spec.resolved.function
         gateway = there.gateway
         warming, functions = None, None
         if function is not None and there.function is not None and not control.dry_run:
             rollout = known_rollout(kept)
-            serving = there.function if rollout is None else versions.get(rollout.release, there.function)
+            serving = there.function if rollout is None else known.functions.get(rollout.release, there.function)
             warming = LambdaWarming(
                 serving,
                 function.offer.keep_alive_s,
@@ -327,7 +328,7 @@ class _Service:
                 region=control.site.region,
                 session=control.session,
             )
-            functions = ReleasedFunctions(warming, control.gate, versions, there.function_alias)
+            functions = ReleasedFunctions(warming, control.gate, known.functions, there.function_alias)
         telemetry = ScrapedTelemetry(
             store,
             now_s=clock.now_s(),

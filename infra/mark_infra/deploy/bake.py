@@ -40,11 +40,18 @@ _ENDED = ("shutting-down", "terminated", "")
 
 @dataclass(frozen=True, slots=True)
 class ImageWanted:
-    """An image to be baked. `types` are the service's own that have a fixed price, the cheapest first."""
+    """An image to be baked. `types` are the service's own that have a fixed price, the cheapest first.
+
+    They are of one platform, whose launch template the image is for.
+    """
 
     service: str
     content: str
     types: tuple[str, ...]
+    platform: str
+
+    def __str__(self) -> str:
+        return f"{self.service} ({self.platform})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +91,19 @@ class Bakery:
         self._run = uuid.uuid4().hex[:16]
         self._running: list[str] = []  # ids of builders that are not ended yet
 
-    def bake(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[str, str]:
-        """The image ids by service. Raises MarkError that names the service, and why its builder did not boot.
+    def bake(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[ImageWanted, str]:
+        """The ids of the images. Raises MarkError that names the service, and why its builder did not boot.
 
         No builder is left then, after an interrupt either, and no image that is not whole; whole ones are kept, and are
         found by their content the next time.
         """
-        made: dict[str, str] = {}
+        made: dict[ImageWanted, str] = {}
         with self._ended_anyway():
             for start in range(0, len(wanted), _AT_ONCE):
                 made |= self._bake_some(wanted[start : start + _AT_ONCE])
         return made
 
-    def _bake_some(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[str, str]:
+    def _bake_some(self, wanted: Sequence[tuple[ImageWanted, BuilderPlace]]) -> dict[ImageWanted, str]:
         builders = [self._launch(one, place) for one, place in wanted]
         self._each(builders, self._has_booted, BOOT_S, "did not finish to boot")
         ec2 = self._gate.client("ec2")
@@ -104,8 +111,8 @@ class Bakery:
         self._each(builders, self._has_stopped, STOP_S, "was not stopped")
         with self._whole_or_gone() as images:
             for builder in builders:
-                images[builder.wanted.service] = self._create_image(builder)
-            self._each(builders, lambda one: self._is_made(images[one.wanted.service]), IMAGE_S, "gave no image")
+                images[builder.wanted] = self._create_image(builder)
+            self._each(builders, lambda one: self._is_made(images[one.wanted]), IMAGE_S, "gave no image")
         self._end()
         return images
 
@@ -124,9 +131,9 @@ class Bakery:
                         raise
                     continue
                 self._running.append(id)
-                self._say(f"{wanted.service}: baking an image on a {kind} ({id})")
+                self._say(f"{wanted}: baking an image on a {kind} ({id})")
                 return Builder(id, wanted, place)
-        raise MarkError(f"{wanted.service}: no instance to bake an image on: {refused}")
+        raise MarkError(f"{wanted}: no instance to bake an image on: {refused}")
 
     def _launched(self, wanted: ImageWanted, place: BuilderPlace, kind: str, subnet: str) -> str:
         tags = {SITE: self._site, SERVICE: wanted.service + TO_BAKE, BUILDER: self._run}
@@ -157,13 +164,13 @@ class Bakery:
         state = self._state(builder)  # before its last words: what has ended says no more
         said = outcome(self._words(builder), state)
         if said:
-            raise MarkError(f"{builder.wanted.service}: its image was not baked: {said}")
+            raise MarkError(f"{builder.wanted}: its image was not baked: {said}")
         return said is not None
 
     def _has_stopped(self, builder: Builder) -> bool:
         state = self._state(builder)
         if state in _ENDED:
-            raise MarkError(f"{builder.wanted.service}: its image was not baked: {builder.id} was ended by another")
+            raise MarkError(f"{builder.wanted}: its image was not baked: {builder.id} was ended by another")
         return state == "stopped"
 
     def _state(self, builder: Builder) -> str:
@@ -211,9 +218,9 @@ class Bakery:
         return image is not None and image.usable
 
     @contextmanager
-    def _whole_or_gone(self) -> Iterator[dict[str, str]]:
+    def _whole_or_gone(self) -> Iterator[dict[ImageWanted, str]]:
         """In the block images are begun; those that are not whole at its end go, if it ends by an error."""
-        begun: dict[str, str] = {}
+        begun: dict[ImageWanted, str] = {}
         try:
             yield begun
         except BaseException:
@@ -261,7 +268,7 @@ class Bakery:
         waiting = list(builders)
         while waiting := [builder for builder in waiting if not done(builder)]:
             if self._monotonic() > until_s:
-                names = ", ".join(builder.wanted.service for builder in waiting)
+                names = ", ".join(str(builder.wanted) for builder in waiting)
                 raise MarkError(f"{names}: the builder {else_} within {longest_s:.0f} s")
             self._pause(LOOK_S)
 
@@ -273,14 +280,16 @@ def types_of(deployment: ResolvedService) -> tuple[str, ...]:
     return tuple(dict.fromkeys(offer.instance for offer in priced))
 
 
-def builder_place(there: Mapping[str, Mapping[str, Any]], service: str) -> BuilderPlace:
+def builder_place(there: Mapping[str, Mapping[str, Any]], wanted: ImageWanted) -> BuilderPlace:
     """Where to launch it, by what Terraform has made (address -> attributes). Raises MarkError where that lacks it."""
-    fleet = f"module.fleet[{json.dumps(service)}]"
-    template, log = there.get(f"{fleet}.aws_launch_template.this"), there.get(f"{fleet}.aws_cloudwatch_log_group.this")
+    fleet = f"module.fleet[{json.dumps(wanted.service)}]"
+    first = there.get(f"{fleet}.aws_launch_template.this")
+    template = there.get(f"{fleet}.aws_launch_template.more[{json.dumps(wanted.platform)}]", first)
+    log = there.get(f"{fleet}.aws_cloudwatch_log_group.this")
     subnet = "module.network.aws_subnet.private["
     subnets = [one["id"] for address, one in sorted(there.items()) if address.startswith(subnet)]
     if template is None or log is None or not subnets:
-        raise MarkError(f"{service}: Terraform has made no launch template to bake an image by")
+        raise MarkError(f"{wanted}: Terraform has made no launch template to bake an image by")
     return BuilderPlace(template["id"], str(template["latest_version"]), tuple(subnets), log["name"])
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import RELEASE
 from mark_infra.aws.machine_images import MachineImage, own_images, remove_image
-from mark_infra.aws.site import Site
+from mark_infra.aws.site import Site, SiteService, TemplateVersion
+from mark_infra.deploy.bake import ImageWanted
 from mark_infra.deploy.releases import SiteReleases
 
 
@@ -29,10 +30,10 @@ def newest_image(gate: Gate, parameter: str) -> str:
     return str(gate.call(gate.client("ssm").get_parameter, Name=parameter)["Parameter"]["Value"])
 
 
-def usable(images: Iterable[MachineImage], contents: Mapping[str, str]) -> dict[str, str]:
-    """Image ids of those services whose content (`contents`, by service) has been baked: of several the newest."""
+def usable(images: Iterable[MachineImage], wanted: Iterable[ImageWanted]) -> dict[ImageWanted, str]:
+    """Ids of those images that have been baked before: of several with the same content the newest."""
     newest = {(image.service, image.content): image.id for image in images if image.usable}
-    return {service: newest[service, content] for service, content in contents.items() if (service, content) in newest}
+    return {one: newest[one.service, one.content] for one in wanted if (one.service, one.content) in newest}
 
 
 def spare(images: Iterable[MachineImage], needed: Collection[str]) -> list[MachineImage]:
@@ -51,29 +52,39 @@ def tidy(gate: Gate, site: Site, releases: SiteReleases) -> list[str]:
         return []
     own, needed = {image.id for image in images}, set[str]()
     for name, there in site.services.items():
-        newest = there.launch_template_version
-        versions = {newest, *releases.template_versions(name)} - {""}
-        by_version = _by_version(gate, there.launch_template, versions)
-        needed.update(by_version.values())
-        if by_version.get(newest) in own:
+        newest = templates_now(there)
+        # From a template that is gone, with the last types of its platform, nothing is launched any more.
+        kept = releases.templates(name)
+        versions = {*newest, *(one for one in kept if one.launch_template in there.launch_templates)}
+        found = _images_of(gate, versions)
+        needed.update(found.values())
+        if tagged := sorted({found[one] for one in newest} & own):
             tags = [{"Key": RELEASE, "Value": there.release}]
-            gate.call(gate.client("ec2").create_tags, Resources=[by_version[newest]], Tags=tags)
+            gate.call(gate.client("ec2").create_tags, Resources=tagged, Tags=tags)
     gone = spare(images, needed)
     for image in gone:
         remove_image(gate, image)
     return [image.id for image in gone]
 
 
-def _by_version(gate: Gate, template: str, versions: Collection[str]) -> dict[str, str]:
-    """The image of each of the launch template's versions. Raises CloudError, also where one of them is gone."""
-    if not versions:
-        return {}
-    ec2 = gate.client("ec2")
-    pages = gate.pages(
-        ec2.describe_launch_template_versions, LaunchTemplateId=template, Versions=sorted(versions, key=int)
+def templates_now(there: SiteService) -> frozenset[TemplateVersion]:
+    """What instances of the newest release are launched from; nothing where releases have no names."""
+    if not there.release:
+        return frozenset()
+    return frozenset(
+        there.platforms.values() or [TemplateVersion(there.launch_template, there.launch_template_version)]
     )
-    found = [one for page in pages for one in page["LaunchTemplateVersions"]]
-    return {str(one["VersionNumber"]): str(one["LaunchTemplateData"]["ImageId"]) for one in found}
+
+
+def _images_of(gate: Gate, versions: Collection[TemplateVersion]) -> dict[TemplateVersion, str]:
+    """The image of each version of launch templates. Raises CloudError, also where one of them is gone."""
+    ec2, found = gate.client("ec2"), {}
+    for template in sorted({one.launch_template for one in versions}):
+        numbers = sorted((one.version for one in versions if one.launch_template == template), key=int)
+        pages = gate.pages(ec2.describe_launch_template_versions, LaunchTemplateId=template, Versions=numbers)
+        for one in (one for page in pages for one in page["LaunchTemplateVersions"]):
+            found[TemplateVersion(template, str(one["VersionNumber"]))] = str(one["LaunchTemplateData"]["ImageId"])
+    return found
 
 
 def _sha256(file: Path) -> str:

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from mark.config.service_file import SERVICE_NAMES, load_service
-from mark.control.health import boot_timeout_s
 from mark.domain.cells import read_text
 from mark.domain.errors import BadInput, CloudError, MarkError
 from mark.domain.service import ResolvedService, ServiceConfig
@@ -40,6 +39,7 @@ from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.machine_images import own_images, remove_images
+from mark_infra.aws.platforms import Platform, platform_of
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
@@ -47,13 +47,22 @@ from mark_infra.deploy.addresses import addresses
 from mark_infra.deploy.artifacts import archive, libraries, size_of
 from mark_infra.deploy.bake import Bakery, ImageWanted, builder_place, types_of
 from mark_infra.deploy.baked_images import content_of, newest_image, tidy, usable
+from mark_infra.deploy.boots import (
+    PlatformBoot,
+    ServiceBoots,
+    boot_timeout_of,
+    first_platform,
+    image_parameter,
+    of_platform,
+    platforms_of,
+)
 from mark_infra.deploy.checkout import boot_script, constraints, terraform_modules
 from mark_infra.deploy.deployer import deployer_policies
 from mark_infra.deploy.disk import disk_gib
 from mark_infra.deploy.function_image import FunctionImage, repository_of
 from mark_infra.deploy.function_package import function_contents
 from mark_infra.deploy.image_repositories import ImageRepositories
-from mark_infra.deploy.images import pinned
+from mark_infra.deploy.images import PinnedImages, pinned
 from mark_infra.deploy.imports import absent_imports
 from mark_infra.deploy.keys import SiteKeys, key_file
 from mark_infra.deploy.limits import check_said
@@ -69,9 +78,6 @@ from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark_infra.store.store import open_table
 
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
-_ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.")  # c7g, t4g, m6gd; not g5
-_AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
-_GPU = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 _VERSIONS = "versions"  # of a registry, in the archive
 # What a model that is a file needs, by the kind of its reference.
 GRPC_PACKAGES = ("grpcio", "protobuf")  # what a bouncer needs besides to speak it
@@ -121,6 +127,72 @@ class Shipment:
     @property
     def service(self) -> ServiceConfig:
         return self.deployment.service
+
+
+@dataclass(frozen=True, slots=True)
+class PackedService:
+    """A service with all that its instances and its function boot from, as files."""
+
+    shipment: Shipment
+    archive: Path
+    boots: ServiceBoots
+    sent: SentFunction | None
+
+    @property
+    def name(self) -> str:
+        return self.shipment.service.name
+
+    def described(self, path: Callable[[Path], str], reserved: Mapping[str, int | None]) -> dict[str, Any]:
+        """As Terraform's variable has it, without its place; `path` tells how a file is named there."""
+        service = self.shipment.service
+        described: dict[str, Any] = {
+            "slo_ms": service.slo.rt_max_s * 1e3,
+            "slo_attainment": service.slo.attainment,
+            "max_usd_per_hour": service.max_usd_per_hour,
+            "archive": path(self.archive),
+            **self.boots.described(path),
+        }
+        if self.sent is not None and self.shipment.deployment.function is not None:
+            function = self.shipment.deployment.function.offer
+            described["function"] = {
+                "zip": None if self.sent.file is None else path(self.sent.file),
+                "image_uri": self.sent.image_uri,
+                "architecture": "arm64" if function.arm64 else "x86_64",
+                "memory_mb": function.memory_mb,
+                "environment": environment_of(service, function.name),
+                "max_usd_per_hour": _finite(service.max_function_usd_per_hour),
+                "reserved_concurrency": reserved[self.name],
+            }
+        return described
+
+    def images_wanted(self) -> list[ImageWanted]:
+        """What is to be baked, or was before."""
+        wanted = []
+        for boot in self.boots.of.values():
+            if boot.content:
+                types = types_of(of_platform(self.shipment.deployment, boot.platform))
+                wanted.append(ImageWanted(self.name, boot.content, types, boot.platform.name))
+        return wanted
+
+    def cost(self) -> ServiceCost:
+        """What it may come to."""
+        deployment, service = self.shipment.deployment, self.shipment.service
+        cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
+        disks = {name: float(boot.disk_gib) for name, boot in self.boots.of.items()}
+        own = min(disks) if cheapest is None else platform_of(cheapest.instance, cheapest.gpus).name
+        function = deployment.function
+        return ServiceCost(
+            name=service.name,
+            cheapest=cheapest.name if cheapest is not None else "instance (none suits)",
+            usd_per_hour=cheapest.usd_per_hour if cheapest is not None else 0.0,
+            max_usd_per_hour=service.max_usd_per_hour,
+            disk_gib=disks[own],
+            other_disks_gib={name: gib for name, gib in disks.items() if name != own},
+            function=function.offer.name if function is not None else None,
+            function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
+            max_function_usd_per_hour=_finite(service.max_function_usd_per_hour),
+            image_gb=self.sent.image_gb if self.sent is not None else 0.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +262,17 @@ class Planned:
 
     def _with_images(self, progress: Progress | None) -> list[ResourceChange]:
         """Bake what is missing, and plan with it. What builders need is made first; the controller hears of nothing."""
-        names = [one.service for one in self.to_bake]
+        names = dict.fromkeys(one.service for one in self.to_bake)
         targets = [f"module.fleet[{json.dumps(name)}]" for name in names]
         if "site_toml" not in self.terraform.outputs():  # nothing was applied to its end yet
             targets += ["module.network", "module.state"]
         self._change(self.terraform.plan(targets=targets), progress)
         there = self.terraform.resources()
-        wanted = [(one, builder_place(there, one.service)) for one in self.to_bake]
+        wanted = [(one, builder_place(there, one)) for one in self.to_bake]
         baked = Bakery(self.gate, self.target.name, self.say, pause=self.pause).bake(wanted)
         file = self.target.folder / VARIABLES
         variables = json.loads(file.read_text(encoding="utf-8"))
-        for name, image in baked.items():
-            variables["services"][name]["baked_image_id"] = image
+        _boot_from(variables["services"], baked)
         _write(variables, file)
         return self.terraform.plan()
 
@@ -274,25 +345,8 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     """
     target, gate = _checked(target)
     _check_endpoint(target)
+    _check_wishes(shipments, target)
     names = [one.service.name for one in shipments]
-    if not names:
-        raise BadInput("say which services", "SERVICE")
-    if len({_slug(name) for name in names}) < len(names):
-        raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
-    for one in shipments:
-        check_said(one.deployment)
-    if target.certificate is None and "0.0.0.0/0" in target.clients:
-        raise BadInput(
-            "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
-        )
-    if target.grpc_port is not None and target.certificate is None:
-        raise BadInput("a load balancer speaks gRPC by HTTPS only: give `certificate`", "grpc_port", target.grpc_port)
-    if target.domain is not None and target.certificate is None:
-        raise BadInput("needs its certificate", "domain", target.domain)
-    if target.budget_usd is not None and target.alarm_email is None:
-        raise BadInput("needs an address that is told of it: give `alarm_email`", "budget_usd", target.budget_usd)
-    if target.hosted_zone is not None and target.domain is None:
-        raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
     terraform = _terraform(target, say)
     account = _known(lambda: caller(gate))
     say(f"account {account}, {target.region}, site {target.name}")
@@ -309,20 +363,22 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     shutil.copyfile(constraints(), pins)
     for_controller = PackagesWanted("controller", {}, machine="aarch64", extras=("aws", "serve"))
     on_controller = wheelhouse(for_controller, own, pins, built / "controller" / "wheels")
-    disks: dict[str, int] = {}
-    functions: dict[str, SentFunction] = {}
     terraform.init()
     there = terraform.outputs()
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
     places = placed(names, there.get("places", {}), classes, grpc=target.grpc_port is not None)
-    parameters = {one.service.name: image_of(one.deployment)[0] for one in shipments}
-    images = pinned(parameters, there.get("images", {}), newest=target.newest_images)
-    contents: dict[str, str] = {}
+    packer = _Packer(target, gate, repositories, own, pins, there.get("images", {}), say)
+    images = packer.images(shipments)
+    packed = [packer.pack(one, images.services[one.service.name]) for one in shipments]
+
+    def path(file: Path) -> str:
+        return _from_root(file, target)
+
     variables: dict[str, Any] = {
         "site": target.name,
         "region": target.region,
         "zones": list(target.zones) or None,
-        "controller_wheels": _from_root(on_controller.file, target),
+        "controller_wheels": path(on_controller.file),
         "cidr": addresses(target.cidr, there),
         "certificate_arn": target.certificate,
         "domain": target.domain,
@@ -337,59 +393,11 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         # Besides its own 8 GiB each service's folder, and one archive as it is unpacked.
         "controller_disk_gb": 8 + math.ceil(1.5 * sum(size_of(one.files) for one in shipments) / 1024**3),
         "default_service": default_service(names, there.get("default_service")),
-        "services": {},
+        "services": {one.name: {**one.described(path, reserved), **places[one.name]} for one in packed},
     }
-    for one in shipments:
-        name = one.service.name
-        to = archive(one.files, built / f"{name}.tar.gz")
-        _check_archive(to, one)
-        if one.kept_back:
-            say(f"{name}: not sent, because they may hold a secret: {', '.join(one.kept_back[:10])}")
-        image, machine, gpus = image_of(one.deployment)
-        kinds = libraries_of(one)
-        on_instances = kinds if target.grpc_port is None else (*kinds, *GRPC_PACKAGES)
-        # With GPUs the index of wheels without is for the function alone.
-        cpu_index = None if gpus else target.cpu_index
-        wanted = PackagesWanted(name, one.files, on_instances, machine, gpus, cpu_index)
-        packages = wheelhouse(wanted, own, pins, built / "wheels")
-        _check_imports(one, packages.modules)
-        sizes = (to.stat().st_size, size_of(one.files))
-        disks[name] = disk_gib(name, packages, *sizes, gpus=gpus, limit=target.max_disk_gib)
-        described: dict[str, Any] = {
-            "slo_ms": one.service.slo.rt_max_s * 1e3,
-            "slo_attainment": one.service.slo.attainment,
-            "max_usd_per_hour": one.service.max_usd_per_hour,
-            "archive": _from_root(to, target),
-            "wheels": _from_root(packages.file, target),
-            "image_parameter": image,
-            "image_id": images.services[name],
-            "disk_gb": disks[name],
-            "boot_timeout_s": boot_timeout_of(one.deployment),
-            **places[name],
-        }
-        if one.deployment.function is not None:
-            function = one.deployment.function.offer
-            machine = "aarch64" if function.arm64 else "x86_64"
-            needs = libraries(one.files, kinds, built / "libraries", pins, target.cpu_index, machine)
-            sent = send(name, function_contents(one.files, needs), machine, built, repositories, say)
-            functions[name] = sent
-            described["function"] = {
-                "zip": None if sent.file is None else _from_root(sent.file, target),
-                "image_uri": sent.image_uri,
-                "architecture": "arm64" if function.arm64 else "x86_64",
-                "memory_mb": function.memory_mb,
-                "environment": environment_of(one.service, function.name),
-                "max_usd_per_hour": _finite(one.service.max_function_usd_per_hour),
-                "reserved_concurrency": reserved[name],
-            }
-        if target.bake:
-            # What is baked must be of the image that is planned, and not of one that Amazon publishes meanwhile.
-            described["image_id"] = base = images.services[name] or newest_image(gate, image)
-            contents[name] = content_of(base, packages.file, boot_script(), disks[name])
-        variables["services"][name] = described
-    baked = usable(own_images(gate, target.name), contents) if contents else {}
-    for name in contents:
-        variables["services"][name]["baked_image_id"] = baked.get(name)
+    wanted = [image for one in packed for image in one.images_wanted()]
+    baked = usable(own_images(gate, target.name), wanted) if wanted else {}
+    _boot_from(variables["services"], baked)
     _write(variables, target.folder / VARIABLES)
     say("asking Terraform what is to be done")
     changes = terraform.plan()
@@ -399,21 +407,77 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         if change.kind == "aws_lambda_function" and change.action == "replace":
             say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
-        [
-            replace(_cost(one.deployment, disks[one.service.name], functions.get(one.service.name)), image=target.bake)
-            for one in shipments
-        ],
+        [replace(one.cost(), image=target.bake) for one in packed],
         len(target.zones) or 3,
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         controller_disk_gib=variables["controller_disk_gb"],
     )
-    to_bake = tuple(
-        ImageWanted(one.service.name, contents[one.service.name], types_of(one.deployment))
-        for one in shipments
-        if one.service.name in contents.keys() - baked.keys()
-    )
-    to_push = tuple(one.to_push for one in functions.values() if one.to_push is not None)
+    to_bake = tuple(one for one in wanted if one not in baked)
+    to_push = tuple(one.sent.to_push for one in packed if one.sent is not None and one.sent.to_push is not None)
     return Planned(changes, charges, target, terraform, gate, repositories, say, quotas, to_bake, to_push)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packer:
+    """Makes the files that services boot from, below the site's folder. `before` is Terraform's output of images."""
+
+    target: DeployTarget
+    gate: Gate
+    repositories: ImageRepositories
+    own: Path  # the wheel of mark
+    pins: Path
+    before: Mapping[str, Any]
+    say: Say
+
+    def images(self, shipments: Sequence[Shipment]) -> PinnedImages:
+        parameters = {one.service.name: [*map(image_parameter, platforms_of(one.deployment))] for one in shipments}
+        return pinned(parameters, self.before, newest=self.target.newest_images)
+
+    def pack(self, one: Shipment, images: Mapping[str, str | None]) -> PackedService:
+        """Of one service, whose `images` are by their parameters. Raises BadInput, MarkError."""
+        name, built = one.service.name, self.target.folder / "artifacts"
+        to = archive(one.files, built / f"{name}.tar.gz")
+        _check_archive(to, one)
+        if one.kept_back:
+            self.say(f"{name}: not sent, because they may hold a secret: {', '.join(one.kept_back[:10])}")
+        platforms = platforms_of(one.deployment)
+        before = self.before.get("services", {}).get(name)
+        first = first_platform([platform.name for platform in platforms], before)
+        sizes = (to.stat().st_size, size_of(one.files))
+        boots = {}
+        for platform in platforms:
+            # The files of the first are where they were before there were others.
+            folder = built if platform.name == first else built / platform.name
+            boots[platform.name] = self._boot(one, platform, images[image_parameter(platform)], sizes, folder)
+        return PackedService(one, to, ServiceBoots(first, boots), self._function(one))
+
+    def _boot(
+        self, one: Shipment, platform: Platform, image: str | None, sizes: tuple[int, int], folder: Path
+    ) -> PlatformBoot:
+        name, kinds = one.service.name, libraries_of(one)
+        on_instances = kinds if self.target.grpc_port is None else (*kinds, *GRPC_PACKAGES)
+        # With GPUs the index of wheels without is not for instances.
+        cpu_index = None if platform.gpus else self.target.cpu_index
+        wanted = PackagesWanted(name, one.files, on_instances, platform.machine, platform.gpus, cpu_index)
+        packages = wheelhouse(wanted, self.own, self.pins, folder / "wheels")
+        _check_imports(one, packages.modules)
+        disk = disk_gib(name, packages, *sizes, gpus=platform.gpus, limit=self.target.max_disk_gib)
+        content = ""
+        if self.target.bake:
+            # What is baked must be of the image that is planned, and not of one that Amazon publishes meanwhile.
+            image = image or newest_image(self.gate, image_parameter(platform))
+            content = content_of(image, packages.file, boot_script(), disk)
+        timeout_s = boot_timeout_of(of_platform(one.deployment, platform))
+        return PlatformBoot(platform, image, packages, disk, timeout_s, content)
+
+    def _function(self, one: Shipment) -> SentFunction | None:
+        if one.deployment.function is None:
+            return None
+        built = self.target.folder / "artifacts"
+        machine = "aarch64" if one.deployment.function.offer.arm64 else "x86_64"
+        needs = libraries(one.files, libraries_of(one), built / "libraries", self.pins, self.target.cpu_index, machine)
+        contents = function_contents(one.files, needs)
+        return send(one.service.name, contents, machine, built, self.repositories, self.say)
 
 
 def destroy(target: DeployTarget, say: Say, progress: Progress | None = None) -> list[str]:
@@ -480,36 +544,12 @@ def site_keys(target: DeployTarget) -> SiteKeys:
     return _site_keys(target, gate)
 
 
-def image_of(deployment: ResolvedService) -> tuple[str, str, bool]:
-    """The public parameter that names the machine image, the processor that it is for, and whether it drives GPUs.
-
-    Raises BadInput for types with different processors: a launch template has one image.
-    """
-    types = {offer.instance: offer for offer in deployment.offers}
-    arm = sorted(name for name in types if _ARM.match(name))
-    other = sorted(types.keys() - set(arm))
-    if arm and other:
-        raise BadInput(
-            "types with ARM and with x86 processors, which have different images: choose one kind",
-            f"{deployment.service.source} [fleet] instances",
-            f"{arm[0]}, {other[0]}",
-        )
-    gpus = any(offer.gpus for offer in types.values())
-    image = (_GPU if gpus else _AL2023).format("arm64" if arm else "x86_64")
-    return image, "aarch64" if arm else "x86_64", gpus
-
-
 def say_who_is_told(changes: Sequence[ResourceChange], alarm_email: str | None, say: Say) -> None:
     """Whom alarms reach: nobody, or somebody who has yet to confirm the address."""
     if alarm_email is None:
         say("no address for alarms: they are only seen in CloudWatch's console")
     elif any(one.kind == "aws_sns_topic_subscription" and one.action in ("create", "replace") for one in changes):
         say(f"AWS will ask {alarm_email} by mail to confirm the address, and sends no alarm before that")
-
-
-def boot_timeout_of(deployment: ResolvedService) -> int:
-    """Seconds that the controller waits for the slowest of the types: one launch template is for all of them."""
-    return math.ceil(boot_timeout_s(max((offer.boot.mean_s for offer in deployment.offers), default=0.0)))
 
 
 def classes_of(deployment: ResolvedService) -> int:
@@ -674,6 +714,29 @@ def _check_endpoint(target: DeployTarget) -> None:
         raise BadInput("must be where the emulator is", "AWS_ENDPOINT_URL")
 
 
+def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
+    """Raises BadInput for what AWS or we would refuse of them, before anything is asked."""
+    names = [one.service.name for one in shipments]
+    if not names:
+        raise BadInput("say which services", "SERVICE")
+    if len({_slug(name) for name in names}) < len(names):
+        raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
+    for one in shipments:
+        check_said(one.deployment)
+    if target.certificate is None and "0.0.0.0/0" in target.clients:
+        raise BadInput(
+            "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"
+        )
+    if target.grpc_port is not None and target.certificate is None:
+        raise BadInput("a load balancer speaks gRPC by HTTPS only: give `certificate`", "grpc_port", target.grpc_port)
+    if target.domain is not None and target.certificate is None:
+        raise BadInput("needs its certificate", "domain", target.domain)
+    if target.budget_usd is not None and target.alarm_email is None:
+        raise BadInput("needs an address that is told of it: give `alarm_email`", "budget_usd", target.budget_usd)
+    if target.hosted_zone is not None and target.domain is None:
+        raise BadInput("say which `domain`", "hosted_zone", target.hosted_zone)
+
+
 def _known(account: Callable[[], str]) -> str:
     try:
         return account()
@@ -724,6 +787,13 @@ def _write(variables: Mapping[str, Any], file: Path) -> None:
     file.write_text(json.dumps(variables, indent=2) + "\n", encoding="utf-8")
 
 
+def _boot_from(services: Mapping[str, dict[str, Any]], images: Mapping[ImageWanted, str]) -> None:
+    """Says in Terraform's variable for the services which images have been baked."""
+    for one, image in images.items():
+        service = services[one.service]
+        service["more_platforms"].get(one.platform, service)["baked_image_id"] = image
+
+
 def _check_archive(path: Path, shipped: Shipment) -> None:
     """Raises MarkError where what arrives is not what was checked here."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(path) as tar:
@@ -733,22 +803,6 @@ def _check_archive(path: Path, shipped: Shipment) -> None:
         arrived = _deployment(str(Path(folder, "service.toml")))
     if (arrived.offers, arrived.skipped) != (shipped.deployment.offers, shipped.deployment.skipped):
         raise MarkError(f"{shipped.service.name}: what would be sent is not what the service file says")
-
-
-def _cost(deployment: ResolvedService, disk: int, sent: SentFunction | None) -> ServiceCost:
-    service, function = deployment.service, deployment.function
-    cheapest = min(deployment.offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
-    return ServiceCost(
-        name=service.name,
-        cheapest=cheapest.name if cheapest is not None else "instance (none suits)",
-        usd_per_hour=cheapest.usd_per_hour if cheapest is not None else 0.0,
-        max_usd_per_hour=service.max_usd_per_hour,
-        disk_gib=disk,
-        function=function.offer.name if function is not None else None,
-        function_usd_per_million=function.usd_per_request * 1e6 if function is not None else 0.0,
-        max_function_usd_per_hour=_finite(service.max_function_usd_per_hour),
-        image_gb=sent.image_gb if sent is not None else 0.0,
-    )
 
 
 def _slug(name: str) -> str:

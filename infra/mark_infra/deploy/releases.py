@@ -13,8 +13,9 @@ from mark.control.controller import known_rollout
 from mark.control.rollout import Rollout, RolloutStage
 from mark.control.service_runtime import AGAIN, BACK, WISH
 from mark.domain.errors import BadInput, CloudError
-from mark_infra.aws.site import Site
-from mark_infra.controller.release_versions import TEMPLATES
+from mark_infra.aws.pools import templates_of
+from mark_infra.aws.site import Site, TemplateVersion
+from mark_infra.controller.release_versions import PLATFORMS, TEMPLATES
 from mark_infra.store.store import ServiceStore
 from mark_infra.store.table import Table
 
@@ -114,15 +115,16 @@ class SiteReleases:
             return RolloutNews(service, f"release {wanted} serves on all instances", settled=True)
         return RolloutNews(service, f"release {wanted}: {_stage(rollout)}")
 
-    def template_versions(self, service: str) -> frozenset[str]:
-        """Versions of the launch template that the controller may still launch from, newer ones than it knows aside.
+    def templates(self, service: str) -> frozenset[TemplateVersion]:
+        """What the controller may still launch from, newer releases than it knows aside.
 
-        They are those of what serves, of what is on trial, and of what a roll-back returns to.
+        It is of what serves, of what is on trial, and of what a roll-back returns to.
         """
-        rollout = self._rollout(service)
-        known = self._store(service).get(TEMPLATES) or {}
-        needed = () if rollout is None else (rollout.release, rollout.before, rollout.candidate)
-        return frozenset(str(known[release]) for release in needed if release in known)
+        rollout, there, store = self._rollout(service), self._site.service(service), self._store(service)
+        versions, platforms = (store.get(key) or {} for key in (TEMPLATES, PLATFORMS))
+        needed = set() if rollout is None else {rollout.release, rollout.before, rollout.candidate}
+        known = needed & {*versions, *platforms}
+        return frozenset(one for release in known for one in templates_of(there, release, versions, platforms).values())
 
     def _rollout(self, service: str) -> Rollout | None:
         return known_rollout(self._store(service))

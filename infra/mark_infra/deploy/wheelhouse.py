@@ -169,7 +169,7 @@ def _check(found: Mapping[str, str], wanted: PackagesWanted) -> None:
     nvidia = sorted(name for name in found if name.startswith("nvidia-"))
     if nvidia and not wanted.gpus:
         raise BadInput(
-            "brings libraries for GPUs, and no type of the service has one: say where wheels without are, `cpu_index`",
+            "brings libraries for GPUs to types that have none: say where wheels without are, `cpu_index`",
             wanted.where,
             f"{nvidia[0]} and {len(nvidia) - 1} more",
         )

@@ -52,6 +52,8 @@ _QUOTA_CODES = {
 }
 _FUNCTIONS_CODE = ("L-B99A9384", "Concurrent executions")
 _OFFERINGS = Path("ec2", "resources", "instance_type_offerings", "availability-zone")  # in moto
+# Of the root disk of Amazon's images, by a part of the path of the parameter that names them.
+_SNAPSHOT_GIB = {"ami-amazon-linux-latest": 8, "deeplearning": 75}
 # GPUs that the driver of the deep-learning image knows: T4 and newer (release notes of the base image, driver 595).
 _GPUS_OF_IMAGE = ("g4dn", "g5", "g6", "gr6", "g7", "p4", "p5", "p6")
 
@@ -169,7 +171,7 @@ def offerings(region: str) -> Mapping[str, frozenset[str]]:
 def unsupported_image(instance: str, image: Sequence[str], architectures: Sequence[str]) -> AccountRefusal | None:
     """Why an image does not run on a type of these architectures; `image`: its parameter's path, by its parts.
 
-    The second is a stand-in: AWS launches a type whose GPU the image's driver does not know, and its model fails.
+    The others are a stand-in: AWS launches a type whose GPU the image's driver does not know, and its model fails.
     """
     built_for = next((one for one in ("arm64", "x86_64") if any(one in part for part in image)), None)
     if built_for is not None and built_for not in architectures:
@@ -180,13 +182,25 @@ def unsupported_image(instance: str, image: Sequence[str], architectures: Sequen
             f"'{built_for}' of the specified AMI. Specify an instance type and an AMI that have matching "
             "architectures, and try again.",
         )
-    if "deeplearning" in image and not instance.startswith(_GPUS_OF_IMAGE):
-        family = instance.partition(".")[0]
-        if family[0] in "gp":
+    if image and instance[0] in "gp":
+        if "deeplearning" not in image:
+            return AccountRefusal("InvalidParameterCombination", f"The image has no driver for the GPU of {instance}.")
+        if not instance.startswith(_GPUS_OF_IMAGE):
             return AccountRefusal(
                 "InvalidParameterCombination", f"The image's driver does not know the GPU of the type {instance}."
             )
     return None
+
+
+def small_disk(image: Sequence[str], disk_gib: int | None) -> AccountRefusal | None:
+    """Why a root disk of this size cannot be made of the image's snapshot; None: it is as large as that."""
+    least = next((gib for part, gib in _SNAPSHOT_GIB.items() if part in image), 0)
+    if disk_gib is None or disk_gib >= least:
+        return None
+    return AccountRefusal(
+        "InvalidBlockDeviceMapping",
+        f"Volume of size {disk_gib}GB is smaller than snapshot 'snap-0123456789abcdef0', expect size >= {least}GB",
+    )
 
 
 def _quota(service: str, code: str, name: str, value: float) -> dict[str, Any]:

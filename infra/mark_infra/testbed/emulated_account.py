@@ -120,7 +120,7 @@ class EmulatedAccount:
             self._programs[f"{name}@{service.release}"] = self._programs[name] = program
         ec2 = self._client("ec2")
         # Terraform tags no launch template where it knows of an emulation.
-        templates = [service.launch_template for service in site.services.values()]
+        templates = sorted(id for service in site.services.values() for id in service.launch_templates)
         ec2.create_tags(Resources=templates, Tags=[{"Key": SITE, "Value": self._name}])
         role = self._client("iam").get_role(RoleName=f"{self._name}-controller")["Role"]["Arn"]
         keys = self._client("sts").assume_role(RoleArn=role, RoleSessionName="controller")["Credentials"]

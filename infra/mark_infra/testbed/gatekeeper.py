@@ -20,7 +20,7 @@ from moto.s3.models import s3_backends
 from moto.ssm.models import ssm_backends
 from moto.sts.models import sts_backends
 
-from mark_infra.testbed.account import AccountRefusal, CloudAccount, unsupported_image
+from mark_infra.testbed.account import AccountRefusal, CloudAccount, small_disk, unsupported_image
 from mark_infra.testbed.aws_request import AwsRequest, LaunchedPool, launch_rights, rights
 from mark_infra.testbed.iam import IamCall, IamDecision, IamPolicy, decide
 from mark_infra.testbed.moto_app import ACCOUNT
@@ -90,11 +90,12 @@ class Gatekeeper:
                 return refused
         return None
 
-    def image_refusal(self, instance: str, image: str) -> AccountRefusal | None:
-        """Why the image does not run on the type; of an image that is unknown nothing is known."""
+    def image_refusal(self, instance: str, image: str, disk_gib: int | None) -> AccountRefusal | None:
+        """Why the image does not run on the type, or not on the disk; of an image that is unknown nothing is known."""
         if not self.account.enforces:
             return None
-        return unsupported_image(instance, self._there.image_path(image), self._there.architectures(instance))
+        path = self._there.image_path(image)
+        return unsupported_image(instance, path, self._there.architectures(instance)) or small_disk(path, disk_gib)
 
     def role_of_profile(self, name_or_arn: str) -> str:
         """ARN of the role that an instance profile passes on; empty where there is none."""
@@ -169,13 +170,16 @@ class MotoStock:
         return "" if found is None else str(found)
 
     def image_path(self, image: str) -> tuple[str, ...]:
-        """Parts of the path of the public parameter that names the image; nothing where none does."""
+        """Parts of the path of the parameter that names the image, or what it was made of; nothing where none does."""
         parameters = ssm_backends[ACCOUNT][self.region]._parameters
         parameters.get("/aws/service/ami-amazon-linux-latest/")  # they are read when one is asked for
         for path in list(parameters):
             if path.startswith("/aws/service/") and parameters[path][-1].value == image:
                 return tuple(path.split("/"))
-        return ()
+        backend = ec2_backends[ACCOUNT][self.region]
+        own = backend.amis.get(image)
+        builder = None if own is None or own.instance_id is None else backend.get_instance_by_id(own.instance_id)
+        return () if builder is None else self.image_path(builder.image_id)
 
     def architectures(self, instance: str) -> Sequence[str]:
         """Of a type's processors; of one that moto does not know, the image's own."""

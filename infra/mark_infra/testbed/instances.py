@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from mark.billing.meter import Meter
+from mark.billing.meter import Meter, disks_of
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, TERMINATED_DESCRIBED_S, UNBILLED_PENDING_S
 from mark.domain.offer import Market, Offer
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits
@@ -174,7 +174,7 @@ class InstanceLifecycle:
             instance.credits = CreditAccount(offer, unlimited=unlimited)
         self.instances[instance_id] = instance
         self._tell(instance, now_s)
-        self.meter.disks(1, self.control_s(math.floor(now_s)))
+        self.meter.disks(disks_of(offer), self.control_s(math.floor(now_s)))
         self._boot(instance, now_s)
 
     def start(self, instance_id: str, now_s: float) -> State:
@@ -219,7 +219,7 @@ class InstanceLifecycle:
             return before
         instance.reason = reason
         self._leave(instance, now_s, taken=reason is BY_SPOT)
-        self.meter.disks(-1, self.control_s(math.floor(now_s)))
+        self.meter.disks(-disks_of(instance.offer), self.control_s(math.floor(now_s)))
         self.ended_s[instance_id] = math.floor(now_s)
         self._go(instance, State.SHUTTING_DOWN, now_s)
         self._push(now_s + SHUTTING_DOWN_S / self.scale, InstanceEvent.TERMINATED, instance_id, instance.start)

@@ -29,7 +29,7 @@ class LaunchRules(Protocol):
     @property
     def account(self) -> CloudAccount: ...
     def launch_refusal(self, pool: LaunchedPool) -> AccountRefusal | None: ...
-    def image_refusal(self, instance: str, image: str) -> AccountRefusal | None: ...
+    def image_refusal(self, instance: str, image: str, disk_gib: int | None) -> AccountRefusal | None: ...
     def role_of_profile(self, name_or_arn: str) -> str: ...
 
 
@@ -59,6 +59,7 @@ class _Pool:
     index: int | None  # of its offer; None: not sold there
     spot: bool
     made_of: LaunchedPool
+    disk_gib: int | None  # of its root device; None: as large as the image's
 
 
 class Launches:
@@ -133,7 +134,8 @@ class Launches:
             )  # fmt: skip
             _raise(self._launcher.rules.launch_refusal(made_of))
         image = image_id or str(template.get("ImageId", ""))
-        _raise(self._launcher.rules.image_refusal(what["instance_type"], image))
+        disk_gib = _disk_gib(what.get("block_device_mappings") or template.get("BlockDeviceMappings"))
+        _raise(self._launcher.rules.image_refusal(what["instance_type"], image, disk_gib))
         of_quota = self._launcher.quota_room(index, max(count, self._most), {})
         if of_quota < count:
             _raise(self._launcher.rules.account.over_quota(self._launcher.supply.offers[index]))
@@ -214,7 +216,8 @@ class Launches:
                     template, str(version.template.id), instance, spot,
                     str(override.get("ImageId", "")), subnet or "", (), tags, "",
                 )  # fmt: skip
-                pools.append(_Pool(spec, override, instance, zone, index, spot, made_of))
+                disk_gib = _disk_gib(override.get("BlockDeviceMappings") or template.get("BlockDeviceMappings"))
+                pools.append(_Pool(spec, override, instance, zone, index, spot, made_of, disk_gib))
         strategy = how.get("AllocationStrategy", "")
         if strategy in ("prioritized", "capacity-optimized-prioritized"):
             return sorted(pools, key=lambda pool: float(pool.override.get("Priority", "inf")))
@@ -239,7 +242,8 @@ class Launches:
             count, why = 0, ("InvalidFleetConfiguration", _not_sold(pool.instance, pool.zone))
             highest = float(pool.override.get("MaxPrice") or "inf")
             rules = self._launcher.rules
-            refused = rules.launch_refusal(pool.made_of) or rules.image_refusal(pool.instance, pool.made_of.image)
+            refused = rules.launch_refusal(pool.made_of)
+            refused = refused or rules.image_refusal(pool.instance, pool.made_of.image, pool.disk_gib)
             if refused is not None:
                 why = (refused.code, refused.message)
             elif pool.index is not None and pool.spot and self._price(pool) > highest:
@@ -264,12 +268,14 @@ class Launches:
         return plan
 
     def _start(self, backend: Any, pool: _Pool, count: int, tags: dict[str, dict[str, str]]) -> dict[str, Any]:
+        own_disks = pool.override.get("BlockDeviceMappings")
         reservation = self.run(
             backend, pool.override.get("ImageId", ""), count, None, [],
             launch_template=dict(pool.spec), instance_type=pool.instance,
             is_instance_type_default=False, region_name=backend.region_name, subnet_id=pool.override.get("SubnetId"),
             placement=pool.override.get("AvailabilityZone"), tags=tags,
             instance_market_options="spot" if pool.spot else {},
+            **({"block_device_mappings": own_disks} if own_disks else {}),
         )  # fmt: skip
         ids = [instance.id for instance in reservation.instances]
         return {**_said(pool), "InstanceIds": ids, "InstanceType": pool.instance}
@@ -335,6 +341,12 @@ def _raise(refused: AccountRefusal | None) -> None:
 def _said(pool: _Pool) -> dict[str, Any]:
     which = {"LaunchTemplateSpecification": pool.spec, "Overrides": pool.override}
     return {"LaunchTemplateAndOverrides": which, "Lifecycle": Market.SPOT.value if pool.spot else "on-demand"}
+
+
+def _disk_gib(mappings: Iterable[Mapping[str, Any]] | None) -> int | None:
+    """Of the root device, as Amazon's images call it."""
+    sizes = (one.get("Ebs", {}).get("VolumeSize") for one in mappings or () if one.get("DeviceName") == "/dev/xvda")
+    return next((int(size) for size in sizes if size), None)
 
 
 def _unlimited(specification: Mapping[str, Any] | None) -> bool | None:

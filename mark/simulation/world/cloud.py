@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
 
-from mark.billing.meter import GPU_DISKS, Meter
+from mark.billing.meter import Meter, disks_of
 from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, STOPPING_S, UNBILLED_PENDING_S
@@ -375,7 +375,7 @@ class SimulatedCloud:
             record.account = CreditAccount(record.offer)
         self._alive[record.number] = record
         if self._bills_disks:
-            self._meter.disks(1, self._now_s)
+            self._meter.disks(disks_of(record.offer), self._now_s)
         self._touch(record)
         return record
 
@@ -430,7 +430,7 @@ class SimulatedCloud:
         if not stopped:
             self._leave(record, served=served, taken=taken)
         if self._bills_disks:
-            self._meter.disks(-1, self._now_s)
+            self._meter.disks(-disks_of(record.offer), self._now_s)
         elif stopped:
             self._pool_disk(record, -1)
         del self._alive[record.number]
@@ -471,7 +471,7 @@ class SimulatedCloud:
 
     def _pool_disk(self, record: _Record, change: int) -> None:
         if not self._bills_disks and not record.standby:
-            self._meter.disks(change * (GPU_DISKS if record.offer.gpus else 1), self._now_s)
+            self._meter.disks(change * disks_of(record.offer), self._now_s)
 
     def _touch(self, record: _Record) -> None:
         record.view = self._fleet = None

@@ -31,7 +31,7 @@ data "aws_availability_zones" "this" {
 }
 
 data "aws_ssm_parameter" "image" {
-  for_each = toset([for service in var.services : service.image_parameter])
+  for_each = toset(flatten([for service in var.services : [service.image_parameter, [for one in service.more_platforms : one.image_parameter]]]))
   name     = each.key
 }
 
@@ -55,11 +55,14 @@ locals {
     target_groups = service.target_groups
     priority      = coalesce(service.priority, parseint(substr(sha256(name), 0, 8), 16) % 24999 + 1)
   } }
-  balancers           = [for number in sort(distinct(concat(["0"], [for place in local.places : tostring(place.balancer)]))) : number]
-  bouncer_port        = 8080
-  functions           = { for name, service in var.services : name => service.function if service.function != null }
-  addresses           = { for number, address in module.network.addresses : number => number == "0" && var.domain != null ? "https://${var.domain}" : address }
-  image_ids           = { for name, service in var.services : name => coalesce(service.image_id, nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value)) }
+  balancers    = [for number in sort(distinct(concat(["0"], [for place in local.places : tostring(place.balancer)]))) : number]
+  bouncer_port = 8080
+  functions    = { for name, service in var.services : name => service.function if service.function != null }
+  addresses    = { for number, address in module.network.addresses : number => number == "0" && var.domain != null ? "https://${var.domain}" : address }
+  image_ids    = { for name, service in var.services : name => coalesce(service.image_id, nonsensitive(data.aws_ssm_parameter.image[service.image_parameter].value)) }
+  more_image_ids = { for name, service in var.services : name => { for platform, one in service.more_platforms :
+    platform => coalesce(one.image_id, nonsensitive(data.aws_ssm_parameter.image[one.image_parameter].value))
+  } }
   controller_image_id = coalesce(var.controller_image_id, nonsensitive(data.aws_ssm_parameter.controller_image.value))
 }
 
@@ -76,6 +79,7 @@ module "state" {
     { controller-wheels = var.controller_wheels },
     { for name, service in var.services : "archive/${name}" => service.archive },
     { for name, service in var.services : "wheels/${name}" => service.wheels },
+    merge([for name, service in var.services : { for platform, one in service.more_platforms : "wheels/${name}/${platform}" => one.wheels }]...),
     { for name, function in local.functions : "function/${name}" => function.zip if function.zip != null },
   )
 }
@@ -142,11 +146,18 @@ module "fleet" {
   image_id       = coalesce(each.value.baked_image_id, local.image_ids[each.key])
   disk_gb        = each.value.disk_gb
   boot_timeout_s = each.value.boot_timeout_s
-  slo_s          = each.value.slo_ms / 1000
-  artifacts      = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
-  keys           = module.state.keys["bouncers"]
-  function       = each.value.function == null ? null : module.overflow[each.key].function
-  emulated       = var.emulated
+  platform       = each.value.platform
+  more_platforms = { for platform, one in each.value.more_platforms : platform => {
+    image_id       = coalesce(one.baked_image_id, local.more_image_ids[each.key][platform])
+    disk_gb        = one.disk_gb
+    boot_timeout_s = one.boot_timeout_s
+    wheels         = module.state.artifacts["wheels/${each.key}/${platform}"]
+  } }
+  slo_s     = each.value.slo_ms / 1000
+  artifacts = { for kind in ["wheels", "archive"] : kind => module.state.artifacts["${kind}/${each.key}"] }
+  keys      = module.state.keys["bouncers"]
+  function  = each.value.function == null ? null : module.overflow[each.key].function
+  emulated  = var.emulated
 }
 
 # Clients check that the certificate is of the name that they asked for, which a balancer's own name never is.
@@ -230,6 +241,7 @@ module "controller" {
     grpc           = module.fleet[name].grpc
     scheme         = module.fleet[name].scheme
     image_id       = local.image_ids[name]
+    more_image_ids = values(local.more_image_ids[name])
     function       = var.services[name].function == null ? null : module.overflow[name].function.qualified
     function_alias = var.services[name].function == null ? null : module.overflow[name].function.alias
     archive        = module.state.artifacts["archive/${name}"]

@@ -29,11 +29,16 @@ output "places" {
 }
 
 output "images" {
-  description = "The machine image of each service, by which parameter it was found, and the controller's; to be given again, so that Amazon's next one replaces nothing."
+  description = "The machine images of each service, by which parameters they were found, for which platforms they are, and the controller's; to be given again, so that Amazon's next one replaces nothing."
   value = {
     controller = local.controller_image_id
-    services   = { for name, service in var.services : name => { parameter = service.image_parameter, id = local.image_ids[name] } }
-    former     = var.former_image_ids
+    services = { for name, service in var.services : name => {
+      parameter = service.image_parameter
+      id        = local.image_ids[name]
+      platform  = service.platform
+      more      = { for platform, one in service.more_platforms : platform => { parameter = one.image_parameter, id = local.more_image_ids[name][platform] } }
+    } }
+    former = var.former_image_ids
   }
 }
 

@@ -50,7 +50,7 @@ variable "keys_version" {
 }
 
 variable "services" {
-  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls."
+  description = "What is served: `slo_attainment` and `max_usd_per_hour` (of instances, and of the function) are watched by alarms, `reserved_concurrency` is of the function, `archive` is the service's folder with service.toml, `wheels` a .tar of its packages (mark_infra.deploy.wheelhouse), `zip` the overflow function, all files; `image_uri` is its image in ECR, by its digest, where it is no zip. `boot_timeout_s` is after how long the controller ends an instance that is not ready. `image_id` is a machine image instead of the newest that `image_parameter` names, `baked_image_id` one of the site's own that was made of it (mark deploy --bake). `platform` (x86_64, arm64, x86_64-gpu, arm64-gpu) says which instance types boot from all this, and `more_platforms` has the same for others of the service. `balancer`, `priority` and `target_groups` are its place, see `places`: the last is how many classes of capacity its instance types have (1 to 4), and never falls."
   type = map(object({
     slo_ms           = number
     slo_attainment   = optional(number)
@@ -62,9 +62,18 @@ variable "services" {
     baked_image_id   = optional(string)
     disk_gb          = optional(number, 8)
     boot_timeout_s   = optional(number, 600)
-    balancer         = optional(number, 0)
-    priority         = optional(number)
-    target_groups    = optional(number, 1)
+    platform         = optional(string)
+    more_platforms = optional(map(object({
+      wheels          = string
+      image_parameter = string
+      image_id        = optional(string)
+      baked_image_id  = optional(string)
+      disk_gb         = optional(number, 8)
+      boot_timeout_s  = optional(number, 600)
+    })), {})
+    balancer      = optional(number, 0)
+    priority      = optional(number)
+    target_groups = optional(number, 1)
     function = optional(object({
       zip                  = optional(string)
       image_uri            = optional(string)

@@ -109,7 +109,7 @@ resource "aws_iam_role_policy" "this" {
           Effect = "Allow"
           Action = ["ec2:CreateFleet", "ec2:RunInstances"]
           Resource = concat(
-            [for id in distinct(concat([for service in var.services : service.image_id], var.former_image_ids)) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
+            [for id in distinct(concat(flatten([for service in var.services : [service.image_id, service.more_image_ids]]), var.former_image_ids)) : "${local.arn}:ec2:${var.aws.region}::image/${id}"],
             [for id in values(var.subnets) : "${local.ec2}:subnet/${id}"],
           )
         },

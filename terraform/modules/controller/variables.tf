@@ -30,12 +30,17 @@ variable "services" {
       id      = string
       version = string
       release = string
+      platforms = optional(map(object({
+        launch_template = string
+        version         = string
+      })), {})
     })
     target_groups  = list(string)
     listener_rules = list(string)
     function_group = optional(string)
     grpc           = optional(object({ groups = list(string), rules = list(string) }), { groups = [], rules = [] })
     image_id       = string
+    more_image_ids = optional(list(string), []) # of other platforms
     function       = optional(string)
     function_alias = optional(string)
     scheme         = optional(string, "http")
@@ -50,7 +55,7 @@ variable "services" {
     error_message = "At least one service."
   }
   validation {
-    condition     = length(distinct(concat([for service in var.services : service.image_id], var.former_image_ids))) <= 20
+    condition     = length(distinct(concat(flatten([for service in var.services : [service.image_id, service.more_image_ids]]), var.former_image_ids))) <= 20
     error_message = "At most 20 machine images on a site: the controller's policy names each, and its length is limited."
   }
 }

@@ -9,8 +9,12 @@ locals {
   # To leave the load balancer: two health checks that fail, and one that was under way.
   linger_s = 15
   drain_s  = max(30, ceil(2 * var.slo_s))
-  # Of the controller's time a minute is left: it counts from the launch, and user data from later on.
-  boot_s = var.boot_timeout_s - 60
+  # By platform, "" being the first. Of the controller's time a minute is left: it counts from the launch, and user data
+  # from later on.
+  booted = merge(
+    { "" = { boot_s = var.boot_timeout_s - 60, wheels = var.artifacts.wheels } },
+    { for platform, one in var.more_platforms : platform => { boot_s = one.boot_timeout_s - 60, wheels = one.wheels } },
+  )
 
   # ELB takes 32 characters; names of the first groups of sites that have one only stay as they are.
   group_suffixes      = [for n in range(var.target_groups) : n == 0 ? "" : "-${n}"]
@@ -31,22 +35,31 @@ locals {
 
   # All that an instance becomes by booting: by this name the controller tells old ones from new ones. Of contents, so
   # that what was deployed before has its old name when it is deployed again.
-  release = substr(sha256(jsonencode({
+  release = substr(sha256(jsonencode(merge({
     artifacts = { for name, artifact in var.artifacts : name => artifact.sha256 }
     boot      = filesha256("${path.module}/bouncer.sh.tftpl")
-    boot_s    = local.boot_s
+    boot_s    = local.booted[""].boot_s
     disk_gb   = var.disk_gb
     function  = var.function == null ? "" : var.function.qualified
     image_id  = var.image_id
     slo_s     = var.slo_s
     scheme    = local.scheme
     grpc_port = try(var.grpc.port, "")
-  })), 0, 12)
+    },
+    # All platforms are one release, which is rolled out and taken back as a whole. With one it has the name that it
+    # always had.
+    { for key, platforms in { platforms = var.more_platforms } : key => { for platform, one in platforms : platform => {
+      boot_s   = local.booted[platform].boot_s
+      disk_gb  = one.disk_gb
+      image_id = one.image_id
+      wheels   = one.wheels.sha256
+    } } if length(platforms) > 0 },
+  ))), 0, 12)
 
-  user_data = templatefile("${path.module}/bouncer.sh.tftpl", {
+  user_data = { for platform, one in local.booted : platform => templatefile("${path.module}/bouncer.sh.tftpl", {
     region    = var.aws.region
     service   = var.service
-    artifacts = var.artifacts
+    artifacts = merge(var.artifacts, { wheels = one.wheels })
     keys      = var.keys.name
     port      = var.bouncer_port
     scheme    = local.scheme
@@ -54,9 +67,9 @@ locals {
     function  = var.function == null ? "" : var.function.qualified
     linger_s  = local.linger_s
     drain_s   = local.drain_s
-    boot_s    = local.boot_s
+    boot_s    = one.boot_s
     log_group = aws_cloudwatch_log_group.this.name
-  })
+  }) }
 }
 
 # In a folder of their own, as are names below: a service may be called controller.
@@ -91,7 +104,7 @@ resource "aws_iam_role_policy" "this" {
           Sid      = "BootFiles"
           Effect   = "Allow"
           Action   = "s3:GetObjectVersion"
-          Resource = [for artifact in var.artifacts : artifact.arn]
+          Resource = concat([for artifact in var.artifacts : artifact.arn], [for one in var.more_platforms : one.wheels.arn])
         },
         {
           # aws ssm get-parameter at boot, KeyParameter later; AWS's own key for parameters needs no grant.
@@ -130,7 +143,7 @@ resource "aws_launch_template" "this" {
   update_default_version               = true
   image_id                             = var.image_id
   vpc_security_group_ids               = [var.security_group_id]
-  user_data                            = base64encode(local.user_data)
+  user_data                            = base64encode(local.user_data[""])
   instance_initiated_shutdown_behavior = "terminate"
   # By this the controller's right to launch from it is narrowed to its own site.
   tags = var.emulated ? null : { "mark:site" = var.site }
@@ -151,6 +164,55 @@ resource "aws_launch_template" "this" {
     ebs {
       volume_type           = "gp3"
       volume_size           = var.disk_gb
+      encrypted             = true
+      delete_on_termination = true
+    }
+  }
+
+  # The controller adds its own tags to each launch; these are there even if it forgot.
+  dynamic "tag_specifications" {
+    for_each = toset(["instance", "volume"])
+    content {
+      resource_type = tag_specifications.key
+      tags = {
+        Name           = local.name
+        "mark:site"    = var.site
+        "mark:service" = var.service
+      }
+    }
+  }
+}
+
+# What boots from another image, with other packages and another disk: user data cannot differ by instance type. The first
+# platform keeps the template above, so that nothing changes for it when others come. In the same release, see there.
+resource "aws_launch_template" "more" {
+  for_each                             = var.more_platforms
+  name                                 = "${local.name}-bouncer-${each.key}"
+  description                          = "Bouncers of ${var.service}, ${each.key}"
+  update_default_version               = true
+  image_id                             = each.value.image_id
+  vpc_security_group_ids               = [var.security_group_id]
+  user_data                            = base64encode(local.user_data[each.key])
+  instance_initiated_shutdown_behavior = "terminate"
+  # By this the controller's right to launch from it is narrowed to its own site.
+  tags = var.emulated ? null : { "mark:site" = var.site }
+
+  iam_instance_profile {
+    name = aws_iam_instance_profile.this.name
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+    instance_metadata_tags      = "enabled"
+  }
+
+  block_device_mappings {
+    device_name = "/dev/xvda"
+    ebs {
+      volume_type           = "gp3"
+      volume_size           = each.value.disk_gb
       encrypted             = true
       delete_on_termination = true
     }

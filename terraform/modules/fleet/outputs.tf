@@ -1,9 +1,12 @@
 output "launch_template" {
-  description = "Launch template of the service's instances."
+  description = "Launch template of the service's instances; where it is not for all of them, each platform's."
   value = {
     id      = aws_launch_template.this.id
     version = tostring(aws_launch_template.this.latest_version)
     release = local.release
+    platforms = { for platform, template in merge(
+      { for platform in compact([var.platform]) : platform => aws_launch_template.this }, aws_launch_template.more
+    ) : platform => { launch_template = template.id, version = tostring(template.latest_version) } }
   }
   # What is launched from it may fetch its files and write its log at once, and requests find it.
   depends_on = [aws_iam_role_policy.this, aws_lb_listener_rule.path, aws_lb_listener_rule.header, aws_lb_listener_rule.grpc]

@@ -72,8 +72,47 @@ variable "bouncer_tls" {
   default     = true
 }
 
+variable "platform" {
+  description = "Platform of the instance types that boot from image_id, with disk_gb and the wheels among the artifacts: x86_64, arm64, x86_64-gpu or arm64-gpu. Null: of all of them, unless more_platforms has any."
+  type        = string
+  default     = null
+  validation {
+    condition     = var.platform == null ? true : contains(["x86_64", "arm64", "x86_64-gpu", "arm64-gpu"], var.platform)
+    error_message = "x86_64, arm64, x86_64-gpu or arm64-gpu."
+  }
+}
+
+variable "more_platforms" {
+  description = "What instance types of other platforms boot from, by platform, as image_id, disk_gb and boot_timeout_s say it of the first."
+  type = map(object({
+    image_id       = string
+    disk_gb        = optional(number, 8)
+    boot_timeout_s = optional(number, 600)
+    wheels = object({
+      bucket  = string
+      key     = string
+      version = string
+      sha256  = string
+      arn     = string
+    })
+  }))
+  default = {}
+  validation {
+    condition     = length(setsubtract(keys(var.more_platforms), ["x86_64", "arm64", "x86_64-gpu", "arm64-gpu"])) == 0
+    error_message = "x86_64, arm64, x86_64-gpu or arm64-gpu."
+  }
+  validation {
+    condition     = var.platform == null ? true : !contains(keys(var.more_platforms), var.platform)
+    error_message = "The first platform has what image_id says."
+  }
+  validation {
+    condition     = alltrue([for one in var.more_platforms : one.boot_timeout_s >= 120])
+    error_message = "At least 120 s to boot: a minute of it is the launch's."
+  }
+}
+
 variable "image_id" {
-  description = "Machine image: Amazon Linux 2023, or one made from it."
+  description = "Machine image: Amazon Linux 2023, or one made from it, whose root device is /dev/xvda."
   type        = string
 }
 

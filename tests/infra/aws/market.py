@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-_POOLS = "LaunchTemplateConfigs.1.Overrides"
+_TYPE = re.compile(r"(LaunchTemplateConfigs\.(\d+))\.Overrides\.(\d+)\.InstanceType")
 _SHORT = """<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>0</requestId>
 <fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet>{errors}</errorSet></CreateFleetResponse>"""
 _ERROR = """<item><launchTemplateAndOverrides><overrides><instanceType>{kind}</instanceType></overrides>
@@ -47,23 +47,26 @@ class Market:
     def _launch(self, environ: dict[str, Any], asked: dict[str, str], start: Callable[..., Any]) -> Iterable[bytes]:
         count = int(asked["TargetCapacitySpecification.TotalTargetCapacity"])
         market = asked["TargetCapacitySpecification.DefaultTargetCapacityType"]
-        kinds = {
-            int(key.split(".")[3]): kind for key, kind in asked.items() if key.startswith(_POOLS) and "Type" in key
-        }
-        first = next((n for n, kind in sorted(kinds.items()) if self.left.get((kind, market), 1) > 0), 0)
-        pool = (kinds.get(first, ""), market)
+        kinds = {(int(found[2]), int(found[3])): kind for key, kind in asked.items() if (found := _TYPE.fullmatch(key))}
+        first = next((at for at, kind in sorted(kinds.items()) if self.left.get((kind, market), 1) > 0), None)
+        pool = (kinds.get(first, "") if first else "", market)
         if pool in self.left:
             count = min(count, self.left[pool])
             self.left[pool] -= count
-        if first == 0:
+        if first is None:
             errors = (_ERROR.format(kind=kind, code=self.codes.get(kind, self.code)) for kind in kinds.values())
             page = _SHORT.format(errors="".join(errors)).encode()
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
             return [page]
         wanted = asked["TargetCapacitySpecification.TotalTargetCapacity"]
         asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}
-        for key in [key for key in asked if key.startswith(f"{_POOLS}.{first}.")]:  # moto takes the first
-            asked[key.replace(f"{_POOLS}.{first}.", f"{_POOLS}.1.")] = asked[key]
+        config, number = (f"LaunchTemplateConfigs.{first[0]}.", f"Overrides.{first[1]}.")
+        taken = {key.removeprefix(config): value for key, value in asked.items() if key.startswith(config)}
+        for key, value in taken.items():  # moto takes the first of the first
+            if not key.startswith("Overrides."):
+                asked[f"LaunchTemplateConfigs.1.{key}"] = value
+            elif key.startswith(number):
+                asked[f"LaunchTemplateConfigs.1.Overrides.1.{key.removeprefix(number)}"] = value
         body = urlencode(asked).encode()
         if count == int(wanted):
             return self._ask(environ, body, start)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mark_infra.aws.site import Site, SiteService, dump_site, load_site
+from mark_infra.aws.site import Site, SiteService, TemplateVersion, dump_site, load_site
 
 from mark.domain.errors import BadInput
 
@@ -35,6 +35,11 @@ gateway = "http://127.0.0.1:9000"
 [services."opennmt.ende"]
 launch_template = "lt-2"
 subnets = { "us-east-1a" = "subnet-1" }
+release = "0123456789ab"
+launch_template_version = "7"
+[services."opennmt.ende".platforms]
+x86_64 = { launch_template = "lt-2", version = "7" }
+arm64-gpu = { launch_template = "lt-3", version = "1" }
 """
 
 
@@ -69,7 +74,13 @@ def test_everything_is_read(tmp_path: Path) -> None:
                 scheme="https",
                 function_alias="balancer",
             ),
-            "opennmt.ende": SiteService("lt-2", {"us-east-1a": "subnet-1"}),
+            "opennmt.ende": SiteService(
+                "lt-2",
+                {"us-east-1a": "subnet-1"},
+                release="0123456789ab",
+                launch_template_version="7",
+                platforms={"x86_64": TemplateVersion("lt-2", "7"), "arm64-gpu": TemplateVersion("lt-3", "1")},
+            ),
         },
     )
     assert list(site.service("inception").subnets) == ["us-east-1a", "us-east-1b"]
@@ -82,6 +93,8 @@ def test_a_bouncer_is_reached_as_its_service_says(tmp_path: Path) -> None:
     site = load_site(written(tmp_path, FULL))
     assert site.bouncer_url("inception", "10.0.0.1") == "https://10.0.0.1:8081"
     assert site.to_measure("inception").bouncer_url("inception.profile", "10.0.0.1") == "https://10.0.0.1:8081"
+    ende = site.service("opennmt.ende")
+    assert site.to_measure("opennmt.ende").service("opennmt.ende.profile").platforms == ende.platforms
     assert site.bouncer_url("opennmt.ende", "10.0.0.1") == "http://10.0.0.1:8081"
     assert site.bouncer_url("other", "10.0.0.1") == "http://10.0.0.1:8081"
 
@@ -108,7 +121,8 @@ def test_what_is_written_reads_the_same(
     service = SiteService(
         "lt-1", zones, tuple(groups), function, function,
         listener_rules=(function,), function_group=function if groups else None, grpc_groups=tuple(groups),
-        grpc_rules=(function,), scheme="https" if groups else "http",
+        grpc_rules=(function,), scheme="https" if groups else "http", release=function,
+        launch_template_version=function, platforms={"arm64": TemplateVersion(function, function)} if groups else {},
     )  # fmt: skip
     site = Site(
         "mark", function, "sqlite:/a b/ü.db", function, 1, Path("/k e y"), scale, {"a.b-c": service, "d": service}
@@ -141,6 +155,17 @@ def test_what_is_written_reads_the_same(
         ('target_groups = ["arn:1", "arn:2"]', "target_groups = []", r"target_groups: is missing"),
         ('["arn:5", "arn:6"]', '["arn:5"]', r"grpc_groups: must be as many as target_groups"),
         ('grpc_rules = ["arn:7"]', "", r"grpc_groups: must be as many as target_groups, with grpc_rules"),
+        ("arm64-gpu", "riscv", r"\[services\.opennmt\.ende\.platforms\] riscv: unknown key"),
+        (
+            'version = "1"',
+            "version = 1",
+            r"\[services\.opennmt\.ende\.platforms\.arm64-gpu\] version: must be a text: 1",
+        ),
+        (
+            'release = "0123456789ab"\nlaunch_template_version = "7"\n',
+            "",
+            r"release: is missing where there are platforms",
+        ),
         ("[services.inception]", '[services."in ception"]', r"\[services\]: is no service name: in ception"),
         ("[services.inception]", "[services]", r"\[services\.launch_template\]: must be a section|must be a section"),
         ("[site]", "[site", r"is no TOML"),

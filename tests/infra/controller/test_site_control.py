@@ -15,8 +15,9 @@ import pytest
 from mark_infra.aws.cloudwatch import HEARTBEAT, NAMESPACE
 from mark_infra.aws.gate import _until_s
 from mark_infra.aws.live_prices import PriceKeeper
+from mark_infra.aws.pools import templates_of
 from mark_infra.aws.prices import Prices
-from mark_infra.aws.site import Site
+from mark_infra.aws.site import Site, TemplateVersion
 from mark_infra.controller.site_control import ServiceSpec, SiteControl, joined, open_control, site_parts
 from mark_infra.telemetry.balancer_counts import ServingNow
 
@@ -94,6 +95,29 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
     assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
+
+
+def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) -> None:
+    """For whoever rolls back to it; of what was released before there were platforms only the template is known."""
+    there, x86 = site.service("inception"), TemplateVersion(place.template, "1")
+    of_release: dict[str, dict[str, TemplateVersion]] = {
+        "a": {},
+        "b": {"x86_64": x86},
+        "c": {"x86_64": x86, "arm64": TemplateVersion("lt-2", "5")},
+    }
+    for release, platforms in of_release.items():
+        named = replace(there, release=release, launch_template_version="1", platforms=platforms)
+        now = replace(site, services={"inception": named})
+        control = SiteControl(now, [charge()], parts=site_parts(now, options=place.server.options))
+        control.start()
+        step(control)
+        store, cloud = control.store("inception"), control._services["inception"].cloud
+        assert cloud.platforms == (store.get("platforms") or {})
+        control.close()
+    assert cloud.templates == dict.fromkeys(of_release, "1")
+    assert templates_of(there, "a", cloud.templates, cloud.platforms) == {"": x86}
+    for release in ("b", "c"):
+        assert templates_of(there, release, cloud.templates, cloud.platforms) == of_release[release]
 
 
 def test_only_the_leader_has_a_heartbeat(place: Place, site: Site, begin: Begin) -> None:

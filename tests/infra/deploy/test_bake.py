@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,7 +56,7 @@ class World:
     def bakery(self) -> Bakery:
         return Bakery(self.gate, "mark", self.said.append, monotonic=lambda: self.now_s, pause=self.pause)
 
-    def bake(self) -> dict[str, str]:
+    def bake(self) -> dict[ImageWanted, str]:
         return self.bakery().bake([(self.wanted, self.place)])
 
     def pause(self, seconds: float) -> None:
@@ -113,19 +113,19 @@ def world(moto: MotoServer, ec2_gaps: Ec2Gaps) -> World:
     moto.client("logs").create_log_group(logGroupName=LOG)
     place = BuilderPlace(template["LaunchTemplate"]["LaunchTemplateId"], "1", tuple(subnets), LOG)
     gate = Gate(SITE, options=moto.options)
-    return World(moto, gate, ImageWanted("echo", "0123456789abcdef", ("c5.large", "c5.xlarge")), place)
+    return World(moto, gate, ImageWanted("echo", "0123456789abcdef", ("c5.large", "c5.xlarge"), "x86_64"), place)
 
 
 def test_a_builder_that_booted_becomes_an_image(world: World) -> None:
     made = world.bake()
     (image,) = own_images(world.gate, "mark")
-    assert made == {"echo": image.id}
+    assert made == {world.wanted: image.id}
     assert (image.service, image.content, image.usable) == ("echo", "0123456789abcdef", True)
     (snapshot,) = world.moto.client("ec2").describe_snapshots(SnapshotIds=list(image.snapshots))["Snapshots"]
     assert tags_of(snapshot)["mark:site"] == "mark"
     assert world.alive() == []
     (builder,) = world.instances()
-    assert world.said == [f"echo: baking an image on a c5.large ({builder['InstanceId']})"]
+    assert world.said == [f"echo (x86_64): baking an image on a c5.large ({builder['InstanceId']})"]
 
 
 def test_it_is_stopped_before_its_disk_is_copied(world: World) -> None:
@@ -174,7 +174,7 @@ def test_a_failed_boot_says_why(world: World, words: str) -> None:
 def test_a_builder_that_says_nothing_is_given_up(world: World) -> None:
     world.last_words = ""
     world.longer_s = 600.0
-    with pytest.raises(MarkError, match=r"^echo: the builder did not finish to boot within 1800 s$"):
+    with pytest.raises(MarkError, match=r"^echo \(x86_64\): the builder did not finish to boot within 1800 s$"):
         world.bake()
     assert world.now_s > BOOT_S
     assert world.alive() == []
@@ -225,7 +225,7 @@ def test_a_type_that_is_not_to_be_had_is_passed_over(world: World, ec2_gaps: Ec2
 
 def test_without_any_type_the_last_refusal_is_told(world: World, ec2_gaps: Ec2Gaps) -> None:
     ec2_gaps.sold_out |= {"c5.large", "c5.xlarge"}
-    with pytest.raises(MarkError, match=r"^echo: no instance to bake an image on: InsufficientInstanceCapacity"):
+    with pytest.raises(MarkError, match=r"^echo \(x86_64\): no instance to bake an image on: Insufficient"):
         world.bake()
 
 
@@ -235,7 +235,7 @@ def test_a_builder_ended_by_another_gives_no_image(world: World) -> None:
         world.moto.client("ec2").terminate_instances(InstanceIds=ids)
 
     world.at_pause = end
-    with pytest.raises(MarkError, match=r"^echo: its image was not baked: its instance ended without a word"):
+    with pytest.raises(MarkError, match=r"^echo \(x86_64\): its image was not baked: its instance ended"):
         world.bake()
 
 
@@ -266,14 +266,33 @@ def test_the_cheapest_type_comes_first_and_spot_never() -> None:
     assert list(types) == sorted(price, key=lambda name: (price[name], name))
 
 
+def test_each_platform_of_a_service_has_its_image(world: World) -> None:
+    """From its own launch template, on its own types; both at the same time."""
+    ec2 = world.moto.client("ec2")
+    described = ec2.describe_launch_template_versions(LaunchTemplateId=world.place.launch_template)
+    data = described["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    made = ec2.create_launch_template(LaunchTemplateName="mark-echo-bouncer-arm64", LaunchTemplateData=data)
+    place = replace(world.place, launch_template=made["LaunchTemplate"]["LaunchTemplateId"])
+    arm = ImageWanted("echo", "fedcba9876543210", ("c7g.large",), "arm64")
+    images = world.bakery().bake([(world.wanted, world.place), (arm, place)])
+    assert {one.id: one.content for one in own_images(world.gate, "mark")} == {
+        images[one]: one.content for one in (world.wanted, arm)
+    }
+    assert {i["InstanceType"] for i in world.instances()} == {"c5.large", "c7g.large"}
+    assert world.alive() == []
+
+
 def test_a_place_is_read_from_what_terraform_made() -> None:
     there: dict[str, Any] = {
         'module.fleet["echo.slow"].aws_launch_template.this': {"id": "lt-2", "latest_version": 3},
+        'module.fleet["echo.slow"].aws_launch_template.more["x86_64-gpu"]': {"id": "lt-3", "latest_version": 1},
         'module.fleet["echo.slow"].aws_cloudwatch_log_group.this': {"name": LOG},
         'module.network.aws_subnet.private["b"]': {"id": "subnet-b"},
         'module.network.aws_subnet.private["a"]': {"id": "subnet-a"},
         'module.network.aws_subnet.public["a"]': {"id": "subnet-p"},
     }
-    assert builder_place(there, "echo.slow") == BuilderPlace("lt-2", "3", ("subnet-a", "subnet-b"), LOG)
-    with pytest.raises(MarkError, match=r"^echo: Terraform has made no launch template"):
-        builder_place(there, "echo")
+    slow, gpu = (ImageWanted("echo.slow", "", (), platform) for platform in ("x86_64", "x86_64-gpu"))
+    assert builder_place(there, slow) == BuilderPlace("lt-2", "3", ("subnet-a", "subnet-b"), LOG)
+    assert builder_place(there, gpu) == BuilderPlace("lt-3", "1", ("subnet-a", "subnet-b"), LOG)
+    with pytest.raises(MarkError, match=r"^echo \(x86_64\): Terraform has made no launch template"):
+        builder_place(there, replace(slow, service="echo"))

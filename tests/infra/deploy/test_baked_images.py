@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.machine_images import CONTENT, MachineImage, own_images
-from mark_infra.aws.site import Site, SiteService
+from mark_infra.aws.site import Site, SiteService, TemplateVersion
+from mark_infra.deploy.bake import ImageWanted
 from mark_infra.deploy.baked_images import content_of, newest_image, spare, tidy, usable
 from mark_infra.deploy.releases import SiteReleases
 from mark_infra.store.sqlite import SqliteTable
@@ -45,8 +47,12 @@ def test_the_newest_usable_image_of_a_content_is_used() -> None:
         image("other", "d"),
         image("another", service="words"),
     ]
-    assert usable(there, {"echo": "c", "words": "d"}) == {"echo": "new"}
-    assert usable(there, {"echo": "e"}) == {}
+    echo, other, words = (
+        ImageWanted(service, content, ("c5.large",), platform)
+        for service, content, platform in (("echo", "c", "x86_64"), ("echo", "d", "arm64"), ("words", "d", "arm64"))
+    )
+    assert usable(there, [echo, other, words]) == {echo: "new", other: "other"}
+    assert usable(there, [replace(echo, content="e")]) == {}
 
 
 def test_what_is_needed_or_still_being_made_stays() -> None:
@@ -68,18 +74,36 @@ class Baked:
         moto.reset()
         self._ec2 = moto.client("ec2")
         self.gate = Gate(Site("mark", REGION, "sqlite:none"), options=moto.options)
-        self.ids = [self._image(content) for content in ("0", "1", "2", "3")]
-        template = self._ec2.create_launch_template(
-            LaunchTemplateName="echo", LaunchTemplateData={"ImageId": self.ids[0]}
-        )["LaunchTemplate"]["LaunchTemplateId"]
+        self.ids = [self.image(content) for content in ("0", "1", "2", "3")]
+        template = self.template = self.made("echo", self.ids[0])
         for id in self.ids[1:]:
-            self._ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"ImageId": id})
-        there = SiteService(template, {"z": "subnet-1"}, release="r3", launch_template_version="4")
-        self.site = Site("mark", REGION, "sqlite:none", services={"echo": there})
-        self._store = ServiceStore(table, "echo")
-        self.releases = SiteReleases(self.site, table)
+            self.version(template, id)
+        self._table, self._store = table, ServiceStore(table, "echo")
+        self.become({})
 
-    def _image(self, content: str) -> str:
+    def become(self, platforms: dict[str, TemplateVersion]) -> None:
+        """The newest release boots by these."""
+        there = SiteService(
+            self.template, {"z": "subnet-1"}, release="r3", launch_template_version="4", platforms=platforms
+        )
+        self.site = Site("mark", REGION, "sqlite:none", services={"echo": there})
+        self.releases = SiteReleases(self.site, self._table)
+
+    def version(self, template: str, image: str) -> None:
+        """One more, of the launch template."""
+        self._ec2.create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData={"ImageId": image})
+
+    def keep(self, release: str, platforms: dict[str, dict[str, str]]) -> None:
+        """What the controller wrote down of a release."""
+        self._store.put("platforms", {**(self._store.get("platforms") or {}), release: platforms})
+
+    def made(self, name: str, image: str) -> str:
+        """A launch template's id."""
+        data = {"ImageId": image}
+        made = self._ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)
+        return str(made["LaunchTemplate"]["LaunchTemplateId"])
+
+    def image(self, content: str) -> str:
         image: str = self._ec2.register_image(Name=content, RootDeviceName="/dev/xvda")["ImageId"]
         tags = {"mark:site": "mark", "mark:service": "echo", CONTENT: content}
         self._ec2.create_tags(Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
@@ -92,8 +116,8 @@ class Baked:
     def left(self) -> set[int]:
         return {self.ids.index(image.id) for image in own_images(self.gate, "mark")}
 
-    def release_of(self, number: int) -> str:
-        tags = self._ec2.describe_images(ImageIds=[self.ids[number]])["Images"][0]["Tags"]
+    def release_of(self, image: str) -> str:
+        tags = self._ec2.describe_images(ImageIds=[image])["Images"][0]["Tags"]
         return next((str(tag["Value"]) for tag in tags if tag["Key"] == "mark:release"), "")
 
 
@@ -124,9 +148,23 @@ def test_images_of_the_releases_before_stay(baked: Baked, rollout: Rollout, left
 def test_an_image_says_which_release_boots_from_it(baked: Baked) -> None:
     baked.has(Rollout("r2", before="r1"))
     tidy(baked.gate, baked.site, baked.releases)
-    assert [baked.release_of(number) for number in (2, 3)] == ["", "r3"]
+    assert [baked.release_of(baked.ids[number]) for number in (2, 3)] == ["", "r3"]
 
 
 def test_without_a_controllers_state_the_newest_stays(baked: Baked) -> None:
     tidy(baked.gate, baked.site, baked.releases)
     assert baked.left() == {3}
+
+
+def test_each_platform_of_a_release_keeps_its_image(baked: Baked) -> None:
+    """What booted by a template that is there no more goes: nothing can be launched from it."""
+    gpu, old_gpu, arm = (baked.image(content) for content in ("gpu", "old gpu", "arm"))
+    template = baked.made("gpu", old_gpu)
+    baked.version(template, gpu)
+    baked.has(Rollout("r2", before="r1"))
+    gone = {"launch_template": "lt-00000000000000000", "version": "1"}
+    baked.keep("r1", {"x86_64": {"launch_template": baked.template, "version": "2"}, "arm64": gone})
+    baked.keep("r2", {"x86_64-gpu": {"launch_template": template, "version": "1"}})
+    baked.become({"x86_64": TemplateVersion(baked.template, "4"), "x86_64-gpu": TemplateVersion(template, "2")})
+    assert set(tidy(baked.gate, baked.site, baked.releases)) == {baked.ids[0], baked.ids[2], arm}
+    assert [baked.release_of(image) for image in (gpu, old_gpu, baked.ids[3])] == ["r3", "", "r3"]

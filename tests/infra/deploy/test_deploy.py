@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import pytest
 from mark_infra.deploy.artifacts import archive
+from mark_infra.deploy.boots import platforms_of
 from mark_infra.deploy.deploy import (
     DeployTarget,
     _check_archive,
@@ -20,11 +21,9 @@ from mark_infra.deploy.deploy import (
     _checked,
     _of_these,
     _with_instances,
-    boot_timeout_of,
     classes_of,
     destroy,
     environment_of,
-    image_of,
     libraries_of,
     plan,
     say_who_is_told,
@@ -108,31 +107,6 @@ def test_a_model_that_could_not_be_imported_is_refused(tmp_path: Path) -> None:
     _check_imports(sent, {"mark", "pandas"})
 
 
-def test_images_follow_the_processors(tmp_path: Path) -> None:
-    def image(*instances: str) -> tuple[str, str, bool]:
-        return image_of(shipment(service(tmp_path, *instances)).deployment)
-
-    for instances, named, rest in (
-        (["c5.large"], "default-x86_64", ("x86_64", False)),
-        (["c7g.large"], "default-arm64", ("aarch64", False)),
-        (["g5.xlarge", "g4dn.xlarge", "c5.large"], "/latest/ami-id", ("x86_64", True)),
-    ):
-        parameter, *others = image(*instances)
-        assert parameter.endswith(named)
-        assert tuple(others) == rest
-    with pytest.raises(BadInput, match=r"choose one kind.*c7g\.large, c5\.large"):
-        image("c5.large", "c7g.large")
-
-
-def test_arm_types_with_gpus_have_an_image_of_their_own(tmp_path: Path) -> None:
-    """Of the catalogue none has both; a catalogue of one's own may."""
-    with_gpus = shipment(service(tmp_path, "g5.xlarge")).deployment
-    both = replace(with_gpus, offers=tuple(replace(offer, instance="g5g.xlarge") for offer in with_gpus.offers))
-    parameter, *rest = image_of(both)
-    assert "/deeplearning/ami/arm64/" in parameter
-    assert rest == ["aarch64", True]
-
-
 @pytest.mark.parametrize(
     ("model", "library"),
     [("sklearn:m.joblib", "scikit-learn"), ("onnx:m.onnx?threads=1", "onnxruntime"), ("torch:m.pt", "torch")],
@@ -194,14 +168,6 @@ def test_whom_alarms_reach_is_said(email: str | None, action: str, said: list[st
     assert heard == said
 
 
-def test_user_data_has_the_time_that_the_controller_waits() -> None:
-    deployment = shipment("lstm-ptb").deployment
-    assert max(offer.boot.mean_s for offer in deployment.offers) == 180.0
-    assert boot_timeout_of(deployment) == 720
-    quick = replace(deployment.offers[0], boot=replace(deployment.offers[0].boot, mean_s=60.0, p95_s=90.0))
-    assert boot_timeout_of(replace(deployment, offers=(quick,))) == 600
-
-
 def test_target_groups_are_as_many_as_classes_of_capacity() -> None:
     """A GPU does three times what the largest of the others does."""
     assert classes_of(shipment("lstm-ptb").deployment) == 1
@@ -249,7 +215,7 @@ def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
     said: list[str] = []
     left = _of_these(sent, without(sent.deployment, {"p2.xlarge": "gone"}, said.append))
     assert said == ["inception-v3: left out p2.xlarge (gone)"]
-    assert image_of(left.deployment)[1:] == ("x86_64", False)
+    assert [platform.name for platform in platforms_of(left.deployment)] == ["x86_64"]
     _check_archive(archive(left.files, tmp_path / "sent.tar.gz"), left)
     with pytest.raises(MarkError, match="what would be sent"):
         _check_archive(archive(sent.files, tmp_path / "other.tar.gz"), left)

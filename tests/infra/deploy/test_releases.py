@@ -144,12 +144,17 @@ def test_a_revert_in_a_roll_out_can_be_taken_back(place: Place) -> None:
 
 
 def test_versions_that_may_still_be_launched(place: Place) -> None:
-    assert place.releases.template_versions("echo") == frozenset()
+    def templates() -> set[tuple[str, str]]:
+        return {(one.launch_template, one.version) for one in place.releases.templates("echo")}
+
+    assert templates() == set()
     place.store.put("templates", {"z": "1", "a": "2", "b": "3", "c": "4"})
+    gpu = {"launch_template": "lt-2", "version": "1"}
+    place.store.put("platforms", {"c": {"x86_64": {"launch_template": "lt-1", "version": "4"}, "x86_64-gpu": gpu}})
     place.has(Rollout("b", RolloutStage.CANARY, before="a", candidate="c", refused=("z",)))
-    assert place.releases.template_versions("echo") == {"2", "3", "4"}
+    assert templates() == {("lt-1", "2"), ("lt-1", "3"), ("lt-1", "4"), ("lt-2", "1")}
     place.has(Rollout("b", before="gone"))
-    assert place.releases.template_versions("echo") == {"3"}
+    assert templates() == {("lt-1", "3")}
 
 
 def test_deploying_again_asks_for_it_again(place: Place) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from mark_infra.testbed.account import CloudAccount, account_of, offerings, unsupported_image
+from mark_infra.testbed.account import CloudAccount, account_of, offerings, small_disk, unsupported_image
 from mark_infra.testbed.aws_request import AwsRequest
 from mark_infra.testbed.sizes import RULES_PER_BALANCER, TARGETS_PER_BALANCER, too_large
 from mark_infra.testbed.throttle import Throttle
@@ -30,6 +30,7 @@ ARM = Offer("c7g.large", Market.ON_DEMAND, 0.07, Delay(60.0, 60.0), vcpu=2.0, me
 WIDER = Catalog("wider", (*CATALOG.offers, GPU, RETIRED, ARM), ())
 LARGE_E = {"InstanceType": "c5.large", "AvailabilityZone": "us-east-1e"}
 AL2023_ARM = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
+AL2023 = AL2023_ARM.replace("arm64", "x86_64")
 
 
 # Quotas
@@ -150,6 +151,42 @@ def test_a_gpu_image_drives_only_gpus_it_knows() -> None:
     assert old.code == "InvalidParameterCombination"
     assert unsupported_image("g5.xlarge", dlami, ["x86_64"]) is None
     assert unsupported_image("c5.large", dlami, ["x86_64"]) is None
+    none = unsupported_image("g5.xlarge", AL2023.split("/"), ["x86_64"])
+    assert none is not None
+    assert (none.code, none.message) == (old.code, "The image has no driver for the GPU of g5.xlarge.")
+
+
+def test_a_disk_is_no_smaller_than_its_snapshot() -> None:
+    dlami = ["", "aws", "service", "deeplearning", "ami", "x86_64", "base-oss-nvidia-driver-gpu", "latest"]
+    small = small_disk(dlami, 74)
+    assert small is not None
+    assert (small.code, small.message.partition("'")[0]) == (
+        "InvalidBlockDeviceMapping",
+        "Volume of size 74GB is smaller than snapshot ",
+    )
+    assert small_disk(AL2023.split("/"), 7) is not None
+    for image, gib in ((dlami, 75), (dlami, None), (AL2023.split("/"), 8), ([], 1)):
+        assert small_disk(image, gib) is None
+
+
+def test_a_launch_onto_a_small_disk_is_refused(make_aws: Callable[..., Aws]) -> None:
+    """By the template's disk or the override's; also of an image that was made of an instance."""
+    aws = make_aws(account=QUICK, catalog=WIDER)
+    image = aws.client("ssm").get_parameter(Name=AL2023)["Parameter"]["Value"]
+
+    def disk(gib: int) -> list[dict[str, Any]]:
+        return [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": gib}}]
+
+    lt = template(aws, ImageId=image, BlockDeviceMappings=disk(7))
+    answer = fleet(aws, lt, 1, LARGE_A, spot=False)
+    assert (ids(answer), answer["Errors"][0]["ErrorCode"]) == ([], "InvalidBlockDeviceMapping")
+    own_disk = {**LARGE_A, "BlockDeviceMappings": disk(8)}
+    (builder,) = ids(fleet(aws, lt, 1, own_disk, spot=False, token="u"))
+    baked = aws.client("ec2").create_image(InstanceId=builder, Name="baked")["ImageId"]
+    with pytest.raises(ClientError) as error:
+        run(aws, ImageId=baked, BlockDeviceMappings=disk(7))
+    assert refused(error) == "InvalidBlockDeviceMapping"
+    assert run(aws, ImageId=baked, BlockDeviceMappings=disk(9))
 
 
 def test_an_image_for_other_processors_is_refused(make_aws: Callable[..., Aws]) -> None:
@@ -161,6 +198,37 @@ def test_an_image_for_other_processors_is_refused(make_aws: Callable[..., Aws]) 
     assert len(ids(fleet(aws, lt, 1, {"InstanceType": "c7g.large"}, token="u", spot=False))) == 1
     own_image = {**LARGE_A, "ImageId": "ami-12c6146b"}  # an override's comes before the template's
     assert len(ids(fleet(aws, lt, 1, own_image, token="v", spot=False))) == 1
+
+
+def test_types_of_two_platforms_are_launched_by_one_call(make_aws: Callable[..., Aws]) -> None:
+    """Each from its own template, by priority; by the other's it is refused."""
+    aws = make_aws(account=QUICK, catalog=WIDER, capacity={"c7g.large/on-demand": 1})
+    images = {name: aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"] for name in (AL2023, AL2023_ARM)}
+    x86, arm = template(aws, ImageId=images[AL2023]), template(aws, "arm", ImageId=images[AL2023_ARM])
+
+    def asked(lt: str, instance: str, priority: float) -> dict[str, Any]:
+        pool = {"InstanceType": instance, "AvailabilityZone": "us-east-1a", "Priority": priority}
+        return {
+            "LaunchTemplateSpecification": {"LaunchTemplateId": lt, "Version": "$Latest"},
+            "Overrides": [pool],
+        }
+
+    def launched(*configs: dict[str, Any]) -> Any:
+        return aws.client("ec2").create_fleet(
+            Type="instant",
+            LaunchTemplateConfigs=list(configs),
+            TargetCapacitySpecification={"TotalTargetCapacity": 2, "DefaultTargetCapacityType": "on-demand"},
+            OnDemandOptions={"AllocationStrategy": "prioritized"},
+        )
+
+    answer = launched(asked(x86, "c5.large", 1.0), asked(arm, "c7g.large", 0.0))
+    there = {one["InstanceId"]: one for one in aws.instances()}
+    assert {there[id]["InstanceType"]: there[id]["ImageId"] for id in ids(answer)} == {
+        "c7g.large": images[AL2023_ARM],
+        "c5.large": images[AL2023],
+    }
+    mixed_up = launched(asked(arm, "c5.large", 0.0), asked(x86, "c7g.large", 0.0))
+    assert (ids(mixed_up), {one["ErrorCode"] for one in mixed_up["Errors"]}) == ([], {"InvalidParameterValue"})
 
 
 # Speed

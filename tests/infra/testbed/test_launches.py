@@ -17,9 +17,9 @@ LARGE_A = {"InstanceType": "c5.large", "AvailabilityZone": "us-east-1a"}
 LARGE_B = {"InstanceType": "c5.large", "AvailabilityZone": "us-east-1b"}
 
 
-def template(aws: Aws, **data: Any) -> str:
+def template(aws: Aws, name: str = "test", **data: Any) -> str:
     made = aws.client("ec2").create_launch_template(
-        LaunchTemplateName="test", LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "c5.large", **data}
+        LaunchTemplateName=name, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "c5.large", **data}
     )
     return str(made["LaunchTemplate"]["LaunchTemplateId"])
 

@@ -125,7 +125,7 @@ def test_a_site_needs_what_it_has_and_no_more(
     deployed = plan(services, target, said.append).apply()
     site = load_site(deployed.site_file)
     # Terraform tags no launch template where it knows of an emulation.
-    templates = [one.launch_template for one in site.services.values()]
+    templates = sorted(id for one in site.services.values() for id in one.launch_templates)
     aws.client("ec2").create_tags(Resources=templates, Tags=[{"Key": "mark:site", "Value": "mark"}])
     assert aws.cloud.rules.denied == []  # to the deployer
     names = {one["FunctionArn"] for one in aws.client("lambda").list_functions()["Functions"]}

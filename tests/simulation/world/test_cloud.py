@@ -228,6 +228,19 @@ def test_a_standby_pays_its_boots_and_its_disk() -> None:
     assert bill.other == pytest.approx(0.64 * 2.0 / 730.0)
 
 
+def test_a_gpu_type_pays_for_a_larger_disk() -> None:
+    """Beside others, which boot from an image of their own: 100 GiB and 8 GiB for two hours."""
+    gpu = Offer("g5.xlarge", Market.ON_DEMAND, 1.0, BOOT, gpus=1)
+    for offers, gib in (((OD,), 8.0), ((gpu,), 100.0), ((OD, gpu), 108.0)):
+        plane = FakePlane()
+        c = SimulatedCloud((OD, gpu), plane, seed=1, end_s=1e6, bills_disks=True)
+        plane.clock = c.now_s
+        for one in offers:
+            c.start_ready(one.name, 1)
+        c.advance(7200.0)
+        assert c.bill(7200.0).other == pytest.approx(gib * 0.08 * 2.0 / 730.0)
+
+
 def test_a_price_series_scales_the_on_demand_price() -> None:
     """0.36 $/h on demand, half of it for 100 s, then all of it."""
     series = shares((0.0, 0.5), (100.0, 1.0), kind="price")

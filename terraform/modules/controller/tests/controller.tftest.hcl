@@ -136,6 +136,35 @@ run "dry_run_is_passed_on" {
   }
 }
 
+run "images_of_all_platforms" {
+  variables {
+    former_image_ids = ["ami-1", "ami-old"]
+    services = {
+      inception = {
+        launch_template = { id = "lt-2", version = "3", release = "0123456789ab", platforms = {
+          x86_64     = { launch_template = "lt-2", version = "3" }
+          x86_64-gpu = { launch_template = "lt-3", version = "1" }
+        } }
+        target_groups  = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/mark-inception/1"]
+        listener_rules = ["arn:aws:elasticloadbalancing:eu-west-1:123456789012:listener-rule/app/mark/1/2/3"]
+        image_id       = "ami-1"
+        more_image_ids = ["ami-gpu"]
+        archive        = { key = "artifacts/archive/inception", version = "v3", sha256 = "33" }
+      }
+    }
+  }
+  assert {
+    condition = [for resource in one([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Resource if statement.Sid == "LaunchWith"]) :
+      resource if strcontains(resource, ":image/")
+    ] == [for id in ["ami-1", "ami-gpu", "ami-old"] : "arn:aws:ec2:eu-west-1::image/${id}"]
+    error_message = "It may launch what the service boots from, and what it is rolled back to."
+  }
+  assert {
+    condition     = strcontains(output.site_toml, "\nplatforms = { x86_64 = { launch_template = \"lt-2\", version = \"3\" }, x86_64-gpu = { launch_template = \"lt-3\", version = \"1\" } }\n")
+    error_message = "It knows by which template each type boots."
+  }
+}
+
 run "too_many_images" {
   command = plan
   variables {

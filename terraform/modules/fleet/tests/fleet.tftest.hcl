@@ -47,6 +47,101 @@ run "an_instance_gives_nothing_away" {
   }
 }
 
+run "with_one_platform_a_release_has_its_old_name" {
+  variables {
+    platform = "x86_64"
+  }
+  assert {
+    condition = output.launch_template.release == substr(sha256(jsonencode({
+      artifacts = { wheels = "11", archive = "33" }
+      boot      = filesha256("${path.module}/bouncer.sh.tftpl")
+      boot_s    = 540
+      disk_gb   = 8
+      function  = "mark_inception-overflow:3"
+      image_id  = "ami-1"
+      slo_s     = 0.6
+      scheme    = "https"
+      grpc_port = ""
+    })), 0, 12)
+    error_message = "A site that is deployed again replaces no instance."
+  }
+  assert {
+    condition = output.launch_template.platforms == {
+      x86_64 = { launch_template = aws_launch_template.this.id, version = tostring(aws_launch_template.this.latest_version) }
+    }
+    error_message = "The controller is told which types the template is for."
+  }
+}
+
+run "each_platform_has_its_image_disk_and_packages" {
+  variables {
+    platform = "x86_64"
+    more_platforms = {
+      x86_64-gpu = {
+        image_id       = "ami-gpu"
+        disk_gb        = 91
+        boot_timeout_s = 720
+        wheels         = { bucket = "b", key = "artifacts/wheels/inception/x86_64-gpu", version = "v2", sha256 = "22", arn = "arn:aws:s3:::b/artifacts/wheels/inception/x86_64-gpu" }
+      }
+      arm64 = {
+        image_id = "ami-arm"
+        wheels   = { bucket = "b", key = "artifacts/wheels/inception/arm64", version = "v4", sha256 = "44", arn = "arn:aws:s3:::b/artifacts/wheels/inception/arm64" }
+      }
+    }
+  }
+  assert {
+    condition = { for name, template in merge({ first = aws_launch_template.this }, aws_launch_template.more) :
+      name => [template.image_id, one(one(template.block_device_mappings).ebs).volume_size]
+    } == { first = ["ami-1", 8], x86_64-gpu = ["ami-gpu", 91], arm64 = ["ami-arm", 8] }
+    error_message = "What is large on GPUs is small elsewhere: disks are paid by the hour."
+  }
+  assert {
+    condition = alltrue([for name, text in {
+      x86_64-gpu = ["fetch 'artifacts/wheels/inception/x86_64-gpu' 'v2'", "wheels='22'", "most_s=660"]
+      arm64      = ["fetch 'artifacts/wheels/inception/arm64' 'v4'", "wheels='44'", "most_s=540"]
+      } : alltrue([for one in concat(text, ["fetch 'artifacts/archive/inception' 'v3' '33'"]) :
+        strcontains(base64decode(aws_launch_template.more[name].user_data), one)
+    ])])
+    error_message = "Its own packages, and the service's folder."
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.this.user_data), "fetch 'artifacts/wheels/inception' 'v1'") && length(distinct(concat([aws_launch_template.this.name], values(aws_launch_template.more)[*].name))) == 3
+    error_message = "The first is as it is without the others."
+  }
+  assert {
+    condition = alltrue([for template in values(aws_launch_template.more) :
+      template.tags["mark:site"] == "mark" && one(template.metadata_options).http_tokens == "required" && template.instance_initiated_shutdown_behavior == "terminate" &&
+      alltrue([for disk in template.block_device_mappings : disk.device_name == "/dev/xvda" && one(disk.ebs).encrypted == "true" && one(disk.ebs).delete_on_termination == "true"])
+    ])
+    error_message = "They give nothing away, either, and the controller may launch from them."
+  }
+  assert {
+    condition     = keys(output.launch_template.platforms) == ["arm64", "x86_64", "x86_64-gpu"] && output.launch_template.release != run.with_one_platform_a_release_has_its_old_name.launch_template.release
+    error_message = "All of them are one release."
+  }
+  assert {
+    condition = toset(one([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Resource if statement.Sid == "BootFiles"])) == toset([
+      "arn:aws:s3:::b/artifacts/wheels/inception", "arn:aws:s3:::b/artifacts/archive/inception",
+      "arn:aws:s3:::b/artifacts/wheels/inception/x86_64-gpu", "arn:aws:s3:::b/artifacts/wheels/inception/arm64",
+    ])
+    error_message = "Each instance may fetch what it boots from."
+  }
+}
+
+run "a_platform_has_one_template" {
+  command = plan
+  variables {
+    platform = "arm64"
+    more_platforms = {
+      arm64 = {
+        image_id = "ami-arm"
+        wheels   = { bucket = "b", key = "k", version = "v4", sha256 = "44", arn = "arn:aws:s3:::b/k" }
+      }
+    }
+  }
+  expect_failures = [var.more_platforms]
+}
+
 run "a_role_with_four_rights" {
   assert {
     condition = toset(flatten([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Action])) == toset([
