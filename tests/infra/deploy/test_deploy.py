@@ -8,18 +8,20 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
+from mark_infra.aws.platforms import PLATFORMS
 from mark_infra.deploy.artifacts import archive
-from mark_infra.deploy.boots import platforms_of
+from mark_infra.deploy.boots import image_parameter, platforms_of
 from mark_infra.deploy.deploy import (
     DeployTarget,
     _check_archive,
     _check_imports,
     _checked,
     _of_these,
+    _Packer,
     _with_instances,
     classes_of,
     destroy,
@@ -32,6 +34,7 @@ from mark_infra.deploy.deploy import (
 from mark_infra.deploy.limits import check_said
 from mark_infra.deploy.offerings import without
 from mark_infra.deploy.terraform import ResourceChange
+from mark_infra.deploy.wheelhouse import PackagesWanted, Wheelhouse
 
 from mark.config.service_file import load_service
 from mark.domain.errors import BadInput, MarkError
@@ -219,6 +222,47 @@ def test_what_is_sent_names_the_types_that_are_left(tmp_path: Path) -> None:
     _check_archive(archive(left.files, tmp_path / "sent.tar.gz"), left)
     with pytest.raises(MarkError, match="what would be sent"):
         _check_archive(archive(sent.files, tmp_path / "other.tar.gz"), left)
+
+
+def test_each_platform_has_packages_and_a_disk_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one's where they always were; wheels without GPU code are for types without GPUs."""
+    built, gib = tmp_path / "s" / "artifacts", 1024**3
+    asked: list[tuple[str, bool, str | None, str]] = []
+
+    def wheels(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
+        asked.append((wanted.machine, wanted.gpus, wanted.cpu_index, to.relative_to(built).as_posix()))
+        size = 3 * gib if wanted.gpus else 2**20
+        return Wheelhouse(to.parent / "wheels.tar", size, size, frozenset({"mark"}))
+
+    monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", wheels)
+    file = Path(service(tmp_path / "service", "c5.large", "c7g.large", "g5.xlarge"))
+    file.write_text(file.read_text().replace("lambda:1024", "none"))
+    sent, nothing = shipment(str(file)), cast(Any, None)
+    before = {"services": {"echo": {"parameter": image_parameter(PLATFORMS["x86_64-gpu"]), "id": "ami-gpu"}}}
+    for had, first, folders in (
+        ({}, "x86_64", ["wheels", "arm64/wheels", "x86_64-gpu/wheels"]),
+        (before, "x86_64-gpu", ["x86_64/wheels", "arm64/wheels", "wheels"]),
+    ):
+        asked.clear()
+        target = DeployTarget(state=tmp_path / "s", cpu_index="https://cpu")
+        packer = _Packer(target, nothing, nothing, Path("own"), Path("pins"), had, nothing)
+        images = packer.images([sent]).services["echo"]
+        packed = packer.pack(sent, images)
+        assert [folder for *_, folder in asked] == folders
+        assert [what for *what, _ in asked] == [
+            ["x86_64", False, "https://cpu"],
+            ["aarch64", False, "https://cpu"],
+            ["x86_64", True, None],
+        ]
+        said = packed.described(str, {})
+        every = {said["platform"]: said, **said["more_platforms"]}
+        assert said["platform"] == first
+        assert {name: one["disk_gb"] for name, one in every.items()} == {"x86_64": 8, "arm64": 8, "x86_64-gpu": 88}
+        assert every["x86_64-gpu"]["image_id"] == ("ami-gpu" if had else None)
+        cost = packed.cost()
+        assert (cost.disk_gib, cost.other_disks_gib["x86_64-gpu"]) == (8.0, 88.0)
+    with pytest.raises(BadInput, match="echo needs a disk of 88 GiB"):
+        replace(packer, target=replace(target, max_disk_gib=80)).pack(sent, images)
 
 
 class Terraforms:
