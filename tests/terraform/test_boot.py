@@ -315,8 +315,10 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
     assert set(units) == {"mark-worker.slice", "mark-worker.socket", "mark-worker@.service"}
     assert "IPAddressDeny=169.254.169.254 fd00:ec2::254" in units["mark-worker.slice"]
     assert "Slice=mark-worker.slice" in units["mark-worker@.service"]
+    python = tmp_path / "python"  # of a path without a space, wherever this checkout is
+    python.symlink_to(sys.executable)
     for name, unit in units.items():
-        (tmp_path / name).write_text(unit.replace("/opt/mark/venv/bin/python", sys.executable))
+        (tmp_path / name).write_text(unit.replace("/opt/mark/venv/bin/python", str(python)))
     names = [str(tmp_path / name) for name in units]
     done = subprocess.run(["systemd-analyze", "verify", *names], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-_PROGRAM = """#!{python}
-import json, os, sys
+_PROGRAM = """import json, os, sys
 from pathlib import Path
 
 command, *rest = sys.argv[1:]
@@ -62,8 +61,11 @@ def docker_stand_in(
     """Put one first on the PATH. The command `fails` does; with `registry` what is pushed is in the emulator's ECR."""
     there = DockerStandIn(folder / "bin", folder / f"{name}.jsonl")
     there.bin.mkdir(parents=True, exist_ok=True)
-    program = _PROGRAM.format(python=sys.executable, calls=str(there.log), fails=fails, says=says, registry=registry)
-    (there.bin / name).write_text(program)
+    program = _PROGRAM.format(calls=str(there.log), fails=fails, says=says, registry=registry)
+    source = folder / f"{name}_stand_in.py"
+    source.write_text(program)
+    # Through a shell: the first line of a program takes no path with a space.
+    (there.bin / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{source}" "$@"\n')
     (there.bin / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(there.bin), prepend=":")
     return there

@@ -17,10 +17,12 @@ import pytest
 
 # Deploys from the current folder, as `mark deploy` does, and prints each step.
 DEPLOYS = """
-import sys
+import signal, sys
 from pathlib import Path
 from mark.cli.main import guarded
 from mark_infra.deploy.terraform import Terraform
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where these tests are run by nohup, and then it stays so
 
 def deploy():
     terraform = Terraform(Path.cwd(), say=lambda text: print(text, flush=True))

@@ -1155,7 +1155,7 @@ def test_connections_in_the_backlog_are_served_before_closing(run: Run) -> None:
 def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
     """Never reset: what was let in has an answer, and what comes later can go elsewhere.
 
-    Two seconds for handshakes: where a machine has no time for its network for so long they are reset.
+    Five seconds for handshakes: where a machine has no time for its network for so long they are reset.
     """
 
     def connect_until_refused(port: int, answered: list[bytes]) -> None:
@@ -1166,15 +1166,14 @@ def test_a_connection_during_the_close_is_answered_or_refused(run: Run) -> None:
                     answered.append(one.recv(65536))
 
     async def main() -> None:
-        for _ in range(2):
-            answered: list[bytes] = []
-            async with live(handshake_s=2.0) as listener, asyncio.TaskGroup() as clients:
-                for _ in range(8):
-                    clients.create_task(asyncio.to_thread(connect_until_refused, listener.port, answered))
-                await until(lambda: len(answered) > 20)  # noqa: B023
-                await listener.server.let_in()
-                listener.server.stop_listening()
-            assert all(answered)
+        answered: list[bytes] = []
+        async with live(handshake_s=5.0) as listener, asyncio.TaskGroup() as clients:
+            for _ in range(8):
+                clients.create_task(asyncio.to_thread(connect_until_refused, listener.port, answered))
+            await until(lambda: len(answered) > 20)
+            await listener.server.let_in()
+            listener.server.stop_listening()
+        assert all(answered)
 
     run(main())
 
