@@ -92,3 +92,13 @@ def test_a_service_without_functions_asks_for_nothing() -> None:
     world.run(1800.0)
     assert world.rollout.release == "b"
     assert world.functions.switched == []
+
+
+def test_what_is_on_trial_is_not_told_when_an_earlier_switch_is_made_up_for() -> None:
+    world = Rolling()
+    world.functions.reset()
+    world.deploy("b")
+    world.controller.state = replace(world.controller.state, switched="", switch_at_s=world.clock.t_s + 30.0)
+    world.until(RolloutStage.CANARY)
+    world.run(30.0)
+    assert world.functions.switched == ["a"]

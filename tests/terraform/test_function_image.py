@@ -19,7 +19,7 @@ from tests.infra.deploy.docker_stand_in import docker_stand_in
 from tests.terraform.conftest import Terraform
 from tests.terraform.mocked_site import MockedSite, Step, resources
 from tests.terraform.test_site import PROFILE as X86_PROFILE
-from tests.terraform.test_site import SERVICE, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
+from tests.terraform.test_site import SERVICE, asked_at, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
 
 PROFILE = X86_PROFILE.replace("lambda:", "lambda-arm64:")
 MODEL = "import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch): return batch\n"
@@ -33,14 +33,8 @@ def test_a_function_that_no_zip_holds_is_deployed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
-    for name, value in (
-        ("AWS_ENDPOINT_URL", moto.url),
-        ("AWS_DEFAULT_REGION", REGION),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("MOTO_LAMBDA_STUB_ECR", "true"),
-    ):
-        monkeypatch.setenv(name, value)
+    asked_at(moto, monkeypatch)
+    monkeypatch.setenv("MOTO_LAMBDA_STUB_ECR", "true")
     docker = docker_stand_in(tmp_path, monkeypatch, registry=True)
     monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
     monkeypatch.setattr(function_package, "MOST_ZIP_BYTES", 100_000)

@@ -84,7 +84,7 @@ def test_each_platform_boots_from_its_own(site: MockedSite, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_what_nobody_boots_from_is_not_told(site: MockedSite, tmp_path: Path) -> None:
+def test_what_no_type_boots_from_is_not_told(site: MockedSite, tmp_path: Path) -> None:
     """The types of the first platform have gone: its template stays, for a release that is rolled back to."""
     arm = more(tmp_path, "arm64", ARM, 8)
     described = [{"platform": platform, "more_platforms": arm} for platform in ("x86_64", None)]

@@ -220,6 +220,14 @@ def test_a_deployment_that_broke_off_leaves_nothing_behind(
     check_no_tag_is_left(moto)
 
 
+def asked_at(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is deployed in this test goes there."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.url)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+
+
 def no_packages(wanted: PackagesWanted, own: Path, pins: Path, to: Path) -> Wheelhouse:
     file = archive({own.name: own}, to.parent / f"{wanted.service}-wheels.tar")
     return Wheelhouse(file, file.stat().st_size, 0, frozenset({"mark"}))

@@ -16,7 +16,7 @@ from mark_infra.deploy.deploy import DeployTarget, destroy, plan, shipment
 
 from tests.infra.conftest import REGION, MotoServer
 from tests.terraform.conftest import Terraform
-from tests.terraform.test_site import PROFILE, SERVICE, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
+from tests.terraform.test_site import PROFILE, SERVICE, asked_at, aws, check_nothing_is_left, moto, no_packages  # noqa: F401
 
 SERVICES = 200
 
@@ -31,13 +31,7 @@ def test_two_hundred_services_are_applied(
 ) -> None:
     """Every second one has a function."""
     terraform.init(terraform.home / "examples" / "complete")  # skips where there is no provider
-    for name, value in (
-        ("AWS_ENDPOINT_URL", moto.url),
-        ("AWS_DEFAULT_REGION", REGION),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-    ):
-        monkeypatch.setenv(name, value)
+    asked_at(moto, monkeypatch)
     monkeypatch.setattr("mark_infra.deploy.deploy.wheelhouse", no_packages)
     target = DeployTarget(name="mark", region=REGION, clients=("192.0.2.0/24",), state=tmp_path / "s", emulated=True)
     (target.folder / "artifacts" / "libraries" / libraries_name(b"", constraints())).mkdir(parents=True)

@@ -19,7 +19,7 @@ from mark_infra.aws.functions import LambdaFunctions
 from mark.domain.errors import BadInput
 from mark.models.call import Call, Reply
 from mark.models.envelope import calls_from_event, replies_to_result
-from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, Unsuitable
+from mark.serving.overflow.functions import FunctionClient, FunctionsFailed, Throttled, UnderWay, Unsuitable
 from mark.serving.overflow.http_client import Reach
 from mark.serving.overflow.http_functions import HttpFunctions
 from tests.infra.lambda_endpoint import Failure, endpoint
@@ -251,6 +251,31 @@ def test_no_answer_in_time_is_a_failure_in_time(world: World) -> None:
         (reply,) = await world.functions.call(calls(b"one"), 60.0)
         assert reply.status == 200
         await world.functions.close()
+
+    asyncio.run(main())
+
+
+def test_a_close_waits_until_calls_have_let_go() -> None:
+    """An adapter's client is closed next: what a call still holds of it would never be."""
+
+    async def main() -> None:
+        under_way, let_go = UnderWay("overflow"), asyncio.Event()
+
+        async def call() -> None:
+            async with under_way.within(60.0):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                    let_go.set()
+
+        calling = asyncio.ensure_future(call())
+        await asyncio.sleep(0)
+        await under_way.close()
+        assert let_go.is_set()
+        with pytest.raises(FunctionsFailed, match="closed"):
+            await calling
 
     asyncio.run(main())
 
