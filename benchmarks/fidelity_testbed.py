@@ -72,7 +72,8 @@ class Testbed:
 
         files = [str(file) for file in SERVICES.values()]
         self.mark("up", *files, "--seed", "0", "--log-requests", "--controllers", "2" if self._args.faulty else "1",
-                  "--predictor", self._args.predictor, "--history", str(self._cut.history))  # fmt: skip
+                  "--predictor", self._args.predictor, "--history", str(self._cut.history),
+                  "--account", self._args.account)  # fmt: skip
         self._remote = Remote(self.folder / ".mark-testbed" / "daemon.json")
         return self
 

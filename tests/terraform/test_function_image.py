@@ -1,6 +1,6 @@
 """A site whose function is an image: pushed by docker's stand-in, run by Lambda, and gone with the site.
 
-Minutes, as tests.terraform.test_site.
+Five minutes, of three applies and as many load balancers waited for: so it is run by `make acceptance`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MODEL = "import mark\n\n\nclass Echo(mark.Model):\n    def predict(self, batch):
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_function_that_no_zip_holds_is_deployed(
     moto: MotoServer,  # noqa: F811
     terraform: Terraform,

@@ -350,7 +350,9 @@ def check_parameter(moto: MotoServer, keys: list[str]) -> None:
 
 
 def check_nothing_is_left(moto: MotoServer) -> None:
-    assert not moto.client("elbv2").describe_load_balancers()["LoadBalancers"]
+    balancers = moto.client("elbv2").describe_load_balancers()["LoadBalancers"]
+    tagged = moto.client("resourcegroupstaggingapi").get_resources()["ResourceTagMappingList"]
+    assert not balancers, (balancers, tagged)
     assert not moto.client("dynamodb").list_tables()["TableNames"]
     assert {bucket["Name"] for bucket in moto.client("s3").list_buckets()["Buckets"]} <= {STATE_BUCKET}
     assert not moto.client("sqs").list_queues().get("QueueUrls")
