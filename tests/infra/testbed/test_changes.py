@@ -21,7 +21,8 @@ from tests.infra.testbed.test_daemon import CATALOG
 from tests.infra.testbed.test_releases import PROFILES, SCALE, SERVICE, Client, Releasing, releasing, says
 from tests.infra.testbed.watching import Watch
 
-CLIENTS = 3
+# So many answer far more than these ask for: what the plan needs does not depend on what this computer has time for.
+INSTANCES, CLIENTS = 3, 2
 ZONES = ("us-east-1a", "us-east-1b")
 OTHER_TYPE = {
     "catalog.csv": f"{CATALOG}c6i.large,on-demand,,0.1,2,4,0,3,3,,false,,,,,,\n",
@@ -80,7 +81,7 @@ class Changes:
 
     def all_in(self, zone: str) -> bool:
         zones = [one["Placement"]["AvailabilityZone"] for one in self.running().values()]
-        return zones == [zone] * 2 and self.site.phases() == ["ready"] * 2
+        return zones == [zone] * INSTANCES and self.site.phases() == ["ready"] * INSTANCES
 
     def running(self) -> dict[str, dict[str, Any]]:
         found = self.site.aws.instances(instance_state_name=["pending", "running"])
@@ -104,10 +105,11 @@ class Changes:
 @pytest.fixture
 def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes]:
     monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
-    other_types = SERVICE.replace("c7i.*", "c6i.*")
+    types = SERVICE.replace("min_instances = 2", f"min_instances = {INSTANCES}")
+    other_types = types.replace("c7i.*", "c6i.*")
     releases = {
         version: {**OTHER_TYPE, "quick.toml": text, "model.py": MODEL.format(folder=tmp_path, version=version)}
-        for version, text in (("a", SERVICE), ("b", SERVICE), ("c", other_types))
+        for version, text in (("a", types), ("b", types), ("c", other_types))
     }
     with releasing(tmp_path, releases, ZONES) as site:
         yield Changes(site)

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from tests.infra.testbed.real_processes import get
 
@@ -17,7 +18,8 @@ _PLANS_S = 0.5  # between two looks at the plans
 class Watch:
     """Counts what is ready and gets requests of each of `services`, beside what its plan needs, in instances.
 
-    What serves is owed to a service as far as its plan needs it: a plan that grows has to wait for a boot. `old` are
+    What serves is owed to a service as far as its plan needs it: a plan that grows has to wait for a boot. (One that
+    falls is known here a moment late, so it should be steady.) `old` are
     ids of what could still answer though the roll-out of another release is said to be done; `page` is the
     controller's.
     """
@@ -30,7 +32,7 @@ class Watch:
     needed: dict[str, int] = field(default_factory=dict)
     looks: Counter[str] = field(default_factory=Counter)
     least: dict[str, float] = field(default_factory=dict)  # serving / owed
-    short: list[tuple[str, int, int]] = field(default_factory=list)
+    short: list[str] = field(default_factory=list)  # when less served than is owed
     late: set[str] = field(default_factory=set)
     longest_s: float = 0.0  # of the controller's time between two looks
     error: Exception | None = None
@@ -57,7 +59,7 @@ class Watch:
     def check(self) -> None:
         """That nothing was amiss, and that somebody looked."""
         assert self.error is None, self.error
-        assert self.short == []
+        assert not self.short, self.short
         assert self.late == set()
         assert set(self.least) == set(self.services)
 
@@ -81,7 +83,7 @@ class Watch:
         if owed:
             self.least[name] = min(self.least.get(name, serving / owed), serving / owed)
         if serving < owed:
-            self.short.append((name, serving, owed))
+            self.short.append(f"{datetime.now(UTC):%H:%M:%S.%f} {name}: {serving} of {owed}")
 
     def _read_plans(self) -> None:
         while not self._ends.wait(_PLANS_S):
