@@ -257,14 +257,14 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
     # A stopped one has a reason, too, which says nothing.
     reason = instance.get("StateReason", {}) if instance["State"]["Name"] in _ENDED else {}
-    subnet = instance.get("SubnetId", "")
+    subnet, zones = instance.get("SubnetId", ""), zone_of or {}
     return DescribedInstance(
         id=instance["InstanceId"],
         service=tags.get(SERVICE, ""),
         offer=as_bought(
             tags.get(OFFER, ""),
             instance.get("InstanceType", ""),
-            (zone_of or {}).get(subnet, ""),
+            zones.get(subnet, ""),
         ),
         launch=tags.get(LAUNCH, ""),
         state=instance["State"]["Name"],
@@ -276,7 +276,7 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
         resumed_unix_s=_time(tags.get(RESUMED)),
         gone_unix_s=_time(tags.get(INTERRUPTED)),
         release=tags.get(RELEASE, ""),
-        left_zone=bool(subnet and zone_of) and subnet not in zone_of,
+        left_zone=bool(subnet and zones) and subnet not in zones,
         ended_by=reason.get("Code", ""),
         reason=reason.get("Message", ""),
     )
