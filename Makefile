@@ -55,7 +55,7 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
 
-acceptance: $(VENV)/.dev  ## half an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses
+acceptance: $(VENV)/.dev  ## three quarters of an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses
 	$(BIN)/python -m pytest -q -m acceptance
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \

@@ -202,7 +202,7 @@ class ServiceRuntime:
             parts.controller.use(parts.policy(self._limits))
             scale = 1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0))
             fleet = parts.cloud.fleet()
-            leaving = {i.offer for i in fleet.leaving}
+            leaving = {i.offer for i in fleet.leaving} - {offer.name for offer in self._resolved.offers}
             unsold = [offer for offer in self._resolved.catalog.offers if offer.name in leaving]
             self._prices |= {offer.name: offer.usd_per_hour for offer in unsold}
             self._history, self._ledger = MinuteHistory(store), Ledger(self._resolved, store, scale, unsold=unsold)

@@ -67,7 +67,8 @@ class EndedAtLaunch:
 class Fleet:
     """A snapshot of all instances that are not gone, ascending by number.
 
-    `leaving` are those of offers that may not be bought any more: they serve until others have taken their place.
+    `leaving` are those of offers, or in zones, that may not be bought any more: they serve until others have taken
+    their place.
     `refused` were launched of late, and are gone.
     """
 

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class Step:
     site: str = "mark"
     refused: str | None = None  # the variable
     grpc_port: int | None = None
+    zones: tuple[str, ...] = ()
+    zone_numbers: dict[str, int] = field(default_factory=dict)
 
 
 class MockedSite:
@@ -83,6 +85,8 @@ class MockedSite:
                     "services": step.services,
                     "default_service": step.default,
                     "grpc_port": step.grpc_port,
+                    "zones": list(step.zones) or None,
+                    "zone_numbers": step.zone_numbers,
                 },
             }
             if step.refused:

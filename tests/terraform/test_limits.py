@@ -12,7 +12,7 @@ import pytest
 from mark_infra.deploy.places import MOST_SERVICES, Place, placed, priority_of
 
 from tests.terraform.conftest import Terraform
-from tests.terraform.mocked_site import MockedSite, Step, changes, resources
+from tests.terraform.mocked_site import REGION, MockedSite, Step, changes, resources
 
 POLICIES = 10_240  # characters of all inline policies of a role
 USER_DATA = 16_384  # bytes, before base64
@@ -95,6 +95,28 @@ def test_another_class_adds_a_group_and_changes_no_rule(site: MockedSite) -> Non
         # Of two groups an alarm is another sum than of one.
         **{f'module.observability.aws_cloudwatch_metric_alarm.{kind}["a"]': ["update"] for kind in ALARMS},
     }
+
+
+@pytest.mark.slow
+def test_other_zones_take_no_subnet_away(site: MockedSite) -> None:
+    """Instances serve there until the controller has replaced them, and a balancer sends to its own zones only."""
+    one = site.services(["a"])
+    zones = [f"{REGION}{letter}" for letter in "abcd"]
+    numbers = {zone: number for number, zone in enumerate(zones[:3])}
+    state, plan = site.run(Step(one), Step(one, apply=False, zones=tuple(zones[1:]), zone_numbers=numbers))
+    done = {at: actions for at, actions in changes(plan).items() if at.startswith("module.network")}
+    new = ("aws_subnet", "aws_route_table_association")
+    assert {at for at, actions in done.items() if actions == ["create"]} == {
+        f'module.network.{kind}.{side}["{zones[3]}"]' for kind in new for side in ("private", "public")
+    }
+    # The way out is in a zone that is left: another one is made before it goes. (A mocked provider replaces nothing by
+    # itself: that addresses stay as they are is what keeps the subnets.)
+    gone = {at: actions for at, actions in done.items() if "delete" in actions}
+    assert gone == {"module.network.aws_eip.nat": ["create", "delete"]}
+    assert "module.network.aws_nat_gateway.this" in done
+    ranges = {at: one["cidr_block"] for at, one in resources(plan, "aws_subnet").items()}
+    assert len(set(ranges.values())) == 8
+    assert ranges.items() >= {at: one["cidr_block"] for at, one in resources(state, "aws_subnet").items()}.items()
 
 
 @pytest.mark.slow

@@ -85,8 +85,9 @@ class NoticeSource(Protocol):
 class Ec2Cloud:
     """The port `Cloud` for one service. Thread-safe.
 
-    `offers` are those that may be bought; an instance of another one is leaving. `templates` names the version of the
-    launch template of each release, `platforms` those of its platforms; what has none is launched from the newest.
+    `offers` are those that may be bought; an instance of another one, or in a zone that the site has left, is leaving.
+    `templates` names the version of the launch template of each release, `platforms` those of its platforms; what has
+    none is launched from the newest.
     """
 
     def __init__(
@@ -128,12 +129,11 @@ class Ec2Cloud:
         since_s = self._unix_s() - INTERRUPTED_KEPT_S
         doomed = {m.id: m.gone_unix_s for m in machines.values() if (m.gone_unix_s or 0.0) >= since_s}
         doomed |= {id: gone_s for id, _, gone_s in self._notices.interruptions()}
-        shown = [self._seen(number, m, doomed.get(m.id)) for number, m in machines.items()]
-        fleet = Fleet(
-            tuple(i for i in shown if i.offer in self.offers),
-            tuple(i for i in shown if i.offer not in self.offers),
-            self._refused(),
-        )
+        stay, leave = list[Instance](), list[Instance]()
+        for number, m in machines.items():
+            stays = m.offer in self.offers and not m.left_zone
+            (stay if stays else leave).append(self._seen(number, m, doomed.get(m.id)))
+        fleet = Fleet(tuple(stay), tuple(leave), self._refused())
         with self._lock:
             if fleet != self._fleet:
                 self._fleet = fleet

@@ -53,6 +53,7 @@ class DescribedInstance:
     resumed_unix_s: float | None = None  # a standby that was started again: when it has booted it is not stopped
     gone_unix_s: float | None = None  # when the cloud takes it back, where that was announced
     release: str = ""
+    left_zone: bool = False  # it runs in a subnet that the site does not use any more
     ended_by: str = ""  # the code of EC2's reason for its end,
     reason: str = ""  # and the whole
 
@@ -256,13 +257,14 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
     # A stopped one has a reason, too, which says nothing.
     reason = instance.get("StateReason", {}) if instance["State"]["Name"] in _ENDED else {}
+    subnet, zones = instance.get("SubnetId", ""), zone_of or {}
     return DescribedInstance(
         id=instance["InstanceId"],
         service=tags.get(SERVICE, ""),
         offer=as_bought(
             tags.get(OFFER, ""),
             instance.get("InstanceType", ""),
-            (zone_of or {}).get(instance.get("SubnetId", ""), ""),
+            zones.get(subnet, ""),
         ),
         launch=tags.get(LAUNCH, ""),
         state=instance["State"]["Name"],
@@ -274,6 +276,7 @@ def machine_of(instance: Mapping[str, Any], zone_of: Mapping[str, str] | None = 
         resumed_unix_s=_time(tags.get(RESUMED)),
         gone_unix_s=_time(tags.get(INTERRUPTED)),
         release=tags.get(RELEASE, ""),
+        left_zone=bool(subnet and zones) and subnet not in zones,
         ended_by=reason.get("Code", ""),
         reason=reason.get("Message", ""),
     )

@@ -1,4 +1,4 @@
-"""Addresses of a site's VPC: chosen once, when it is made."""
+"""Addresses of a site's VPC, and of its zones in it: chosen once, when they are made."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def addresses(wanted: str | None, outputs: Mapping[str, Any]) -> str:
     if wanted not in (None, there):
         raise BadInput(f"the site has {there}: only another site, by another --name, can have others", "cidr", wanted)
     return there
+
+
+def zone_numbers(outputs: Mapping[str, Any]) -> dict[str, int]:
+    """Which part of the VPC each zone has that the site has or had; `outputs` are those of the site.
+
+    Sites that were deployed before these were kept have them in the order of their zones.
+    """
+    there = outputs.get("zone_numbers") or {zone: n for n, zone in enumerate(outputs.get("zones", ()))}
+    return {zone: int(number) for zone, number in there.items()}

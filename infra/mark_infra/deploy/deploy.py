@@ -43,7 +43,7 @@ from mark_infra.aws.platforms import Platform, platform_of
 from mark_infra.aws.session import environment_keys, open_session
 from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.aws.teardown import caller, end_instances, end_strays, leftovers
-from mark_infra.deploy.addresses import addresses
+from mark_infra.deploy.addresses import addresses, zone_numbers
 from mark_infra.deploy.artifacts import archive, libraries, size_of
 from mark_infra.deploy.bake import Bakery, ImageWanted, builder_place, types_of
 from mark_infra.deploy.baked_images import content_of, newest_image, tidy, usable
@@ -367,6 +367,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
     there = terraform.outputs()
     classes = {one.service.name: classes_of(one.deployment) for one in shipments}
     places = placed(names, there.get("places", {}), classes, grpc=target.grpc_port is not None)
+    numbers = zone_numbers(there)
     packer = _Packer(target, gate, repositories, own, pins, there.get("images", {}), say)
     images = packer.images(shipments)
     packed = [packer.pack(one, images.services[one.service.name]) for one in shipments]
@@ -378,6 +379,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
         "site": target.name,
         "region": target.region,
         "zones": list(target.zones) or None,
+        "zone_numbers": numbers,
         "controller_wheels": path(on_controller.file),
         "cidr": addresses(target.cidr, there),
         "certificate_arn": target.certificate,
@@ -408,7 +410,7 @@ def plan(shipments: Sequence[Shipment], target: DeployTarget, say: Say) -> Plann
             say(f"{change.address} is replaced: instances of the release before have no function from then on")
     charges = monthly(
         [replace(one.cost(), image=target.bake) for one in packed],
-        len(target.zones) or 3,
+        len({*numbers, *target.zones}) or 3,  # one that was left keeps the balancer's address
         balancers=len({place["balancer"] for place in places.values()} | {0}),
         controller_disk_gib=variables["controller_disk_gb"],
     )

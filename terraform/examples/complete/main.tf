@@ -90,6 +90,7 @@ module "network" {
   site              = var.site
   aws               = local.aws
   zones             = local.zones
+  zone_numbers      = var.zone_numbers
   bouncer_port      = local.bouncer_port
   grpc_port         = var.grpc_port
   cidr              = var.cidr

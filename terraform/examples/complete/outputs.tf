@@ -62,6 +62,11 @@ output "zones" {
   value       = local.zones
 }
 
+output "zone_numbers" {
+  description = "Numbers of all zones that the site has or had, to be given again, so that each keeps its subnets."
+  value       = module.network.zone_numbers
+}
+
 output "alarms" {
   description = "How many alarms there are."
   value       = module.observability.alarms

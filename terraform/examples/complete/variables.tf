@@ -23,6 +23,12 @@ variable "zones" {
   default     = null
 }
 
+variable "zone_numbers" {
+  description = "The output of this name, so that a site that changes its zones keeps their subnets. Empty: zones have never been changed."
+  type        = map(number)
+  default     = {}
+}
+
 variable "controller_wheels" {
   description = "A .tar of the controller's packages, mark-serving among them (mark_infra.deploy.wheelhouse): a file."
   type        = string

@@ -6,9 +6,20 @@ locals {
   # An ALB speaks gRPC by HTTPS only. A door of its own, as a rule by the header alone would catch it at the other one.
   grpc       = var.grpc_port == null ? {} : { grpc = var.grpc_port }
   grpc_doors = { for cidr in var.client_cidrs : cidr => cidr if var.grpc_port != null }
+
+  # A zone keeps its number, whatever others come and go: with another one its subnets would have other addresses, and
+  # be made anew. One that is left keeps its subnets, which cost nothing, and the balancer: AWS deletes no subnet in
+  # which something runs, and a balancer that is not in a zone sends nothing to what still serves there.
+  new_zones    = [for zone in var.zones : zone if !contains(keys(var.zone_numbers), zone)]
+  free_numbers = [for number in range(15) : number if !contains(values(var.zone_numbers), number)]
+  zone_numbers = merge(var.zone_numbers, { for i, zone in local.new_zones : zone => local.free_numbers[i] })
+  # The NAT gateway stays where it is as long as its zone is used.
+  nat_number = min([for zone in var.zones : local.zone_numbers[zone]]...)
+  nat_zone   = one([for zone in var.zones : zone if local.zone_numbers[zone] == local.nat_number])
+
   # /20 for instances (4,091 addresses a zone), /24 for the balancer and the NAT gateway.
-  private_cidrs = { for i, zone in var.zones : zone => cidrsubnet(var.cidr, 4, i) }
-  public_cidrs  = { for i, zone in var.zones : zone => cidrsubnet(var.cidr, 8, 240 + i) }
+  private_cidrs = { for zone, number in local.zone_numbers : zone => cidrsubnet(var.cidr, 4, number) }
+  public_cidrs  = { for zone, number in local.zone_numbers : zone => cidrsubnet(var.cidr, 8, 240 + number) }
 
   endpoint_policies = { for service, statements in {
     s3 = [
@@ -67,16 +78,31 @@ resource "aws_internet_gateway" "this" {
 # One NAT gateway for all zones: it costs as much as four and a half interface endpoints, and instances need ten services
 # (EC2, ELB, Lambda, SQS, SSM, CloudWatch, Logs, Pricing, packages). When its zone fails, instances elsewhere go on
 # serving; they cannot overflow to functions, and nothing is launched, until it is back.
+#
+# In another zone it is another one, with another address. That is made first: there is a way out all the time.
+resource "terraform_data" "nat_zone" {
+  input = local.nat_zone
+}
+
 resource "aws_eip" "nat" {
   domain = "vpc"
   tags   = { Name = "${var.site}-nat" }
+
+  lifecycle {
+    create_before_destroy = true
+    replace_triggered_by  = [terraform_data.nat_zone]
+  }
 }
 
 resource "aws_nat_gateway" "this" {
   allocation_id = aws_eip.nat.id
-  subnet_id     = aws_subnet.public[var.zones[0]].id
+  subnet_id     = aws_subnet.public[local.nat_zone].id
   tags          = { Name = var.site }
   depends_on    = [aws_internet_gateway.this]
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 resource "aws_route_table" "public" {
@@ -239,7 +265,7 @@ resource "aws_lb" "this" {
   load_balancer_type         = "application"
   internal                   = false
   security_groups            = [aws_security_group.balancer.id]
-  subnets                    = [for zone in var.zones : aws_subnet.public[zone].id]
+  subnets                    = values(aws_subnet.public)[*].id
   drop_invalid_header_fields = true
   # Deleting the site is what mark deploy --destroy is for.
   enable_deletion_protection = false

@@ -4,8 +4,8 @@ output "vpc_id" {
 }
 
 output "subnets" {
-  description = "Private subnet by zone."
-  value       = { for zone, subnet in aws_subnet.private : zone => subnet.id }
+  description = "Private subnet by zone in which instances may be launched."
+  value       = { for zone in var.zones : zone => aws_subnet.private[zone].id }
   # What is put into them reaches AWS, packages and bouncers at once. Nothing else orders that: a subnet is there long
   # before there is a way out of it.
   depends_on = [
@@ -19,6 +19,11 @@ output "subnets" {
     aws_vpc_security_group_ingress_rule.bouncer,
     aws_vpc_security_group_ingress_rule.grpc,
   ]
+}
+
+output "zone_numbers" {
+  description = "Numbers of all zones that the site has or had, to be given again."
+  value       = local.zone_numbers
 }
 
 output "bouncer_security_group_id" {

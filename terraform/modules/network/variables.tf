@@ -16,6 +16,16 @@ variable "zones" {
   }
 }
 
+variable "zone_numbers" {
+  description = "Numbers of the zones that the site has or had, as the output of this name had them: a zone keeps its subnets. Others get the next free ones."
+  type        = map(number)
+  default     = {}
+  validation {
+    condition     = length(distinct(values(var.zone_numbers))) == length(var.zone_numbers) && alltrue([for number in values(var.zone_numbers) : number >= 0 && number < 15])
+    error_message = "Each zone has a number of its own, 0 to 14."
+  }
+}
+
 variable "cidr" {
   description = "Addresses of the VPC, a /16."
   type        = string

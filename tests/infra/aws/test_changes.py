@@ -121,6 +121,9 @@ class Changing(Bench):
     def tags(self, key: str) -> set[str]:
         return {t["Value"] for i in self.place.instances(self.site).values() for t in i["Tags"] if t["Key"] == key}
 
+    def subnets(self) -> set[str]:
+        return {instance["SubnetId"] for instance in self.place.instances(self.site).values()}
+
     def templates_used(self) -> list[str]:
         """The versions of the launch template that launches named, one after the other."""
         key = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version"
@@ -188,6 +191,21 @@ def test_no_change_leaves_less_ready_than_is_planned(site: Changing) -> None:
     assert site.tags("mark:release") == {"a"}
     assert site.templates_used()[-2:] == ["2", "1"]
     assert site.tags("mark:offer") == {ON_DEMAND.name}
+    assert site.short == []
+    assert site.elb.lost == []
+
+
+def test_a_zone_is_left_once_others_serve(site: Changing) -> None:
+    """Also by what is sold in all zones alike."""
+    site.change({ON_DEMAND.name: 3})
+    first, (zone_a, zone_b) = set(site.serving()), site.site.service("inception").subnets.items()
+    assert site.subnets() == {zone_a[1]}
+    for zone in (zone_b, zone_a):
+        there = replace(site.site.service("inception"), subnets=dict([zone]))
+        site.site = replace(site.site, services={"inception": there})
+        site.change({ON_DEMAND.name: 3})
+        assert site.subnets() == {zone[1]}
+    assert first.isdisjoint(site.serving())
     assert site.short == []
     assert site.elb.lost == []
 

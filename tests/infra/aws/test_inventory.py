@@ -108,6 +108,12 @@ def test_tags_are_read() -> None:
     assert machine_of({**described("i-1"), "Tags": []}).service == ""
 
 
+@pytest.mark.parametrize(("subnet", "left"), [("subnet-a", False), ("subnet-z", True), ("", False)])
+def test_a_zone_that_is_not_the_sites_any_more_was_left(subnet: str, left: bool) -> None:
+    """What EC2 names no subnet of is where it was."""
+    assert machine_of({**described("i-1"), "SubnetId": subnet}, {"subnet-a": "a"}).left_zone is left
+
+
 def test_services_are_apart_and_the_oldest_comes_first(inventory: Inventory, ec2: Ec2) -> None:
     ec2.instances = [
         described("i-3"), described("i-1", launched_s=200.0), described("i-2"), described("i-9", service="other"),

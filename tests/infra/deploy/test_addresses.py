@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from mark_infra.deploy.addresses import DEFAULT, addresses
+from mark_infra.deploy.addresses import DEFAULT, addresses, zone_numbers
 
 from mark.domain.errors import BadInput
 from tests.terraform.conftest import MODULES
@@ -35,6 +35,12 @@ def test_others_would_make_all_anew(outputs: dict[str, str]) -> None:
 def test_what_cannot_be_a_sites_is_refused(wanted: str) -> None:
     with pytest.raises(BadInput, match="cidr"):
         addresses(wanted, {})
+
+
+def test_zones_keep_their_numbers() -> None:
+    assert zone_numbers({}) == {}
+    assert zone_numbers({"zones": ["b", "a"]}) == {"b": 0, "a": 1}  # of a site that was deployed before they were kept
+    assert zone_numbers({"zones": ["b"], "zone_numbers": {"a": 0, "b": 1.0}}) == {"a": 0, "b": 1}
 
 
 def test_the_module_has_the_same_default() -> None:

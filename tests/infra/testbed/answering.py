@@ -32,6 +32,11 @@ class Bouncers(FakeMachines):
         super().end(instance_id)
         self.die(instance_id)
 
+    def answering(self) -> dict[str, Machine]:
+        """Those that answer now, by their ids."""
+        listening, there = set(self._listeners), dict(self.there)
+        return {instance_id: machine for instance_id, machine in there.items() if instance_id in listening}
+
     def die(self, instance_id: str) -> None:
         """Its port is closed from now on, whatever the cloud says."""
         self._loop.call_soon_threadsafe(self._shut, instance_id)

@@ -54,7 +54,7 @@ class Aws:
 @contextmanager
 def serving(**options: Any) -> Iterator[Aws]:
     """A cloud that runs until the end of the block."""
-    time, machines = ManualTime(), FakeMachines()
+    time, machines = ManualTime(), options.pop("machines", None) or FakeMachines()
     cloud = LocalCloud(**{"catalog": CATALOG, "machines": machines, "now": time, **options})
     aws = Aws(cloud, cloud.start(), time, machines, {})
     try:

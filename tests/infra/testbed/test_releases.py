@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,8 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +85,11 @@ class Client:
             self.statuses[status] += 1
 
     def ask(self) -> tuple[str, int]:
-        request = urllib.request.Request(f"{self.url}/invocations", b"[1]", {"content-type": "application/json"})
+        return self.post(1)
+
+    def post(self, number: int) -> tuple[str, int]:
+        body = json.dumps([number]).encode()
+        request = urllib.request.Request(f"{self.url}/invocations", body, {"content-type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=30.0) as answer:
                 return str(json.load(answer)), answer.status
@@ -102,22 +108,26 @@ class Releasing:
         self.controller: subprocess.Popen[str] | None = None
         self.versions: dict[str, str] = {}
 
-    def deploy(self, release: str) -> None:
+    def deploy(self, release: str, zones: Collection[str] = ()) -> None:
+        """From the release's folder; into these zones of the site, if not into all."""
         ec2, there = self.aws.client("ec2"), self.site.service("quick")
         if release not in self.versions:
             made = ec2.create_launch_template_version(
                 LaunchTemplateId=there.launch_template, SourceVersion="1", LaunchTemplateData={}
             )
             self.versions[release] = str(made["LaunchTemplateVersion"]["VersionNumber"])
-        named = replace(there, release=release, launch_template_version=self.versions[release])
+        subnets = {zone: subnet for zone, subnet in there.subnets.items() if not zones or zone in zones}
+        version = self.versions[release]
+        named = replace(there, release=release, launch_template_version=version, subnets=subnets)
         (self.folder / "mark-site.toml").write_text(dump_site(replace(self.site, services={"quick": named})))
         self.end()
         log = self.folder / f"controller-{release}-{len(list(self.folder.glob('controller-*')))}.log"
         command = [
-            *(sys.executable, "-m", "mark.cli.main", "controller", str(self.folder / "a" / "quick.toml")),
+            *(sys.executable, "-m", "mark.cli.main", "controller", str(self.folder / release / "quick.toml")),
             *("--site", "mark-site.toml", "--port", "0", "--policy", "greedy", "--predictor", "seasonal-naive"),
         ]
-        variables = of_aws({"PATH": "/usr/bin"}, "us-east-1") | {"AWS_ENDPOINT_URL": self.aws.url}
+        sources = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}  # those that are tested
+        variables = of_aws({"PATH": "/usr/bin", **sources}, "us-east-1") | {"AWS_ENDPOINT_URL": self.aws.url}
         with log.open("w") as said:
             self.controller = subprocess.Popen(command, cwd=self.folder, env=variables, stderr=said, text=True)
         self.page = wait_for(lambda: _page(log), "its page")
@@ -146,33 +156,42 @@ def _page(log: Path) -> str:
     return next((line.split()[-1] for line in log.read_text().splitlines() if "is ready on" in line), "")
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releasing]:
-    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
-    for release, body in (("a", GOOD.format(name="a")), ("b", GOOD.format(name="b")), ("ill", BAD)):
-        (tmp_path / release).mkdir()
-        for name, text in (("quick.toml", SERVICE), ("profiles.csv", PROFILES), ("catalog.csv", CATALOG)):
-            (tmp_path / release / name).write_text(text)
-        (tmp_path / release / "model.py").write_text(MODEL.format(body=body))
-    programs = {f"quick@{release}": ServedProgram(tmp_path / release / "quick.toml") for release in ("a", "b", "ill")}
-    logs = tmp_path / "logs"
+@contextmanager
+def releasing(folder: Path, releases: Mapping[str, Mapping[str, str]], zones: Sequence[str]) -> Iterator[Releasing]:
+    """A site of which nothing is deployed yet; `releases` are the files of each."""
+    for release, files in releases.items():
+        (folder / release).mkdir()
+        for name, text in files.items():
+            (folder / release / name).write_text(text)
+    programs = {f"quick@{release}": ServedProgram(folder / release / "quick.toml") for release in releases}
+    logs = folder / "logs"
     with held_port() as port, Processes(programs, logs, port=port) as machines:
         gateways = ProcessGateways(logs, of={}, region="us-east-1")
-        catalog = load_catalog(str(tmp_path / "a" / "catalog.csv"))
+        catalog = load_catalog(str(folder / next(iter(releases)) / "catalog.csv"))
         with serving(catalog=catalog, now=time.time, time_scale=SCALE, machines=machines, gateways=gateways) as aws:
             made = provision(
-                aws.client, [Wish("quick")], region="us-east-1", zones=["us-east-1a"],
-                store=f"sqlite:{tmp_path / 'state.db'}", bouncer_port=port, time_scale=SCALE,
+                aws.client, [Wish("quick")], region="us-east-1", zones=zones,
+                store=f"sqlite:{folder / 'state.db'}", bouncer_port=port, time_scale=SCALE,
             )  # fmt: skip
             balancer = aws.cloud.balancer
             assert balancer is not None
             (group,) = made.service("quick").target_groups
             url = wait_for(lambda: balancer.url(group), "its gateway")
-            there = Releasing(tmp_path, aws, made, url)
+            there = Releasing(folder, aws, made, url)
             try:
                 yield there
             finally:
                 there.end()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releasing]:
+    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+    common = {"quick.toml": SERVICE, "profiles.csv": PROFILES, "catalog.csv": CATALOG}
+    bodies = {"a": GOOD.format(name="a"), "b": GOOD.format(name="b"), "ill": BAD}
+    releases = {release: {**common, "model.py": MODEL.format(body=body)} for release, body in bodies.items()}
+    with releasing(tmp_path, releases, ["us-east-1a"]) as made:
+        yield made
 
 
 @pytest.mark.slow
