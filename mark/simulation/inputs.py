@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from mark.catalog.tables import load_catalog
-from mark.config.service_file import load_service, markets_of
+from mark.config.fleet import markets_of
+from mark.config.service_file import load_service
 from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
