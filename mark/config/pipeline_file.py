@@ -20,6 +20,7 @@ from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage
+from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 
 PACKS = ("auto", "separate")
@@ -67,6 +68,25 @@ class PipelineConfig:
     def names(self) -> tuple[str, ...]:
         """Of its stages, in order."""
         return tuple(stage.name for stage in self.stages)
+
+    def service(self, stage: StageConfig) -> ServiceConfig:
+        """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
+        fleet = self.fleet
+        return ServiceConfig(
+            name=f"{self.name}-{stage.name}",
+            model=stage.model,
+            slo=self.slo,
+            catalog=fleet.catalog,
+            markets=fleet.markets,
+            instances=stage.instances,
+            min_instances=fleet.min_instances,
+            max_instances=fleet.max_instances,
+            max_usd_per_hour=fleet.max_usd_per_hour,
+            functions=stage.functions,
+            max_function_usd_per_hour=fleet.max_function_usd_per_hour,
+            profile_file=self.profile_file,
+            source=self.source,
+        )
 
 
 def names_pipeline(file: str) -> bool:

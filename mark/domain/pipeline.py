@@ -86,7 +86,7 @@ class Pipeline:
         try:
             sorter.prepare()
         except CycleError as error:
-            raise BadInput("the stages form a circle", "after", " -> ".join(reversed(error.args[1]))) from None
+            raise BadInput("the stages form a circle", "after", " -> ".join(error.args[1])) from None
         order: list[PipelineStage] = []
         while sorter.is_active():
             ready = sorted(sorter.get_ready(), key=position.__getitem__)

@@ -7,6 +7,9 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
+# A loop that has been busy for so many rounds asks again and again whether something has come (`sleep(0)`).
+_BUSY_ROUNDS = 10_000
+
 
 class IdleLoop(asyncio.SelectorEventLoop):
     """Runs callbacks until none is ready; no timer runs out unless `advance` says so.
@@ -54,9 +57,14 @@ class _NeverReady(selectors.SelectSelector):
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
         super().__init__()
-        self._idle = idle
+        self._idle, self._rounds = idle, 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._rounds += 1
         if timeout is None or timeout > 0.0:
+            self._rounds = 0
             self._idle(timeout)
+        elif self._rounds > _BUSY_ROUNDS:
+            self._rounds = 0
+            self._idle(None)
         return []
