@@ -58,7 +58,8 @@ def _pipeline(config: PipelineConfig) -> str:
     """Each stage is looked up by itself, and none may need more than the whole of the promise."""
     catalog, profiles = load_catalog(config.fleet.catalog), load_profiles(config.profile_file)
     graph = f"of {config.driver}" if config.driver else "as said"
-    parts = [f"ok, a pipeline of {len(config.stages)} stages ({', '.join(config.names)}), its graph {graph}"]
+    stages = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages"
+    parts = [f"ok, a pipeline of {stages} ({', '.join(config.names)}), its graph {graph}"]
     unknown = []
     for stage in config.stages:
         if stage.model not in profiles:

@@ -43,7 +43,7 @@ def trace_table(config: PipelineConfig, trace: PipelineTrace) -> RenderableType:
         *graph,
         stages,
         sets,
-        *small_print(trace_notes(trace)),
+        *small_print(trace_notes(trace))[1:],  # the table above ends in an empty line already
     )
 
 

@@ -144,7 +144,8 @@ def test_too_many_stages(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_no_toml(tmp_path: Path) -> None:
-    assert "no such file" in str(pytest.raises(BadInput, load_pipeline, str(tmp_path / "no.toml")).value)
+    with pytest.raises(BadInput, match="no such file"):
+        load_pipeline(str(tmp_path / "no.toml"))
     assert "is no TOML" in refusal(tmp_path, "[stage.a\n")
     assert not names_pipeline(str(tmp_path / "pipeline.toml"))
     assert not names_pipeline(str(tmp_path / "no.toml"))
