@@ -24,10 +24,11 @@ class _Models:
 
 
 def test_bare_and_with_a_promise() -> None:
+    models: Any = _Models()
     for driver, slo_s in ((mark.pipeline(respond), None), (mark.pipeline(slo_ms=300)(respond), 0.3)):
         assert isinstance(driver, PipelineDriver)
         assert (driver.name, driver.slo_s, driver.__doc__) == ("respond", slo_s, "Answers.")
-        assert asyncio.run(driver(1, _Models())) == 2
+        assert asyncio.run(driver(1, models)) == 2
 
 
 @pytest.mark.parametrize("slo_ms", [0, -1, float("nan"), float("inf")])
@@ -43,10 +44,12 @@ def test_only_an_async_function_of_query_and_models_is_a_driver() -> None:
     async def short(query: Any) -> Any:
         return query
 
+    too_short: Any = short
+
     with pytest.raises(BadInput, match="on plain: must be an async function"):
         mark.pipeline(plain)
     with pytest.raises(BadInput, match="on short: must take a query and the models"):
-        mark.pipeline(short)
+        mark.pipeline(too_short)
 
 
 def test_a_driver_is_found_by_its_reference(tmp_path: Path) -> None:

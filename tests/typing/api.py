@@ -41,7 +41,7 @@ async def promised(query: str, models: mark.StageModels) -> str:
     return str(await models.rank(query))
 
 
-@mark.pipeline  # type: ignore[call-overload]
+@mark.pipeline  # type: ignore[arg-type]
 def no_coroutine(query: str, models: mark.StageModels) -> str:
     return query
 
