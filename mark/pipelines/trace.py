@@ -104,7 +104,7 @@ class _Trials:
         self, loop: IdleLoop, driver: PipelineDriver, answers: Mapping[str, Answer], query: SampleQuery, where: str
     ) -> None:
         self._loop, self._driver, self._answers, self._query, self._where = loop, driver, answers, query, where
-        self._known: dict[tuple[str, bytes], bytes] = {}
+        self._known: dict[tuple[str, bytes], bytes | Exception] = {}
 
     def observe(self) -> _Observed:
         calls = self._run().calls
@@ -192,17 +192,25 @@ class _Trials:
     def _answer(self, call: _Call) -> Any:
         """Of equal items the first one's answer; a copy, because a model may use its memory again, and so may drivers.
 
-        What cannot be copied is neither kept nor protected.
+        What cannot be copied is neither kept nor protected. An error is kept, too: a model that fails now and then must
+        not look like a driver that changes its mind.
         """
         if call.packed is None:
             return self._answers[call.stage](call.item)
-        known = self._known.get((call.stage, call.packed))
-        if known is None:
-            result = self._answers[call.stage](pickle.loads(call.packed))
-            known = _packed(result)
-            if known is None:
+        key = (call.stage, call.packed)
+        if key not in self._known:
+            try:
+                result = self._answers[call.stage](pickle.loads(call.packed))
+            except Exception as error:
+                self._known[key] = error
+                raise
+            copied = _packed(result)
+            if copied is None:
                 return result
-            self._known[call.stage, call.packed] = known
+            self._known[key] = copied
+        known = self._known[key]
+        if isinstance(known, Exception):
+            raise known
         return pickle.loads(known)
 
 

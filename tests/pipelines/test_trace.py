@@ -291,6 +291,25 @@ def test_a_model_need_not_answer_the_same_each_time() -> None:
     assert patterns(found) == {(1, 0, 1): 2, (1, 1, 1): 2}
 
 
+def test_a_model_that_fails_now_and_then_fails_in_every_trial() -> None:
+    tries = iter([True, False, False])
+
+    def flaky(item: Any) -> Any:
+        if next(tries):
+            raise OSError("gone")
+        return item
+
+    async def respond(query: Any, models: Models) -> Any:
+        try:
+            return await models.a(query)
+        except OSError:
+            return await models.b(query)
+
+    answers = {"a": flaky, "b": lambda item: item}
+    found = trace(pipeline(respond), answers, [SampleQuery(1, "1"), SampleQuery(2, "2")], "q.jsonl")
+    assert patterns(found) == {(1, 0): 1, (1, 1): 1}
+
+
 def test_what_is_changed_afterwards_changes_no_call() -> None:
     """Neither a query that the driver takes apart, nor an answer in memory that the model uses again."""
     memory = np.zeros(1)
