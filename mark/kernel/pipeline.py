@@ -34,7 +34,7 @@ NEVER_S = 1e300
 # Positions in CentralQueues.tally
 OPEN, WAITING, LOWEST, DROPPED = range(4)
 # Positions in CentralQueues.total
-NOW_S, BUSY_S, WAIT_S = range(3)
+NOW_S, BUSY_S, WAIT_S, LAST_S = range(4)
 # Positions in CentralQueues.tallyer
 ENTERED, JUDGED, MISSED, CHUNK = range(4)
 # Arrivals in a window at first: few enough that what a window touches stays in the second cache.
@@ -90,7 +90,7 @@ class CentralQueues(NamedTuple):
     member: Ints  # [B] of the batch that is being filled
     batches: Ints  # [S, B + 1] started, by size
     tally: Ints  # [S, 4]
-    total: Floats  # [S, 3]
+    total: Floats  # [S, 4]
     counter: Ints  # [4]
     clock: Floats  # [1] the end of the last window
 
@@ -264,6 +264,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         answer_s = now_s + service_s
         set_leaf(p.tree, at, levels, replica, answer_s)
         p.total[stage, BUSY_S] += service_s
+        p.total[stage, LAST_S] = max(p.total[stage, LAST_S], answer_s)
         p.batches[stage, size] += 1
         for i in range(members):
             query = p.member[i]
@@ -373,8 +374,14 @@ class StageOutcome:
     dropped_s: Floats  # (N,) when calls were dropped, infinite: none were
     batches: Ints  # (B + 1,) started, by size
     busy_s: float  # of all replicas
-    wait_s: float  # of all calls together, from ready to start
+    wait_s: float  # of all calls that were started together, from ready to start
+    last_s: float  # end of the last batch; minus infinity: none was started
     dropped: int  # calls
+
+    @property
+    def started(self) -> int:
+        """Calls in batches."""
+        return int(self.batches @ np.arange(len(self.batches)))
 
 
 class PipelineSimulation:
@@ -449,11 +456,11 @@ class PipelineSimulation:
             member=np.empty(largest, dtype=np.int64),
             batches=np.zeros((stages, largest), dtype=np.int64),
             tally=np.zeros((stages, 4), dtype=np.int64),
-            total=np.zeros((stages, 3)),
+            total=np.zeros((stages, 4)),
             counter=np.array([0, 0, 0, chunk]),
             clock=np.array([-INF]),
         )
-        self._p.total[:, NOW_S] = -INF
+        self._p.total[:, NOW_S] = self._p.total[:, LAST_S] = -INF
         for stage, outcome in known.items():
             self._p.answer_s[stage] = outcome.answer_s
         self._lay_out()
@@ -498,8 +505,9 @@ class PipelineSimulation:
         if stage in self._known:
             return self._known[stage]
         p = self._p
-        dropped_s = np.full(len(p.arrival_s), INF)
+        dropped_s: Floats = np.broadcast_to(np.float64(INF), p.arrival_s.shape)  # takes no memory
         if p.tally[stage, DROPPED]:
+            dropped_s = dropped_s.copy()
             here = (p.answer_s[stage] == NEVER_S) & (p.ready_s[stage] < NEVER_S)
             dropped_s[here] = p.partial_s[stage, here]
         return StageOutcome(
@@ -509,6 +517,7 @@ class PipelineSimulation:
             p.batches[stage],
             float(p.total[stage, BUSY_S]),
             float(p.total[stage, WAIT_S]),
+            float(p.total[stage, LAST_S]),
             int(p.tally[stage, DROPPED]),
         )
 

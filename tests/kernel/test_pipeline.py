@@ -305,9 +305,8 @@ def test_dd1_waits_grow_by_what_is_missing() -> None:
 
 def test_batches_make_a_stage_that_keeps_up() -> None:
     """Four every 0.4 s, together: singles would take 1.2 s, a batch of four takes 0.375 s, so nobody ever waits."""
-    case = PipelineCase(
-        ((),), one_stage(0.3, 0.325, 0.35, 0.375), tuple(np.repeat(np.arange(50) * 0.4, 4)), ((1,),) * 200
-    )
+    arrivals = tuple(np.repeat(np.arange(50) * 0.4, 4))
+    case = PipelineCase(((),), one_stage(0.3, 0.325, 0.35, 0.375), arrivals, ((1,),) * 200)
     simulated, [outcome] = outcome_of(case)
     assert outcome.batches.tolist() == [0, 0, 0, 0, 50]
     assert outcome.wait_s == 0.0
