@@ -8,6 +8,9 @@ beyond it are known to lie beyond. Where windows end changes no result, and no h
 
 Queries are numbered by priority here (earliest deadline first, ties by arrival). So a queue is a set of numbers, kept
 as one bit a query: to wait sets a bit, to pull takes the lowest.
+
+A call takes 20 to 55 ns on a shared core (benchmarks/pipelines.py): 7 to 12 to find out when queries are ready and to
+sort them, 15 to 20 for a batch with its two steps through the tree of replicas, which the calls of a batch share.
 """
 
 from __future__ import annotations
@@ -37,10 +40,11 @@ OPEN, WAITING, LOWEST, DROPPED = range(4)
 NOW_S, BUSY_S, WAIT_S, LAST_S = range(4)
 # Positions in CentralQueues.tallyer
 ENTERED, JUDGED, MISSED, CHUNK = range(4)
-# Arrivals in a window at first: few enough that what a window touches stays in the second cache.
+# Arrivals in a window at first. Speed is the same from 64 to all; short ones let a lost promise be noticed soon.
 FIRST_CHUNK = 1024
-# Moves for each item after which sorting by insertion is given up.
-_MOVES = 16
+# Moves for each item after which sorting by insertion is given up: a move takes half a nanosecond, a merge of a window
+# 30 to 40 an item. Only paths of very different length at above a thousand queries/s get there.
+_MOVES = 64
 
 _ONE = np.uint64(1)
 _SIX = np.uint64(6)
@@ -87,6 +91,8 @@ class CentralQueues(NamedTuple):
     open: Ints  # [S, N] queries that have arrived and are not ready yet
     item_s: Floats  # [N] ready in this window,
     item: Ints  # [N] and whose calls
+    merged_s: Floats  # [N] both again, for merging
+    merged: Ints  # [N]
     member: Ints  # [B] of the batch that is being filled
     batches: Ints  # [S, B + 1] started, by size
     tally: Ints  # [S, 4]
@@ -123,24 +129,41 @@ def _ready_s(p: CentralQueues, stage: int, query: int) -> float:
 
 
 @compiled
-def _sift_down(item_s: Floats, item: Ints, at: int, size: int) -> None:
-    time_s, query = item_s[at], item[at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and item_s[child + 1] > item_s[child]:
-            child += 1
-        if item_s[child] <= time_s:
-            break
-        item_s[at], item[at] = item_s[child], item[child]
-        at = child
-    item_s[at], item[at] = time_s, query
+def _merge(p: CentralQueues, size: int) -> None:
+    """Sort by time: runs of one, two, four ... are merged, to and fro between two pairs of arrays."""
+    width = 1
+    here_s, here, there_s, there = p.item_s, p.item, p.merged_s, p.merged
+    while width < size:
+        for begin in range(0, size, 2 * width):
+            middle, end = min(begin + width, size), min(begin + 2 * width, size)
+            left, right = begin, middle
+            at = begin
+            while left < middle and right < end:
+                from_right = here_s[right] < here_s[left]
+                source = right if from_right else left
+                there_s[at], there[at] = here_s[source], here[source]
+                right += from_right
+                left += not from_right
+                at += 1
+            while left < middle:
+                there_s[at], there[at] = here_s[left], here[left]
+                left += 1
+                at += 1
+            while right < end:
+                there_s[at], there[at] = here_s[right], here[right]
+                right += 1
+                at += 1
+        here_s, there_s = there_s, here_s
+        here, there = there, here
+        width *= 2
+    for i in range(size):
+        p.item_s[i], p.item[i] = here_s[i], here[i]
 
 
 @compiled
-def _sort(item_s: Floats, item: Ints, size: int) -> None:
-    """By time. Queries mostly come out of a stage as they went in: insertion, and a heap where that takes long."""
+def _sort(p: CentralQueues, size: int) -> None:
+    """By time. Queries mostly come out of a stage as they went in: insertion, and merging where that takes long."""
+    item_s, item = p.item_s, p.item
     moves = _MOVES * size
     for i in range(1, size):
         time_s = item_s[i]
@@ -154,12 +177,7 @@ def _sort(item_s: Floats, item: Ints, size: int) -> None:
         item_s[j], item[j] = time_s, query
         moves -= i - j
         if moves < 0:
-            for at in range(size // 2 - 1, -1, -1):
-                _sift_down(item_s, item, at, size)
-            for end in range(size - 1, 0, -1):
-                item_s[0], item_s[end] = item_s[end], item_s[0]
-                item[0], item[end] = item[end], item[0]
-                _sift_down(item_s, item, 0, end)
+            _merge(p, size)
             return
 
 
@@ -198,7 +216,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
     replicas that are free pull, in order of their numbers.
     """
     ready = _gather(p, stage, until_s, first, last)
-    _sort(p.item_s, p.item, ready)
+    _sort(p, ready)
     at, levels, replica_at = p.tree_at[stage], p.tree_levels[stage], p.replica_at[stage]
     waiting, lowest = p.tally[stage, WAITING], p.tally[stage, LOWEST]
     now_s = p.total[stage, NOW_S]
@@ -453,6 +471,8 @@ class PipelineSimulation:
             open=np.empty((stages, n), dtype=np.int64),
             item_s=np.empty(n),
             item=np.empty(n, dtype=np.int64),
+            merged_s=np.empty(n),
+            merged=np.empty(n, dtype=np.int64),
             member=np.empty(largest, dtype=np.int64),
             batches=np.zeros((stages, largest), dtype=np.int64),
             tally=np.zeros((stages, 4), dtype=np.int64),

@@ -101,9 +101,7 @@ class StageEstimate:
     wait_s: float  # mean of the started ones, from ready to start
     service_s: float  # mean of a batch
     batches: Ints  # (largest batch + 1,) started, by size
-    utilisation: (
-        float  # busy share of all replicas, from the sample's first arrival to the end of the stage's last batch
-    )
+    utilisation: float  # busy share of all replicas from the sample's first arrival to the end of the last batch
 
     @property
     def batch(self) -> float:

@@ -348,6 +348,15 @@ def test_a_backlog_of_thousands_is_simulated_like_any_other() -> None:
     assert (simulated.end_s() - simulated.outcome(1).ready_s <= 2.0**-8 + 1e-12).all()
 
 
+def test_answers_in_any_order_are_sorted() -> None:
+    """Hundreds at once, each by a replica with a service time of its own: too far out of order for insertion alone."""
+    n = 600
+    service_s = np.random.default_rng(1).integers(1, 1 << 20, size=n) / 2.0**16
+    replicas = (*(PulledBy(0, (float(s),)) for s in service_s), PulledBy(1, (2.0**-5, 2.0**-4)))
+    case = PipelineCase(((), (0,)), replicas, (0.0,) * n, ((1, 1),) * n)
+    check(case, outcome_of(case)[0])
+
+
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
