@@ -13,7 +13,7 @@ where two stages would have to move together, and it trusts one sample. Here:
    resamples (`mark.pipelines.resample`).
 
 Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by then
-is the answer.
+is the answer; a first one is found in any case.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ MOST_CALLS = 20_000_000
 # Of one stage, after which more of the same cannot help.
 _MOST_REPLICAS = 100_000
 # Of combinations whose own needs are below the best bill only so many in a row may disappoint.
-_PATIENCE = 64
+_PATIENCE = 32
+# Of the price of the dearest replica: what a step of growth costs at each stage
+_STEP = 0.25
+# Times what comes that a stage can do, from which on more of it alone does not help
+_AMPLE = 2.0
 
 Choices = tuple[StageChoice, ...]
 
@@ -112,6 +116,7 @@ class _Search:
         self._best: Choices | None = None
         self._closest: tuple[float, Choices] | None = None
         self._seen: dict[Choices, bool] = {}
+        self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
 
     def run(self) -> Configuration:
         complete = True
@@ -121,8 +126,7 @@ class _Search:
             complete = False
         if self._best is None:
             raise Infeasible(self._why())
-        self._most_calls = self._work() + self._most_calls  # the last words are not refused
-        share = self._estimator.estimate(self._best).miss_share(self._slo.rt_max_s)
+        share = self._missed(self._estimator, self._best)  # known already, as are those of resamples
         return Configuration(self._best, share, self._limit(self._best), self._work(), complete)
 
     # -- 1: own needs --------------------------------------------------------------------------------------------------
@@ -191,50 +195,55 @@ class _Search:
         needs = self._own_needs()
         disappointing = 0
         for choices in _by_cost(needs):
-            if self._best is not None and (usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE):
+            if usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE:
                 break
-            if not self._fast_enough(choices):
-                continue
-            before = self._best_usd()
-            if (grown := self._grown(choices)) is not None:
-                self._better(self._shed(grown))
-            disappointing = 0 if self._best_usd() < before else disappointing + 1
+            if self._fast_enough(choices):
+                disappointing = 0 if self._try(choices) else disappointing + 1
+        if self._best is None:  # those that come first are slow, too
+            self._try(tuple(min(of, key=lambda choice: float(choice.option.service_s[1])) for of in needs))
         if self._best is not None:
             self._improve(needs)
+
+    def _try(self, choices: Choices, step: float = _STEP) -> bool:
+        """Is what it grows to better than the best?"""
+        grown = self._grown(choices, step)
+        return grown is not None and self._better(self._shed(grown))
 
     def _fast_enough(self, choices: Choices) -> bool:
         """Could enough queries be in time if nothing waited?"""
         path_s = pattern_path_s(self._pipeline, self._patterns, [float(c.option.service_s[1]) for c in choices])
         return int(self._queries[path_s > self._slo.rt_max_s].sum()) <= self._misses_allowed
 
-    def _grown(self, choices: Choices) -> Choices | None:
-        """One replica more at a time, where it removes most misses per dollar, until the promise is kept."""
+    def _grown(self, choices: Choices, step: float) -> Choices | None:
+        """More replicas where they remove most misses per dollar, until the promise is kept; None: not below the best.
+
+        A few cheap ones at a time, so that a step costs about as much at every stage; `_shed` takes back what is too many.
+        """
+        step_usd = step * max(choice.option.usd_per_hour for choice in choices)
         while not self._kept(choices):
             judge = self._judge(choices)
-            missed = judge.estimate(choices).miss_share(self._slo.rt_max_s)
-            self._count()
+            missed = self._missed(judge, choices)
             self._note(missed, choices)
             tried: list[tuple[float, float, int, Choices]] = []
             for stage, choice in enumerate(choices):
-                more = _with(choices, stage, replace(choice, replicas=choice.replicas + 1))
+                usd = choice.option.usd_per_hour
+                more = self._more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else 1)
                 if usd_per_hour(more) < self._best_usd():
-                    removed = missed - judge.estimate(more).miss_share(self._slo.rt_max_s)
-                    self._count()
-                    tried.append((-removed / max(choice.option.usd_per_hour, 1e-9), choice.option.usd_per_hour, stage, more))
+                    removed = missed - self._missed(judge, more)
+                    tried.append((-removed / max(usd_per_hour(more) - usd_per_hour(choices), 1e-9), usd, stage, more))
             if not tried:
                 return None
             best = min(tried)
-            if best[0] >= 0.0 and missed > 0.5:
-                # Nothing helps alone where two stages are swamped: the one that lags most gets it.
+            if best[0] >= 0.0:
+                # Nothing helps alone where two stages are swamped: the one that lags most gets it, if one does.
                 best = min(tried, key=lambda one: self._headroom(one[2], choices))
-            elif best[0] >= 0.0 and not self._count_stuck(choices):
-                return None
+                if self._headroom(best[2], choices) > _AMPLE:
+                    return None
             choices = best[3]
         return choices
 
-    def _count_stuck(self, choices: Choices) -> bool:
-        """May it go on although no single replica helps? As long as a stage has less than twice its fluid need."""
-        return min(self._headroom(stage, choices) for stage in range(len(choices))) < 2.0
+    def _more(self, choices: Choices, stage: int, replicas: int) -> Choices:
+        return _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
 
     def _headroom(self, stage: int, choices: Choices) -> float:
         """Calls/s that the stage can do for each that come."""
@@ -245,17 +254,15 @@ class _Search:
         return can / calls_per_s if calls_per_s > 0.0 else math.inf
 
     def _shed(self, choices: Choices) -> Choices:
-        """Without replicas that are not needed: the dearest first, again until none can go."""
-        while True:
-            order = sorted(range(len(choices)), key=lambda stage: (-choices[stage].option.usd_per_hour, stage))
-            for stage in order:
-                if choices[stage].replicas > 1:
-                    less = _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas - 1))
-                    if self._kept(less):
-                        choices = less
-                        break
-            else:
-                return choices
+        """Without replicas that are not needed: of the dearest stage first, many at a time and then fewer."""
+        for stage in sorted(range(len(choices)), key=lambda stage: (-choices[stage].option.usd_per_hour, stage)):
+            step = 1 << max(0, choices[stage].replicas.bit_length() - 2)
+            while step:
+                if choices[stage].replicas > step and self._kept(less := self._more(choices, stage, -step)):
+                    choices = less
+                else:
+                    step //= 2
+        return choices
 
     # -- 3: moves from the best ----------------------------------------------------------------------------------------
 
@@ -267,10 +274,9 @@ class _Search:
             best = self._best
             assert best is not None
             for moved in self._neighbours(best, needs):
-                if usd_per_hour(moved) < self._best_usd() - 1e-12 and (grown := self._grown(moved)) is not None:
-                    if self._better(self._shed(grown)):
-                        improved = True
-                        break
+                if usd_per_hour(moved) < self._best_usd() - 1e-12 and self._try(moved, 0.0):
+                    improved = True
+                    break
 
     def _neighbours(self, best: Choices, needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
         for stage, choice in enumerate(best):  # one less here, and what that costs elsewhere
@@ -301,8 +307,7 @@ class _Search:
     def _limit(self, choices: Choices) -> float:
         shares: list[float] = []
         for estimator in self._others or [self._estimator]:
-            shares.append(estimator.estimate(choices).miss_share(self._slo.rt_max_s))
-            self._count()
+            shares.append(self._missed(estimator, choices))
             if sum(shares) / max(1, len(self._others)) > 4.0 * (1.0 - self._slo.attainment):
                 break  # far above, whatever the rest says
         return miss_limit(shares)
@@ -313,17 +318,24 @@ class _Search:
         return kept
 
     def _judge(self, choices: Choices) -> PipelineEstimator:
-        """By whom misses are counted: the sample where it is not kept, else the resample that misses most."""
+        """By which sample misses are counted: the recorded one where it misses too many, else the worst resample."""
         if not self._others or not self._keeps(self._estimator, choices):
             return self._estimator
-        return max(self._others, key=lambda one: one.estimate(choices).miss_share(self._slo.rt_max_s))
+        return max(self._others, key=lambda one: self._missed(one, choices))
+
+    def _missed(self, judge: PipelineEstimator, choices: Choices) -> float:
+        key = judge, choices
+        if key not in self._misses:
+            self._misses[key] = judge.estimate(choices).miss_share(self._slo.rt_max_s)
+            self._count()
+        return self._misses[key]
 
     def _work(self) -> int:
         alone = [one for one in self._alone if one is not self._estimator]
         return sum(one.calls_simulated for one in (self._estimator, *self._others, *alone))
 
     def _count(self) -> None:
-        if self._work() > self._most_calls:
+        if self._best is not None and self._work() > self._most_calls:  # a first answer is found in any case
             raise _OutOfWork
 
     def _better(self, choices: Choices) -> bool:
