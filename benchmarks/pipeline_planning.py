@@ -118,9 +118,11 @@ def main() -> int:
         options, slo = options_of(pipeline), Slo(slo_ms / 1e3, 0.99)
         sample = traffic(law, rate, cv, 120.0, seed=args.seed)
         new = traffic(law, rate, cv, 300.0, seed=args.seed + 1_000_000)
+
         def judged(choices: tuple[StageChoice, ...]) -> tuple[float, float]:
             seen = estimate(pipeline, new, choices)
             return seen.usd_per_hour, 100.0 * seen.miss_share(slo.rt_max_s)
+
         began_s = time.perf_counter()
         peak, mean = (judged(coarse_plan(pipeline, sample, options, slo, by=by)) for by in ("peak", "mean"))
         t0 = time.perf_counter()

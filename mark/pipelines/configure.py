@@ -154,9 +154,7 @@ class _Search:
         if slack_s <= 0.0:
             raise Infeasible(short)
         sample = QuerySample(self._sample.arrivals_s, self._sample.calls[:, [stage]])
-        alone = PipelineEstimator(
-            Pipeline((PipelineStage(name, name),)), sample, slo_s=slack_s, memory_bytes=0
-        )
+        alone = PipelineEstimator(Pipeline((PipelineStage(name, name),)), sample, slo_s=slack_s, memory_bytes=0)
         self._alone.append(alone)
         duration_s = float(np.ptp(sample.arrivals_s))
         calls_per_s = float(sample.calls.sum()) / duration_s if duration_s > 0.0 else 0.0
@@ -403,7 +401,9 @@ def _by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
                 after = (*at[:stage], at[stage] + 1, *at[stage + 1 :])
                 if after not in seen:
                     seen.add(after)
-                    heapq.heappush(heap, (usd_per_hour(tuple(of[n] for of, n in zip(needs, after, strict=True))), after))
+                    heapq.heappush(
+                        heap, (usd_per_hour(tuple(of[n] for of, n in zip(needs, after, strict=True))), after)
+                    )
 
 
 def _with(choices: Choices, stage: int, choice: StageChoice) -> Choices:

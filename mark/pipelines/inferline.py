@@ -68,7 +68,9 @@ class _Planner:
         choices = tuple(StageChoice(option, 1, 1) for option in fastest)
         while not self._feasible(choices):
             bottleneck = min(range(len(choices)), key=lambda stage: self._queries_per_s(stage, choices[stage]))
-            choices = _with(choices, bottleneck, replace(choices[bottleneck], replicas=choices[bottleneck].replicas + 1))
+            choices = _with(
+                choices, bottleneck, replace(choices[bottleneck], replicas=choices[bottleneck].replicas + 1)
+            )
             if choices[bottleneck].replicas > _MOST_REPLICAS:
                 raise Infeasible(f"{_MOST_REPLICAS:,} replicas of {self._pipeline.names[bottleneck]} are too few")
         return choices

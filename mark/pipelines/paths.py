@@ -15,9 +15,7 @@ def longest_path_s(pipeline: Pipeline, service_s: Sequence[float]) -> float:
     return float(pattern_path_s(pipeline, np.ones((1, len(service_s)), dtype=np.int64), service_s)[0])
 
 
-def pattern_path_s(
-    pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequence[float]
-) -> NDArray[np.float64]:
+def pattern_path_s(pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequence[float]) -> NDArray[np.float64]:
     """The least latency of queries that call stages so, shape (patterns,); `calls` is (patterns, stages).
 
     A query may go on earlier than all its predecessors answer only where a join says so: by the first answer, or a time

@@ -24,7 +24,9 @@ def test_the_largest_batch_that_fits_and_units_for_the_mean(slo_s: float, batch:
 
 
 def test_the_peak_counts_windows_of_one_promise() -> None:
-    bursty = QuerySample(np.sort(np.concatenate([STEADY.arrivals_s, 2.0 + np.arange(20) / 1e3])), np.ones((420, 2), int))
+    bursty = QuerySample(
+        np.sort(np.concatenate([STEADY.arrivals_s, 2.0 + np.arange(20) / 1e3])), np.ones((420, 2), int)
+    )
     by_peak = coarse_plan(chain("a", "b"), bursty, OPTIONS, Slo(0.1, 0.99), by="peak")
     assert by_peak[0].replicas == 6  # 30 in 100 ms are 300 queries/s
 

@@ -20,7 +20,11 @@ def told(sample: QuerySample, *options: object, slo: Slo) -> list[tuple[str, int
 
 def test_one_query_gets_the_next_cheaper_hardware_until_none_is() -> None:
     sample = QuerySample(np.array([0.0]), np.array([[1]]))
-    offered = [option("fast", 3.0, 0.0, 0.01, 1), option("middle", 2.0, 0.0, 0.02, 1), option("slow", 1.0, 0.0, 0.03, 1)]
+    offered = [
+        option("fast", 3.0, 0.0, 0.01, 1),
+        option("middle", 2.0, 0.0, 0.02, 1),
+        option("slow", 1.0, 0.0, 0.03, 1),
+    ]
     assert told(sample, offered, slo=Slo(0.1, 0.99)) == [("slow", 1, 1)]
     assert told(sample, offered, slo=Slo(0.025, 0.99)) == [("middle", 1, 1)]
 

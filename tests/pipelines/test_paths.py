@@ -25,7 +25,9 @@ def test_a_chain_takes_the_sum_and_a_diamond_its_longer_side() -> None:
     assert longest_path_s(diamond(Join()), [1.0, 2.0, 5.0, 1.0]) == 7.0
 
 
-@pytest.mark.parametrize(("join", "expected_s"), [(FIRST, 4.0), (Join(1, 2.0), 6.0), (Join(1, 9.0), 7.0), (Join(2, 0.0), 7.0)])
+@pytest.mark.parametrize(
+    ("join", "expected_s"), [(FIRST, 4.0), (Join(1, 2.0), 6.0), (Join(1, 9.0), 7.0), (Join(2, 0.0), 7.0)]
+)
 def test_a_join_goes_on_earlier_where_it_says_so(join: Join, expected_s: float) -> None:
     assert longest_path_s(diamond(join), [1.0, 2.0, 5.0, 1.0]) == expected_s
 
