@@ -131,6 +131,7 @@ def test_a_dropped_call_never_answers_and_no_later_stage_is_called() -> None:
     assert simulated.end_s().tolist() == [1.25, np.inf]
     assert first.dropped_s.tolist() == [np.inf, 1.0]
     assert (first.dropped, second.dropped, second.batches.sum()) == (1, 0, 1)
+    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which is more than not yet
     assert simulated.missed == 1
 
 
