@@ -152,6 +152,22 @@ def test_replicas_join_and_leave() -> None:
     assert outcome.answer_s.tolist() == [2.0, 3.5, 9.5]
 
 
+def test_a_stage_may_grow_while_it_runs() -> None:
+    """From one replica to seventy, one a second, some of them busy when the next one comes: as if known beforehand."""
+    rng = np.random.default_rng(1)
+    arrivals = tuple(np.cumsum(rng.exponential(1 / 20, 1400)))
+    replicas = tuple(PulledBy(0, (2.0 + n / 70, 2.5 + n / 70), float(n)) for n in range(70))
+    case = PipelineCase(((),), replicas, arrivals, ((1,),) * 1400)
+    grown = simulation(case, replicas=False)
+    for n in range(70):
+        grown.advance(float(n))
+        grown.add(0, n, float(n))
+    grown.advance()
+    _, [expected] = outcome_of(case)
+    np.testing.assert_array_equal(grown.outcome(0).answer_s, expected.answer_s)
+    assert grown.outcome(0).batches.tolist() == expected.batches.tolist()
+
+
 def test_without_replicas_queries_wait_for_ever() -> None:
     simulated, [outcome] = outcome_of(PipelineCase(((),), one_stage(1.0)[:0], (0.0,), ((1,),)))
     assert simulated.end_s() == [np.inf]
