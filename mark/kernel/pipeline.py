@@ -37,7 +37,7 @@ NEVER_S = 1e300
 # Positions in CentralQueues.tally
 OPEN, WAITING, LOWEST, DROPPED = range(4)
 # Positions in CentralQueues.total
-NOW_S, BUSY_S, WAIT_S, LAST_S = range(4)
+BUSY_S, WAIT_S, LAST_S = range(3)
 # Positions in CentralQueues.tallyer
 ENTERED, JUDGED, MISSED, CHUNK = range(4)
 # Arrivals in a window at first. Speed is the same from 64 to all; short ones let a lost promise be noticed soon.
@@ -96,7 +96,7 @@ class CentralQueues(NamedTuple):
     member: Ints  # [B] of the batch that is being filled
     batches: Ints  # [S, B + 1] started, by size
     tally: Ints  # [S, 4]
-    total: Floats  # [S, 4]
+    total: Floats  # [S, 3]
     counter: Ints  # [4]
     clock: Floats  # [1] the end of the last window
 
@@ -219,7 +219,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
     _sort(p, ready)
     at, levels, replica_at = p.tree_at[stage], p.tree_levels[stage], p.replica_at[stage]
     waiting, lowest = p.tally[stage, WAITING], p.tally[stage, LOWEST]
-    now_s = p.total[stage, NOW_S]
+    now_s = -INF  # what waits already waits for a replica that is not free before this window
     entered = 0
     while True:
         if waiting == 0:
@@ -239,9 +239,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             waiting += 1
             entered += 1
         if now_s >= until_s:
-            now_s = p.total[stage, NOW_S]
             break
-        p.total[stage, NOW_S] = now_s
         replica = first_leaf(p.tree, at, levels, now_s)
         if p.leave_s[replica_at + replica] <= now_s:
             set_leaf(p.tree, at, levels, replica, INF)
@@ -476,11 +474,11 @@ class PipelineSimulation:
             member=np.empty(largest, dtype=np.int64),
             batches=np.zeros((stages, largest), dtype=np.int64),
             tally=np.zeros((stages, 4), dtype=np.int64),
-            total=np.zeros((stages, 4)),
+            total=np.zeros((stages, 3)),
             counter=np.array([0, 0, 0, chunk]),
             clock=np.array([-INF]),
         )
-        self._p.total[:, NOW_S] = self._p.total[:, LAST_S] = -INF
+        self._p.total[:, LAST_S] = -INF
         for stage, outcome in known.items():
             self._p.answer_s[stage] = outcome.answer_s
         self._lay_out()

@@ -1,4 +1,4 @@
-"""A pipeline as one black box, InferLine's baseline (SoCC '20, section 6): replicated as a unit, with one batch size."""
+"""A pipeline as one black box (InferLine, SoCC '20, section 6): replicated as a unit, with one batch size."""
 
 from __future__ import annotations
 

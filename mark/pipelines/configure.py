@@ -9,11 +9,11 @@ where two stages would have to move together, and it trusts one sample. Here:
    above the best bill found. Each grows by the replica that removes most misses per dollar until the promise is kept,
    and then sheds what it can do without;
 3. pairs of moves from the best: another option at one stage, one replica less here and some more there;
-4. the promise counts as kept where the recorded sample keeps it, and new traffic would with 90 % confidence, by
+4. the promise counts as kept where the recorded sample keeps it, and new traffic would with some confidence, by
    resamples (`mark.pipelines.resample`).
 
-Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by then
-is the answer; a first one is found in any case.
+Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by
+then is the answer; a first one is found in any case.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Configuration:
 
     choices: Choices
     miss_share: float  # of the sample's queries
-    miss_limit: float  # what that of new traffic stays below, with 90 % confidence
+    miss_limit: float  # what that of new traffic stays below, with the confidence asked for
     calls_simulated: int
     complete: bool  # the search ended by itself, not for its bound on work
 
@@ -67,19 +67,20 @@ def configure(
     options: Sequence[Sequence[StageOption]],
     slo: Slo,
     *,
-    resamples: int = 5,
+    resamples: int = 20,
+    confidence: float = 0.95,
     seed: int = 0,
     most_calls: int = MOST_CALLS,
 ) -> Configuration:
     """The cheapest configuration found; `options[s]` are the hardware that stage s may run on.
 
-    `resamples` 0 trusts the sample. Raises Infeasible where no configuration was found that keeps the promise, and says
+    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. Raises Infeasible where no configuration was found that keeps the promise, and says
     which came closest; BadInput for a stage without options.
     """
     for stage, offered in zip(pipeline.names, options, strict=True):
         if not offered:
             raise BadInput("may run on nothing", f"options of {stage}")
-    return _Search(pipeline, sample, options, slo, resamples, seed, most_calls).run()
+    return _Search(pipeline, sample, options, slo, resamples, confidence, seed, most_calls).run()
 
 
 def usd_per_hour(choices: Choices) -> float:
@@ -99,11 +100,12 @@ class _Search:
         options: Sequence[Sequence[StageOption]],
         slo: Slo,
         resamples: int,
+        confidence: float,
         seed: int,
         most_calls: int,
     ) -> None:
         self._pipeline, self._options, self._slo, self._most_calls = pipeline, options, slo, most_calls
-        self._sample = sample
+        self._sample, self._confidence = sample, confidence
         self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
         rng = np.random.default_rng(seed)
         # Lazily used: most configurations fail the sample itself.
@@ -215,7 +217,7 @@ class _Search:
     def _grown(self, choices: Choices, step: float) -> Choices | None:
         """More replicas where they remove most misses per dollar, until the promise is kept; None: not below the best.
 
-        A few cheap ones at a time, so that a step costs about as much at every stage; `_shed` takes back what is too many.
+        A few cheap ones at a time, so that a step costs about as much at every stage; `_shed` takes back too many.
         """
         step_usd = step * max(choice.option.usd_per_hour for choice in choices)
         while not self._kept(choices):
@@ -308,7 +310,7 @@ class _Search:
             shares.append(self._missed(estimator, choices))
             if sum(shares) / max(1, len(self._others)) > 4.0 * (1.0 - self._slo.attainment):
                 break  # far above, whatever the rest says
-        return miss_limit(shares)
+        return miss_limit(shares, self._confidence)
 
     def _keeps(self, estimator: PipelineEstimator, choices: Choices) -> bool:
         kept = estimator.feasible(choices, self._slo.attainment)
@@ -374,7 +376,7 @@ def _s_per_call(option: StageOption, batch: int) -> float:
 def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:
     """Those that no other is better than in dollars, time of a call alone and time of its largest batch.
 
-    In dollars by one replica at least: that many more the better one may need beside other stages, and it is bought whole.
+    In dollars by one replica at least: that many more the better one may need beside other stages.
     """
     return [
         choice

@@ -131,6 +131,7 @@ def test_a_dropped_call_never_answers_and_no_later_stage_is_called() -> None:
     assert simulated.end_s().tolist() == [1.25, np.inf]
     assert first.dropped_s.tolist() == [np.inf, 1.0]
     assert (first.dropped, second.dropped, second.batches.sum()) == (1, 0, 1)
+    assert second.ready_s.tolist() == [1.0, NEVER_S]  # never, which is more than not yet
     assert simulated.missed == 1
 
 
@@ -149,6 +150,22 @@ def test_replicas_join_and_leave() -> None:
     replicas = (PulledBy(0, (2.0,), 0.0, 1.0), PulledBy(0, (0.5,), 3.0))
     _, [outcome] = outcome_of(PipelineCase(((),), replicas, (0.0, 0.5, 9.0), ((1,),) * 3))
     assert outcome.answer_s.tolist() == [2.0, 3.5, 9.5]
+
+
+def test_a_stage_may_grow_while_it_runs() -> None:
+    """From one replica to seventy, one a second, some of them busy when the next one comes: as if known beforehand."""
+    rng = np.random.default_rng(1)
+    arrivals = tuple(np.cumsum(rng.exponential(1 / 20, 1400)))
+    replicas = tuple(PulledBy(0, (2.0 + n / 70, 2.5 + n / 70), float(n)) for n in range(70))
+    case = PipelineCase(((),), replicas, arrivals, ((1,),) * 1400)
+    grown = simulation(case, replicas=False)
+    for n in range(70):
+        grown.advance(float(n))
+        grown.add(0, n, float(n))
+    grown.advance()
+    _, [expected] = outcome_of(case)
+    np.testing.assert_array_equal(grown.outcome(0).answer_s, expected.answer_s)
+    assert grown.outcome(0).batches.tolist() == expected.batches.tolist()
 
 
 def test_without_replicas_queries_wait_for_ever() -> None:
