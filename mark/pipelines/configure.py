@@ -74,8 +74,9 @@ def configure(
 ) -> Configuration:
     """The cheapest configuration found; `options[s]` are the hardware that stage s may run on.
 
-    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. Raises Infeasible where no configuration was found that keeps the promise, and says
-    which came closest; BadInput for a stage without options.
+    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. Raises Infeasible
+    where no configuration was found that keeps the promise, and says which came closest; BadInput for a stage without
+    options.
     """
     for stage, offered in zip(pipeline.names, options, strict=True):
         if not offered:
