@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
@@ -14,6 +16,9 @@ from mark.domain.errors import BadInput
 
 # A visited set is one bit a stage of a signed word.
 MOST_STAGES = 62
+# Of stages that only some queries visit: each doubles the patterns of independent visits.
+MOST_INDEPENDENT = 16
+_MOST_QUERIES = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,38 @@ class Lineage:
         patterns, queries = np.unique(calls, axis=0, return_counts=True)
         order = np.argsort(-queries, kind="stable")
         return cls(tuple(stages), patterns[order], queries[order])
+
+    @classmethod
+    def independent(cls, stages: Sequence[str], shares: Sequence[float]) -> Lineage:
+        """Of shares (above 0, 1 at most) of the queries that visit each stage, independently and once.
+
+        Exact as long as the shares are decimals of few digits, since patterns are counts: 0.4 and 0.25 make 20
+        queries. Else to one query in 10^15, and what is rarer is left out. Raises BadInput for other shares, and for
+        more than `MOST_INDEPENDENT` below 1, whose patterns would be too many.
+        """
+        exact = [Fraction(str(share)) for share in shares]
+        for stage, share in zip(stages, exact, strict=True):
+            if not 0 < share <= 1:
+                raise BadInput("a share of the queries is above 0 and 1 at most", f"share of {stage}", float(share))
+        free = sum(share < 1 for share in exact)
+        if free > MOST_INDEPENDENT:
+            what = f"of at most {MOST_INDEPENDENT} stages visits are taken as independent: a lineage file says them all"
+            raise BadInput(what, "shares below 1", free)
+        total = min(math.prod(share.denominator for share in exact), _MOST_QUERIES)
+        calls, queries = [], []
+        for visited in itertools.product(*((1,) if share == 1 else (1, 0) for share in exact)):
+            law = math.prod((share if here else 1 - share for share, here in zip(exact, visited, strict=True)))
+            if (count := round(law * total)) > 0:
+                calls.append(visited)
+                queries.append(count)
+        order = np.argsort(-np.array(queries), kind="stable")
+        return cls(tuple(stages), np.array(calls, dtype=np.int64)[order], np.array(queries, dtype=np.int64)[order])
+
+    def of_stages(self, stages: Sequence[str]) -> Lineage:
+        """The same with its columns in this order. Raises BadInput for other stages."""
+        if set(stages) != set(self.stages):
+            raise BadInput(f"must have a column for each of {', '.join(stages)}", "stages", ", ".join(self.stages))
+        return Lineage(tuple(stages), self.calls[:, [self.stages.index(name) for name in stages]], self.queries)
 
     @property
     def shares(self) -> NDArray[np.float64]:

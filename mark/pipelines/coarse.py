@@ -39,7 +39,7 @@ def coarse_plan(
     batch = fitting[-1]
     calls_per_query = sample.calls.mean(axis=0)
     queries_per_s = min(
-        batch / float(option.service_s[batch]) / calls
+        option.workers * batch / float(option.service_s[batch]) / calls
         for option, calls in zip(fastest, calls_per_query, strict=True)
         if calls > 0.0
     )

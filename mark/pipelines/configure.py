@@ -89,6 +89,33 @@ def usd_per_hour(choices: Choices) -> float:
     return sum(choice.usd_per_hour for choice in choices)
 
 
+def miss_limits(
+    pipeline: Pipeline,
+    sample: QuerySample,
+    configurations: Sequence[Choices],
+    slo: Slo,
+    *,
+    resamples: int = 20,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[float]:
+    """Of each configuration the miss share that new traffic stays below with this confidence.
+
+    By the resamples that `configure` uses with the same seed; 0 trusts the sample.
+    """
+    estimators = _resamples(pipeline, sample, slo, resamples, seed)
+    estimators = estimators or [PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)]
+    return [
+        miss_limit([one.estimate(choices).miss_share(slo.rt_max_s) for one in estimators], confidence)
+        for choices in configurations
+    ]
+
+
+def _resamples(pipeline: Pipeline, sample: QuerySample, slo: Slo, resamples: int, seed: int) -> list[PipelineEstimator]:
+    rng = np.random.default_rng(seed)
+    return [PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s) for _ in range(resamples)]
+
+
 class _OutOfWork(Exception):
     """The bound on simulated calls is reached."""
 
@@ -103,16 +130,13 @@ class _Search:
         resamples: int,
         confidence: float,
         seed: int,
-        most_calls: int,
+        most_calls: float,
     ) -> None:
         self._pipeline, self._options, self._slo, self._most_calls = pipeline, options, slo, most_calls
         self._sample, self._confidence = sample, confidence
         self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
-        rng = np.random.default_rng(seed)
         # Lazily used: most configurations fail the sample itself.
-        self._others = [
-            PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s) for _ in range(resamples)
-        ]
+        self._others = _resamples(pipeline, sample, slo, resamples, seed)
         self._alone: list[PipelineEstimator] = []
         self._patterns, self._queries = np.unique(sample.calls, axis=0, return_counts=True)
         self._misses_allowed = math.floor((1.0 - slo.attainment) * len(sample.arrivals_s) + 1e-9)
@@ -129,7 +153,8 @@ class _Search:
             complete = False
         if self._best is None:
             raise Infeasible(self._why())
-        share = self._missed(self._estimator, self._best)  # known already, as are those of resamples
+        self._most_calls = math.inf  # what is left to say of the best takes no search
+        share = self._missed(self._estimator, self._best)
         return Configuration(self._best, share, self._limit(self._best), self._work(), complete)
 
     # -- 1: own needs --------------------------------------------------------------------------------------------------
@@ -166,7 +191,7 @@ class _Search:
             if option.service_s[1] > slack_s:
                 continue
             for batch in _batches(option):
-                least = max(1, math.floor(calls_per_s * _s_per_call(option, batch) * self._slo.attainment))
+                least = max(1, math.floor(calls_per_s / option.calls_per_s(batch) * self._slo.attainment))
                 fluid.append(StageChoice(option, batch, least))
         if not fluid:
             raise Infeasible(f"{short}, and takes longer on whatever it may run on")
@@ -251,7 +276,7 @@ class _Search:
         duration_s = max(float(np.ptp(self._sample.arrivals_s)), 1e-9)
         calls_per_s = float(self._sample.calls[:, stage].sum()) / duration_s
         choice = choices[stage]
-        can = choice.replicas / _s_per_call(choice.option, choice.batch)
+        can = choice.replicas * choice.option.calls_per_s(choice.batch)
         return can / calls_per_s if calls_per_s > 0.0 else math.inf
 
     def _shed(self, choices: Choices) -> Choices:
@@ -367,11 +392,6 @@ def _batches(option: StageOption) -> list[int]:
     """Powers of two, and the largest that there is a time for."""
     powers = [1 << n for n in range(option.largest_batch.bit_length())]
     return powers if powers[-1] == option.largest_batch else [*powers, option.largest_batch]
-
-
-def _s_per_call(option: StageOption, batch: int) -> float:
-    """Of one replica that is always busy, in its best batch up to this size."""
-    return float((option.service_s[1 : batch + 1] / np.arange(1, batch + 1)).min())
 
 
 def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:

@@ -1,7 +1,8 @@
 """The estimator of InferLine (SoCC '20, section 4.2): each query of a sample, simulated through a configured pipeline.
 
-Replicas of a stage pull batches from one central queue, the earliest deadline first; a batch of b takes what the
-profile says, and nothing else takes time. What two honest readings might take differently: docs/semantics.md, 17.
+The workers of a stage's replicas pull batches from one central queue, the earliest deadline first; a batch of b takes
+what the profile says, and nothing else takes time. What two honest readings might take differently:
+docs/semantics.md, 17.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
 from mark.kernel.pipeline import PipelineQueries, PipelineSimulation, StageOutcome
+from mark.pipelines.paths import critical_path_s
 from mark.rules.admission import TOLERANCE_S
 
 Floats = NDArray[np.float64]
@@ -30,13 +32,16 @@ MEMORY_BYTES = 256 << 20
 class StageOption:
     """A model on one kind of hardware; `service_s[b]` is the time of a batch of b, shape (largest batch + 1,).
 
-    Index 0 is unused. Two options are the same only if they are one object. Raises BadInput for a table without a batch
-    of one, times that are not above zero and finite, and a negative price.
+    A replica is what is bought at once: a share of a machine that serves one batch at a time, or a whole instance with
+    `workers` processes, each of which pulls a batch from the stage's queue when it is free. Index 0 of the times is
+    unused. Two options are the same only if they are one object. Raises BadInput for a table without a batch of one,
+    times that are not above zero and finite, a negative price, and no worker.
     """
 
     hardware: str
     usd_per_hour: float  # of one replica
     service_s: Floats
+    workers: int = 1  # batches that a replica serves at a time
 
     def __post_init__(self) -> None:
         if len(self.service_s) < 2:
@@ -45,10 +50,16 @@ class StageOption:
             raise BadInput("must be above zero", f"service_s of {self.hardware}", self.service_s[1:])
         if not self.usd_per_hour >= 0.0:
             raise BadInput("must not be negative", f"usd_per_hour of {self.hardware}", self.usd_per_hour)
+        if self.workers < 1:
+            raise BadInput("must be at least 1", f"workers of {self.hardware}", self.workers)
 
     @property
     def largest_batch(self) -> int:
         return len(self.service_s) - 1
+
+    def calls_per_s(self, batch: int) -> float:
+        """Of one replica that is always busy, in its best batch up to this size."""
+        return self.workers * float((np.arange(1, batch + 1) / self.service_s[1 : batch + 1]).max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,11 @@ class StageChoice:
     @property
     def usd_per_hour(self) -> float:
         return self.replicas * self.option.usd_per_hour
+
+    @property
+    def workers(self) -> int:
+        """Of all replicas together: batches that the stage serves at a time."""
+        return self.replicas * self.option.workers
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,7 +117,7 @@ class StageEstimate:
     wait_s: float  # mean of the started ones, from ready to start
     service_s: float  # mean of a batch
     batches: Ints  # (largest batch + 1,) started, by size
-    utilisation: float  # busy share of all replicas from the sample's first arrival to the end of the last batch
+    utilisation: float  # busy share of all workers from the sample's first arrival to the end of the last batch
 
     @property
     def batch(self) -> float:
@@ -185,6 +201,22 @@ class PipelineEstimator:
             sum(choice.usd_per_hour for choice in choices),
         )
 
+    def path_s(self, choices: Sequence[StageChoice]) -> Floats:
+        """What each stage adds to each query's latency along its critical path, shape (N, stages), as in the sample.
+
+        Queries that are never answered have NaN. Raises BadInput unless there is one choice for each stage.
+        """
+        simulated = self._simulate(choices, None)
+        outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
+        as_given = self._queries.as_given
+        ready_s, answer_s = (
+            np.stack([as_given(times_s) for times_s in of], axis=1)
+            for of in ([one.ready_s for one in outcomes], [one.answer_s for one in outcomes])
+        )
+        path_s = critical_path_s(self._pipeline, ready_s, answer_s)
+        path_s[np.isinf(as_given(simulated.end_s()))] = np.nan
+        return path_s
+
     def feasible(self, choices: Sequence[StageChoice], attainment: float) -> bool:
         """Are at least `attainment` of the queries answered within the SLO?
 
@@ -212,7 +244,7 @@ class PipelineEstimator:
             known=known,
         )
         for stage, choice in enumerate(choices):
-            for _ in range(choice.replicas):
+            for _ in range(choice.workers):
                 simulated.add(stage, stage, -math.inf)
         simulated.advance(most_missed=most_missed)
         complete = simulated.clock_s == math.inf
@@ -241,7 +273,7 @@ class PipelineEstimator:
             outcome.wait_s / started if started else math.nan,
             outcome.busy_s / batches if batches else math.nan,
             outcome.batches[: choice.batch + 1],
-            outcome.busy_s / (choice.replicas * (outcome.last_s - first_s)) if batches else 0.0,
+            outcome.busy_s / (choice.workers * (outcome.last_s - first_s)) if batches else 0.0,
         )
 
 

@@ -123,8 +123,7 @@ class _Planner:
 
     def _queries_per_s(self, stage: int, choice: StageChoice) -> float:
         calls = self._calls_per_query[stage]
-        sizes = np.arange(1, choice.batch + 1)
-        most = float((sizes / choice.option.service_s[1 : choice.batch + 1]).max()) * choice.replicas
+        most = choice.option.calls_per_s(choice.batch) * choice.replicas
         return most / calls if calls > 0.0 else np.inf
 
     def _feasible(self, choices: Choices) -> bool:

@@ -1,4 +1,4 @@
-"""How long the stages of a query take one after the other, where nothing waits."""
+"""What the stages of a query take one after the other: at least, where nothing waits, and as simulated."""
 
 from __future__ import annotations
 
@@ -33,6 +33,39 @@ def pattern_path_s(pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequ
                 if join.least <= answers.shape[1]:
                     ready_s = np.minimum(ready_s, answers[:, join.least - 1] + join.deadline_s)
         end_s[:, stage] = ready_s + np.where(calls[:, stage] > 0, service_s[stage], 0.0)
+    return np.asarray(end_s[:, _last(pipeline)].max(axis=1), dtype=np.float64)
+
+
+def critical_path_s(
+    pipeline: Pipeline, ready_s: NDArray[np.float64], answer_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What each stage adds to each query's latency along its critical path, shape (queries, stages).
+
+    Given are, of the same shape, when a stage could be called and when it was done with the query. The path is followed
+    from the last answer back to the arrival, at each stage to the answer that it went on with; time that a join waited
+    beyond that is the stage's own. So a query's row sums to its latency, and stages beside the path have 0.
+    """
+    queries = np.arange(len(ready_s))
+    path_s = np.zeros(ready_s.shape)
+    last = np.array(_last(pipeline))
+    here = last[answer_s[:, last].argmax(axis=1)]  # the stage of the path that each query is followed to
+    until_s = answer_s[queries, here]
+    for stage in reversed(range(len(pipeline.stages))):
+        followed = np.flatnonzero(here == stage)
+        before = np.array(pipeline.predecessors[stage], dtype=np.int64)
+        since_s = ready_s[followed, stage]
+        if len(before):
+            answers = answer_s[np.ix_(followed, before)]
+            # What a join did not wait for comes later; the tolerance is for sums in another order.
+            answers = np.where(answers <= since_s[:, None] + 1e-9, answers, -np.inf)
+            here[followed] = before[answers.argmax(axis=1)]
+            since_s = answers.max(axis=1)
+        path_s[followed, stage] = until_s[followed] - since_s
+        until_s[followed] = since_s
+    return path_s
+
+
+def _last(pipeline: Pipeline) -> list[int]:
+    """Stages that none comes after."""
     later = {stage for before in pipeline.predecessors for stage in before}
-    last = [stage for stage in range(len(pipeline.stages)) if stage not in later]
-    return np.asarray(end_s[:, last].max(axis=1), dtype=np.float64)
+    return [stage for stage in range(len(pipeline.stages)) if stage not in later]

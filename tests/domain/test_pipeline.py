@@ -96,3 +96,38 @@ def test_drawn_queries_keep_what_correlates() -> None:
 def test_what_is_no_lineage(calls: list, queries: list) -> None:
     with pytest.raises(BadInput):
         Lineage(("a", "b"), np.array(calls, dtype=np.int64), np.array(queries, dtype=np.int64))
+
+
+def test_independent_visits_are_every_pattern_with_the_product_of_its_shares() -> None:
+    found = Lineage.independent(["a", "b", "c"], [1.0, 0.4, 0.25])
+    assert found.queries.tolist() == [9, 6, 3, 2]  # of 20
+    assert found.calls.tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]
+    np.testing.assert_allclose(found.shares, [1.0, 0.4, 0.25])
+
+
+def test_shares_of_many_digits_are_kept_to_one_query_in_many() -> None:
+    shares = [1.0 / 3.0, 0.123456789, 0.9876543210123]
+    found = Lineage.independent(["a", "b", "c"], shares)
+    np.testing.assert_allclose(found.shares, shares, rtol=1e-12)
+    assert found.queries.sum() <= 10**15 + 8
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ([0.0], "share of s0: a share of the queries is above 0 and 1 at most: 0.0"),
+        ([1.5], "share of s0: a share of the queries is above 0 and 1 at most: 1.5"),
+        ([0.5] * 17, "shares below 1: of at most 16 stages visits are taken as independent"),
+    ],
+)
+def test_what_are_no_independent_visits(shares: list[float], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Lineage.independent([f"s{n}" for n in range(len(shares))], shares)
+
+
+def test_columns_of_a_lineage_follow_the_stages() -> None:
+    law = Lineage(("b", "a"), np.array([[0, 1], [2, 1]]), np.array([3, 1]))
+    found = law.of_stages(("a", "b"))
+    assert (found.stages, found.calls.tolist(), found.queries.tolist()) == (("a", "b"), [[1, 0], [1, 2]], [3, 1])
+    with pytest.raises(BadInput, match="stages: must have a column for each of a, c: b, a"):
+        law.of_stages(("a", "c"))

@@ -16,9 +16,12 @@ def chain(*names: str) -> Pipeline:
     return Pipeline(tuple(PipelineStage(name, name, names[n - 1 : n] if n else ()) for n, name in enumerate(names)))
 
 
-def option(hardware: str, usd_per_hour: float, fixed_s: float, each_s: float, largest: int = 4) -> StageOption:
+def option(
+    hardware: str, usd_per_hour: float, fixed_s: float, each_s: float, largest: int = 4, workers: int = 1
+) -> StageOption:
     """A batch of b takes `fixed_s` + b x `each_s`."""
-    return StageOption(hardware, usd_per_hour, np.array([0.0, *(fixed_s + each_s * b for b in range(1, largest + 1))]))
+    times_s = np.array([0.0, *(fixed_s + each_s * b for b in range(1, largest + 1))])
+    return StageOption(hardware, usd_per_hour, times_s, workers)
 
 
 def traffic(queries: int, rate: float, cv: float, shares: tuple[float, ...], seed: int) -> QuerySample:

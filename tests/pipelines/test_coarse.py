@@ -43,3 +43,10 @@ def test_refusals() -> None:
         coarse_plan(chain("a", "b"), STEADY, OPTIONS, Slo(0.039, 0.99), by="mean")
     with pytest.raises(BadInput, match='by: must be "mean" or "peak": median'):
         coarse_plan(chain("a", "b"), STEADY, OPTIONS, Slo(0.1, 0.99), by="median")
+
+
+def test_workers_of_an_instance_share_its_load() -> None:
+    """Stage b does 50 queries/s a worker: 100.25 need three of one worker, two of two."""
+    options = [[option("gpu", 1.0, 0.0, 0.001, 1)], [option("cpu", 1.0, 0.0, 0.02, 1, workers=2)]]
+    choices = coarse_plan(chain("a", "b"), STEADY, options, Slo(0.1, 0.99), by="mean")
+    assert [one.replicas for one in choices] == [2, 2]

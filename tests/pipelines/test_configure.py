@@ -8,7 +8,7 @@ import pytest
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.slo import Slo
-from mark.pipelines.configure import configure, usd_per_hour
+from mark.pipelines.configure import configure, miss_limits, usd_per_hour
 from mark.pipelines.estimate import QuerySample, estimate
 from mark.pipelines.inferline import inferline_plan
 from tests.pipelines.planned import chain, cheapest, option, traffic
@@ -86,3 +86,33 @@ def test_what_cannot_be_promised_is_infeasible_and_says_what_came_closest() -> N
 def test_a_stage_without_options_is_bad_input() -> None:
     with pytest.raises(BadInput, match="options of b: may run on nothing"):
         configure(chain("a", "b"), traffic(10, 1.0, 1.0, (1.0, 1.0), 0), [[CPU], []], Slo(0.1, 0.9))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
+    """A big instance is four small ones at once, and a little cheaper."""
+    small, big = option("small", 0.1, 0.0, 0.03, 2), option("big", 0.38, 0.0, 0.03, 2, workers=4)
+    pipeline, options, slo = chain("a", "b"), [[small, big], [big, GPU]], Slo(0.15, 0.97)
+    sample = traffic(400, 60.0, 1.0, (1.0, 0.7), seed)
+    found = configure(pipeline, sample, options, slo, resamples=0)
+    assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=5) + 1e-9
+
+
+def test_limits_of_other_configurations_are_those_of_the_search() -> None:
+    pipeline, options, slo = chain("a", "b"), [[CPU], [SLOW_CPU, GPU]], Slo(0.2, 0.99)
+    sample = traffic(1000, 60.0, 2.0, (1.0, 0.5), seed=1)
+    found = configure(pipeline, sample, options, slo, seed=3)
+    single, _ = inferline_plan(pipeline, sample, options, slo)
+    ours, theirs = miss_limits(pipeline, sample, [found.choices, single], slo, seed=3)
+    assert ours == pytest.approx(found.miss_limit)
+    assert theirs > 0.01 or usd_per_hour(single) >= found.usd_per_hour
+    (trusting,) = miss_limits(pipeline, sample, [single], slo, resamples=0)
+    assert trusting == estimate(pipeline, sample, single).miss_share(slo.rt_max_s)
+
+
+def test_what_is_best_when_the_work_is_used_up_is_still_told() -> None:
+    """Its misses on the sample, too, which need not be known by then."""
+    pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
+    sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
+    for most_calls in range(1, 400_000, 20_000):
+        assert configure(pipeline, sample, options, slo, most_calls=most_calls).miss_share <= 0.01

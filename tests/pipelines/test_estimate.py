@@ -133,6 +133,17 @@ def test_reference(early_drop: bool) -> None:
         assert 0.0 < of.utilisation <= 1.0
 
 
+def test_a_replica_with_workers_is_as_many_that_are_bought_at_once() -> None:
+    """Two instances of three workers do what six replicas of one do, for the price of two."""
+    queries, table = sample(400, 60.0), option(1 / 64, 1 / 32).service_s
+    three = StageOption("c7i.xlarge", 0.5, table, workers=3)
+    one = StageOption("c7i.xlarge", 0.5, table)
+    instances = estimate(SOCIAL, queries, [StageChoice(three, 4, 2)] * 4)
+    same(instances, estimate(SOCIAL, queries, [StageChoice(one, 4, 6)] * 4))
+    assert instances.usd_per_hour == 4.0
+    assert three.calls_per_s(4) == pytest.approx(3 * one.calls_per_s(4)) == pytest.approx(3 * 4 / table[4])
+
+
 # -- what is remembered --------------------------------------------------------------------------------------------
 
 
@@ -228,6 +239,8 @@ def test_bad_input_says_what_is_wrong() -> None:
         StageOption("t4", 1.0, np.array([0.0, 1.0, -1.0]))
     with pytest.raises(BadInput, match="not be negative"):
         option(1.0, 1.0, usd_per_hour=-1.0)
+    with pytest.raises(BadInput, match="workers of t4: must be at least 1: 0"):
+        StageOption("t4", 1.0, np.ones(2), workers=0)
     with pytest.raises(BadInput, match="must be 1 to 8"):
         StageChoice(OPTIONS[0], 9, 1)
     with pytest.raises(BadInput, match="at least 1"):

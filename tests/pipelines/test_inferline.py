@@ -64,3 +64,9 @@ def test_a_path_longer_than_the_promise_is_infeasible() -> None:
     sample = QuerySample(np.array([0.0]), np.array([[1, 1]]))
     with pytest.raises(Infeasible, match="the longest path takes 60 ms on the fastest hardware, RT_max is 50 ms"):
         told(sample, [option("x", 1.0, 0.0, 0.03, 1)], [option("x", 1.0, 0.0, 0.03, 1)], slo=Slo(0.05, 0.9))
+
+
+def test_whole_instances_are_bought() -> None:
+    """One query every 10 ms, of 25 ms each: two instances of two workers where three of one are enough."""
+    sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 1), dtype=np.int64))
+    assert told(sample, [option("x", 1.0, 0.0, 0.025, 1, workers=2)], slo=Slo(0.026, 0.99)) == [("x", 1, 2)]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
-from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
-from mark.pipelines.paths import longest_path_s, pattern_path_s
-from tests.pipelines.planned import chain
+from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption, estimate
+from mark.pipelines.paths import critical_path_s, longest_path_s, pattern_path_s
+from tests.pipelines.planned import chain, traffic
 
 
 def diamond(join: Join) -> Pipeline:
@@ -51,3 +51,38 @@ def test_it_is_what_the_kernel_says_of_a_query_alone(data: st.DataObject) -> Non
     choices = [StageChoice(StageOption("x", 1.0, np.array([0.0, time_s])), 1, 2) for time_s in service_s]
     seen = estimate(pipeline, QuerySample(np.array([0.0]), calls), choices)
     assert seen.latency_s.tolist() == pattern_path_s(pipeline, calls, service_s).tolist()
+
+
+@pytest.mark.parametrize(
+    ("join", "path_s"),
+    [
+        (Join(), [1.0, 0.0, 5.0, 1.5]),  # the longer side
+        (FIRST, [1.0, 2.0, 0.0, 1.5]),
+        (Join(1, 2.0), [1.0, 2.0, 0.0, 3.5]),  # what the join waits is the stage's own
+    ],
+)
+def test_the_critical_path_is_followed_back_from_the_answer(join: Join, path_s: list[float]) -> None:
+    """b takes 2 s and c 5 s, both from 1 s on; d takes 1.5 s."""
+    ready_d_s = {Join(): 6.0, FIRST: 3.0}.get(join, 5.0)
+    ready_s, answer_s = np.array([[0.0, 1.0, 1.0, ready_d_s]]), np.array([[1.0, 3.0, 6.0, ready_d_s + 1.5]])
+    np.testing.assert_allclose(critical_path_s(diamond(join), ready_s, answer_s), [path_s])
+
+
+@pytest.mark.parametrize("join", [Join(), FIRST, Join(1, 0.02)])
+def test_critical_paths_sum_to_the_latencies(join: Join) -> None:
+    """With queues, stages passed by and a join that need not wait; in the order of a sample that is not sorted."""
+    drawn = traffic(400, 60.0, 2.0, (1.0, 0.6, 0.5, 1.0), seed=4)
+    order = np.random.default_rng(1).permutation(400)
+    sample = QuerySample(drawn.arrivals_s[order], drawn.calls[order])
+    choices = [StageChoice(StageOption("x", 1.0, np.array([0.0, 0.01, 0.015])), 2, 1)] * 4
+    estimator = PipelineEstimator(diamond(join), sample)
+    path_s = estimator.path_s(choices)
+    np.testing.assert_allclose(path_s.sum(axis=1), estimator.estimate(choices).latency_s, atol=1e-9)
+    assert path_s.min() >= -1e-9
+
+
+def test_a_query_that_is_never_answered_has_no_path() -> None:
+    sample = QuerySample(np.array([0.0, 0.0]), np.ones((2, 1), dtype=np.int64))
+    estimator = PipelineEstimator(chain("a"), sample, slo_s=1.5, early_drop=True)
+    path_s = estimator.path_s([StageChoice(StageOption("x", 1.0, np.array([0.0, 1.0])), 1, 1)])
+    np.testing.assert_array_equal(path_s, [[1.0], [np.nan]])
