@@ -194,7 +194,9 @@ class _Search:
                 least = max(1, math.floor(calls_per_s / option.calls_per_s(batch) * self._slo.attainment))
                 fluid.append(StageChoice(option, batch, least))
         if not fluid:
-            raise Infeasible(f"{short}, and takes longer on whatever it may run on")
+            fastest = min(self._options[stage], key=lambda option: float(option.service_s[1]))
+            closest = f"{float(fastest.service_s[1]) * 1e3:.0f} ms on {fastest.hardware}, the fastest it may run on"
+            raise Infeasible(f"{short}, and takes {closest}")
         needs = [need for choice in _undominated(fluid) if (need := self._enough(alone, choice)) is not None]
         if not needs:
             raise Infeasible(f"{short}, and no number of replicas is enough")

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo

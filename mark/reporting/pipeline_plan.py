@@ -88,7 +88,11 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
             "stages": _bought(plan, plan.inferline.choices),
         },
         "search": {"complete": plan.complete, "calls_simulated": found.calls_simulated},
-        "skipped": {stage: dict(reasons) for stage, reasons in planned.skipped.items()},
+        "skipped": [
+            {"stage": stage, "instance": instance, "reason": reason}
+            for stage, reasons in planned.skipped.items()
+            for instance, reason in reasons.items()
+        ],
         "notes": list(planned.notes),
     }
 

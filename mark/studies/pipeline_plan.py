@@ -81,14 +81,18 @@ def plan_pipeline_once(
     pipeline, law, seen = _graph(config, lineage, queries)
     sample = _sample(trace, window, law, request)
     options = [instance_options(resolved[name]) for name in pipeline.names]
-    plan = plan_pipeline(
-        pipeline,
-        sample,
-        [[one.option for one in offered] for offered in options],
-        config.slo,
-        seed=request.seed,
-        progress=progress,
-    )
+    try:
+        plan = plan_pipeline(
+            pipeline,
+            sample,
+            [[one.option for one in offered] for offered in options],
+            config.slo,
+            seed=request.seed,
+            progress=progress,
+        )
+    except Infeasible as error:
+        promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
+        raise Infeasible(f"no plan keeps the promise of {config.name} ({promise}): {error}") from None
     by_hardware = tuple({one.option.hardware: one for one in offered} for offered in options)
     first = resolved[pipeline.names[0]]
     return PlannedPipeline(

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mark.cli.main import main
 from tests.docs.pages import DOCS, ROOT
 
@@ -54,3 +56,11 @@ def test_a_traced_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
     queries.write_text("".join((example / "queries.jsonl").read_text().splitlines(keepends=True)[:3]))
     written = _written(tmp_path, "pipeline", "trace", str(example / "digits.toml"), "--queries", str(queries))
     assert _keys(written) == _keys(_examples()[2])
+
+
+def test_a_planned_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    service = ROOT / "examples" / "pipeline" / "social.toml"
+    part = ("--trace", "synthetic:poisson?rate=40", "--duration", "60")
+    written = _written(tmp_path, "plan", "--service", str(service), *part)
+    assert _keys(written) == _keys(_examples()[3])
+    assert written["usd_per_hour"] == pytest.approx(sum(stage["usd_per_hour"] for stage in written["stages"]))

@@ -11,7 +11,7 @@ from mark.workload.trace import Part, Trace
 
 
 def trace(*counts: float) -> Trace:
-    return trace_of_bins("t", np.arange(len(counts)) * 10.0, np.array(counts, dtype=np.float64), 10.0)
+    return trace_of_bins("t", np.arange(0.0, 10.0 * len(counts), 10.0), np.array(counts, dtype=np.float64), 10.0)
 
 
 def test_no_window_holds_more() -> None:
