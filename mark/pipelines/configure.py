@@ -71,22 +71,33 @@ def configure(
     confidence: float = 0.95,
     seed: int = 0,
     most_calls: int = MOST_CALLS,
+    lasting_calls_per_s: Sequence[float] | None = None,
 ) -> Configuration:
     """The cheapest configuration found; `options[s]` are the hardware that stage s may run on.
 
-    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. Raises Infeasible
+    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. A sample that is
+    short against RT_max hides a queue that grows all the time: with `lasting_calls_per_s` each stage can do as many,
+    for as long as they come, whatever its queue is by the end of the sample. Raises Infeasible
     where no configuration was found that keeps the promise, and says which came closest; BadInput for a stage without
     options.
     """
     for stage, offered in zip(pipeline.names, options, strict=True):
         if not offered:
             raise BadInput("may run on nothing", f"options of {stage}")
-    return _Search(pipeline, sample, options, slo, resamples, confidence, seed, most_calls).run()
+    return _Search(pipeline, sample, options, slo, resamples, confidence, seed, most_calls, lasting_calls_per_s).run()
 
 
 def usd_per_hour(choices: Choices) -> float:
     """Of all replicas."""
     return sum(choice.usd_per_hour for choice in choices)
+
+
+def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
+    """Can each stage do so many calls, in batches of its best size, for as long as they come?"""
+    return all(
+        choice.replicas * choice.option.calls_per_s(choice.batch) >= calls * (1.0 - 1e-9)
+        for choice, calls in zip(choices, calls_per_s, strict=True)
+    )
 
 
 def miss_limits(
@@ -131,7 +142,9 @@ class _Search:
         confidence: float,
         seed: int,
         most_calls: float,
+        lasting_calls_per_s: Sequence[float] | None,
     ) -> None:
+        self._lasting_calls_per_s = lasting_calls_per_s or [0.0] * len(options)
         self._pipeline, self._options, self._slo, self._most_calls = pipeline, options, slo, most_calls
         self._sample, self._confidence = sample, confidence
         self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
@@ -191,7 +204,9 @@ class _Search:
             if option.service_s[1] > slack_s:
                 continue
             for batch in _batches(option):
-                least = max(1, math.floor(calls_per_s / option.calls_per_s(batch) * self._slo.attainment))
+                can = option.calls_per_s(batch)
+                lasting = math.ceil(self._lasting_calls_per_s[stage] / can - 1e-9)
+                least = max(1, lasting, math.floor(calls_per_s / can * self._slo.attainment))
                 fluid.append(StageChoice(option, batch, least))
         if not fluid:
             fastest = min(self._options[stage], key=lambda option: float(option.service_s[1]))
@@ -327,10 +342,15 @@ class _Search:
     def _kept(self, choices: Choices) -> bool:
         """By the sample, and by resamples with confidence."""
         if choices not in self._seen:
-            self._seen[choices] = self._keeps(self._estimator, choices) and (
-                not self._others or self._limit(choices) <= 1.0 - self._slo.attainment + 1e-12
+            self._seen[choices] = (
+                self._lasts(choices)
+                and self._keeps(self._estimator, choices)
+                and (not self._others or self._limit(choices) <= 1.0 - self._slo.attainment + 1e-12)
             )
         return self._seen[choices]
+
+    def _lasts(self, choices: Choices) -> bool:
+        return keeps_up(choices, self._lasting_calls_per_s)
 
     def _limit(self, choices: Choices) -> float:
         shares: list[float] = []

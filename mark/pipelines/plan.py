@@ -13,7 +13,7 @@ from typing import TypeVar
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
-from mark.pipelines.configure import Choices, Configuration, configure, miss_limits, usd_per_hour
+from mark.pipelines.configure import Choices, Configuration, configure, keeps_up, miss_limits, usd_per_hour
 from mark.pipelines.estimate import Estimate, Floats, PipelineEstimator, QuerySample, StageOption
 from mark.pipelines.inferline import inferline_plan
 
@@ -60,7 +60,7 @@ class PipelinePlan:
     seen: Estimate  # of the sample
     path_s: Floats  # (S,) mean of what a stage adds to a query's latency; sums to the mean latency
     slow_path_s: Floats  # (S,) the same of the slowest 1 % of the queries
-    one_less: tuple[float | None, ...]  # what new traffic's miss share stays below with one replica less
+    one_less: tuple[float | None, ...]  # the miss limit with one replica less; 1: it would not keep up for long
     headroom: float  # so many times this traffic keeps the promise, MOST_HEADROOM at most
     one_more: tuple[float, ...]  # the same with one replica more
     other_slos: tuple[SloPrice, ...]  # a shorter RT_max (where there is one) and a longer one
@@ -79,15 +79,19 @@ def plan_pipeline(
     options: Sequence[Sequence[StageOption]],
     slo: Slo,
     *,
+    duration_s: float,
     seed: int = 0,
     most_calls: int = MOST_CALLS,
     progress: Callable[[float], None] | None = None,
 ) -> PipelinePlan:
     """The cheapest configuration found, and what explains it; `options[s]` are the hardware that stage s may run on.
 
-    `most_calls` bounds each of the three searches. Raises Infeasible where no configuration was found that keeps the
-    promise, and BadInput as `configure` does.
+    The sample is `duration_s` of a load that lasts, so each stage can do the mean of its calls for ever. `most_calls`
+    bounds each of the three searches. Raises Infeasible where no configuration was found that keeps the promise, and
+    BadInput as `configure` does.
     """
+
+    lasting = (sample.calls.sum(axis=0) / duration_s).tolist()
 
     def tell(share: float) -> None:
         if progress is not None:
@@ -96,7 +100,7 @@ def plan_pipeline(
     def configured(rt_max_s: float) -> Configuration:
         return configure(
             pipeline, sample, options, Slo(rt_max_s, slo.attainment), resamples=RESAMPLES, confidence=CONFIDENCE,
-            seed=seed, most_calls=most_calls,
+            seed=seed, most_calls=most_calls, lasting_calls_per_s=lasting,
         )  # fmt: skip
 
     found = configured(slo.rt_max_s)
@@ -123,7 +127,7 @@ def plan_pipeline(
     less = [_one_less(found.choices, stage) for stage in stages]
     asked = [choices for choices in (*less, single) if choices is not None]
     limits = iter(miss_limits(pipeline, sample, asked, slo, resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed))
-    one_less = tuple(None if choices is None else next(limits) for choices in less)
+    one_less = tuple(None if one is None else _lasting_limit(one, next(limits), lasting) for one in less)
     inferline = None if single is None else SingleMovesPlan(single, next(limits))
     tell(0.95)
     other_slos = [SloPrice(slo.rt_max_s + SHIFT_S, longer_usd)]
@@ -138,8 +142,8 @@ def plan_pipeline(
         path_s.mean(axis=0),
         path_s[slow].mean(axis=0),
         one_less,
-        _headroom(pipeline, sample, found.choices, slo),
-        tuple(_headroom(pipeline, sample, _with_more(found.choices, stage, 1), slo) for stage in stages),
+        _headroom(pipeline, sample, found.choices, slo, lasting),
+        tuple(_headroom(pipeline, sample, _with_more(found.choices, stage, 1), slo, lasting) for stage in stages),
         tuple(other_slos),
         inferline,
         all(one is None or one.complete for one in (found, shorter, longer)),
@@ -157,15 +161,23 @@ def _one_less(choices: Choices, stage: int) -> Choices | None:
     return None if choices[stage].replicas == 1 else _with_more(choices, stage, -1)
 
 
+def _lasting_limit(choices: Choices, limit: float, calls_per_s: Sequence[float]) -> float:
+    return limit if keeps_up(choices, calls_per_s) else 1.0
+
+
 def _with_more(choices: Choices, stage: int, replicas: int) -> Choices:
     choice = choices[stage]
     return (*choices[:stage], replace(choice, replicas=choice.replicas + replicas), *choices[stage + 1 :])
 
 
-def _headroom(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo) -> float:
+def _headroom(
+    pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo, calls_per_s: Sequence[float]
+) -> float:
     """How many times as fast the sample may come, to one percent, so that it keeps the promise itself."""
 
     def kept(times: float) -> bool:
+        if not keeps_up(choices, [times * calls for calls in calls_per_s]):
+            return False
         faster = QuerySample(sample.arrivals_s / times, sample.calls)
         estimator = PipelineEstimator(pipeline, faster, slo_s=slo.rt_max_s, memory_bytes=0)
         return estimator.feasible(choices, slo.attainment)

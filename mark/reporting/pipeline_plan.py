@@ -145,7 +145,7 @@ def _headline(planned: PlannedPipeline) -> list[str]:
         busiest = f"the first {duration(window.duration_s)} of {busiest}"
     where = f"{busiest} of {looked_at} from {number(planned.at_s, 0)} s on"
     if window.duration_s >= planned.until_s - planned.at_s:
-        where = f"the {looked_at} from {number(planned.at_s, 0)} s on"
+        where = f"{looked_at} from {number(planned.at_s, 0)} s on"
     return [
         f"{planned.config.name}: {usd(plan.found.usd_per_hour)}/h keeps {100.0 * plan.slo.attainment:g} % of the "
         f"queries within {plan.slo.rt_max_s * 1e3:g} ms",
@@ -186,7 +186,7 @@ def _promise(planned: PlannedPipeline) -> list[str]:
         "Where the milliseconds go",
         f"From query to answer: p50 {_ms(plan.seen.quantile_s(0.5))}, p95 {_ms(plan.seen.quantile_s(0.95))}, "
         f"p99 {_ms(plan.seen.quantile_s(0.99))} ms. {late}",
-        f"At this load a million queries cost {usd(_per_million(planned))}, and a month {monthly}.",
+        f"At this load a million queries cost {dollars(_per_million(planned))}, and a month {monthly}.",
     ]
 
 
@@ -203,7 +203,7 @@ def _milliseconds(plan: PipelinePlan) -> Table:
             _ms(seen.service_s),
             _ms(float(plan.path_s[s])),
             _ms(float(plan.slow_path_s[s])),
-            "the only one" if less is None else percent(less, 2),
+            "the only one" if less is None else "falls behind" if less == 1.0 else percent(less, 2),
         )
     table.add_row("all", "", "", "", _ms(float(np.sum(plan.path_s))), _ms(float(np.sum(plan.slow_path_s))), "")
     return table
@@ -238,15 +238,19 @@ def _costs(plan: PipelinePlan, usd_per_hour: float | None) -> Sequence[str]:
 def _closing(plan: PipelinePlan) -> list[str]:
     s = plan.bottleneck
     name, hardware = plan.pipeline.names[s], plan.found.choices[s].option
-    lines = [
-        f"The bottleneck is {name}. This fleet keeps the promise on up to {_times(plan.headroom)} this traffic (the "
-        f"same arrivals, closer together), with one {hardware.hardware} more for {name} ({usd(hardware.usd_per_hour)}"
-        f"/h) on {_times(plan.one_more[s])}."
-    ]
-    if plan.one_more[s] <= plan.headroom:
+    same = "(the same arrivals, closer together)"
+    if plan.headroom >= MOST_HEADROOM:
+        lines = [f"This fleet keeps the promise on {_times(plan.headroom)} this traffic {same}."]
+    elif plan.one_more[s] <= plan.headroom:
         lines = [
-            f"This fleet keeps the promise on up to {_times(plan.headroom)} this traffic (the same arrivals, closer "
-            f"together). One replica more of one stage alone changes nothing; the busiest is {name}."
+            f"This fleet keeps the promise on up to {_times(plan.headroom)} this traffic {same}. One replica more of "
+            f"one stage alone changes nothing; the busiest is {name}."
+        ]
+    else:
+        lines = [
+            f"The bottleneck is {name}. This fleet keeps the promise on up to {_times(plan.headroom)} this traffic "
+            f"{same}, with one {hardware.hardware} more for {name} ({usd(hardware.usd_per_hour)}/h) on "
+            f"{_times(plan.one_more[s])}."
         ]
     single, allowed = plan.inferline, 1.0 - plan.slo.attainment
     if single is not None and single.miss_limit > allowed and single.usd_per_hour < plan.found.usd_per_hour:

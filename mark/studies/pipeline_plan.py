@@ -29,7 +29,8 @@ from mark.workload.trace import Part, Trace
 WITHIN_S = 3600.0  # after `--at` the busiest window is looked for
 WINDOW_S = 120.0
 FEWEST_QUERIES = 1_000.0  # of a window, or it is made longer: of fewer the slowest say little
-MOST_QUERIES = 20_000.0  # or it ends earlier: more would not change the plan, only take longer
+MOST_QUERIES = 20_000.0  # or it ends earlier: more would hardly change the plan, only take longer
+SHORT_S = 30.0  # of which a note speaks where it ended so early
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,6 +88,7 @@ def plan_pipeline_once(
             sample,
             [[one.option for one in offered] for offered in options],
             config.slo,
+            duration_s=window.duration_s,
             seed=request.seed,
             progress=progress,
         )
@@ -110,6 +112,8 @@ def plan_pipeline_once(
         notes=(
             f"prices on demand of {first.catalog.priced}",
             *seen,
+            *_few(len(sample.arrivals_s)),
+            *_short(window),
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
             *_left_out(config, request, trace, options, first.catalog.bills_extras),
@@ -187,6 +191,18 @@ def _sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> Qu
     if not len(arrivals_s):
         raise BadInput(f"no request was drawn between {window.start_s:g} and {window.end_s:g} s", trace.name)
     return QuerySample(arrivals_s, law.drawn(len(arrivals_s), np.random.default_rng(request.seed)))
+
+
+def _few(queries: int) -> list[str]:
+    return [f"{queries} queries are few to tell how late the latest are"] if queries < 0.9 * FEWEST_QUERIES else []
+
+
+def _short(window: Part) -> list[str]:
+    if window.duration_s >= SHORT_S or window.requests < 0.9 * MOST_QUERIES:
+        return []
+    return [
+        f"only {window.duration_s:.3g} s of this traffic are simulated: slower swings within the window are not in it"
+    ]
 
 
 def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:

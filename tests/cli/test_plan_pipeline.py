@@ -115,7 +115,7 @@ def test_the_bill_the_time_and_the_bottleneck_are_printed(place: Path, capsys: C
     out = " ".join(capsys.readouterr().out.split())
     for said in (
         "two: $0.18/h keeps 95 % of the queries within 100 ms",
-        "Planned for the 2 min from 0 s on (t.csv): 1,200 queries from 0 s, 10 a second.",
+        "Planned for 2 min from 0 s on (t.csv): 1,200 queries from 0 s, 10 a second.",
         "first c7i.large 1 1 1.0 10 % $0.089 50 %",
         "second c7i.large 1 1 1.0",
         "From query to answer: p50 20, p95 60, p99 60 ms. 0.00 % of these queries are late",
@@ -245,3 +245,12 @@ def test_a_stage_that_no_query_visits_is_noted(place: Path, capsys: Captured) ->
     assert "no query visits second: one replica of the cheapest" in found["notes"]
     assert found["stages"][1]["wait_ms"] is None
     assert main([*PLAN, "--lineage", "lineage.csv"]) == 0
+
+
+def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured) -> None:
+    """And a part with few queries says so."""
+    (place / "t.csv").write_text("t_seconds\n" + "".join(f"{n}\n" for n in range(120)))
+    assert main(PLAN) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "This fleet keeps the promise on more than 4 times this traffic (the same arrivals, closer together)." in out
+    assert "note: 120 queries are few to tell how late the latest are" in out
