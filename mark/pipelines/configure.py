@@ -9,8 +9,8 @@ where two stages would have to move together, and it trusts one sample. Here:
    above the best bill found. Each grows by the replica that removes most misses per dollar until the promise is kept,
    and then sheds what it can do without;
 3. pairs of moves from the best: another option at one stage, one replica less here and some more there;
-4. the promise counts as kept where the recorded sample keeps it, and new traffic would with some confidence, by
-   resamples (`mark.pipelines.resample`).
+4. all that by the recorded sample. The best few then grow until new traffic would keep the promise with some
+   confidence, by resamples (`mark.pipelines.resample`), and moves go on from the best of these.
 
 Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by
 then is the answer; a first one is found in any case.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,13 +33,17 @@ from mark.pipelines.paths import pattern_path_s
 from mark.pipelines.resample import miss_limit, resampled
 
 # A second or two on one core (benchmarks/pipelines.py)
-MOST_CALLS = 20_000_000
+MOST_CALLS = 40_000_000
 # Of one stage, after which more of the same cannot help.
 _MOST_REPLICAS = 100_000
 # Of combinations whose own needs are below the best bill only so many in a row may disappoint.
 _PATIENCE = 32
 # Of the price of the dearest replica: what a step of growth costs at each stage
 _STEP = 0.25
+# The best by the sample, from which those are made that keep the promise for new traffic
+_KEPT = 6
+# Resamples that may settle that new traffic would miss too much: at once where it would miss that many times too much
+_FEW, _HOPELESS = 4, 2.0
 # Times what comes that a stage can do, from which on more of it alone does not help
 _AMPLE = 2.0
 
@@ -68,7 +72,7 @@ def configure(
     slo: Slo,
     *,
     resamples: int = 20,
-    confidence: float = 0.95,
+    confidence: float = 0.99,
     seed: int = 0,
     most_calls: int = MOST_CALLS,
     lasting_calls_per_s: Sequence[float] | None = None,
@@ -107,7 +111,7 @@ def miss_limits(
     slo: Slo,
     *,
     resamples: int = 20,
-    confidence: float = 0.95,
+    confidence: float = 0.99,
     seed: int = 0,
 ) -> list[float]:
     """Of each configuration the miss share that new traffic stays below with this confidence.
@@ -141,7 +145,7 @@ class _Search:
         resamples: int,
         confidence: float,
         seed: int,
-        most_calls: float,
+        most_calls: int,
         lasting_calls_per_s: Sequence[float] | None,
     ) -> None:
         self._lasting_calls_per_s = lasting_calls_per_s or [0.0] * len(options)
@@ -153,22 +157,35 @@ class _Search:
         self._alone: list[PipelineEstimator] = []
         self._patterns, self._queries = np.unique(sample.calls, axis=0, return_counts=True)
         self._misses_allowed = math.floor((1.0 - slo.attainment) * len(sample.arrivals_s) + 1e-9)
+        self._trusting = True  # the sample, as if new traffic were just so
+        self._needs: list[list[StageChoice]] = []
         self._best: Choices | None = None
+        self._found: list[Choices] = []  # each better than the one before
         self._closest: tuple[float, Choices] | None = None
         self._seen: dict[Choices, bool] = {}
         self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
 
     def run(self) -> Configuration:
-        complete = True
-        try:
-            self._search()
-        except _OutOfWork:
-            complete = False
+        complete = self._within(self._most_calls // 2 if self._others else self._most_calls, self._by_the_sample)
+        if self._best is not None and self._others:
+            best_first = self._found[::-1][:_KEPT]
+            self._best, self._trusting = None, False
+            self._seen.clear()
+            complete &= self._within(self._most_calls, lambda: self._by_resamples(best_first))
         if self._best is None:
             raise Infeasible(self._why())
-        self._most_calls = math.inf  # what is left to say of the best takes no search
-        share = self._missed(self._estimator, self._best)
-        return Configuration(self._best, share, self._limit(self._best), self._work(), complete)
+        share = self._estimator.estimate(self._best).miss_share(self._slo.rt_max_s)
+        limit = self._limit(self._best) if self._others else share
+        return Configuration(self._best, share, limit, self._work(), complete)
+
+    def _within(self, most_calls: int, search: Callable[[], None]) -> bool:
+        """Did the search end before that many calls were simulated?"""
+        self._most_now = most_calls
+        try:
+            search()
+        except _OutOfWork:
+            return False
+        return True
 
     # -- 1: own needs --------------------------------------------------------------------------------------------------
 
@@ -234,18 +251,31 @@ class _Search:
 
     # -- 2: combinations -----------------------------------------------------------------------------------------------
 
-    def _search(self) -> None:
-        needs = self._own_needs()
+    def _by_the_sample(self) -> None:
+        self._needs = self._own_needs()
+        self._combine()
+        if self._best is None:  # those that come first are slow, too
+            self._try(tuple(min(of, key=lambda choice: float(choice.option.service_s[1])) for of in self._needs))
+        if self._best is not None:
+            self._improve()
+
+    def _by_resamples(self, found: Sequence[Choices]) -> None:
+        """What the sample allows grows until new traffic would, too; and the search goes on below that."""
+        for choices in found:
+            self._try(choices, 0.0)
+        if self._best is not None:
+            self._improve()
+            self._combine()
+            self._improve()
+
+    def _combine(self) -> None:
+        """Own needs of all stages together, grown, in order of dollars, while any may be below the best."""
         disappointing = 0
-        for choices in _by_cost(needs):
+        for choices in _by_cost(self._needs):
             if usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE:
                 break
             if self._fast_enough(choices):
                 disappointing = 0 if self._try(choices) else disappointing + 1
-        if self._best is None:  # those that come first are slow, too
-            self._try(tuple(min(of, key=lambda choice: float(choice.option.service_s[1])) for of in needs))
-        if self._best is not None:
-            self._improve(needs)
 
     def _try(self, choices: Choices, step: float = _STEP) -> bool:
         """Is what it grows to better than the best?"""
@@ -309,28 +339,28 @@ class _Search:
 
     # -- 3: moves from the best ----------------------------------------------------------------------------------------
 
-    def _improve(self, needs: Sequence[Sequence[StageChoice]]) -> None:
+    def _improve(self) -> None:
         """Moves of one and of two stages, from the best, until none is cheaper."""
         improved = True
         while improved:
             improved = False
             best = self._best
             assert best is not None
-            for moved in self._neighbours(best, needs):
+            for moved in self._neighbours(best):
                 if usd_per_hour(moved) < self._best_usd() - 1e-12 and self._try(moved, 0.0):
                     improved = True
                     break
 
-    def _neighbours(self, best: Choices, needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
+    def _neighbours(self, best: Choices) -> Iterator[Choices]:
         for stage, choice in enumerate(best):  # one less here, and what that costs elsewhere
             if choice.replicas > 1:
                 yield _with(best, stage, replace(choice, replicas=choice.replicas - 1))
         for stage, choice in enumerate(best):  # another option or batch
-            for other in needs[stage]:
+            for other in self._needs[stage]:
                 if (other.option, other.batch) != (choice.option, choice.batch):
                     yield _with(best, stage, other)
         for stage, choice in enumerate(best):  # another option here, one less there
-            for other in needs[stage]:
+            for other in self._needs[stage]:
                 if other.option is choice.option:
                     continue
                 for second, there in enumerate(best):
@@ -340,12 +370,12 @@ class _Search:
     # -- the promise ---------------------------------------------------------------------------------------------------
 
     def _kept(self, choices: Choices) -> bool:
-        """By the sample, and by resamples with confidence."""
+        """By the sample, and once that is not trusted any more, by resamples with confidence."""
         if choices not in self._seen:
             self._seen[choices] = (
                 self._lasts(choices)
                 and self._keeps(self._estimator, choices)
-                and (not self._others or self._limit(choices) <= 1.0 - self._slo.attainment + 1e-12)
+                and (self._trusting or self._limit(choices) <= 1.0 - self._slo.attainment + 1e-12)
             )
         return self._seen[choices]
 
@@ -353,11 +383,15 @@ class _Search:
         return keeps_up(choices, self._lasting_calls_per_s)
 
     def _limit(self, choices: Choices) -> float:
+        """What new traffic misses at most; of hopeless choices by the first few resamples."""
         shares: list[float] = []
+        allowed = 1.0 - self._slo.attainment
         for estimator in self._others or [self._estimator]:
             shares.append(self._missed(estimator, choices))
-            if sum(shares) / max(1, len(self._others)) > 4.0 * (1.0 - self._slo.attainment):
-                break  # far above, whatever the rest says
+            if len(shares) >= _FEW and (
+                sum(shares) > len(shares) * allowed or miss_limit(shares, self._confidence) > _HOPELESS * allowed
+            ):
+                break
         return miss_limit(shares, self._confidence)
 
     def _keeps(self, estimator: PipelineEstimator, choices: Choices) -> bool:
@@ -367,9 +401,9 @@ class _Search:
 
     def _judge(self, choices: Choices) -> PipelineEstimator:
         """By which sample misses are counted: the recorded one where it misses too many, else the worst resample."""
-        if not self._others or not self._keeps(self._estimator, choices):
+        if self._trusting or not self._keeps(self._estimator, choices):
             return self._estimator
-        return max(self._others, key=lambda one: self._missed(one, choices))
+        return max(self._others, key=lambda one: self._misses.get((one, choices), -1.0))
 
     def _missed(self, judge: PipelineEstimator, choices: Choices) -> float:
         key = judge, choices
@@ -383,12 +417,13 @@ class _Search:
         return sum(one.calls_simulated for one in (self._estimator, *self._others, *alone))
 
     def _count(self) -> None:
-        if self._best is not None and self._work() > self._most_calls:  # a first answer is found in any case
+        if self._best is not None and self._work() > self._most_now:  # a first answer is found in any case
             raise _OutOfWork
 
     def _better(self, choices: Choices) -> bool:
         if usd_per_hour(choices) < self._best_usd() - 1e-12:
             self._best = choices
+            self._found.append(choices)
             return True
         return False
 

@@ -93,7 +93,7 @@ class _Planner:
         new = _with(choices, stage, StageChoice(max(below, key=lambda option: option.usd_per_hour), 1, 1))
         while not self._feasible(new):
             new = _with(new, stage, replace(new[stage], replicas=new[stage].replicas + 1))
-            if _usd(new) >= _usd(choices):
+            if _usd(new) >= _usd(choices) or new[stage].replicas > _MOST_REPLICAS:
                 # One more replica at a time never ends where no number is enough; but with a larger batch fewer may be.
                 return self._batched(choices, new, stage)
         return self._minimised(new, stage)

@@ -17,7 +17,7 @@ from mark.pipelines.configure import Choices, Configuration, configure, keeps_up
 from mark.pipelines.estimate import Estimate, Floats, PipelineEstimator, QuerySample, StageOption
 from mark.pipelines.inferline import inferline_plan
 
-RESAMPLES, CONFIDENCE = 20, 0.95
+RESAMPLES, CONFIDENCE = 20, 0.99
 # Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.
 MOST_CALLS = 200_000_000
 # RT_max by so much more and less: what 10 ms are worth

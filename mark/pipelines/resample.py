@@ -29,14 +29,15 @@ def resampled(sample: QuerySample, rng: np.random.Generator, *, block: int | Non
     return QuerySample(np.cumsum(gaps_s[drawn]), sample.calls[order[drawn]])
 
 
-def miss_limit(miss_shares: list[float], confidence: float = 0.9) -> float:
-    """What the miss share of new traffic stays below with this confidence, by those of resamples.
+def miss_limit(miss_shares: list[float], confidence: float) -> float:
+    """What the miss share of as much new traffic stays below with this confidence, by those of K resamples.
 
-    The one-sided prediction limit of one more of K normal values: mean + t(K - 1) x deviation x sqrt(1 + 1/K). Of one
-    value alone it is that value.
+    Resamples differ from the sample as the sample does from its law, and new traffic differs from that law as much once
+    more. So it is a one-sided prediction limit with twice the variance: mean + t(K - 1) x deviation x sqrt(2 + 1/K), as
+    if shares were normal. Of one value alone it is that value.
     """
     n = len(miss_shares)
     if n < 2:
         return miss_shares[0]
-    spread = float(np.std(miss_shares, ddof=1)) * math.sqrt(1.0 + 1.0 / n)
+    spread = float(np.std(miss_shares, ddof=1)) * math.sqrt(2.0 + 1.0 / n)
     return float(np.mean(miss_shares)) + float(stdtrit(n - 1, confidence)) * spread
