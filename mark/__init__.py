@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Any
 from mark.domain.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from mark.models.driver import StageModels, pipeline
     from mark.models.model import Model, TensorSpec, model
     from mark.models.registry_place import open_registry
     from mark.sdk.registry import register
     from mark.sdk.service import Service
 
-__all__ = ["Model", "Service", "TensorSpec", "__version__", "model", "open_registry", "register"]
+__all__ = [
+    "Model", "Service", "StageModels", "TensorSpec", "__version__", "model", "open_registry", "pipeline", "register",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from mark.models import model as home
 
         return getattr(home, name)
+    if name in ("StageModels", "pipeline"):
+        from mark.models import driver
+
+        return getattr(driver, name)
     if name == "register":
         from mark.sdk.registry import register
 

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from mark.catalog.tables import load_catalog
+from mark.config.pipeline_file import load_pipeline
 from mark.config.service_file import load_service
 from mark.domain.offer import Market
 from mark.domain.profile import Basis
 from mark.models.answering import answer, warm_up
 from mark.models.load import load
 from mark.models.sample import sample_call
+from mark.pipelines.trace_file import trace_file
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest
@@ -120,3 +122,21 @@ def test_the_testbeds_services_are_real_and_faster_than_claimed(name: str) -> No
     took_s = time.process_time() - began_s
     assert [reply.status for reply in replies] == [200] * 4
     assert took_s < 0.2 * min(profile.latency_s(4) for profile in profiles.values())
+
+
+def test_the_pipeline_asks_its_large_model_only_when_the_small_one_is_unsure(tmp_path: Path) -> None:
+    """The cascade is traced on its own queries: about one in nine goes on, and the file of queries is the script's."""
+    folder = EXAMPLES / "pipeline"
+    subprocess.run([sys.executable, str(folder / "make_queries.py")], cwd=tmp_path, check=True)
+    queries = tmp_path / "queries.jsonl"
+    assert queries.read_text() == (folder / "queries.jsonl").read_text()
+    queries.write_text("".join(queries.read_text().splitlines(keepends=True)[:60]))
+    found = trace_file(load_pipeline(str(folder / "digits.toml")), str(queries))
+    assert [(stage.name, stage.after) for stage in found.pipeline.stages] == [
+        ("deskew", ()),
+        ("small", ("deskew",)),
+        ("large", ("small",)),
+    ]
+    deskew, small, large = found.lineage.shares
+    assert deskew == small == 1.0
+    assert 0.02 < large < 0.3

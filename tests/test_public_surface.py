@@ -36,14 +36,15 @@ MODULES = {
         "RampPredictor",
         "ScriptedPlanner",
     },
+    "mark.models.driver": {"PipelineDriver", "StageModels", "load_driver", "pipeline"},
     "mark.sdk.registry": {"register"},
     "mark.sdk.service": {"DeployOptions", "ProfileOptions", "RunOptions", "Service"},
 }
 
 
 def test_mark_exposes_service_models_and_registry() -> None:
-    names = ["Model", "Service", "TensorSpec", "__version__", "model", "open_registry", "register"]
-    assert sorted(mark.__all__) == names
+    classes = ["Model", "Service", "StageModels", "TensorSpec"]
+    assert sorted(mark.__all__) == [*classes, "__version__", "model", "open_registry", "pipeline", "register"]
     assert all(getattr(mark, name) is not None for name in mark.__all__)
     assert mark.__version__ == VERSION
 

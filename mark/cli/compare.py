@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
 def _default(request: RunRequest) -> tuple[str, ...]:
     """The usual policies, without SageMaker's where it has no type for this service."""
     names = policy_list(_DEFAULT)
+    service = open_service(request)
     try:
-        tracked_type(_MANAGED, open_service(request))
+        tracked_type(_MANAGED, service)
     except BadInput as error:
         print(f"mark: {_MANAGED} is left out: {error.what}", file=sys.stderr)
         return tuple(name for name in names if name != _MANAGED)

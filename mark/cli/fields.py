@@ -10,9 +10,9 @@ from mark.domain.errors import BadInput
 # service files, and errors about them hold wherever they were named.
 _SAME = """
     attribute began bill body certificate clients count_column count_unit cpu_index function function_key
-    function_ms gaps grpc_port hedge_after_ms history horizon_s host instance instances log_filter markdown markets
-    name out pace policies port ready_fd ready_file region replicas_in_clear running scale service site slo_ms
-    state time_column tls_cert tls_client_ca tls_key trace_requests
+    function_ms gaps grpc_port hedge_after_ms history horizon_s host instance instances lineage log_filter markdown
+    markets name out pace policies port queries ready_fd ready_file region replicas_in_clear running scale service site
+    slo_ms state time_column tls_cert tls_client_ca tls_key trace_requests
 """
 FLAGS = {field: f"--{field.replace('_', '-')}" for field in _SAME.split()} | {
     "at_s": "--at",

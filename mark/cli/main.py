@@ -47,9 +47,10 @@ _COMMANDS = {
     "trace": _Command("mark.cli.trace", "what is in a trace"),
     "catalog": _Command("mark.cli.catalog", "what can be bought"),
     "init": _Command("mark.cli.init", "write a commented service file"),
-    "check": _Command("mark.cli.check", "validate service, catalogue, profile and trace files"),
+    "check": _Command("mark.cli.check", "validate service, pipeline, catalogue, profile and trace files"),
     "models": _Command("mark.cli.models", "a registry of models: versions, aliases, roll-back"),
     "profile": _Command("mark.cli.profile", "measure a model's latency by batch size", "serve"),
+    "pipeline": _Command("mark.cli.pipeline", "several models behind one promise: the graph of a driver"),
     "serve": _Command("mark.cli.serve", "a bouncer with its workers on this machine", "serve"),
     "gateway": _Command(
         "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"

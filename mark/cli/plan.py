@@ -1,22 +1,31 @@
-"""mark plan: one decision, explained in dollars; or how much commitment the trace would have justified."""
+"""mark plan: one decision, explained in dollars; or how much commitment the trace would have justified.
+
+Of a pipeline: the cheapest fleet for its busiest minutes, and where its dollars and its milliseconds go.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 
 from mark.catalog.commitment import DISCOUNTS, SOURCE
 from mark.cli.numbers import seconds
 from mark.cli.options import add_run_options, request_from
 from mark.cli.output import deliver, progress
+from mark.config.pipeline_file import names_pipeline
+from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.planning.market.commitment import advise
 from mark.planning.policies.names import split_policy
 from mark.reporting.commitment import commitment_json, commitment_table
 from mark.reporting.explain import explain, plan_table
+from mark.reporting.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
 from mark.studies.decision import plan_once
+from mark.studies.pipeline_plan import plan_pipeline_once
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 
@@ -24,7 +33,8 @@ _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Plan once: what the policy believes, what it would buy, and what the alternatives would cost. "
-        "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment."
+        "With --advise-commitment: simulate the part and say how many instances of each type are worth a commitment. "
+        "Of a pipeline: the cheapest fleet for the busiest 2 minutes of the part, or of the hour from --at on."
     )
     trace = parser.add_mutually_exclusive_group(required=True)
     trace.add_argument("trace", nargs="?", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
@@ -46,12 +56,24 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help=f"what committing takes off the on-demand price, several by commas (default: {_DISCOUNTS}, of m6a in "
         "October 2026)",
     )
+    pipeline = parser.add_argument_group("of a pipeline")
+    pipeline.add_argument(
+        "--queries", metavar="FILE", help="JSON Lines, a query a line: its driver is traced on them for the plan"
+    )
+    pipeline.add_argument(
+        "--lineage", metavar="FILE.csv", help="what is visited together, where the file says the graph and not a driver"
+    )
     add_run_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     args.trace = args.trace or args.trace_option
+    if names_pipeline(args.service):
+        return _pipeline(args)
+    for option in ("queries", "lineage"):
+        if getattr(args, option) is not None:
+            raise BadInput(f"{args.service} is no pipeline", option, getattr(args, option))
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     if args.advise_commitment:
         return _advise(args)
@@ -62,6 +84,20 @@ def run(args: argparse.Namespace) -> int:
     plan, context = plan_once(request, at_s, args.running)
     explained = explain(plan, context, at_s)
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
+    return 0
+
+
+def _pipeline(args: argparse.Namespace) -> int:
+    for option in ("policy", "predictor", "running", "advise_commitment"):
+        if getattr(args, option):
+            flag = f"--{option.replace('_', '-')}"
+            raise BadInput("a pipeline is planned for a fixed load, without this option", flag)
+    # What a driver and its models print is none of the result.
+    with progress("planning") as bar, redirect_stdout(sys.stderr):
+        planned = plan_pipeline_once(
+            request_from(args), args.at, lineage=args.lineage, queries=args.queries, progress=bar
+        )
+    deliver(pipeline_plan_json(planned), args.json, lambda: pipeline_plan_table(planned))
     return 0
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from mark.models import oip, results, sagemaker
 from mark.models.call import RESULTS, Call, Reply
-from mark.models.model import Model, TensorSpec
+from mark.models.model import Model, TensorSpec, predicted
 from mark.models.tensors import DTYPES, BadCall
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def predict(model: Model, opened: Opened) -> None:
     if not opened.taken:
         return
     try:
-        opened.results = _predicted(model, opened.batch)
+        opened.results = predicted(model, opened.batch)
     except Exception as error:
         _log.exception("model %s failed on a batch of %d", model.name, len(opened.batch))
         failed = refusal(500, f"the model failed: {type(error).__name__}")
@@ -147,7 +147,7 @@ def warm_up(model: Model) -> int:
         zeros = {spec.name: _zero(spec) for spec in model.inputs}
         batch = [zeros if len(zeros) > 1 else zeros.popitem()[1]]
     if batch:
-        _predicted(model, batch)
+        predicted(model, batch)
     return len(batch)
 
 
@@ -162,13 +162,3 @@ def _zero(spec: TensorSpec) -> Any:
     if spec.datatype == "BYTES":
         return np.full(shape, b"", dtype=object)[()]
     return np.zeros(shape, dtype=DTYPES[spec.datatype])[()]
-
-
-def _predicted(model: Model, batch: list[Any]) -> Any:
-    count = len(batch)
-    results = model.predict(batch)
-    if isinstance(results, dict | str | bytes):
-        raise TypeError(f"predict returned a {type(results).__name__}, not one result for each item")
-    if len(results) != count:
-        raise ValueError(f"predict returned {len(results)} results for {count} items")
-    return results

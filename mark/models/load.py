@@ -61,7 +61,7 @@ def find(reference: str, search: Path) -> Model:
     if code is None:
         raise BadInput(f"no such form of reference, known are {_FORMS}", "model", reference)
     options = _options(code["query"] or "", reference)
-    return _from_code(code["module"], code["attribute"], options, search.resolve(), reference)
+    return _from_code(code["module"], code["attribute"], options, search, reference)
 
 
 def library(name: str, reference: str) -> Any:
@@ -116,7 +116,9 @@ def _options(query: str, reference: str) -> dict[str, str]:
         raise BadInput("options are written ?option=value&option=value", reference, query) from None
 
 
-def _from_code(module: str, attribute: str, options: dict[str, str], search: Path, reference: str) -> Model:
+def imported(module: str, attribute: str, search: Path, reference: str) -> Any:
+    """What a module calls so; it is looked for in `search` first, then in the Python path. Raises BadInput."""
+    search = search.resolve()
     if str(search) not in sys.path:
         sys.path.insert(0, str(search))  # to stay: the module may import its neighbours later
         importlib.invalidate_caches()
@@ -131,6 +133,11 @@ def _from_code(module: str, attribute: str, options: dict[str, str], search: Pat
     made = getattr(home, attribute, None)
     if made is None:
         raise BadInput(f"{module} has no {attribute}", reference)
+    return made
+
+
+def _from_code(module: str, attribute: str, options: dict[str, str], search: Path, reference: str) -> Model:
+    made = imported(module, attribute, search, reference)
     if isinstance(made, type) and issubclass(made, Model):
         try:
             made = made(**options)

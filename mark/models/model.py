@@ -65,6 +65,17 @@ class Model:
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 
 
+def predicted(model: Model, batch: list[Any]) -> Any:
+    """What the model makes of the batch. Raises what it raises, TypeError or ValueError for no result an item."""
+    count = len(batch)
+    results = model.predict(batch)
+    if isinstance(results, dict | str | bytes):
+        raise TypeError(f"predict returned a {type(results).__name__}, not one result for each item")
+    if len(results) != count:
+        raise ValueError(f"predict returned {len(results)} results for {count} items")
+    return results
+
+
 _ATTRIBUTES = ("inputs", "name", "outputs", "platform", "version", "warmup")
 
 

@@ -15,7 +15,7 @@ import orjson
 from mark.models.call import Call, Reply
 from mark.models.items import NPY, csv_lines, items_in, many_in, media_type, npy_shape
 from mark.models.model import Model
-from mark.models.tensors import LARGEST, MAX_DIMENSIONS, NAMES, Array, BadCall, fitted, stacked
+from mark.models.tensors import LARGEST, MAX_DIMENSIONS, NAMES, Array, BadCall, fitted_item, stacked
 
 _TYPE = re.compile(r"[\w.+*-]+/[\w.+*-]+", re.ASCII)
 
@@ -37,7 +37,6 @@ def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
     """
     accept = _accepted(call.accept)
     asked = AnswerFormat(accept, one=True)
-    specs = model.inputs
     match media_type(call.content_type):
         case "application/json":
             try:
@@ -66,15 +65,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], AnswerFormat]:
             items = [bytes(call.body)]
     if not items:
         raise BadCall("the request holds no item")
-    if len(specs) == 1:
-        return [fitted(item, specs[0]) for item in items], asked
-    if specs:
-        names = {spec.name for spec in specs}
-        for item in items:
-            if type(item) is not dict or item.keys() != names:
-                raise BadCall(f"an item must be an object of {', '.join(spec.name for spec in specs)}")
-        return [{spec.name: fitted(item[spec.name], spec) for spec in specs} for item in items], asked
-    return items, asked
+    return [fitted_item(item, model.inputs) for item in items] if model.inputs else items, asked
 
 
 def encode(model: Model, asked: AnswerFormat, results: Any) -> Reply:

@@ -139,6 +139,17 @@ def fitted(value: Any, spec: TensorSpec) -> Any:
     return from_json([value], spec.datatype, shape, size_of(shape, spec.name), spec.name)[0]
 
 
+def fitted_item(item: Any, specs: Sequence[TensorSpec]) -> Any:
+    """An item as a model with these inputs takes it: fitted, by name where there are several. Raises BadCall."""
+    if not specs:
+        return item
+    if len(specs) == 1:
+        return fitted(item, specs[0])
+    if type(item) is not dict or item.keys() != {spec.name for spec in specs}:
+        raise BadCall(f"an item must be an object of {', '.join(spec.name for spec in specs)}")
+    return {spec.name: fitted(item[spec.name], spec) for spec in specs}
+
+
 def stacked(results: Any, spec: TensorSpec | None) -> Array:
     """Results as one tensor, a row each. TypeError or ValueError where they are no tensor: the model's fault."""
     if isinstance(results, np.ndarray):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES
 from mark.domain.cells import is_file
+from mark.domain.errors import Infeasible
+from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 from mark.reporting.words import count, duration, number, usd
 from mark.simulation.inputs import open_service
@@ -16,10 +19,12 @@ from mark.workload.reader import open_trace
 
 
 def check_file(name: str) -> str:
-    """One line on what is in a service, catalogue, profile or trace. Raises BadInput, Infeasible.
+    """One line on what is in a service, pipeline, catalogue, profile or trace. Raises BadInput, Infeasible.
 
     Services are told by name or `.toml`, catalogues and profiles by their header; everything else is read as a trace.
     """
+    if name not in SERVICE_NAMES and name.endswith(".toml") and names_pipeline(name):
+        return _pipeline(load_pipeline(name))
     if name in SERVICE_NAMES or name.endswith(".toml"):
         return _service(name)
     header = _header(name)
@@ -47,6 +52,28 @@ def _service(name: str) -> str:
     for kind, reason in resolved.skipped:
         reasons.setdefault(reason, []).append(kind)
     return "; ".join([*parts, *(f"left out {', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())])
+
+
+def _pipeline(config: PipelineConfig) -> str:
+    """Each stage is looked up by itself, and none may need more than the whole of the promise."""
+    catalog, profiles = load_catalog(config.fleet.catalog), load_profiles(config.profile_file)
+    graph = f"of {config.driver}" if config.driver else "as said"
+    stages = "1 stage" if len(config.stages) == 1 else f"{len(config.stages)} stages"
+    parts = [f"ok, a pipeline of {stages} ({', '.join(config.names)}), its graph {graph}"]
+    unknown = []
+    for stage in config.stages:
+        if stage.model not in profiles:
+            unknown.append(stage.name)
+            continue
+        try:
+            resolved = resolve(config.service(stage), catalog, profiles)
+        except Infeasible as error:
+            raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}") from None
+        offers = "1 offer" if len(resolved.offers) == 1 else f"{len(resolved.offers)} offers"
+        parts.append(f"{stage.name} can run on {offers}")
+    if unknown:
+        parts.append(f"no profile yet of {', '.join(unknown)}")
+    return "; ".join(parts)
 
 
 def _header(name: str) -> frozenset[str]:

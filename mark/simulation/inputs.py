@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from mark.catalog.tables import load_catalog
-from mark.config.service_file import load_service, markets_of
+from mark.config.fleet import markets_of
+from mark.config.service_file import load_service
 from mark.domain.function_offer import is_function
 from mark.domain.load import Load
 from mark.domain.offer import Catalog, Delay, Market, Offer
@@ -68,7 +69,12 @@ def open_service(request: RunRequest, *, model_files: bool = False) -> ResolvedS
 
     With `model_files` what a registry has of its versions is fetched as well; to plan, their profiles will do.
     """
-    service = pinned(load_service(request.service), files=model_files)
+    return looked_up(load_service(request.service), request, model_files=model_files)
+
+
+def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool = False) -> ResolvedService:
+    """The same of a service that was read already, with what else the request says."""
+    service = pinned(service, files=model_files)
     if request.catalog is not None:
         service = replace(service, catalog=request.catalog)
     if request.profile is not None:

@@ -122,19 +122,31 @@ RUN_OPTIONS = {
         ("bound", RUN_OPTIONS),
         ("plan", RUN_OPTIONS | {"--trace", "--at"}),
         ("reproduce", {"--trace", "--spot-trace", "--json", "--report"}),
+        ("pipeline trace", {"--queries", "--out", "--json"}),
     ],
 )
 def test_every_option_of_the_stable_interface_stands_in_the_usage(
     command: str, options: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out))
     assert options <= shown
 
 
 def test_every_command_explains_itself() -> None:
     text = parser().format_help()
-    for command in ("simulate", "compare", "bound", "plan", "reproduce", "trace", "catalog", "init", "check"):
+    for command in (
+        "simulate",
+        "compare",
+        "bound",
+        "plan",
+        "reproduce",
+        "trace",
+        "catalog",
+        "init",
+        "check",
+        "pipeline",
+    ):
         assert re.search(rf"^ +{command}\b", text, re.M)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mark.config.service_file import SERVICE_NAMES, load_service, markets_of
+from mark.config.fleet import markets_of
+from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.domain.service import Commitment, ControlSettings, ServiceConfig, SloMonitorSettings, Version

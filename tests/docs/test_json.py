@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mark.cli.main import main
-from tests.docs.pages import DOCS
+import pytest
 
-_OPEN = {"predictors", "instance_hours", "made_by"}  # keyed by names that depend on the run
+from mark.cli.main import main
+from tests.docs.pages import DOCS, ROOT
+
+_OPEN = {"predictors", "instance_hours", "made_by", "calls"}  # keyed by names that depend on the run
 
 
 def _examples() -> list[dict[str, Any]]:
@@ -46,3 +48,19 @@ def test_a_backtest_has_the_keys_of_its_example(tmp_path: Path) -> None:
     part = ("--start", "7200", "--duration", "1200", "--predictor", "seasonal-naive")
     written = _written(tmp_path, "forecast", "backtest", "synthetic:poisson?rate=5", *part)
     assert _keys(written) == _keys(_examples()[1])
+
+
+def test_a_traced_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "pipeline"
+    queries = tmp_path / "q.jsonl"
+    queries.write_text("".join((example / "queries.jsonl").read_text().splitlines(keepends=True)[:3]))
+    written = _written(tmp_path, "pipeline", "trace", str(example / "digits.toml"), "--queries", str(queries))
+    assert _keys(written) == _keys(_examples()[2])
+
+
+def test_a_planned_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    service = ROOT / "examples" / "pipeline" / "social.toml"
+    part = ("--trace", "synthetic:poisson?rate=40", "--duration", "60")
+    written = _written(tmp_path, "plan", "--service", str(service), *part)
+    assert _keys(written) == _keys(_examples()[3])
+    assert written["usd_per_hour"] == pytest.approx(sum(stage["usd_per_hour"] for stage in written["stages"]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mark.config.new_service import new_service
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, Infeasible
 from mark.reporting.check import check_file
 
 
@@ -33,3 +33,49 @@ def test_a_bad_file_is_bad_input(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(BadInput, match=r"x\.csv"):
         check_file(str(path))
+
+
+PIPELINE = """
+[service]
+name = "two"
+slo_ms = 300
+slo_attainment = 0.99
+profile = "p.csv"
+[stage.first]
+model = "one:One"
+[stage.second]
+model = "two:Two"
+after = ["first"]
+"""
+
+
+def test_a_pipeline_says_what_its_stages_can_run_on(tmp_path: Path) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text(PIPELINE)
+    profile = tmp_path / "p.csv"
+    profile.write_text("model,instance,batch,latency_ms\none:One,c7i.large,1,50\n")
+    stages = "first can run on 1 offer; no profile yet of second"
+    assert check_file(str(file)) == f"ok, a pipeline of 2 stages (first, second), its graph as said; {stages}"
+    profile.write_text("model,instance,batch,latency_ms\none:One,c7i.large,1,50\ntwo:Two,c7i.large,1,400\n")
+    with pytest.raises(Infeasible, match=r"two\.toml \[stage\.second\]: "):
+        check_file(str(file))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            'after = ["first"]',
+            'after = ["frist"]',
+            r"\[stage\.second\] after: is no stage, did you mean first\?: frist",
+        ),
+        ("p.csv", "q.csv", r"q\.csv"),
+        ("[stage.first]", '[fleet]\ncatalog = "aws-1999"\n[stage.first]', "aws-1999"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_used(tmp_path: Path, old: str, new: str, said: str) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text(PIPELINE.replace(old, new))
+    (tmp_path / "p.csv").write_text("model,instance,batch,latency_ms\none:One,c7i.large,1,50\n")
+    with pytest.raises(BadInput, match=said):
+        check_file(str(file))

@@ -31,6 +31,21 @@ class Ranker(mark.Model):
         return [features.sum() for features in batch]
 
 
+@mark.pipeline
+async def bare(query: str, models: mark.StageModels) -> Any:
+    return await models.rank(query)
+
+
+@mark.pipeline(slo_ms=300)
+async def promised(query: str, models: mark.StageModels) -> str:
+    return str(await models.rank(query))
+
+
+@mark.pipeline  # type: ignore[arg-type]
+def no_coroutine(query: str, models: mark.StageModels) -> str:
+    return query
+
+
 class Last:
     """A predictor: the last rate stays."""
 

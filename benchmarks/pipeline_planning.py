@@ -1,0 +1,194 @@
+"""What a pipeline costs as planned here, by InferLine's planner and as one black box, and what new traffic then misses.
+
+    python benchmarks/pipeline_planning.py [--quick] [--out out/pipeline_planning.md]
+
+Four pipelines as in InferLine's section 6, at unit prices as in its cost model (a vCPU, a K80, a V100 by itself), with
+profiles T(b) = fixed + b x each in the style of its figures. Planned on 120 s, judged on another 300 s, with gamma
+arrivals; CV is sigma / mu. Prints dollars per hour and the share of new queries missed; exits 1 where something is
+dearer than InferLine's plan or misses more than promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mark.domain.pipeline import Lineage, Pipeline, PipelineStage
+from mark.domain.slo import Slo
+from mark.pipelines.coarse import coarse_plan
+from mark.pipelines.configure import configure
+from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
+from mark.pipelines.inferline import inferline_plan
+
+USD_PER_HOUR = {"vCPU": 0.05, "K80": 0.70, "V100": 2.90}
+LARGEST = 64
+PLANNED_S, JUDGED_S = 120.0, 300.0
+
+Choices = tuple[StageChoice, ...]
+
+# ms: what a batch takes by itself, and each item, by hardware
+MODELS = {
+    "preprocess": {"vCPU": (1.0, 4.0)},
+    "resnet152": {"vCPU": (30.0, 1640.0), "K80": (42.0, 18.5), "V100": (14.0, 4.8)},
+    "detect": {"vCPU": (20.0, 900.0), "K80": (30.0, 24.0), "V100": (10.0, 6.5)},
+    "vehicles": {"vCPU": (5.0, 160.0), "K80": (12.0, 6.0), "V100": (5.0, 1.6)},
+    "people": {"vCPU": (5.0, 160.0), "K80": (12.0, 6.0), "V100": (5.0, 1.6)},
+    "plates": {"vCPU": (5.0, 60.0), "K80": (15.0, 8.0), "V100": (7.0, 3.0)},
+    "language": {"vCPU": (0.5, 1.5)},
+    "translate": {"vCPU": (40.0, 320.0), "K80": (35.0, 9.0), "V100": (16.0, 2.6)},
+    "categorise": {"vCPU": (1.0, 6.0), "K80": (4.0, 0.6)},
+    "fast": {"vCPU": (3.0, 18.0), "K80": (6.0, 1.0), "V100": (3.0, 0.4)},
+    "slow": {"vCPU": (30.0, 1640.0), "K80": (42.0, 18.5), "V100": (14.0, 4.8)},
+}
+
+
+def stage(name: str, *after: str) -> PipelineStage:
+    return PipelineStage(name, name, after)
+
+
+def lineage(stages: list[str], *patterns: tuple[int, ...]) -> Lineage:
+    """Rows of (queries, calls of each stage)."""
+    rows = np.array(patterns)
+    return Lineage(tuple(stages), rows[:, 1:], rows[:, 0])
+
+
+PIPELINES = {
+    "image": (
+        Pipeline((stage("preprocess"), stage("resnet152", "preprocess"))),
+        lineage(["preprocess", "resnet152"], (100, 1, 1)),
+    ),
+    "video": (
+        Pipeline((stage("detect"), stage("vehicles", "detect"), stage("people", "detect"),
+                  stage("plates", "vehicles"))),
+        lineage(["detect", "vehicles", "people", "plates"], (35, 1, 0, 0, 0), (25, 1, 1, 0, 0), (15, 1, 1, 0, 1),
+                (15, 1, 0, 1, 0), (10, 1, 1, 1, 1)),
+    ),
+    "social": (
+        Pipeline((stage("language"), stage("translate", "language"), stage("resnet152"),
+                  stage("categorise", "translate", "resnet152"))),
+        lineage(["language", "translate", "resnet152", "categorise"], (36, 1, 0, 1, 1), (24, 1, 1, 1, 1),
+                (24, 1, 0, 0, 1), (16, 1, 1, 0, 1)),
+    ),
+    "cascade": (
+        Pipeline((stage("fast"), stage("slow", "fast"))),
+        lineage(["fast", "slow"], (70, 1, 0), (30, 1, 1)),
+    ),
+}  # fmt: skip
+
+
+def options_of(pipeline: Pipeline) -> list[list[StageOption]]:
+    found = []
+    for one in pipeline.stages:
+        times = {hardware: (fixed, each) for hardware, (fixed, each) in MODELS[one.model].items()}
+        found.append([
+            StageOption(hardware, USD_PER_HOUR[hardware],
+                        np.array([0.0, *(1e-3 * (fixed + each * b) for b in range(1, LARGEST + 1))]))
+            for hardware, (fixed, each) in times.items()
+        ])  # fmt: skip
+    return found
+
+
+def traffic(law: Lineage, rate: float, cv: float, duration_s: float, seed: int) -> QuerySample:
+    rng = np.random.default_rng(seed)
+    shape = 1.0 / cv**2
+    gaps_s = rng.gamma(shape, 1.0 / (rate * shape), size=int(rate * duration_s * 1.5) + 1000)
+    arrivals_s = np.cumsum(gaps_s)
+    arrivals_s = arrivals_s[arrivals_s < duration_s]
+    return QuerySample(arrivals_s, law.drawn(len(arrivals_s), rng))
+
+
+def judged(pipeline: Pipeline, new: QuerySample, slo: Slo, choices: Choices) -> tuple[float, float]:
+    """Dollars per hour, and the share of new queries that miss the promise."""
+    seen = estimate(pipeline, new, choices)
+    return seen.usd_per_hour, seen.miss_share(slo.rt_max_s)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the grid: (dollars per hour, share missed) of each planner, and its seconds of processor."""
+
+    name: str
+    cv: float
+    usd: dict[str, tuple[float, float]]
+    cpu_s: dict[str, float]
+    complete: bool
+
+    def ratio(self, other: str) -> float:
+        return self.usd["mark"][0] / self.usd[other][0]
+
+    def row(self) -> str:
+        cells = [f"{usd:.2f} | {100.0 * missed:.2f}" for usd, missed in self.usd.values()]
+        times = [f"{self.cpu_s[planner]:.2f}" for planner in ("InferLine", "mark")]
+        return f"| {self.name} | " + " | ".join((*cells, *times, f"{self.ratio('InferLine'):.2f}")) + " |"
+
+
+def cell(name: str, rate: float, slo_ms: float, cv: float, seed: int) -> Cell:
+    pipeline, law = PIPELINES[name]
+    options, slo = options_of(pipeline), Slo(slo_ms / 1e3, 0.99)
+    sample, new = traffic(law, rate, cv, PLANNED_S, seed), traffic(law, rate, cv, JUDGED_S, seed + 1_000_000)
+    usd, cpu_s = {}, {}
+    for by in ("peak", "mean"):
+        usd[f"coarse-{by}"] = judged(pipeline, new, slo, coarse_plan(pipeline, sample, options, slo, by=by))
+    began_s = time.process_time()
+    usd["InferLine"] = judged(pipeline, new, slo, inferline_plan(pipeline, sample, options, slo)[0])
+    cpu_s["InferLine"] = time.process_time() - began_s
+    began_s = time.process_time()
+    found = configure(pipeline, sample, options, slo, seed=seed)
+    cpu_s["mark"] = time.process_time() - began_s
+    usd["mark"] = judged(pipeline, new, slo, found.choices)
+    return Cell(f"{name} | {rate:g} | {slo_ms:g} | {cv:g}", cv, usd, cpu_s, found.complete)
+
+
+def summary(cells: list[Cell]) -> list[str]:
+    ratios = [one.ratio("InferLine") for one in cells]
+    coarse = [1.0 / one.ratio("coarse-peak") for one in cells]
+    bursty = [ratio for ratio, one in zip(coarse, cells, strict=True) if one.cv > 1.0]
+    lines = [
+        f"mark / InferLine: mean {np.mean(ratios):.3f}, greatest {max(ratios):.3f}; dearer in "
+        f"{sum(ratio > 1.0 + 1e-9 for ratio in ratios)} of {len(cells)}",
+        f"coarse-peak / mark: median at CV 4 {np.median(bursty):.1f}, greatest {max(coarse):.1f}",
+    ]
+    for planner in cells[0].usd:
+        missed = [one.usd[planner][1] for one in cells]
+        lines.append(f"{planner}: misses more than 1 % of new queries in {sum(m > 0.01 for m in missed)}, at most "
+                     f"{100.0 * max(missed):.2f} %")  # fmt: skip
+    cpu_s = [one.cpu_s["mark"] for one in cells]
+    lines.append(f"mark plans in {np.median(cpu_s):.1f} s of one core (median), {max(cpu_s):.1f} s at most; its search "
+                 f"ended by itself in {sum(one.complete for one in cells)} of {len(cells)}")  # fmt: skip
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one rate, two promises")
+    parser.add_argument("--only", choices=PIPELINES)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/pipeline_planning.md"))
+    args = parser.parse_args()
+    rates, slos = ((150.0,), (150.0, 300.0)) if args.quick else ((50.0, 150.0, 300.0), (150.0, 300.0, 500.0))
+    lines = [
+        "| pipeline | queries/s | SLO ms | CV | coarse-peak $/h | misses % | coarse-mean $/h | misses % "
+        "| InferLine $/h | misses % | mark $/h | misses % | InferLine s | mark s | mark / InferLine |",
+        "|---" + "|--:" * 14 + "|",
+    ]
+    cells = []
+    print(*lines, sep="\n", flush=True)
+    for name, rate, slo_ms, cv in itertools.product([args.only] if args.only else PIPELINES, rates, slos, (1.0, 4.0)):
+        cells.append(cell(name, rate, slo_ms, cv, args.seed))
+        lines.append(cells[-1].row())
+        print(lines[-1], flush=True)
+    told = summary(cells)
+    print("", *told, sep="\n")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text("\n".join([*lines, "", *told]) + "\n")
+    return int(any(one.ratio("InferLine") > 1.0 + 1e-9 or one.usd["mark"][1] > 0.01 for one in cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

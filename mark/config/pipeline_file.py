@@ -1,0 +1,220 @@
+"""Pipeline files: service files with several models, `[stage.NAME]`, behind one promise; read into a `PipelineConfig`.
+
+The graph is either said, by `after` and `join` of each stage, or left to a driver (`[service] pipeline`), from which
+`mark.pipelines` traces it. Nothing is looked up here: whether driver, models and catalogue exist shows when they are
+used.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
+from mark.config.section import Section, check_sections, tables_of
+from mark.config.service_file import is_pipeline
+from mark.domain.cells import is_file
+from mark.domain.errors import BadInput
+from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage
+from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
+
+PACKS = ("auto", "separate")
+# The column of a lineage file that counts queries stands beside one for each stage.
+QUERIES = "queries"
+
+_KEYS = {
+    "service": {"name", "slo_ms", "slo_attainment", "pipeline", "profile"},
+    "fleet": FLEET_KEYS,
+    "overflow": {"function", "max_usd_per_hour"},
+    "packs": {"allow"},
+}
+_GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
+_STAGE_KEYS = ("model", "function", "instances", *_GRAPH_KEYS)
+_DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class StageConfig:
+    """One model of a pipeline, and what may be bought for it; `share` (0 to 1) of all queries visit it."""
+
+    name: str
+    model: str
+    instances: tuple[str, ...]
+    functions: tuple[str, ...]
+    share: float = 1.0  # taken as independent of other stages'; 1 where a driver decides
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineConfig:
+    """The pipeline file, read and checked; still by name, nothing looked up."""
+
+    name: str
+    slo: Slo  # of the whole, from a query to its answer
+    stages: tuple[StageConfig, ...]  # in topological order, with a driver in the file's
+    driver: str | None  # module:function; None: the graph is said
+    pipeline: Pipeline | None  # the graph; None: to be traced from the driver
+    fleet: FleetConfig  # of all stages together; `instances` and `functions` are defaults of each
+    packs: str  # auto: stages may share an instance; separate: one stage an instance
+    profile_file: str | None
+    source: str  # the file it was read from
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its stages, in order."""
+        return tuple(stage.name for stage in self.stages)
+
+    def service(self, stage: StageConfig) -> ServiceConfig:
+        """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
+        fleet = self.fleet
+        return ServiceConfig(
+            name=f"{self.name}-{stage.name}",
+            model=stage.model,
+            slo=self.slo,
+            catalog=fleet.catalog,
+            markets=fleet.markets,
+            instances=stage.instances,
+            min_instances=fleet.min_instances,
+            max_instances=fleet.max_instances,
+            max_usd_per_hour=fleet.max_usd_per_hour,
+            functions=stage.functions,
+            max_function_usd_per_hour=fleet.max_function_usd_per_hour,
+            profile_file=self.profile_file,
+            source=self.source,
+        )
+
+
+def names_pipeline(file: str) -> bool:
+    """Is this file a pipeline's? False, too, for what is no TOML: the reader of services says what is wrong."""
+    path = Path(file)
+    try:
+        return is_file(path) and is_pipeline(tables_of(path))
+    except BadInput:
+        return False
+
+
+def load_pipeline(file: str) -> PipelineConfig:
+    """The pipeline in a TOML file.
+
+    Required are `name`, `slo_ms` and `slo_attainment`, and of each stage `model`; docs/catalog.md has the rest. Raises
+    BadInput.
+    """
+    path = Path(file)
+    if not is_file(path):
+        raise BadInput("no such file", file)
+    tables = tables_of(path)
+    if not is_pipeline(tables):
+        raise BadInput("is no pipeline: it has neither a section [stage.NAME] nor [service] pipeline", file)
+    written = tables.pop("stage", {})
+    said = tables.get("service")
+    if isinstance(said, dict) and "model" in said:
+        raise BadInput("a pipeline's models stand in [stage.NAME]", f"{path} [service] model", said["model"])
+    check_sections(path, tables, _KEYS)
+    service, fleet, overflow, packs = (
+        Section(path, name, tables.get(name, {})) for name in ("service", "fleet", "overflow", "packs")
+    )
+    name, profile = service.text("name"), service.text("profile", "")
+    check_name(name, service.where("name"))
+    slo, driver = slo_of(service), _driver(service)
+    bought = fleet_of(fleet, overflow)
+    sections = _sections(path, written)
+    if not 1 <= len(sections) <= MOST_STAGES:
+        raise BadInput(f"a pipeline has 1 to {MOST_STAGES} stages", f"{path} [stage.NAME]", len(sections))
+    stages = {section.name: _stage(stage, section, bought, driver) for stage, section in sections.items()}
+    pipeline = None if driver else _graph(path, sections)
+    order = pipeline.names if pipeline else tuple(sections)
+    return PipelineConfig(
+        name=name,
+        slo=slo,
+        stages=tuple(stages[f"stage.{stage}"] for stage in order),
+        driver=driver,
+        pipeline=pipeline,
+        fleet=bought,
+        packs=packs.one_of("allow", PACKS),
+        profile_file=str(path.parent / profile) if profile else None,
+        source=file,
+    )
+
+
+def _driver(service: Section) -> str | None:
+    if "pipeline" not in service.table:
+        return None
+    driver = service.text("pipeline")
+    if not _DRIVER.fullmatch(driver):
+        raise BadInput("must be module:function", service.where("pipeline"), driver)
+    return driver
+
+
+def _sections(path: Path, written: object) -> dict[str, Section]:
+    """By stage, in the file's order."""
+    if not isinstance(written, dict):
+        raise BadInput("must be a section", f"{path} stage", written)
+    found = {}
+    for name, table in written.items():
+        where = f"{path} [stage.{name}]"
+        if not _STAGE_NAME.fullmatch(name) or keyword.iskeyword(name):
+            what = "must be a name of Python (1 to 63 letters, digits, underscores): drivers call models.NAME"
+            raise BadInput(what, f"{path} [stage.NAME]", name)
+        if name == QUERIES:
+            raise BadInput("is what a lineage file calls its count of queries: choose another name", where)
+        if not isinstance(table, dict):
+            raise BadInput("must be a section", where, table)
+        found[name] = Section(path, f"stage.{name}", table)
+        found[name].only(_STAGE_KEYS)
+    return found
+
+
+def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) -> StageConfig:
+    if driver:
+        for key in _GRAPH_KEYS:
+            if key in section.table:
+                what = f"is what the driver {driver} says: leave it out"
+                raise BadInput(what, section.where(key), section.table[key])
+    share = section.number("share", 1.0, above_zero=True)
+    if share > 1.0:
+        raise BadInput("a share of the queries is above 0 and 1 at most", section.where("share"), share)
+    return StageConfig(
+        name=name,
+        model=section.text("model"),
+        instances=tuple(section.texts("instances", list(fleet.instances))),
+        functions=functions_of(section) if "function" in section.table else fleet.functions,
+        share=share,
+    )
+
+
+def _graph(path: Path, sections: Mapping[str, Section]) -> Pipeline:
+    stages = []
+    for name, section in sections.items():
+        after = () if section.table.get("after", []) == [] else tuple(section.texts("after", []))
+        stages.append(PipelineStage(name, section.text("model"), after, _join(section, len(after))))
+    try:
+        return Pipeline.ordered(stages)
+    except BadInput as error:
+        stage, dot, key = error.where.partition(".")
+        where = f"{path} [stage.{stage}] {key}" if dot else f"{path} [stage.*]"
+        raise BadInput(error.what, where, error.value) from None
+
+
+def _join(section: Section, predecessors: int) -> Join:
+    """`"all"`, `"first"` or `{ deadline_ms = 40, least = 1 }`."""
+    if "join" not in section.table:
+        return ALL
+    said: Any = section.table["join"]
+    where = section.where("join")
+    if predecessors < 2:
+        raise BadInput("joins what comes from several stages: name two in `after`", where, said)
+    if not isinstance(said, dict):
+        if said not in ("all", "first"):
+            raise BadInput('must be "all", "first" or { deadline_ms = MS, least = N }', where, said)
+        return ALL if said == "all" else FIRST
+    join = section.below("join")
+    join.only(("deadline_ms", "least"))
+    least = join.whole("least", 1)
+    if least > predecessors:
+        raise BadInput(f"waits for more stages than `after` names ({predecessors})", join.where("least"), least)
+    return Join(least, join.number("deadline_ms") / 1e3)

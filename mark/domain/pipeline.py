@@ -1,0 +1,185 @@
+"""A pipeline: a graph of models behind one promise, and which of them its queries visit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import BadInput
+
+# A visited set is one bit a stage of a signed word.
+MOST_STAGES = 62
+# Of stages that only some queries visit: each doubles the patterns of independent visits.
+MOST_INDEPENDENT = 16
+_MOST_QUERIES = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """When a query goes on to a stage that has several predecessors.
+
+    Once all of those that it visits have answered, or `deadline_s` after `least` of them have. The default waits for
+    all; `FIRST` goes on with the first answer.
+    """
+
+    least: int = 1
+    deadline_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        if self.least < 1:
+            raise BadInput("a join waits for one answer at least", "least", self.least)
+        if not self.deadline_s >= 0.0:
+            raise BadInput("must not be negative", "deadline_s", self.deadline_s)
+
+
+ALL = Join()
+FIRST = Join(1, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStage:
+    """One model of a pipeline, called once the stages `after` have answered."""
+
+    name: str
+    model: str
+    after: tuple[str, ...] = ()
+    join: Join = ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages in topological order: each stands behind those that it comes after.
+
+    Raises BadInput for no stage, more than `MOST_STAGES`, a name twice, an unknown predecessor, or a wrong order.
+    """
+
+    stages: tuple[PipelineStage, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.stages) <= MOST_STAGES:
+            raise BadInput(f"a pipeline has 1 to {MOST_STAGES} stages", "stages", len(self.stages))
+        known: set[str] = set()
+        for stage in self.stages:
+            if stage.name in known:
+                raise BadInput("names a stage twice", "stages", stage.name)
+            for name in stage.after:
+                if name not in known:
+                    raise BadInput("must name stages before this one", f"{stage.name}.after", name, known=known)
+            if len(set(stage.after)) < len(stage.after):
+                raise BadInput("names a stage twice", f"{stage.name}.after", ", ".join(stage.after))
+            known.add(stage.name)
+
+    @classmethod
+    def ordered(cls, stages: Iterable[PipelineStage]) -> Pipeline:
+        """Of stages in any order; those that could stand anywhere keep theirs. Raises BadInput for a circle."""
+        given = list(stages)
+        position = {stage.name: n for n, stage in enumerate(given)}
+        if len(position) < len(given):
+            return cls(tuple(given))  # which says so
+        for stage in given:
+            for name in stage.after:
+                if name not in position:
+                    raise BadInput("is no stage", f"{stage.name}.after", name, known=position)
+        sorter = TopologicalSorter({stage.name: stage.after for stage in given})
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise BadInput("the stages form a circle", "after", " -> ".join(error.args[1])) from None
+        order: list[PipelineStage] = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready(), key=position.__getitem__)
+            order += [given[position[name]] for name in ready]
+            sorter.done(*ready)
+        return cls(tuple(order))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its stages, in order."""
+        return tuple(stage.name for stage in self.stages)
+
+    @property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Of each stage the positions of those that it comes after."""
+        position = {name: n for n, name in enumerate(self.names)}
+        return tuple(tuple(position[name] for name in stage.after) for stage in self.stages)
+
+
+@dataclass(frozen=True, eq=False)
+class Lineage:
+    """The joint law of what queries visit: patterns, and how many queries each was seen for.
+
+    `calls[k, s]` is how often a query of pattern k calls stage s: 0 where it does not visit it, more than 1 where it
+    fans out. InferLine (SoCC '20, section 4.1) keeps one share a stage and takes visits as independent; whole patterns
+    keep what correlates, and joins wait for the slowest of what is visited together.
+    """
+
+    stages: tuple[str, ...]
+    calls: NDArray[np.int64]  # (patterns, stages)
+    queries: NDArray[np.int64]  # (patterns,)
+
+    def __post_init__(self) -> None:
+        if self.calls.shape != (len(self.queries), len(self.stages)) or not len(self.queries):
+            raise BadInput("one row a pattern and one column a stage", "calls", self.calls.shape)
+        if self.calls.min() < 0 or self.queries.min() < 1:
+            raise BadInput("counts of calls are not negative, and those of queries are above zero", "calls")
+
+    @classmethod
+    def of(cls, stages: Sequence[str], calls: NDArray[np.int64]) -> Lineage:
+        """Of one row a query; patterns in order of their numbers of queries, the most frequent first."""
+        patterns, queries = np.unique(calls, axis=0, return_counts=True)
+        order = np.argsort(-queries, kind="stable")
+        return cls(tuple(stages), patterns[order], queries[order])
+
+    @classmethod
+    def independent(cls, stages: Sequence[str], shares: Sequence[float]) -> Lineage:
+        """Of shares (above 0, 1 at most) of the queries that visit each stage, independently and once.
+
+        Exact as long as the shares are decimals of few digits, since patterns are counts: 0.4 and 0.25 make 20
+        queries. Else to one query in 10^15, and what is rarer is left out. Raises BadInput for other shares, and for
+        more than `MOST_INDEPENDENT` below 1, whose patterns would be too many.
+        """
+        exact = [Fraction(str(share)) for share in shares]
+        for stage, share in zip(stages, exact, strict=True):
+            if not 0 < share <= 1:
+                raise BadInput("a share of the queries is above 0 and 1 at most", f"share of {stage}", float(share))
+        free = sum(share < 1 for share in exact)
+        if free > MOST_INDEPENDENT:
+            what = f"of at most {MOST_INDEPENDENT} stages visits are taken as independent: a lineage file says them all"
+            raise BadInput(what, "shares below 1", free)
+        total = min(math.prod(share.denominator for share in exact), _MOST_QUERIES)
+        calls, queries = [], []
+        for visited in itertools.product(*((1,) if share == 1 else (1, 0) for share in exact)):
+            law = math.prod((share if here else 1 - share for share, here in zip(exact, visited, strict=True)))
+            if (count := round(law * total)) > 0:
+                calls.append(visited)
+                queries.append(count)
+        order = np.argsort(-np.array(queries), kind="stable")
+        return cls(tuple(stages), np.array(calls, dtype=np.int64)[order], np.array(queries, dtype=np.int64)[order])
+
+    def of_stages(self, stages: Sequence[str]) -> Lineage:
+        """The same with its columns in this order. Raises BadInput for other stages."""
+        if set(stages) != set(self.stages):
+            raise BadInput(f"must have a column for each of {', '.join(stages)}", "stages", ", ".join(self.stages))
+        return Lineage(tuple(stages), self.calls[:, [self.stages.index(name) for name in stages]], self.queries)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Of the queries those that visit each stage: InferLine's scale factors (without fan-out)."""
+        visits = self.queries @ (self.calls > 0)
+        return np.asarray(visits / self.queries.sum(), dtype=np.float64)
+
+    @property
+    def calls_per_query(self) -> NDArray[np.float64]:
+        """Mean calls of each stage: what one query/s is to it in calls/s."""
+        return np.asarray(self.queries @ self.calls / self.queries.sum(), dtype=np.float64)
+
+    def drawn(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Calls of so many queries, drawn with what was seen as the law; shape (queries, stages)."""
+        return self.calls[rng.choice(len(self.queries), size=queries, p=self.queries / self.queries.sum())]

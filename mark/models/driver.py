@@ -1,0 +1,81 @@
+"""A pipeline as its author writes it: an async function that calls models, a query at a time."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, overload
+
+from mark.domain.errors import BadInput
+from mark.models.load import imported
+
+StageCall: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+class StageModels(Protocol):
+    """What a driver is given beside the query: the models of its stages, by the names of the pipeline file."""
+
+    def __getattr__(self, name: str) -> StageCall:
+        """`models.NAME(item)` begins a call of that stage at once; await what it returns for the result.
+
+        It is a future: several may be in flight, be gathered and awaited in any order. Raises BadInput for a name that
+        is no stage; awaiting raises what the model raises.
+        """
+
+
+Respond: TypeAlias = Callable[[Any, StageModels], Coroutine[Any, Any, Any]]
+
+
+class PipelineDriver:
+    """An async function of a query and its models, and within how many seconds it promises an answer (None: unsaid).
+
+    Calling it calls the function.
+    """
+
+    def __init__(self, respond: Respond, slo_s: float | None = None) -> None:
+        where = f"mark.pipeline on {getattr(respond, '__name__', respond)}"
+        if not inspect.iscoroutinefunction(respond):
+            raise BadInput("must be an async function", where)
+        try:
+            inspect.signature(respond).bind(None, None)
+        except TypeError:
+            raise BadInput("must take a query and the models: async def respond(query, models)", where) from None
+        if slo_s is not None and not 0.0 < slo_s < math.inf:
+            raise BadInput("must be above zero", f"{where} slo_ms", slo_s * 1e3)
+        self._respond, self.slo_s = respond, slo_s
+        self.name = respond.__name__
+        self.__doc__ = respond.__doc__
+        self.__module__ = respond.__module__
+
+    def __call__(self, query: Any, models: StageModels) -> Coroutine[Any, Any, Any]:
+        return self._respond(query, models)
+
+
+@overload
+def pipeline(respond: Respond, /) -> PipelineDriver: ...
+@overload
+def pipeline(*, slo_ms: float | None = None) -> Callable[[Respond], PipelineDriver]: ...
+def pipeline(
+    respond: Respond | None = None, /, *, slo_ms: float | None = None
+) -> PipelineDriver | Callable[[Respond], PipelineDriver]:
+    """Decorator that makes a pipeline of `async def respond(query, models)`: its code runs between calls of models.
+
+    `models.NAME(item)` begins a call of stage NAME at once, and awaiting it gives the result. The function keeps
+    nothing between queries: which models it calls follows from the query and their answers. `slo_ms` is the promise of
+    the whole in milliseconds. Raises BadInput for what is no such function.
+    """
+    slo_s = None if slo_ms is None else slo_ms / 1e3
+    if respond is None:
+        return lambda later: PipelineDriver(later, slo_s)
+    return PipelineDriver(respond, slo_s)
+
+
+def load_driver(reference: str, search: Path) -> PipelineDriver:
+    """The driver `module:function`, whose module is looked for in `search` first. Raises BadInput."""
+    module, _, attribute = reference.partition(":")
+    found = imported(module, attribute, search, reference)
+    if not isinstance(found, PipelineDriver):
+        raise BadInput(f"{attribute} is no pipeline: decorate it with @mark.pipeline", reference)
+    return found

@@ -1,0 +1,490 @@
+"""Which hardware, largest batch and number of replicas each stage of a pipeline gets: the least dollars for a promise.
+
+InferLine's planner (SoCC '20, Algorithm 2; `inferline` here) makes single moves from one beginning. That leaves dollars
+where two stages would have to move together, and it trusts one sample. Here:
+
+1. of each stage alone, what each option and batch needs so that the stage itself keeps the promise with all others at
+   their fastest: its *own need*. What is dominated in dollars and in time goes;
+2. combinations are tried in order of the sum of their own needs, which hardly any bill is below, until that sum is
+   above the best bill found. Each grows by the replica that removes most misses per dollar until the promise is kept,
+   and then sheds what it can do without;
+3. pairs of moves from the best: another option at one stage, one replica less here and some more there;
+4. all that by the recorded sample. The best few then grow until new traffic would keep the promise with some
+   confidence, by resamples (`mark.pipelines.resample`), and moves go on from the best of these.
+
+Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by
+then is the answer; a first one is found in any case.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.slo import Slo
+from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.pipelines.paths import pattern_path_s
+from mark.pipelines.resample import miss_limit, resampled
+
+# A second or two on one core (benchmarks/pipelines.py)
+MOST_CALLS = 40_000_000
+# Of one stage, after which more of the same cannot help.
+_MOST_REPLICAS = 100_000
+# Of combinations whose own needs are below the best bill only so many in a row may disappoint.
+_PATIENCE = 32
+# Of the price of the dearest replica: what a step of growth costs at each stage
+_STEP = 0.25
+# The best by the sample, from which those are made that keep the promise for new traffic
+_KEPT = 6
+# Resamples that may settle that new traffic would miss too much: at once where it would miss that many times too much
+_FEW, _HOPELESS = 4, 2.0
+# Times what comes that a stage can do, from which on more of it alone does not help
+_AMPLE = 2.0
+
+Choices = tuple[StageChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What each stage gets, in the order of the pipeline."""
+
+    choices: Choices
+    miss_share: float  # of the sample's queries
+    miss_limit: float  # what that of new traffic stays below, with the confidence asked for
+    calls_simulated: int
+    complete: bool  # the search ended by itself, not for its bound on work
+
+    @property
+    def usd_per_hour(self) -> float:
+        return usd_per_hour(self.choices)
+
+
+def configure(
+    pipeline: Pipeline,
+    sample: QuerySample,
+    options: Sequence[Sequence[StageOption]],
+    slo: Slo,
+    *,
+    resamples: int = 20,
+    confidence: float = 0.99,
+    seed: int = 0,
+    most_calls: int = MOST_CALLS,
+    lasting_calls_per_s: Sequence[float] | None = None,
+) -> Configuration:
+    """The cheapest configuration found; `options[s]` are the hardware that stage s may run on.
+
+    New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. A sample that is
+    short against RT_max hides a queue that grows all the time: with `lasting_calls_per_s` each stage can do as many,
+    for as long as they come, whatever its queue is by the end of the sample. Raises Infeasible
+    where no configuration was found that keeps the promise, and says which came closest; BadInput for a stage without
+    options.
+    """
+    for stage, offered in zip(pipeline.names, options, strict=True):
+        if not offered:
+            raise BadInput("may run on nothing", f"options of {stage}")
+    return _Search(pipeline, sample, options, slo, resamples, confidence, seed, most_calls, lasting_calls_per_s).run()
+
+
+def usd_per_hour(choices: Choices) -> float:
+    """Of all replicas."""
+    return sum(choice.usd_per_hour for choice in choices)
+
+
+def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
+    """Can each stage do so many calls, in batches of its best size, for as long as they come?"""
+    return all(
+        choice.replicas * choice.option.calls_per_s(choice.batch) >= calls * (1.0 - 1e-9)
+        for choice, calls in zip(choices, calls_per_s, strict=True)
+    )
+
+
+def miss_limits(
+    pipeline: Pipeline,
+    sample: QuerySample,
+    configurations: Sequence[Choices],
+    slo: Slo,
+    *,
+    resamples: int = 20,
+    confidence: float = 0.99,
+    seed: int = 0,
+) -> list[float]:
+    """Of each configuration the miss share that new traffic stays below with this confidence.
+
+    By the resamples that `configure` uses with the same seed; 0 trusts the sample.
+    """
+    estimators = _resamples(pipeline, sample, slo, resamples, seed)
+    estimators = estimators or [PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)]
+    return [
+        miss_limit([one.estimate(choices).miss_share(slo.rt_max_s) for one in estimators], confidence)
+        for choices in configurations
+    ]
+
+
+def _resamples(pipeline: Pipeline, sample: QuerySample, slo: Slo, resamples: int, seed: int) -> list[PipelineEstimator]:
+    rng = np.random.default_rng(seed)
+    return [PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s) for _ in range(resamples)]
+
+
+class _OutOfWork(Exception):
+    """The bound on simulated calls is reached."""
+
+
+class _Search:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sample: QuerySample,
+        options: Sequence[Sequence[StageOption]],
+        slo: Slo,
+        resamples: int,
+        confidence: float,
+        seed: int,
+        most_calls: int,
+        lasting_calls_per_s: Sequence[float] | None,
+    ) -> None:
+        self._lasting_calls_per_s = lasting_calls_per_s or [0.0] * len(options)
+        self._pipeline, self._options, self._slo, self._most_calls = pipeline, options, slo, most_calls
+        self._sample, self._confidence = sample, confidence
+        self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
+        # Lazily used: most configurations fail the sample itself.
+        self._others = _resamples(pipeline, sample, slo, resamples, seed)
+        self._alone: list[PipelineEstimator] = []
+        self._patterns, self._queries = np.unique(sample.calls, axis=0, return_counts=True)
+        self._misses_allowed = math.floor((1.0 - slo.attainment) * len(sample.arrivals_s) + 1e-9)
+        self._trusting = True  # the sample, as if new traffic were just so
+        self._needs: list[list[StageChoice]] = []
+        self._best: Choices | None = None
+        self._found: list[Choices] = []  # each better than the one before
+        self._closest: tuple[float, Choices] | None = None
+        self._seen: dict[Choices, bool] = {}
+        self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
+
+    def run(self) -> Configuration:
+        complete = self._within(self._most_calls // 2 if self._others else self._most_calls, self._by_the_sample)
+        if self._best is not None and self._others:
+            best_first = self._found[::-1][:_KEPT]
+            self._best, self._trusting = None, False
+            self._seen.clear()
+            complete &= self._within(self._most_calls, lambda: self._by_resamples(best_first))
+        if self._best is None:
+            raise Infeasible(self._why())
+        share = self._estimator.estimate(self._best).miss_share(self._slo.rt_max_s)
+        limit = self._limit(self._best) if self._others else share
+        return Configuration(self._best, share, limit, self._work(), complete)
+
+    def _within(self, most_calls: int, search: Callable[[], None]) -> bool:
+        """Did the search end before that many calls were simulated?"""
+        self._most_now = most_calls
+        try:
+            search()
+        except _OutOfWork:
+            return False
+        return True
+
+    # -- 1: own needs --------------------------------------------------------------------------------------------------
+
+    def _own_needs(self) -> list[list[StageChoice]]:
+        """Of each stage what is not dominated, the cheapest first; replicas are those of its own need."""
+        fastest = [min(float(option.service_s[1]) for option in options) for options in self._options]
+        found = []
+        for stage in range(len(self._options)):
+            # What is left for this stage where all others take their least time and nothing waits.
+            visiting = self._patterns[self._patterns[:, stage] > 0]
+            if not len(visiting):
+                cheapest = min(self._options[stage], key=lambda option: option.usd_per_hour)
+                found.append([StageChoice(cheapest, 1, 1)])
+                self._alone.append(self._estimator)
+                continue
+            others = [0.0 if at == stage else time_s for at, time_s in enumerate(fastest)]
+            slack_s = self._slo.rt_max_s - float(pattern_path_s(self._pipeline, visiting, others).min())
+            found.append(self._own_needs_of(stage, slack_s))
+        return found
+
+    def _own_needs_of(self, stage: int, slack_s: float) -> list[StageChoice]:
+        name = self._pipeline.names[stage]
+        short = f"{name} has {slack_s * 1e3:.0f} of {self._slo.rt_max_s * 1e3:g} ms, the others at their fastest"
+        if slack_s <= 0.0:
+            raise Infeasible(short)
+        sample = QuerySample(self._sample.arrivals_s, self._sample.calls[:, [stage]])
+        alone = PipelineEstimator(Pipeline((PipelineStage(name, name),)), sample, slo_s=slack_s, memory_bytes=0)
+        self._alone.append(alone)
+        duration_s = float(np.ptp(sample.arrivals_s))
+        calls_per_s = float(sample.calls.sum()) / duration_s if duration_s > 0.0 else 0.0
+        fluid = []
+        for option in self._options[stage]:
+            if option.service_s[1] > slack_s:
+                continue
+            for batch in _batches(option):
+                can = option.calls_per_s(batch)
+                lasting = math.ceil(self._lasting_calls_per_s[stage] / can - 1e-9)
+                least = max(1, lasting, math.floor(calls_per_s / can * self._slo.attainment))
+                fluid.append(StageChoice(option, batch, least))
+        if not fluid:
+            fastest = min(self._options[stage], key=lambda option: float(option.service_s[1]))
+            closest = f"{float(fastest.service_s[1]) * 1e3:.0f} ms on {fastest.hardware}, the fastest it may run on"
+            raise Infeasible(f"{short}, and takes {closest}")
+        needs = [need for choice in _undominated(fluid) if (need := self._enough(alone, choice)) is not None]
+        if not needs:
+            raise Infeasible(f"{short}, and no number of replicas is enough")
+        return sorted(_undominated(needs), key=lambda choice: (choice.usd_per_hour, choice.option.service_s[1]))
+
+    def _enough(self, alone: PipelineEstimator, choice: StageChoice) -> StageChoice | None:
+        """The least replicas, from those of the choice on, with which the stage alone keeps the promise."""
+        low, high = choice.replicas - 1, choice.replicas
+        while not self._keeps(alone, (replace(choice, replicas=high),)):
+            low, high = high, high + max(1, high // 4)
+            if high > _MOST_REPLICAS or high > 4 * choice.replicas + 64:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._keeps(alone, (replace(choice, replicas=middle),)):
+                high = middle
+            else:
+                low = middle
+        return replace(choice, replicas=high)
+
+    # -- 2: combinations -----------------------------------------------------------------------------------------------
+
+    def _by_the_sample(self) -> None:
+        self._needs = self._own_needs()
+        self._combine()
+        if self._best is None:  # those that come first are slow, too
+            self._try(tuple(min(of, key=lambda choice: float(choice.option.service_s[1])) for of in self._needs))
+        if self._best is not None:
+            self._improve()
+
+    def _by_resamples(self, found: Sequence[Choices]) -> None:
+        """What the sample allows grows until new traffic would, too; and the search goes on below that."""
+        for choices in found:
+            self._try(choices, 0.0)
+        if self._best is not None:
+            self._improve()
+            self._combine()
+            self._improve()
+
+    def _combine(self) -> None:
+        """Own needs of all stages together, grown, in order of dollars, while any may be below the best."""
+        disappointing = 0
+        for choices in _by_cost(self._needs):
+            if usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE:
+                break
+            if self._fast_enough(choices):
+                disappointing = 0 if self._try(choices) else disappointing + 1
+
+    def _try(self, choices: Choices, step: float = _STEP) -> bool:
+        """Is what it grows to better than the best?"""
+        grown = self._grown(choices, step)
+        return grown is not None and self._better(self._shed(grown))
+
+    def _fast_enough(self, choices: Choices) -> bool:
+        """Could enough queries be in time if nothing waited?"""
+        path_s = pattern_path_s(self._pipeline, self._patterns, [float(c.option.service_s[1]) for c in choices])
+        return int(self._queries[path_s > self._slo.rt_max_s].sum()) <= self._misses_allowed
+
+    def _grown(self, choices: Choices, step: float) -> Choices | None:
+        """More replicas where they remove most misses per dollar, until the promise is kept; None: not below the best.
+
+        A few cheap ones at a time, so that a step costs about as much at every stage; `_shed` takes back too many.
+        """
+        step_usd = step * max(choice.option.usd_per_hour for choice in choices)
+        while not self._kept(choices):
+            judge = self._judge(choices)
+            missed = self._missed(judge, choices)
+            self._note(missed, choices)
+            tried: list[tuple[float, float, int, Choices]] = []
+            for stage, choice in enumerate(choices):
+                usd = choice.option.usd_per_hour
+                more = self._more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else 1)
+                if usd_per_hour(more) < self._best_usd():
+                    removed = missed - self._missed(judge, more)
+                    tried.append((-removed / max(usd_per_hour(more) - usd_per_hour(choices), 1e-9), usd, stage, more))
+            if not tried:
+                return None
+            best = min(tried)
+            if best[0] >= 0.0:
+                # Nothing helps alone where two stages are swamped: the one that lags most gets it, if one does.
+                best = min(tried, key=lambda one: self._headroom(one[2], choices))
+                if self._headroom(best[2], choices) > _AMPLE:
+                    return None
+            choices = best[3]
+        return choices
+
+    def _more(self, choices: Choices, stage: int, replicas: int) -> Choices:
+        return _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
+
+    def _headroom(self, stage: int, choices: Choices) -> float:
+        """Calls/s that the stage can do for each that come."""
+        duration_s = max(float(np.ptp(self._sample.arrivals_s)), 1e-9)
+        calls_per_s = float(self._sample.calls[:, stage].sum()) / duration_s
+        choice = choices[stage]
+        can = choice.replicas * choice.option.calls_per_s(choice.batch)
+        return can / calls_per_s if calls_per_s > 0.0 else math.inf
+
+    def _shed(self, choices: Choices) -> Choices:
+        """Without replicas that are not needed: of the dearest stage first, many at a time and then fewer."""
+        for stage in sorted(range(len(choices)), key=lambda stage: (-choices[stage].option.usd_per_hour, stage)):
+            step = 1 << max(0, choices[stage].replicas.bit_length() - 2)
+            while step:
+                if choices[stage].replicas > step and self._kept(less := self._more(choices, stage, -step)):
+                    choices = less
+                else:
+                    step //= 2
+        return choices
+
+    # -- 3: moves from the best ----------------------------------------------------------------------------------------
+
+    def _improve(self) -> None:
+        """Moves of one and of two stages, from the best, until none is cheaper."""
+        improved = True
+        while improved:
+            improved = False
+            best = self._best
+            assert best is not None
+            for moved in self._neighbours(best):
+                if usd_per_hour(moved) < self._best_usd() - 1e-12 and self._try(moved, 0.0):
+                    improved = True
+                    break
+
+    def _neighbours(self, best: Choices) -> Iterator[Choices]:
+        for stage, choice in enumerate(best):  # one less here, and what that costs elsewhere
+            if choice.replicas > 1:
+                yield _with(best, stage, replace(choice, replicas=choice.replicas - 1))
+        for stage, choice in enumerate(best):  # another option or batch
+            for other in self._needs[stage]:
+                if (other.option, other.batch) != (choice.option, choice.batch):
+                    yield _with(best, stage, other)
+        for stage, choice in enumerate(best):  # another option here, one less there
+            for other in self._needs[stage]:
+                if other.option is choice.option:
+                    continue
+                for second, there in enumerate(best):
+                    if second != stage and there.replicas > 1:
+                        yield _with(_with(best, stage, other), second, replace(there, replicas=there.replicas - 1))
+
+    # -- the promise ---------------------------------------------------------------------------------------------------
+
+    def _kept(self, choices: Choices) -> bool:
+        """By the sample, and once that is not trusted any more, by resamples with confidence."""
+        if choices not in self._seen:
+            self._seen[choices] = (
+                self._lasts(choices)
+                and self._keeps(self._estimator, choices)
+                and (self._trusting or self._limit(choices) <= 1.0 - self._slo.attainment + 1e-12)
+            )
+        return self._seen[choices]
+
+    def _lasts(self, choices: Choices) -> bool:
+        return keeps_up(choices, self._lasting_calls_per_s)
+
+    def _limit(self, choices: Choices) -> float:
+        """What new traffic misses at most; of hopeless choices by the first few resamples."""
+        shares: list[float] = []
+        allowed = 1.0 - self._slo.attainment
+        for estimator in self._others or [self._estimator]:
+            shares.append(self._missed(estimator, choices))
+            if len(shares) >= _FEW and (
+                sum(shares) > len(shares) * allowed or miss_limit(shares, self._confidence) > _HOPELESS * allowed
+            ):
+                break
+        return miss_limit(shares, self._confidence)
+
+    def _keeps(self, estimator: PipelineEstimator, choices: Choices) -> bool:
+        kept = estimator.feasible(choices, self._slo.attainment)
+        self._count()
+        return kept
+
+    def _judge(self, choices: Choices) -> PipelineEstimator:
+        """By which sample misses are counted: the recorded one where it misses too many, else the worst resample."""
+        if self._trusting or not self._keeps(self._estimator, choices):
+            return self._estimator
+        return max(self._others, key=lambda one: self._misses.get((one, choices), -1.0))
+
+    def _missed(self, judge: PipelineEstimator, choices: Choices) -> float:
+        key = judge, choices
+        if key not in self._misses:
+            self._misses[key] = judge.estimate(choices).miss_share(self._slo.rt_max_s)
+            self._count()
+        return self._misses[key]
+
+    def _work(self) -> int:
+        alone = [one for one in self._alone if one is not self._estimator]
+        return sum(one.calls_simulated for one in (self._estimator, *self._others, *alone))
+
+    def _count(self) -> None:
+        if self._best is not None and self._work() > self._most_now:  # a first answer is found in any case
+            raise _OutOfWork
+
+    def _better(self, choices: Choices) -> bool:
+        if usd_per_hour(choices) < self._best_usd() - 1e-12:
+            self._best = choices
+            self._found.append(choices)
+            return True
+        return False
+
+    def _best_usd(self) -> float:
+        return math.inf if self._best is None else usd_per_hour(self._best)
+
+    def _note(self, missed: float, choices: Choices) -> None:
+        if self._closest is None or missed < self._closest[0]:
+            self._closest = missed, choices
+
+    def _why(self) -> str:
+        if self._closest is None:
+            return "no combination of hardware is fast enough, even if nothing waited"
+        missed, choices = self._closest
+        named = ", ".join(
+            f"{stage} {choice.replicas} x {choice.option.hardware} in batches of {choice.batch}"
+            for stage, choice in zip(self._pipeline.names, choices, strict=True)
+        )
+        return f"nothing keeps the promise; closest came {named}, which misses {100.0 * missed:.2f} %"
+
+
+def _batches(option: StageOption) -> list[int]:
+    """Powers of two, and the largest that there is a time for."""
+    powers = [1 << n for n in range(option.largest_batch.bit_length())]
+    return powers if powers[-1] == option.largest_batch else [*powers, option.largest_batch]
+
+
+def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:
+    """Those that no other is better than in dollars, time of a call alone and time of its largest batch.
+
+    In dollars by one replica at least: that many more the better one may need beside other stages.
+    """
+    return [
+        choice
+        for choice in choices
+        if not any(
+            other.usd_per_hour + other.option.usd_per_hour <= choice.usd_per_hour
+            and float(other.option.service_s[1]) <= float(choice.option.service_s[1])
+            and float(other.option.service_s[other.batch]) <= float(choice.option.service_s[choice.batch])
+            for other in choices
+        )
+    ]
+
+
+def _by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
+    """Every combination, in order of dollars, made as it is asked for; `needs` ascend in dollars."""
+    first = (0,) * len(needs)
+    heap = [(usd_per_hour(tuple(of[0] for of in needs)), first)]
+    seen = {first}
+    while heap:
+        _, at = heapq.heappop(heap)
+        yield tuple(of[n] for of, n in zip(needs, at, strict=True))
+        for stage in range(len(needs)):
+            if at[stage] + 1 < len(needs[stage]):
+                after = (*at[:stage], at[stage] + 1, *at[stage + 1 :])
+                if after not in seen:
+                    seen.add(after)
+                    heapq.heappush(
+                        heap, (usd_per_hour(tuple(of[n] for of, n in zip(needs, after, strict=True))), after)
+                    )
+
+
+def _with(choices: Choices, stage: int, choice: StageChoice) -> Choices:
+    return (*choices[:stage], choice, *choices[stage + 1 :])

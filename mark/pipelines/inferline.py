@@ -1,0 +1,146 @@
+"""InferLine's planner as printed (SoCC '20, section 4.3), with its listing's slips mended: a reference beside ours.
+
+Algorithm 1 begins with the fastest hardware, batches of one and one replica a stage, and gives the stage of least
+throughput one more until the promise is kept. Algorithm 2 then takes, again and again, the cheapest of what single
+moves lead to and the promise allows: twice the batch, one replica less, or the next cheaper hardware. What is printed
+cannot be run as it is: line 6 of Algorithm 1 has its sign the wrong way, `best.cost` of no best is undefined, and a
+larger batch costs the same, so "less than the best" would never take it. Here moves are compared with the pipeline as
+it is, and a larger batch is taken where nothing cheaper is feasible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mark.domain.errors import Infeasible
+from mark.domain.pipeline import Pipeline
+from mark.domain.slo import Slo
+from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.pipelines.paths import longest_path_s
+
+# The listing ends where the promise is kept; a sample of one second may need any number of replicas. Beyond this many
+# of one stage nothing that is sold would do.
+_MOST_REPLICAS = 100_000
+
+Choices = tuple[StageChoice, ...]
+
+
+def inferline_plan(
+    pipeline: Pipeline, sample: QuerySample, options: Sequence[Sequence[StageOption]], slo: Slo
+) -> tuple[Choices, int]:
+    """A choice for each stage, and the calls simulated for it; `options[s]` are the hardware for stage s.
+
+    Raises Infeasible where the longest path takes more than RT_max on the fastest hardware.
+    """
+    return _Planner(pipeline, sample, options, slo).plan()
+
+
+class _Planner:
+    def __init__(
+        self, pipeline: Pipeline, sample: QuerySample, options: Sequence[Sequence[StageOption]], slo: Slo
+    ) -> None:
+        self._pipeline, self._options, self._slo = pipeline, options, slo
+        self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
+        self._calls_per_query = sample.calls.mean(axis=0)
+
+    def plan(self) -> tuple[Choices, int]:
+        choices = self._initial()
+        while True:
+            moves = [new for new in self._moves(choices) if self._feasible(new)]
+            cheaper = [new for new in moves if _usd(new) < _usd(choices)]
+            if cheaper:
+                choices = min(cheaper, key=_usd)
+            elif larger := [new for new in moves if _usd(new) == _usd(choices)]:
+                choices = larger[0]
+            else:
+                return choices, self._estimator.calls_simulated
+
+    def _initial(self) -> Choices:
+        """Algorithm 1."""
+        fastest = [min(options, key=lambda option: option.service_s[1]) for options in self._options]
+        path_s = longest_path_s(self._pipeline, [option.service_s[1] for option in fastest])
+        if path_s > self._slo.rt_max_s:
+            told = f"the longest path takes {path_s * 1e3:.0f} ms on the fastest hardware"
+            raise Infeasible(f"{told}, RT_max is {self._slo.rt_max_s * 1e3:g} ms")
+        choices = tuple(StageChoice(option, 1, 1) for option in fastest)
+        while not self._feasible(choices):
+            bottleneck = min(range(len(choices)), key=lambda stage: self._queries_per_s(stage, choices[stage]))
+            choices = _with(
+                choices, bottleneck, replace(choices[bottleneck], replicas=choices[bottleneck].replicas + 1)
+            )
+            if choices[bottleneck].replicas > _MOST_REPLICAS:
+                raise Infeasible(f"{_MOST_REPLICAS:,} replicas of {self._pipeline.names[bottleneck]} are too few")
+        return choices
+
+    def _moves(self, choices: Choices) -> Iterator[Choices]:
+        """Algorithm 2's actions, on each stage."""
+        for stage, choice in enumerate(choices):
+            for moved in (_twice_the_batch(choice), _one_replica_less(choice)):
+                if moved is not None:
+                    yield _with(choices, stage, moved)
+            if (cheaper := self._downgraded(choices, stage)) is not None:
+                yield cheaper
+
+    def _downgraded(self, choices: Choices, stage: int) -> Choices | None:
+        """The next cheaper hardware, initialised and minimised anew with all other stages as they are."""
+        here = choices[stage]
+        below = [option for option in self._options[stage] if option.usd_per_hour < here.option.usd_per_hour]
+        if not below:
+            return None
+        new = _with(choices, stage, StageChoice(max(below, key=lambda option: option.usd_per_hour), 1, 1))
+        while not self._feasible(new):
+            new = _with(new, stage, replace(new[stage], replicas=new[stage].replicas + 1))
+            if _usd(new) >= _usd(choices) or new[stage].replicas > _MOST_REPLICAS:
+                # One more replica at a time never ends where no number is enough; but with a larger batch fewer may be.
+                return self._batched(choices, new, stage)
+        return self._minimised(new, stage)
+
+    def _batched(self, choices: Choices, new: Choices, stage: int) -> Choices | None:
+        """What a larger batch makes feasible for less than the pipeline costs now."""
+        option = new[stage].option
+        batch = 2
+        while batch <= option.largest_batch:
+            most = int(np.ceil((choices[stage].usd_per_hour) / option.usd_per_hour)) - 1 if option.usd_per_hour else 1
+            if most >= 1 and self._feasible(tried := _with(new, stage, StageChoice(option, batch, most))):
+                return self._minimised(tried, stage)
+            batch *= 2
+        return None
+
+    def _minimised(self, choices: Choices, stage: int) -> Choices:
+        """Algorithm 2 on one stage, without other hardware."""
+        while True:
+            less = _one_replica_less(choices[stage])
+            if less is not None and self._feasible(new := _with(choices, stage, less)):
+                choices = new
+                continue
+            more = _twice_the_batch(choices[stage])
+            if more is None or not self._feasible(new := _with(choices, stage, more)):
+                return choices
+            choices = new
+
+    def _queries_per_s(self, stage: int, choice: StageChoice) -> float:
+        calls = self._calls_per_query[stage]
+        most = choice.option.calls_per_s(choice.batch) * choice.replicas
+        return most / calls if calls > 0.0 else np.inf
+
+    def _feasible(self, choices: Choices) -> bool:
+        return self._estimator.feasible(choices, self._slo.attainment)
+
+
+def _twice_the_batch(choice: StageChoice) -> StageChoice | None:
+    return replace(choice, batch=2 * choice.batch) if 2 * choice.batch <= choice.option.largest_batch else None
+
+
+def _one_replica_less(choice: StageChoice) -> StageChoice | None:
+    return replace(choice, replicas=choice.replicas - 1) if choice.replicas > 1 else None
+
+
+def _with(choices: Choices, stage: int, choice: StageChoice) -> Choices:
+    return (*choices[:stage], choice, *choices[stage + 1 :])
+
+
+def _usd(choices: Choices) -> float:
+    return sum(choice.usd_per_hour for choice in choices)

@@ -1,0 +1,253 @@
+"""From a pipeline file and a trace to one plan: everything looked up, and the busiest window's traffic drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mark.billing.extras import LEFT_OUT
+from mark.config.fleet import markets_of
+from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.offer import Market
+from mark.domain.pipeline import Lineage, Pipeline
+from mark.domain.profile import Basis
+from mark.domain.service import ResolvedService
+from mark.pipelines.estimate import QuerySample
+from mark.pipelines.lineage_file import load_lineage
+from mark.pipelines.options import InstanceOption, instance_options, varies
+from mark.pipelines.plan import PipelinePlan, plan_pipeline
+from mark.pipelines.trace_file import trace_file
+from mark.simulation.inputs import looked_up, trace_named_in
+from mark.simulation.request import RunRequest
+from mark.workload.busiest import busiest_window
+from mark.workload.trace import Part, Trace
+
+WITHIN_S = 3600.0  # after `--at` the busiest window is looked for
+WINDOW_S = 120.0
+FEWEST_QUERIES = 1_000.0  # of a window, or it is made longer: of fewer the slowest say little
+MOST_QUERIES = 20_000.0  # or it ends earlier: more would hardly change the plan, only take longer
+SHORT_S = 30.0  # of which a note speaks where it ended so early
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlannedPipeline:
+    """A plan, and what it was made of."""
+
+    config: PipelineConfig
+    plan: PipelinePlan
+    lineage: Lineage
+    trace: str
+    at_s: float  # the window was looked for from here, in seconds from the trace's first row
+    until_s: float
+    busiest: Part
+    window: Part  # that, or as much of it as is simulated
+    options: tuple[Mapping[str, InstanceOption], ...]  # by hardware, in the order of the plan's stages
+    skipped: Mapping[str, Mapping[str, str]]  # by stage: what it cannot run on, and why
+    prices: str
+    notes: tuple[str, ...]
+
+
+def plan_pipeline_once(
+    request: RunRequest,
+    at_s: float | None = None,
+    *,
+    lineage: str | None = None,
+    queries: str | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> PlannedPipeline:
+    """What a pipeline needs for the busiest window within an hour from `at_s`; within the request's part unless given.
+
+    The graph and the law of visits are the file's, with `lineage` (a file of `mark pipeline trace`) instead of its
+    shares; or the driver's, traced on the file `queries`. Raises BadInput for whatever cannot be used, Infeasible where
+    a stage has no instance type that is fast enough, or nothing that was tried keeps the promise.
+    """
+    config = load_pipeline(request.service)
+    if at_s is not None:
+        request = replace(request, start_s=at_s)
+    # Before the models of a driver are loaded: a wrong name should not take a minute to show.
+    resolved = {stage.name: _resolved(config, stage, request) for stage in config.stages}
+    trace = trace_named_in(request)
+    if at_s is not None and at_s >= trace.duration_s:
+        raise BadInput(f"beyond the end of {trace.name} at {trace.duration_s:g} s", "at_s", at_s)
+    duration_s = request.duration_s
+    if at_s is not None:
+        duration_s = min(WITHIN_S, math.inf if duration_s is None else duration_s)
+    part = trace.part(request.start_s, duration_s, request.scale)
+    busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
+    window = _shortened(trace, busiest, request.scale)
+    pipeline, law, seen = _graph(config, lineage, queries)
+    sample = _sample(trace, window, law, request)
+    options = [instance_options(resolved[name]) for name in pipeline.names]
+    try:
+        plan = plan_pipeline(
+            pipeline,
+            sample,
+            [[one.option for one in offered] for offered in options],
+            config.slo,
+            duration_s=window.duration_s,
+            seed=request.seed,
+            progress=progress,
+        )
+    except Infeasible as error:
+        promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
+        raise Infeasible(f"no plan keeps the promise of {config.name} ({promise}): {error}") from None
+    by_hardware = tuple({one.option.hardware: one for one in offered} for offered in options)
+    first = resolved[pipeline.names[0]]
+    return PlannedPipeline(
+        config=config,
+        plan=plan,
+        lineage=law,
+        trace=trace.name,
+        at_s=part.start_s,
+        until_s=part.end_s,
+        busiest=busiest,
+        window=window,
+        options=by_hardware,
+        skipped={name: dict(resolved[name].skipped) for name in pipeline.names},
+        prices=first.catalog.priced,
+        notes=(
+            f"prices on demand of {first.catalog.priced}",
+            *seen,
+            *_few(len(sample.arrivals_s)),
+            *_short(window),
+            *_limits(config, plan),
+            *_assumed(plan, by_hardware),
+            *_left_out(config, request, trace, options, first.catalog.bills_extras),
+        ),
+    )
+
+
+def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
+    """A stage's instance types on demand. Raises BadInput, Infeasible, with the stage's section as the place."""
+    markets, where = config.fleet.markets, f"{config.source} [fleet] markets"
+    if request.markets is not None:
+        markets, where = markets_of(request.markets, "markets"), "markets"
+    if Market.ON_DEMAND not in markets:
+        raise BadInput("of a pipeline only instances on demand are planned so far", where, ", ".join(markets))
+    service = replace(config.service(stage), markets=(Market.ON_DEMAND,), functions=())
+    try:
+        return looked_up(service, replace(request, markets=None))
+    except Infeasible as error:
+        raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}") from None
+    except BadInput as error:
+        if error.where != f"{config.source} [service] model":
+            raise
+        raise BadInput(error.what, f"{config.source} [stage.{stage.name}] model", error.value) from None
+
+
+def _graph(config: PipelineConfig, lineage: str | None, queries: str | None) -> tuple[Pipeline, Lineage, list[str]]:
+    """The graph, the law of visits, and what to know of them."""
+    if config.driver is None:
+        if queries is not None:
+            what = "there is no driver to run on queries: the sections [stage.NAME] say the graph, and `lineage` visits"
+            raise BadInput(what, "queries", queries)
+        assert config.pipeline is not None
+        if lineage is None:
+            law = Lineage.independent(config.names, [stage.share for stage in config.stages])
+            some = any(stage.share < 1.0 for stage in config.stages)
+            notes = ["visits are taken as independent of each other: the file says shares only"] if some else []
+            return config.pipeline, law, notes
+        try:
+            law = load_lineage(lineage).of_stages(config.names)
+        except BadInput as error:
+            raise BadInput(error.what, lineage, error.value) if error.where == "stages" else error from None
+        return config.pipeline, law, _unvisited(law)
+    if queries is None:
+        what = (
+            f"the driver {config.driver} is traced for the plan: give `queries` FILE, as `mark pipeline trace` takes it"
+        )
+        if lineage is not None:
+            what += " (a lineage does not say which stages wait for which)"
+        raise BadInput(what, f"{config.source} [service] pipeline")
+    if lineage is not None:
+        raise BadInput("is what the driver's `queries` show already: give one of them", "lineage", lineage)
+    found = trace_file(config, queries)
+    notes = [
+        f"calls of {stage} follow each other (line {line}), and are planned as if begun together"
+        for stage, line in found.repeated.items()
+    ]
+    return found.pipeline, found.lineage, [*notes, *_unvisited(found.lineage)]
+
+
+def _unvisited(law: Lineage) -> list[str]:
+    never = [name for name, share in zip(law.stages, law.shares, strict=True) if not share]
+    return [f"no query visits {', '.join(never)}: one replica of the cheapest"] if never else []
+
+
+def _shortened(trace: Trace, window: Part, scale: float) -> Part:
+    if window.requests <= MOST_QUERIES:
+        return window
+    duration_s = window.duration_s * MOST_QUERIES / window.requests
+    return trace.part(window.start_s, duration_s, scale)
+
+
+def _sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> QuerySample:
+    chunks = [times for times, _ in trace.chunks(window.start_s, window.end_s, request.scale, request.seed)]
+    arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)
+    if not len(arrivals_s):
+        raise BadInput(f"no request was drawn between {window.start_s:g} and {window.end_s:g} s", trace.name)
+    return QuerySample(arrivals_s, law.drawn(len(arrivals_s), np.random.default_rng(request.seed)))
+
+
+def _few(queries: int) -> list[str]:
+    return [f"{queries} queries are few to tell how late the latest are"] if queries < 0.9 * FEWEST_QUERIES else []
+
+
+def _short(window: Part) -> list[str]:
+    if window.duration_s >= SHORT_S or window.requests < 0.9 * MOST_QUERIES:
+        return []
+    return [
+        f"only {window.duration_s:.3g} s of this traffic are simulated: slower swings within the window are not in it"
+    ]
+
+
+def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:
+    fleet, instances = config.fleet, sum(choice.replicas for choice in plan.found.choices)
+    notes = []
+    if plan.found.usd_per_hour > fleet.max_usd_per_hour:
+        notes.append(f"dearer than [fleet] max_usd_per_hour = {fleet.max_usd_per_hour:g} allows")
+    if instances > fleet.max_instances:
+        notes.append(f"{instances} instances are more than [fleet] max_instances = {fleet.max_instances} allows")
+    return notes
+
+
+def _assumed(plan: PipelinePlan, options: tuple[Mapping[str, InstanceOption], ...]) -> list[str]:
+    usd = sum(
+        choice.usd_per_hour
+        for choice, by_hardware in zip(plan.found.choices, options, strict=True)
+        if by_hardware[choice.option.hardware].basis is Basis.ASSUMED
+    )
+    return (
+        [f"{100.0 * usd / plan.found.usd_per_hour:.0f} % of the dollars rest on assumed rows of profiles"]
+        if usd
+        else []
+    )
+
+
+def _left_out(
+    config: PipelineConfig,
+    request: RunRequest,
+    trace: Trace,
+    options: list[list[InstanceOption]],
+    bills_extras: bool,
+) -> list[str]:
+    markets = config.fleet.markets if request.markets is None else markets_of(request.markets, "markets")
+    later = [market.value for market in markets if market is not Market.ON_DEMAND]
+    if any(stage.functions for stage in config.stages):
+        later.append("functions")
+    if config.fleet.committed:
+        later.append("commitments")
+    if config.packs == "auto":
+        later.append("several stages on one instance")
+    notes = [f"not planned for pipelines yet: {', '.join(later)}"] if later else []
+    if any(varies(one) for offered in options for one in offered):
+        notes.append("batches are taken to last their mean time: what p99_ms says of them is left out")
+    if trace.bin_s > 5.0 and trace.kind == "counts":
+        notes.append(f"within a bin of {trace.bin_s:g} s of the trace arrivals are Poisson; burstier ones need more")
+    if bills_extras:
+        notes.append(LEFT_OUT)
+    return notes

@@ -1,0 +1,256 @@
+"""`mark plan` of a pipeline end to end: what it prints, its JSON, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mark.cli.main import main
+
+Captured = pytest.CaptureFixture[str]
+
+FILE = """
+[service]
+name = "two"
+slo_ms = 100
+slo_attainment = 0.95
+profile = "two.csv"
+[fleet]
+instances = ["c7i.large", "c7i.xlarge"]
+[packs]
+allow = "separate"
+[stage.first]
+model = "one"
+[stage.second]
+model = "other"
+after = ["first"]
+share = 0.5
+"""
+PROFILE = """\
+model,instance,batch,latency_ms,workers
+one,c7i.large,1,20,2
+other,c7i.large,1,40,2
+other,c7i.xlarge,1,10,1
+two_of_test:double,c7i.large,1,20,2
+two_of_test:halve,c7i.large,1,30,2
+"""
+DRIVER_FILE = """
+[service]
+name = "traced"
+slo_ms = 100
+slo_attainment = 0.95
+profile = "two.csv"
+pipeline = "two_of_test:respond"
+[fleet]
+instances = ["c7i.large"]
+[stage.twice]
+model = "two_of_test:double"
+[stage.half]
+model = "two_of_test:halve"
+"""
+CODE = """
+import mark
+
+@mark.pipeline(slo_ms=100)
+async def respond(query, models):
+    print("a word of the driver's")
+    found = await models.twice(query)
+    return await models.half(found) if found > 2 else found
+
+@mark.model
+def double(batch):
+    return [2 * one for one in batch]
+
+@mark.model
+def halve(batch):
+    return [one / 2 for one in batch]
+"""
+# A steady query every 0.1 s
+TRACE = "t_seconds\n" + "".join(f"{n / 10:.1f}\n" for n in range(1200))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with two pipelines, one with a driver, of which nothing stays imported."""
+    before = list(sys.path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.toml").write_text(FILE)
+    (tmp_path / "two.csv").write_text(PROFILE)
+    (tmp_path / "traced.toml").write_text(DRIVER_FILE)
+    (tmp_path / "two_of_test.py").write_text(CODE)
+    (tmp_path / "q.jsonl").write_text("1\n2\n3\n4\n")
+    (tmp_path / "lineage.csv").write_text("queries,second,first\n3,0,1\n1,1,1\n")
+    (tmp_path / "t.csv").write_text(TRACE)
+    yield tmp_path
+    sys.path[:] = before
+    sys.modules.pop("two_of_test", None)
+
+
+PLAN = ["plan", "--service", "two.toml", "--trace", "t.csv"]
+TRACED = ["plan", "--service", "traced.toml", "--trace", "t.csv"]
+
+
+def planned(argv: list[str], capsys: Captured) -> dict:  # type: ignore[type-arg]
+    assert main([*argv, "--json", "-"]) == 0
+    found: dict = json.loads(capsys.readouterr().out)  # type: ignore[type-arg]
+    return found
+
+
+def refused(argv: list[str], said: str, capsys: Captured, code: int = 2) -> None:
+    assert main(argv) == code
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("mark: error: ")
+    assert said in lines[0]
+    assert captured.out == ""
+
+
+def test_the_bill_the_time_and_the_bottleneck_are_printed(place: Path, capsys: Captured) -> None:
+    assert main(PLAN) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "two: $0.18/h keeps 95 % of the queries within 100 ms",
+        "Planned for 2 min from 0 s on (t.csv): 1,200 queries from 0 s, 10 a second.",
+        "first c7i.large 1 1 1.0 10 % $0.089 50 %",
+        "second c7i.large 1 1 1.0",
+        "From query to answer: p50 20, p95 60, p99 60 ms. 0.00 % of these queries are late",
+        "10 ms more: within 110 ms $0.18 same",
+        "InferLine's planner: single moves, one sample $0.18 same",
+        "note: visits are taken as independent of each other: the file says shares only",
+    ):
+        assert said in out
+    assert "not planned for pipelines yet" not in out
+
+
+def test_json_says_what_to_buy_and_why(place: Path, capsys: Captured) -> None:
+    found = planned(PLAN, capsys)
+    first, second = found["stages"]
+    assert (first["stage"], first["hardware"], first["replicas"], first["workers"]) == ("first", "c7i.large", 1, 2)
+    assert (second["share"], second["after"], second["basis"]) == (0.5, ["first"], "measured")
+    assert first["path_ms"] + second["path_ms"] == pytest.approx(found["latency_ms"]["mean"])
+    assert first["utilisation"] == pytest.approx(0.1, rel=0.01)
+    assert found["usd_per_hour"] == pytest.approx(2 * 0.08925)
+    assert found["usd_per_million_queries"] == pytest.approx(2 * 0.08925 / 36_000 * 1e6, rel=0.01)
+    assert found["skipped"] == [{"stage": "first", "instance": "c7i.xlarge", "reason": "no profile of one"}]
+    assert found["search"]["complete"]
+    assert planned(PLAN, capsys) == found
+
+
+def test_a_lineage_takes_the_place_of_shares(place: Path, capsys: Captured) -> None:
+    """Its columns stand in any order, and no note speaks of independence."""
+    found = planned([*PLAN, "--lineage", "lineage.csv"], capsys)
+    assert [stage["share"] for stage in found["stages"]] == [1.0, 0.25]
+    assert not any("independent" in note for note in found["notes"])
+
+
+def test_a_driver_is_traced_for_its_plan(place: Path, capsys: Captured) -> None:
+    found = planned([*TRACED, "--queries", "q.jsonl"], capsys)
+    assert [(stage["stage"], stage["after"], stage["share"]) for stage in found["stages"]] == [
+        ("twice", [], 1.0),
+        ("half", ["twice"], 0.75),
+    ]
+    assert found["notes"][-2:] == [
+        "not planned for pipelines yet: several stages on one instance",
+        "the bill leaves out balancer, disks, public addresses and data moved",
+    ]
+
+
+def test_what_is_not_planned_is_named(place: Path, capsys: Captured) -> None:
+    text = FILE.replace(
+        "[fleet]", '[fleet]\nmarkets = ["on-demand", "spot"]\nmax_instances = 1\nmax_usd_per_hour = 0.1'
+    )
+    (place / "two.toml").write_text(text.replace('"one"', '"one"\nfunction = "lambda:*"'))
+    notes = planned(PLAN, capsys)["notes"]
+    assert "not planned for pipelines yet: spot, functions" in notes
+    assert "dearer than [fleet] max_usd_per_hour = 0.1 allows" in notes
+    assert "2 instances are more than [fleet] max_instances = 1 allows" in notes
+
+
+def test_the_window_is_the_busiest_within_an_hour(place: Path, capsys: Captured) -> None:
+    counts = [600.0 if 90 <= minute < 92 or minute == 10 else 60.0 for minute in range(180)]
+    rows = "".join(f"{60 * minute},{count}\n" for minute, count in enumerate(counts))
+    (place / "t.csv").write_text("t_seconds,count\n" + rows)
+    for argv, searched, window in (
+        (PLAN, [0.0, 10_800.0], [5400.0, 120.0]),
+        ([*PLAN, "--at", "300"], [300.0, 3900.0], [300.0, 480.0]),  # of fewer than 1,000 queries twice as long
+        ([*PLAN, "--at", "2h"], [7200.0, 10_800.0], [7200.0, 1920.0]),
+        ([*PLAN, "--at", "1h", "--scale", "30"], [3600.0, 7200.0], None),
+    ):
+        found = planned(argv, capsys)["window"]
+        assert [found["searched_from_s"], found["searched_until_s"]] == searched
+        if window is not None:
+            assert [found["start_s"], found["duration_s"]] == window
+        else:
+            assert found["start_s"] == 5400.0
+            assert found["duration_s"] == pytest.approx(20_000 / 300.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("slo_ms = 100", "slo_ms = 15", "two.toml [stage.first]: no offer meets the SLO of two-first (RT_max 15 ms)"),
+        (
+            "slo_ms = 100",
+            "slo_ms = 25",
+            "second has 5 of 25 ms, the others at their fastest, and takes 10 ms on c7i.xlarge",
+        ),
+    ],
+)
+def test_an_impossible_promise_says_what_came_closest(
+    place: Path, capsys: Captured, old: str, new: str, said: str
+) -> None:
+    (place / "two.toml").write_text(FILE.replace(old, new))
+    refused(PLAN, said, capsys, code=3)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (TRACED, "traced.toml [service] pipeline: the driver two_of_test:respond is traced for the plan: give --q"),
+        ([*TRACED, "--lineage", "lineage.csv"], "(a lineage does not say which stages wait for which)"),
+        ([*TRACED, "--queries", "q.jsonl", "--lineage", "lineage.csv"], "--lineage: is what the driver's --queries"),
+        ([*PLAN, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
+        ([*PLAN, "--lineage", "two.csv"], "two.csv:1: missing column: queries"),
+        ([*PLAN, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far: spot"),
+        ([*PLAN, "--policy", "reactive"], "--policy: a pipeline is planned for a fixed load, without this option"),
+        ([*PLAN, "--running", "c7i.large=1"], "--running: a pipeline is planned for a fixed load"),
+        ([*PLAN, "--advise-commitment"], "--advise-commitment: a pipeline is planned for a fixed load"),
+        ([*PLAN, "--at", "1h"], "--at: beyond the end of t.csv at"),
+        ([*PLAN, "--catalog", "aws-2019"], "[stage.first]: no offer meets"),
+        ([*PLAN, "--service", "inception-v3", "--queries", "q.jsonl"], "--queries: inception-v3 is no pipeline"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned_is_one_line(place: Path, capsys: Captured, argv: list[str], said: str) -> None:
+    refused(argv, said, capsys, code=3 if "aws-2019" in argv else 2)
+
+
+def test_a_model_without_a_profile_names_its_stage(place: Path, capsys: Captured) -> None:
+    (place / "two.toml").write_text(FILE.replace('"other"', '"others"'))
+    refused(PLAN, "two.toml [stage.second] model: no profile of this model (known: one, other,", capsys)
+
+
+def test_a_lineage_of_other_stages_is_refused(place: Path, capsys: Captured) -> None:
+    (place / "lineage.csv").write_text("queries,first\n3,1\n")
+    refused([*PLAN, "--lineage", "lineage.csv"], "lineage.csv: must have a column for each of first, second", capsys)
+
+
+def test_a_stage_that_no_query_visits_is_noted(place: Path, capsys: Captured) -> None:
+    (place / "lineage.csv").write_text("queries,first,second\n3,1,0\n")
+    found = planned([*PLAN, "--lineage", "lineage.csv"], capsys)
+    assert "no query visits second: one replica of the cheapest" in found["notes"]
+    assert found["stages"][1]["wait_ms"] is None
+    assert main([*PLAN, "--lineage", "lineage.csv"]) == 0
+
+
+def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured) -> None:
+    """And a part with few queries says so."""
+    (place / "t.csv").write_text("t_seconds\n" + "".join(f"{n}\n" for n in range(120)))
+    assert main(PLAN) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "This fleet keeps the promise on more than 4 times this traffic (the same arrivals, closer together)." in out
+    assert "note: 120 queries are few to tell how late the latest are" in out

@@ -1,0 +1,170 @@
+"""Pipeline files: what they say, what is refused, and that services stay what they were."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.service_file import load_service
+from mark.domain.errors import BadInput
+from mark.domain.offer import Market
+from mark.domain.pipeline import ALL, FIRST, Join
+
+HEAD = '[service]\nname = "social"\nslo_ms = 300\nslo_attainment = 0.99\n'
+GRAPH = """
+[stage.categorise]
+model = "sklearn:topics.joblib?pickle=trusted"
+after = ["translate", "vision"]
+[stage.language]
+model = "onnx:language.onnx"
+[stage.translate]
+model = "torch:nmt.pt2"
+after = ["language"]
+share = 0.4
+function = "lambda:*"
+[stage.vision]
+model = "torch:resnet152.pt2"
+share = 0.6
+instances = ["g6.xlarge"]
+"""
+DRIVEN = HEAD + 'pipeline = "social:respond"\n[stage.vision]\nmodel = "vision:Net"\n'
+
+
+def pipeline(folder: Path, text: str) -> PipelineConfig:
+    path = folder / "pipeline.toml"
+    path.write_text(text)
+    return load_pipeline(str(path))
+
+
+def refusal(folder: Path, text: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        pipeline(folder, text)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_a_graph_that_is_said(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, HEAD + GRAPH + '[fleet]\ninstances = ["c7i.*"]\nmarkets = ["spot"]\n')
+    assert (found.name, found.slo.rt_max_s, found.slo.attainment, found.driver) == ("social", 0.3, 0.99, None)
+    # In the order of the file as far as predecessors allow.
+    assert found.names == ("language", "vision", "translate", "categorise")
+    assert found.pipeline is not None
+    assert [stage.after for stage in found.pipeline.stages] == [(), (), ("language",), ("translate", "vision")]
+    assert {stage.join for stage in found.pipeline.stages} == {ALL}
+    assert [stage.share for stage in found.stages] == [1.0, 0.6, 0.4, 1.0]
+    assert [stage.instances for stage in found.stages] == [("c7i.*",), ("g6.xlarge",), ("c7i.*",), ("c7i.*",)]
+    assert [stage.functions for stage in found.stages] == [(), (), ("lambda:*",), ()]
+    assert found.fleet.markets == (Market.SPOT,)
+    assert (found.fleet.max_instances, found.packs) == (500, "auto")
+
+
+def test_a_driver_leaves_the_graph_open(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, DRIVEN + '[packs]\nallow = "separate"\n[overflow]\nfunction = "lambda:2048"\n')
+    assert (found.driver, found.pipeline, found.names) == ("social:respond", None, ("vision",))
+    assert found.packs == "separate"
+    assert found.stages[0].functions == ("lambda:2048",)
+    assert math.isinf(found.fleet.max_function_usd_per_hour)
+
+
+@pytest.mark.parametrize(
+    ("said", "join"),
+    [
+        ("", ALL),
+        ('join = "all"', ALL),
+        ('join = "first"', FIRST),
+        ("join = { deadline_ms = 40 }", Join(1, 0.04)),
+        ("join = { deadline_ms = 40, least = 2 }", Join(2, 0.04)),
+    ],
+)
+def test_joins(tmp_path: Path, said: str, join: Join) -> None:
+    stages = '[stage.a]\nmodel = "m"\n[stage.b]\nmodel = "m"\nafter = []\n'
+    found = pipeline(tmp_path, HEAD + stages + f'[stage.c]\nmodel = "m"\nafter = ["a", "b"]\n{said}\n')
+    assert found.pipeline is not None
+    assert found.pipeline.stages[2].join == join
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD, "pipeline.toml: is no pipeline: it has neither a section [stage.NAME] nor [service] pipeline"),
+        (HEAD + 'pipeline = "a:b"\n', "pipeline.toml [stage.NAME]: a pipeline has 1 to 62 stages: 0"),
+        ("stage = 3\n" + HEAD, "pipeline.toml stage: must be a section: 3"),
+        (HEAD + "[stage]\na = 1\n", "pipeline.toml [stage.a]: must be a section: 1"),
+        (HEAD + "[stage.a]\n", "pipeline.toml [stage.a] model: missing"),
+        (HEAD + '[stage.a]\nmodle = "m"\n', "[stage.a] modle: unknown key, did you mean model?: m"),
+        (HEAD + '[stage.a]\nmodel = " "\n', "[stage.a] model: must be a text that is not empty:"),
+        (HEAD + '[stage.a-b]\nmodel = "m"\n', "drivers call models.NAME: a-b"),
+        (HEAD + '[stage.class]\nmodel = "m"\n', "drivers call models.NAME: class"),
+        (HEAD + '[stage._a]\nmodel = "m"\n', "drivers call models.NAME: _a"),
+        (HEAD + '[stage.queries]\nmodel = "m"\n', "[stage.queries]: is what a lineage file calls"),
+        (
+            HEAD + 'model = "m"\n[stage.a]\nmodel = "m"\n',
+            "[service] model: a pipeline's models stand in [stage.NAME]: m",
+        ),
+        (HEAD + '[stage.a]\nmodel = "m"\n[flet]\n', "pipeline.toml [flet]: unknown section, did you mean fleet?"),
+        (HEAD + '[stage.a]\nmodel = "m"\n[packs]\nallow = "no"\n', "[packs] allow: must be one of auto, separate: no"),
+        (HEAD + '[stage.a]\nmodel = "m"\nafter = ["b"]\n', "[stage.a] after: is no stage: b"),
+        (HEAD + GRAPH.replace('["language"]', '["langage"]'), "is no stage, did you mean language?: langage"),
+        (HEAD + '[stage.a]\nmodel = "m"\nafter = "b"\n', "[stage.a] after: must be a list of texts"),
+        (HEAD + '[stage.a]\nmodel = "m"\nafter = ["a"]\n', "[stage.*]: the stages form a circle: a -> a"),
+        (
+            HEAD + '[stage.a]\nmodel = "m"\n[stage.b]\nmodel = "m"\nafter = ["a", "a"]\n',
+            "[stage.b] after: names a stage twice: a, a",
+        ),
+        (HEAD + '[stage.a]\nmodel = "m"\nshare = 0\n', "[stage.a] share: must be above zero: 0"),
+        (HEAD + '[stage.a]\nmodel = "m"\nshare = 1.5\n', "[stage.a] share: a share of the queries"),
+        (HEAD + '[stage.a]\nmodel = "m"\njoin = "all"\n', "[stage.a] join: joins what comes from several stages"),
+        (HEAD + GRAPH.replace('"vision"]', '"vision"]\njoin = "any"', 1), '[stage.categorise] join: must be "all"'),
+        (HEAD + GRAPH.replace('"vision"]', '"vision"]\njoin = ["all"]', 1), '[stage.categorise] join: must be "all"'),
+        (HEAD + GRAPH.replace('"vision"]', '"vision"]\njoin = {least = 1}', 1), "join] deadline_ms: missing"),
+        (
+            HEAD + GRAPH.replace('"vision"]', '"vision"]\njoin = {deadline_ms = 1, least = 3}', 1),
+            "join] least: waits for more stages than `after` names (2): 3",
+        ),
+        (HEAD + GRAPH.replace('"vision"]', '"vision"]\njoin = {deadline = 1}', 1), "join] deadline: unknown key"),
+        (HEAD + '[stage.a]\nmodel = "m"\nfunction = "lambda:huge"\n', "[stage.a] function: must be lambda:MEMORY_MB"),
+        (DRIVEN.replace("social:respond", "social"), "[service] pipeline: must be module:function: social"),
+        (DRIVEN + "share = 0.4\n", "[stage.vision] share: is what the driver social:respond says: leave it out: 0.4"),
+        (DRIVEN + 'after = ["x"]\n', "[stage.vision] after: is what the driver social:respond says"),
+        (DRIVEN.replace("slo_ms = 300", "slo_ms = 0"), "[service] slo_ms: RT_max must lie between"),
+        (DRIVEN + "[fleet]\nmin_instances = 9\nmax_instances = 3\n", "[fleet] min_instances: must not be above"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    line = refusal(tmp_path, text)
+    assert said in line
+    assert "\n" not in line
+
+
+def test_too_many_stages(tmp_path: Path) -> None:
+    stages = "".join(f'[stage.s{n}]\nmodel = "m"\n' for n in range(63))
+    assert "a pipeline has 1 to 62 stages: 63" in refusal(tmp_path, HEAD + 'pipeline = "a:b"\n' + stages)
+
+
+def test_a_missing_file_and_no_toml(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        load_pipeline(str(tmp_path / "no.toml"))
+    assert "is no TOML" in refusal(tmp_path, "[stage.a\n")
+    assert not names_pipeline(str(tmp_path / "pipeline.toml"))
+    assert not names_pipeline(str(tmp_path / "no.toml"))
+
+
+def test_a_reader_of_services_says_that_it_takes_no_pipeline(tmp_path: Path) -> None:
+    for text in (HEAD + GRAPH, DRIVEN):
+        path = tmp_path / "pipeline.toml"
+        path.write_text(text)
+        assert names_pipeline(str(path))
+        with pytest.raises(BadInput, match="is a pipeline, which this command does not take yet"):
+            load_service(str(path))
+    path.write_text(HEAD + 'model = "m"\n[packs]\nallow = "auto"\n')
+    with pytest.raises(BadInput, match="unknown section"):
+        load_service(str(path))
+
+
+def test_a_stage_as_a_service_has_its_own_instances_and_functions(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, HEAD + GRAPH + "[fleet]\nmax_usd_per_hour = 5\n")
+    service = found.service(found.stages[2])
+    assert (service.name, service.model, service.functions) == ("social-translate", "torch:nmt.pt2", ("lambda:*",))
+    assert (service.slo, service.max_usd_per_hour) == (found.slo, 5.0)

@@ -1,0 +1,148 @@
+"""The same pipeline as `mark.kernel.pipeline`, plain and slow: SimPy processes, one for each query and stage.
+
+What happens at one and the same time happens in this order:
+
+1. batches are answered, replicas join and leave, queries arrive and go on to their next stages;
+2. at each stage, replicas that are free pull in order of their numbers, the earliest deadline first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from mark.domain.pipeline import ALL, Join
+from mark.rules.admission import in_time
+
+PULL = 2  # SimPy's own events have priorities 0 and 1
+Steps = Generator[simpy.Event, Any, Any]
+
+
+@dataclass(frozen=True)
+class PulledBy:
+    """A replica of a stage; `service_s[b - 1]` is the time of a batch of b."""
+
+    stage: int
+    service_s: tuple[float, ...]
+    ready_s: float = 0.0
+    leave_s: float = np.inf
+
+
+@dataclass(frozen=True)
+class PipelineCase:
+    """Stages by number: those that each comes after; replicas in order of number within their stages."""
+
+    after: tuple[tuple[int, ...], ...]
+    replicas: tuple[PulledBy, ...]
+    arrivals_s: tuple[float, ...]
+    calls: tuple[tuple[int, ...], ...]  # by query and stage
+    joins: tuple[Join, ...] = ()  # empty: all wait for all
+    deadlines_s: tuple[float, ...] = ()  # by query; empty: none, the first to arrive goes first
+    drops: bool = False
+
+    def join(self, stage: int) -> Join:
+        return self.joins[stage] if self.joins else ALL
+
+
+class CentralQueue:
+    def __init__(self, world: PipelineWorld, stage: int) -> None:
+        self.world, self.stage = world, stage
+        self.replicas = [replica for replica in world.case.replicas if replica.stage == stage]
+        self.free_s = [replica.ready_s for replica in self.replicas]
+        self.waiting: list[tuple[float, float, int, int, float, simpy.Event]] = []  # the most urgent first
+        for replica in self.replicas:
+            world.env.process(self.join(replica))
+
+    def join(self, replica: PulledBy) -> Steps:
+        yield self.world.env.timeout(replica.ready_s)
+        self.wake()
+
+    def put(self, query: int, call: int) -> simpy.Event:
+        """Queue a call; the event is its answer."""
+        case, answer = self.world.case, self.world.env.event()
+        arrival_s = case.arrivals_s[query]
+        urgent_s = case.deadlines_s[query] if case.deadlines_s else arrival_s
+        heapq.heappush(self.waiting, (urgent_s, arrival_s, query, call, self.world.env.now, answer))
+        self.wake()
+        return answer
+
+    def wake(self) -> None:
+        event = self.world.env.event()
+        event._ok, event._value = True, None
+        event.callbacks.append(self.pull)
+        self.world.env.schedule(event, PULL)  # type: ignore[arg-type]
+
+    def pull(self, _: simpy.Event) -> None:
+        now = self.world.env.now
+        for number, replica in enumerate(self.replicas):
+            if self.free_s[number] <= now < replica.leave_s:
+                batch = self.batch(replica)
+                if batch:
+                    self.free_s[number] = now + replica.service_s[len(batch) - 1]
+                    self.world.env.process(self.serve(batch, replica.service_s[len(batch) - 1]))
+
+    def batch(self, replica: PulledBy) -> list[simpy.Event]:
+        """Answers of the calls that it takes; those that it cannot answer in time are gone."""
+        now, case, world = self.world.env.now, self.world.case, self.world
+        batch: list[simpy.Event] = []
+        while self.waiting and len(batch) < len(replica.service_s):
+            _, _, query, _, ready_s, answer = heapq.heappop(self.waiting)
+            deadline_s = case.deadlines_s[query] if case.deadlines_s else np.inf
+            if case.drops and not in_time(now + replica.service_s[0], deadline_s):
+                world.dropped_s[query, self.stage] = now
+                world.dropped_calls[self.stage] += 1
+            else:
+                world.wait_s[self.stage] += now - ready_s
+                batch.append(answer)
+        return batch
+
+    def serve(self, batch: list[simpy.Event], service_s: float) -> Steps:
+        self.world.batches[self.stage].append(len(batch))
+        yield self.world.env.timeout(service_s)
+        for answer in batch:
+            answer.succeed()
+        self.wake()
+
+
+class PipelineWorld:
+    """Times by query and stage; infinite where it never happens."""
+
+    def __init__(self, case: PipelineCase) -> None:
+        self.case, self.env = case, simpy.Environment()
+        shape = len(case.arrivals_s), len(case.after)
+        self.ready_s, self.answer_s, self.dropped_s = (np.full(shape, np.inf) for _ in range(3))
+        self.batches: list[list[int]] = [[] for _ in case.after]
+        self.wait_s, self.dropped_calls = np.zeros(shape[1]), np.zeros(shape[1], dtype=np.int64)
+        self.queues = [CentralQueue(self, stage) for stage in range(shape[1])]
+        for query in range(shape[0]):
+            self.env.process(self.query(query))
+        self.env.run()
+
+    def query(self, query: int) -> Steps:
+        yield self.env.timeout(self.case.arrivals_s[query])
+        done = [self.env.event() for _ in self.case.after]
+        for stage in range(len(done)):
+            self.env.process(self.visit(query, stage, done))
+
+    def visit(self, query: int, stage: int, done: list[simpy.Event]) -> Steps:
+        all_done = self.env.all_of([done[before] for before in self.case.after[stage]])
+        yield all_done | self.env.process(self.enough(query, stage, done))
+        self.ready_s[query, stage] = self.env.now
+        yield self.env.all_of([self.queues[stage].put(query, n) for n in range(self.case.calls[query][stage])])
+        self.answer_s[query, stage] = self.env.now
+        done[stage].succeed()
+
+    def enough(self, query: int, stage: int, done: list[simpy.Event]) -> Steps:
+        """Ends a while after enough of the stages before have answered; passing one by is no answer."""
+        join = self.case.join(stage)
+        asked = [done[before] for before in self.case.after[stage] if self.case.calls[query][before]]
+        if len(asked) < join.least or join.deadline_s == np.inf:
+            yield self.env.event()  # never
+        while len(missing := [event for event in asked if not event.processed]) > len(asked) - join.least:
+            yield self.env.any_of(missing)
+        yield self.env.timeout(join.deadline_s)

@@ -1,0 +1,120 @@
+"""The cheapest configuration of a pipeline: against looking at all, with other traffic, and where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.slo import Slo
+from mark.pipelines.configure import configure, miss_limits, usd_per_hour
+from mark.pipelines.estimate import QuerySample, estimate
+from mark.pipelines.inferline import inferline_plan
+from tests.pipelines.planned import chain, cheapest, option, traffic
+
+CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 1), option("gpu", 0.7, 0.004, 0.003)
+SLOW_CPU, FAST_GPU = option("cpu", 0.1, 0.0, 0.050, 1), option("gpu-2", 1.9, 0.003, 0.001)
+
+
+def test_one_stage_and_one_query_need_one_replica() -> None:
+    sample = QuerySample(np.array([0.0]), np.array([[1]]))
+    found = configure(chain("a"), sample, [[GPU, CPU]], Slo(0.1, 0.99))
+    assert [(one.option, one.replicas) for one in found.choices] == [(CPU, 1)]
+    assert (found.usd_per_hour, found.miss_share, found.miss_limit, found.complete) == (0.1, 0.0, 0.0, True)
+
+
+def test_a_stage_that_no_query_visits_gets_the_cheapest_replica() -> None:
+    sample = traffic(200, 20.0, 1.0, (1.0, 0.0), seed=1)
+    found = configure(chain("a", "b"), sample, [[CPU], [GPU, CPU]], Slo(0.2, 0.9))
+    assert (found.choices[1].option, found.choices[1].replicas) == (CPU, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("slo_s", "cv"), [(0.08, 1.0), (0.2, 1.0), (0.12, 2.0)])
+def test_within_two_percent_of_the_cheapest_of_all(slo_s: float, cv: float, seed: int) -> None:
+    pipeline = Pipeline((
+        PipelineStage("a", "a"), PipelineStage("b", "b", ("a",)), PipelineStage("c", "c", ("a",)),
+    ))  # fmt: skip
+    options = [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU], [CPU, GPU]]
+    sample, slo = traffic(400, 60.0, cv, (1.0, 0.7, 0.4), seed), Slo(slo_s, 0.97)
+    found = configure(pipeline, sample, options, slo, resamples=0)
+    assert found.miss_share <= 0.03
+    assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=6) + 1e-9
+
+
+def test_resamples_make_it_keep_the_promise_on_new_traffic_that_the_sample_alone_breaks() -> None:
+    pipeline, options, slo = chain("a", "b"), [[CPU], [SLOW_CPU, GPU]], Slo(0.2, 0.99)
+    broken = {0: 0, 20: 0}
+    for seed in range(8):
+        sample, new = (traffic(2000, 60.0, 2.0, (1.0, 0.5), seed + n) for n in (0, 1000))
+        for resamples in broken:
+            choices = configure(pipeline, sample, options, slo, resamples=resamples).choices
+            broken[resamples] += estimate(pipeline, new, choices).miss_share(slo.rt_max_s) > 0.01
+    assert broken[20] <= 1 < broken[0], broken
+
+
+def test_it_is_deterministic_and_bounded_by_its_work() -> None:
+    pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
+    sample = traffic(3000, 80.0, 2.0, (1.0, 0.6), seed=5)
+    whole = configure(pipeline, sample, options, slo)
+    again = configure(pipeline, sample, options, slo)
+    assert (again.choices, again.calls_simulated) == (whole.choices, whole.calls_simulated)
+    short = configure(pipeline, sample, options, slo, most_calls=whole.calls_simulated // 2)
+    assert whole.complete
+    assert not short.complete
+    assert short.usd_per_hour >= whole.usd_per_hour
+    assert short.miss_limit <= 0.01
+
+
+def test_it_is_no_dearer_than_single_moves() -> None:
+    pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
+    for seed in range(4):
+        sample = traffic(1500, 80.0, 2.0, (1.0, 0.6), seed)
+        ours = configure(pipeline, sample, options, slo, resamples=0)
+        assert ours.usd_per_hour <= usd_per_hour(inferline_plan(pipeline, sample, options, slo)[0]) + 1e-9
+
+
+def test_what_cannot_be_promised_is_infeasible_and_says_what_came_closest() -> None:
+    sample = traffic(200, 20.0, 1.0, (1.0, 1.0), seed=2)
+    with pytest.raises(Infeasible, match="a has -20 of 30 ms, the others at their fastest"):
+        configure(chain("a", "b"), sample, [[CPU], [SLOW_CPU]], Slo(0.03, 0.9))
+    with pytest.raises(Infeasible, match="takes 50 ms on cpu, the fastest it may run on"):
+        configure(chain("a", "b"), sample, [[SLOW_CPU], [GPU]], Slo(0.05, 0.9))
+
+
+def test_a_stage_without_options_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="options of b: may run on nothing"):
+        configure(chain("a", "b"), traffic(10, 1.0, 1.0, (1.0, 1.0), 0), [[CPU], []], Slo(0.1, 0.9))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
+    """A big instance is four small ones at once, and a little cheaper."""
+    small, big = option("small", 0.1, 0.0, 0.03, 2), option("big", 0.38, 0.0, 0.03, 2, workers=4)
+    pipeline, options, slo = chain("a", "b"), [[small, big], [big, GPU]], Slo(0.15, 0.97)
+    sample = traffic(400, 60.0, 1.0, (1.0, 0.7), seed)
+    found = configure(pipeline, sample, options, slo, resamples=0)
+    assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=5) + 1e-9
+
+
+def test_limits_of_other_configurations_are_those_of_the_search() -> None:
+    pipeline, options, slo = chain("a", "b"), [[CPU], [SLOW_CPU, GPU]], Slo(0.2, 0.99)
+    sample = traffic(1000, 60.0, 2.0, (1.0, 0.5), seed=1)
+    found = configure(pipeline, sample, options, slo, seed=3)
+    single, _ = inferline_plan(pipeline, sample, options, slo)
+    ours, theirs = miss_limits(pipeline, sample, [found.choices, single], slo, seed=3)
+    assert ours == pytest.approx(found.miss_limit)
+    assert theirs > 0.01 or usd_per_hour(single) >= found.usd_per_hour
+    (trusting,) = miss_limits(pipeline, sample, [single], slo, resamples=0)
+    assert trusting == estimate(pipeline, sample, single).miss_share(slo.rt_max_s)
+
+
+def test_what_is_best_when_the_work_is_used_up_is_still_told() -> None:
+    """Its misses on the sample, too, which need not be known by then."""
+    pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
+    sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
+    for most_calls in range(1, 400_000, 20_000):
+        for resamples in (0, 20):
+            found = configure(pipeline, sample, options, slo, resamples=resamples, most_calls=most_calls)
+            assert found.miss_share <= min(0.01, found.miss_limit)

@@ -1,0 +1,59 @@
+"""What a stage may run on: whole instances on demand with their workers, and batches that RT_max leaves room for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.offer import Catalog, Delay, Market, Offer
+from mark.domain.profile import Basis, Profile, ProfileRow
+from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
+from mark.pipelines.options import InstanceOption, instance_options, varies
+from mark.planning.resolve import resolve
+
+BOOT = Delay(60.0, 120.0)
+CATALOG = Catalog(
+    "test",
+    (
+        Offer("c.large", Market.ON_DEMAND, 0.2, BOOT, zone="b"),
+        Offer("c.large", Market.ON_DEMAND, 0.1, BOOT, zone="z"),
+        Offer("c.large", Market.SPOT, 0.03, BOOT, zone="b"),
+        Offer("a.slow", Market.ON_DEMAND, 0.01, BOOT),
+        Offer("b.gpu", Market.ON_DEMAND, 0.7, BOOT),
+    ),
+    (),
+)
+
+
+def found(rt_max_s: float = 0.1, **rows: tuple[ProfileRow, ...]) -> list[InstanceOption]:
+    profiles = {name.replace("_", "."): Profile("m", name.replace("_", "."), of) for name, of in rows.items()}
+    service = ServiceConfig(
+        name="s", model="m", slo=Slo(rt_max_s, 0.99), catalog="test", markets=(Market.ON_DEMAND, Market.SPOT),
+        instances=("*",), max_instances=10, max_usd_per_hour=10.0, functions=(),
+    )  # fmt: skip
+    return instance_options(resolve(service, CATALOG, {"m": profiles}))
+
+
+def test_instances_on_demand_the_cheapest_zone_of_each_with_their_workers() -> None:
+    options = found(
+        c_large=(ProfileRow(1, 10.0, workers=4), ProfileRow(3, 30.0, workers=4)),
+        b_gpu=(ProfileRow(1, 4.0),),
+        a_slow=(ProfileRow(1, 101.0),),
+    )
+    told = [(one.option.hardware, one.option.usd_per_hour, one.option.workers) for one in options]
+    assert told == [("b.gpu", 0.7, 1), ("c.large", 0.1, 4)]
+    np.testing.assert_allclose(options[1].option.service_s[1:], [0.01, 0.02, 0.03])
+
+
+def test_batches_go_up_to_rt_max_which_two_of_them_need_not_keep() -> None:
+    """A service must end two batches within RT_max; a stage's waiting is the estimator's affair."""
+    (only,) = found(rt_max_s=0.05, c_large=(ProfileRow(1, 10.0), ProfileRow(6, 60.0)))
+    assert only.option.largest_batch == 5
+
+
+def test_overhead_is_part_of_the_time_and_the_weakest_row_is_the_basis() -> None:
+    rows = (ProfileRow(1, 10.0, overhead_ms=2.0), ProfileRow(2, 12.0, p99_ms=15.0, basis=Basis.ASSUMED))
+    (only,) = found(c_large=rows)
+    np.testing.assert_allclose(only.option.service_s[1:], [0.012, 0.014])
+    assert only.basis is Basis.ASSUMED
+    assert varies(only)
