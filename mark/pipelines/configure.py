@@ -34,6 +34,8 @@ from mark.pipelines.resample import miss_limit, resampled
 
 # A second or two on one core (benchmarks/pipelines.py)
 MOST_CALLS = 40_000_000
+# That new traffic keeps the promise
+CONFIDENCE = 0.99
 # Of one stage, after which more of the same cannot help.
 _MOST_REPLICAS = 100_000
 # Of combinations whose own needs are below the best bill only so many in a row may disappoint.
@@ -72,7 +74,7 @@ def configure(
     slo: Slo,
     *,
     resamples: int = 20,
-    confidence: float = 0.99,
+    confidence: float = CONFIDENCE,
     seed: int = 0,
     most_calls: int = MOST_CALLS,
     lasting_calls_per_s: Sequence[float] | None = None,
@@ -111,7 +113,7 @@ def miss_limits(
     slo: Slo,
     *,
     resamples: int = 20,
-    confidence: float = 0.99,
+    confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> list[float]:
     """Of each configuration the miss share that new traffic stays below with this confidence.
