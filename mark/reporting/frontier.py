@@ -103,7 +103,7 @@ def takeaways(found: Frontier) -> list[str]:
     for less or more."""
     own = found.own_point
     lines = [_own(own)]
-    if own.result is not None:
+    if own.kept is not None:
         lines += _stricter(found)
     lines += _not_worse(found)
     return lines
@@ -138,7 +138,7 @@ def _step_words(own: FrontierPoint, what: str, step: StricterStep | None, shown:
     span = f"from {shown(own.slo)} to {shown(step.to)}"
     if step.usd is None:
         return f"{what}: no price {span}, because {step.reason}."
-    return f"{what}: {_priced(own, step.usd)}, in proportion {span}."
+    return f"{what}: {_priced(own, step.usd)} (in proportion, {span})."
 
 
 def _priced(point: FrontierPoint, more_usd: float) -> str:

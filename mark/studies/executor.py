@@ -70,7 +70,6 @@ class ProcessExecutor:
                 if progress is not None:
                     progress(len(results) / len(tasks))
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
             # Ctrl-C on a terminal reaches them too; a signal to this process alone, or another's error, does not.
             for child in set(multiprocessing.active_children()) - before:
                 child.terminate()
@@ -78,7 +77,7 @@ class ProcessExecutor:
                 raise MarkError(_LOST) from error
             raise
         finally:
-            pool.shutdown()
+            pool.shutdown(cancel_futures=True)
         return [results[place] for place in range(len(tasks))]
 
 
