@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
 from mark.reporting.layout import columns, page, sentences, small_print, text
-from mark.reporting.plots import COLOURS, DASHES
+from mark.reporting.plots import COLOURS
 from mark.reporting.takeaway import listed, notes
 from mark.reporting.words import count, dollars, duration, latency, number, per_month, percent, usd
 from mark.studies.frontier import nines
@@ -24,6 +24,8 @@ _HEADS = ("promise", "bill", "$ a month", "bound", "regret", "in time %", "p50",
 _OWN = "* "
 _CHANCE = "every point is one run of its own: small differences are chance, and other seeds (--seed) show how small"
 _OWN_COLOUR = "#111827"
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon", "star")
+_STEP_HEADS = ("one number stricter", "$ a month per 10 ms", "per nine")
 
 
 def frontier_json(found: Frontier) -> dict[str, Any]:
@@ -53,12 +55,17 @@ def frontier_table(found: Frontier) -> RenderableType:
         if point.kept is not None:
             outcome = verdict[point.kept]
         table.add_row(text(promise, style), bill, month, bound, regret, outcome, p50, p99)
-    return page(text(_headline(found), "bold"), table, *sentences(takeaways(found)), *small_print(_notes(found)))
+    steps = columns(*_STEP_HEADS)
+    for name, *cells in _steps(found):
+        steps.add_row(text(name), *cells)
+    tables = [table, steps] if steps.row_count else [table]
+    return page(text(_headline(found), "bold"), *tables, *sentences(takeaways(found)), *small_print(_notes(found)))
 
 
 def render_frontier(found: Frontier) -> str:
     """The whole page; it needs nothing else."""
     rows = [[*cells[:5], f"{cells[5]} {_word(point)}", *cells[6:]] for point, cells in _rows(found)]
+    steps = _steps(found)
     return html_page(
         title=f"mark: dollars against the promise, {_headline(found)}",
         kicker="mark · dollars against the promise",
@@ -68,11 +75,16 @@ def render_frontier(found: Frontier) -> str:
             section("Dollars over RT_max", drawn(rt_max_figure(found)), _LEAD),
             section("Dollars over nines", drawn(nines_figure(found)), "The same points. 99 % are two nines."),
             section("Points", grid(_HEADS, rows)),
+            section("One number stricter", grid(_STEP_HEADS, steps), _STEPS_LEAD) if steps else "",
             section("Notes", bullets(_notes(found))),
         ],
     )
 
 
+_STEPS_LEAD = (
+    "From one measured promise to the next, along either number of the service's own, in proportion. A dash: one of "
+    "the two was not kept."
+)
 _LEAD = (
     "Bills a month, and dotted the bound that no policy gets below. Hollow: the promise was missed. What no offer can "
     "keep is left out. The ring is the service's own promise."
@@ -175,13 +187,13 @@ def _figure(
         )
         if not points:
             continue
-        colour, name = COLOURS[i % len(COLOURS)], named(points[0].slo)
+        colour, name, symbol = COLOURS[i % len(COLOURS)], named(points[0].slo), _SYMBOLS[i % len(_SYMBOLS)]
         figure.add_scatter(
             x=[place_of(point.slo) for point in points],
             y=[_point_month(point, point.usd) for point in points],
             name=name,
-            line={"color": colour, "dash": DASHES[i % len(DASHES)]},
-            marker={"symbol": ["circle" if p.kept else "circle-open" for p in points], "size": 8, "color": colour},
+            line={"color": colour},
+            marker={"symbol": [symbol if p.kept else f"{symbol}-open" for p in points], "size": 9, "color": colour},
             mode="lines+markers",
             hovertemplate="$%{y:,.2f} a month",
         )
@@ -206,6 +218,32 @@ def _figure(
         )
     figure.update_yaxes(title_text="$ a month", rangemode="tozero")
     return styled(figure, 420)
+
+
+def _steps(found: Frontier) -> list[list[str]]:
+    """What each step costs along either number of the service's own promise, the other held; from loose to strict."""
+    own = found.own
+    rows = []
+    for point in sorted(found.points, key=lambda point: -point.slo.rt_max_s):
+        step = found.next_10_ms(point) if point.slo.attainment == own.attainment else None
+        if step is not None:
+            span = f"{_percent(own)}: {_milliseconds(point.slo)} to {_milliseconds(step.to)}"
+            rows.append([span, _signed(found, step.usd), ""])
+    for point in found.points:
+        step = found.next_nine(point) if point.slo.rt_max_s == own.rt_max_s else None
+        if step is not None:
+            span = f"{_milliseconds(own)}: {_percent(point.slo)} to {_percent(step.to)}"
+            rows.append([span, "", _signed(found, step.usd)])
+    return rows
+
+
+def _signed(found: Frontier, amount_usd: float | None) -> str:
+    """Dollars a month, more or less."""
+    shared = found.any_result
+    month = None if shared is None or amount_usd is None else _month(shared, amount_usd)
+    if month is None:
+        return "-"
+    return "0" if abs(month) < 0.005 else f"{'-' if month < 0.0 else '+'}{dollars(abs(month))}"
 
 
 def _rows(found: Frontier) -> list[tuple[FrontierPoint, list[str]]]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -64,7 +66,8 @@ class ProcessExecutor:
         results: dict[int, R] = {}
         try:
             # The longest first would balance best, but which one that is is not known beforehand.
-            places = {pool.submit(_portable, work, task): place for place, task in enumerate(tasks)}
+            with _no_interrupt():
+                places = {pool.submit(_portable, work, task): place for place, task in enumerate(tasks)}
             for future in as_completed(places):
                 results[places[future]] = future.result()
                 if progress is not None:
@@ -107,6 +110,32 @@ def _portable(work: Callable[[T, Share | None], R], task: T) -> R:
         raise
 
 
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Ctrl-C waits until the processes are started: half a start ends with the traceback of a process that has no name.
+
+    They inherit that they do not hear it, and hear it again once it ends them without a word.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    came: list[int] = []
+    own = signal.getsignal(signal.SIGINT)
+    if callable(own):  # else it is ignored, or ends this process at once
+        signal.signal(signal.SIGINT, lambda number, _: came.append(number))  # other threads hear it still
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if callable(own):
+            signal.signal(signal.SIGINT, own)
+    if came:
+        signal.raise_signal(signal.SIGINT)
+
+
 def _end_on_interrupt() -> None:
     """Ctrl-C ends a worker without a word; the parent says what there is to say."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

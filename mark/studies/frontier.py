@@ -225,6 +225,8 @@ def _step(point: FrontierPoint, stricter: FrontierPoint, units: float) -> Strict
     for one in (point, stricter):
         if one.usd is None:
             return StricterStep(stricter.slo, None, "no offer can keep it")
+        if one.kept is None:
+            return StricterStep(stricter.slo, None, "no requests arrived")
         if not one.kept:
             return StricterStep(
                 stricter.slo, None, "the promise was missed" if one is stricter else "it is missed here"

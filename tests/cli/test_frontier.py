@@ -41,6 +41,10 @@ def test_ten_minutes_of_traffic_give_a_table_json_and_a_page(
         (share, limit_ms) for share in (0.8, 0.98, 0.998) for limit_ms in (300.0, 450.0, 600.0, 900.0, 1200.0)
     ]
     assert [p["own"] for p in points].index(True) == 7
+    bounds = {(p["target"], p["rt_max_ms"]): p["bound_usd"] for p in points}
+    for share, limit_ms in bounds:
+        looser = [usd for (other, other_ms), usd in bounds.items() if other <= share and other_ms >= limit_ms]
+        assert 0.0 < max(looser) == bounds[share, limit_ms]
     assert "Dollars over RT_max" in (tmp_path / "f.html").read_text()
 
 

@@ -45,7 +45,7 @@ def test_a_line_for_each_attainment_with_its_bound_below() -> None:
     assert list(drawn) == ["90 %", "90 %, bound", "98 %", "98 %, bound", "the service's own promise"]
     assert list(drawn["98 %"].x) == [300.0, 600.0]
     assert list(drawn["98 %"].y) == [per_month(13.0, 86400.0), per_month(10.0, 86400.0)]
-    assert list(drawn["98 %"].marker.symbol) == ["circle-open", "circle"]
+    assert list(drawn["98 %"].marker.symbol) == ["square-open", "square"]
     for name in ("90 %", "98 %"):
         assert list(drawn[f"{name}, bound"].y) == [per_month(5.0, 86400.0)] * 2
     assert (list(drawn["the service's own promise"].x), drawn["the service's own promise"].mode) == ([600.0], "markers")
@@ -78,6 +78,13 @@ def test_the_table_marks_the_own_promise_and_says_why_one_cannot_be_kept(capsys:
     assert any(row.startswith("98 % in 300 ms ") and " MISSED " in row for row in rows)
     assert any(row.startswith("98 % in 100 ms ") and " infeasible " in row for row in rows)
     assert "note: infeasible: no offer meets the SLO: closest is c5.large" in shown
+
+
+def test_every_step_along_the_own_promise_has_its_price(capsys: pytest.CaptureFixture[str]) -> None:
+    show(frontier_table(points()))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "98 %: 600 ms to 300 ms +$3.04 98 %: 300 ms to 100 ms - 600 ms: 90 % to 98 % +$44 " in shown
+    assert "<th scope=row>600 ms: 90 % to 98 %</th><td></td><td>+$44</td>" in render_frontier(points())
 
 
 def test_a_few_sentences_say_what_more_would_cost() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mark.domain.errors import BadInput, MarkError
+from mark.studies import executor
 from mark.studies.executor import HereExecutor, ProcessExecutor, Share, StudyExecutor, executor_for
 from tests.children import new_children
 
@@ -58,13 +61,13 @@ def interrupting(task: str, progress: Share | None = None) -> None:
     time.sleep(600.0)
 
 
-@pytest.mark.parametrize("executor", [HereExecutor(), ProcessExecutor(1), ProcessExecutor(2), ProcessExecutor(9)])
-def test_answers_come_in_the_order_of_the_tasks(executor: StudyExecutor) -> None:
+@pytest.mark.parametrize("place", [HereExecutor(), ProcessExecutor(1), ProcessExecutor(2), ProcessExecutor(9)])
+def test_answers_come_in_the_order_of_the_tasks(place: StudyExecutor) -> None:
     shares: list[float] = []
-    assert executor.map(squared, [1, 2, 3], shares.append) == [1, 4, 9]
+    assert place.map(squared, [1, 2, 3], shares.append) == [1, 4, 9]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
-    assert executor.map(squared, []) == []
+    assert place.map(squared, []) == []
 
 
 def test_one_process_is_this_one() -> None:
@@ -96,5 +99,28 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
             with pytest.raises(KeyboardInterrupt):
                 ProcessExecutor(2).map(interrupting, [str(tmp_path / "a"), str(tmp_path / "b")])
             assert children() == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_while_processes_start_waits_until_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it ends them all; one half started would say so with a traceback."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    started: list[object] = []
+
+    class InterruptedPool(ProcessPoolExecutor):
+        def submit(self, *args: Any, **keywords: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGINT)
+            started.append(super().submit(*args, **keywords))
+            return started[-1]
+
+    monkeypatch.setattr(executor, "ProcessPoolExecutor", InterruptedPool)
+    try:
+        with new_children() as children:
+            with pytest.raises(KeyboardInterrupt):
+                ProcessExecutor(2).map(squared, [1, 2, 3])
+            assert len(started) == 3
+            assert children() == []
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from mark.domain.bill import Bill
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.slo import Slo
+from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate
@@ -120,6 +122,25 @@ def test_the_bound_never_falls_when_the_promise_gets_stricter(
                 assert strict.bound_usd >= loose.bound_usd
 
 
+@pytest.mark.parametrize("service", ["inception-v3", "lstm-ptb-2026", "opennmt-ende-2026"])
+def test_what_keeps_a_strict_promise_may_be_bought_for_a_loose_one(service: str) -> None:
+    """Offers and functions in time: why a loose promise's bound holds for a strict one."""
+    offers: set[str] = set()
+    function_usd, feasible = math.inf, False
+    for limit_ms in (1.0, 5.0, 12.0, 30.0, 80.0, 200.0, 450.0, 600.0, 1400.0, 3000.0):
+        try:
+            resolved = open_service(replace(REQUEST, service=service, slo=Slo(limit_ms / 1e3, 0.98)))
+        except Infeasible:
+            assert not feasible
+            continue
+        feasible = True
+        names = {offer.name for offer in resolved.offers}
+        assert offers <= names
+        assert resolved.in_time_usd <= function_usd
+        offers, function_usd = names, resolved.in_time_usd
+    assert feasible
+
+
 def test_a_bound_over_other_types_is_not_handed_on() -> None:
     """SageMaker's types are chosen for each promise, so what is proven with one says nothing about another."""
     strict = replace(run(Slo(0.3, 0.98), 5.0, bound_usd=1.0), bill=Bill(sagemaker=5.0))
@@ -144,6 +165,10 @@ def test_what_was_not_kept_has_no_price() -> None:
     assert nine is not None
     assert (ten_ms.usd, ten_ms.reason) == (None, "no offer can keep it")
     assert (nine.usd, nine.reason) == (None, "the promise was missed")
+    quiet = found(run(Slo(0.45, 0.98), 10.0, None), run(OWN, 10.0, None))
+    silent = quiet.next_10_ms(quiet.own_point)
+    assert silent is not None
+    assert silent.reason == "no requests arrived"
 
 
 def test_a_stricter_run_that_was_kept_for_less_beats_a_point() -> None:
