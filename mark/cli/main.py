@@ -39,6 +39,7 @@ _CHOICE = re.compile(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)")
 _COMMANDS = {
     "simulate": _Command("mark.cli.simulate", "bill and latency of one policy on a trace"),
     "compare": _Command("mark.cli.compare", "several policies side by side: bill, SLO, regret"),
+    "frontier": _Command("mark.cli.frontier", "dollars against the promise: what other SLOs would cost"),
     "diff": _Command("mark.cli.diff", "what a change of a service costs a month"),
     "reconcile": _Command("mark.cli.reconcile", "simulated against invoiced dollars of a past period, line by line"),
     "bound": _Command("mark.cli.bound", "the least that any policy could pay"),

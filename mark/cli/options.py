@@ -17,9 +17,15 @@ MARKETS = ("on-demand", "spot", "burstable")
 
 
 def add_run_options(
-    parser: argparse.ArgumentParser, *, service: Literal["required", "optional", "elsewhere"] = "required"
+    parser: argparse.ArgumentParser,
+    *,
+    service: Literal["required", "optional", "elsewhere"] = "required",
+    report: str = "interactive report, with a sensitivity table",
 ) -> None:
-    """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one."""
+    """Everything but the trace; with `service` elsewhere neither `--service` nor the report, which is of one.
+
+    `report` says what the command's own page is.
+    """
     what = parser.add_argument_group("what is served, and how")
     if service != "elsewhere":
         required = service == "required"
@@ -49,9 +55,7 @@ def add_run_options(
     result = parser.add_argument_group("what comes out")
     add_json(result)
     if service != "elsewhere":
-        result.add_argument(
-            "--report", type=html_file, metavar="FILE.html", help="interactive report, with a sensitivity table"
-        )
+        result.add_argument("--report", type=html_file, metavar="FILE.html", help=report)
     result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from mark.domain.errors import BadInput
 
+LONGEST_RT_MAX_S = 3600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Slo:
@@ -15,7 +17,7 @@ class Slo:
     attainment: float
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.rt_max_s < 3600.0:
+        if not 0.0 < self.rt_max_s < LONGEST_RT_MAX_S:
             raise BadInput("RT_max must lie between 0 and 3,600,000 ms", "slo_ms", self.rt_max_s * 1e3)
         if not 0.0 < self.attainment < 1.0:
             raise BadInput("SL_min must lie between 0 and 1, both excluded", "slo_attainment", self.attainment)

@@ -81,6 +81,8 @@ def looked_up(service: ServiceConfig, request: RunRequest, *, model_files: bool 
         service = replace(service, profile_file=request.profile)
     if request.markets is not None:
         service = replace(service, markets=markets_of(request.markets, "markets"))
+    if request.slo is not None:
+        service = replace(service, slo=request.slo)
     catalog = load_catalog(service.catalog)
     profiles = service_profiles(service)
     if request.sensitivity != Sensitivity():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mark.domain.slo import Slo
 from mark.workload.tables import RECOGNISED, TableColumns
 
 
@@ -30,6 +31,7 @@ class RunRequest:
     catalog: str | None = None
     profile: str | None = None
     markets: tuple[str, ...] | None = None
+    slo: Slo | None = None  # None: what the service file promises
     scale: float = 1.0
     start_s: float = 0.0
     duration_s: float | None = None

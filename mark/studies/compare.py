@@ -1,11 +1,8 @@
-"""Many runs, on as many processes as there are cores: runs share nothing, so they need not wait for each other."""
+"""Many runs, and several policies on the same arrivals."""
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,6 +14,7 @@ from mark.simulation.inputs import Inputs, TraceQuery, open_inputs, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
+from mark.studies.executor import executor_for
 from mark.workload.trace import Trace
 
 
@@ -46,42 +44,20 @@ def run_all(
     With more than one worker, processes are spawned (a script that calls this needs the usual `__main__` guard).
     Raises what a run raises.
     """
-    workers = min(workers, len(requests))
-    if workers <= 1:
-        return [_here(requests, place, progress) for place in range(len(requests))]
-    # Spawned, because forking a process that has threads (a progress bar's) may hang.
-    context = multiprocessing.get_context("spawn")
-    results: dict[int, SimulationResult] = {}
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_on_interrupt) as pool:
-        # The longest first would balance best, but which one that is is not known beforehand.
-        places = {pool.submit(_run, replace(request, progress=None)): i for i, request in enumerate(requests)}
-        try:
-            for future in as_completed(places):
-                results[places[future]] = future.result()
-                if progress is not None:
-                    progress(len(results) / len(requests))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [results[i] for i in range(len(requests))]
+    tasks = [replace(request, progress=None) for request in requests]  # whose bar is nobody's elsewhere
+    return executor_for(workers).map(run_one, tasks, progress)
 
 
-def _here(requests: Sequence[RunRequest], place: int, progress: Callable[[float], None] | None) -> SimulationResult:
-    share = None if progress is None else (lambda part: progress((place + part) / len(requests)))
-    return _run(replace(requests[place], progress=share))
+def run_one(request: RunRequest, progress: Callable[[float], None] | None = None) -> SimulationResult:
+    """One run, a task of an executor; the trace stays open for the next one, which mostly wants the same.
 
-
-def _run(request: RunRequest) -> SimulationResult:
-    """One run; the trace stays open for the next one, which mostly wants the same."""
+    Raises BadInput, Infeasible.
+    """
     trace = _last_trace(trace_query(request))
-    return simulate_inputs(open_inputs(request, trace), request.policy, request.predictor)
+    inputs = open_inputs(replace(request, progress=progress), trace)
+    return simulate_inputs(inputs, request.policy, request.predictor)
 
 
 @lru_cache(maxsize=1)
 def _last_trace(query: TraceQuery) -> Trace:
     return query.open()
-
-
-def _end_on_interrupt() -> None:
-    """Ctrl-C ends a worker without a word; the parent says what there is to say."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

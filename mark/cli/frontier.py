@@ -1,0 +1,83 @@
+"""mark frontier: dollars against the promise."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from mark.cli.numbers import above_zero, count, number
+from mark.cli.options import add_run_options, request_from
+from mark.cli.output import cores, deliver, progress, write_file
+from mark.domain.errors import Infeasible
+from mark.domain.slo import LONGEST_RT_MAX_S
+from mark.reporting.frontier import frontier_json, frontier_table, render_frontier
+from mark.studies.executor import executor_for
+from mark.studies.frontier import frontier
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Simulate one policy under several promises on the same arrivals, and print what each costs, with the bound "
+        "that no policy gets below. The service's own promise is always among them."
+    )
+    parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    promise = parser.add_argument_group("which promises: every RT_max with every attainment")
+    promise.add_argument(
+        "--slo-ms",
+        type=_each(_rt_max_s),
+        default=(),
+        metavar="A,B,C",
+        help="RT_max in ms (default: 0.5, 0.75, 1, 1.5 and 2 times the service's)",
+    )
+    promise.add_argument(
+        "--attainment",
+        type=_each(_attainment),
+        default=(),
+        metavar="A,B,C",
+        help="SL_min as shares, 0.99 for 99 %% (default: the service's, a nine less and a nine more: for 0.98 also "
+        "0.8 and 0.998)",
+    )
+    add_run_options(parser, report="a page with the points and two plots")
+    parser.add_argument("--jobs", type=count, metavar="N", help="processes at a time (default: one per processor)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    with progress("simulating") as bar:
+        executor = executor_for(args.jobs or cores())
+        found = frontier(request_from(args, bar), args.slo_ms, args.attainment, executor=executor)
+    deliver(frontier_json(found), args.json, lambda: frontier_table(found))
+    if args.report:
+        write_file(args.report, render_frontier(found), "--report")
+    if found.any_result is None:
+        loosest = max(found.points, key=lambda point: (point.slo.rt_max_s, -point.slo.attainment))
+        raise Infeasible(f"none of {len(found.points)} promises can be kept: {loosest.infeasible}")
+    return 4 if args.fail_below_slo and found.own_point.kept is False else 0
+
+
+def _each(one: Callable[[str], float]) -> Callable[[str], tuple[float, ...]]:
+    """A parser of several, between commas; none twice."""
+
+    def parsed(text: str) -> tuple[float, ...]:
+        found = tuple(one(part.strip()) for part in text.split(","))
+        if len(set(found)) < len(found):
+            raise argparse.ArgumentTypeError(f"names one twice: {text!r}")
+        return found
+
+    return parsed
+
+
+def _rt_max_s(text: str) -> float:
+    found_s = above_zero(text) / 1e3
+    if found_s >= LONGEST_RT_MAX_S:
+        raise argparse.ArgumentTypeError(f"must lie below {LONGEST_RT_MAX_S * 1e3:,.0f} ms, not {text!r}")
+    return found_s
+
+
+def _attainment(text: str) -> float:
+    """A share, as in the service file."""
+    share = number(text)
+    if not 0.0 < share < 1.0:
+        hint = f" (a share: {share:g} % is {share / 100.0:g})" if 1.0 < share < 100.0 else ""
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, both excluded, not {text!r}{hint}")
+    return share

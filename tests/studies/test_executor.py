@@ -1,0 +1,126 @@
+"""Where the runs of a study are carried out makes no difference but in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.domain.errors import BadInput, MarkError
+from mark.studies import executor
+from mark.studies.executor import HereExecutor, ProcessExecutor, Share, StudyExecutor, executor_for
+from tests.children import new_children
+
+
+class TwoWordsError(Exception):
+    """Cannot be unpickled: it wants two words, and pickle gives it its message."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} {other}")
+
+
+def squared(task: int, progress: Share | None = None) -> int:
+    """The first task ends last."""
+    time.sleep(0.3 if task == 1 else 0.0)
+    if progress is not None:
+        progress(0.5)
+        progress(1.0)
+    return task * task
+
+
+def killed(task: int, progress: Share | None = None) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def refused(task: int, progress: Share | None = None) -> int:
+    """One task is wrong; the other would take ten minutes."""
+    if task == 0:
+        raise BadInput("is no number", "t.csv line 3", "x")
+    time.sleep(600.0)
+    return task
+
+
+def failed(task: int, progress: Share | None = None) -> int:
+    raise TwoWordsError("oh", f"dear {task}")
+
+
+def interrupting(task: str, progress: Share | None = None) -> None:
+    """Both tasks have begun when one of them interrupts the process that waits for them, and nobody else."""
+    Path(task).touch()
+    other = Path(task).with_name("b" if Path(task).name == "a" else "a")
+    while not other.exists():
+        time.sleep(0.01)
+    if other.name == "b":
+        os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(600.0)
+
+
+@pytest.mark.parametrize("place", [HereExecutor(), ProcessExecutor(1), ProcessExecutor(2), ProcessExecutor(9)])
+def test_answers_come_in_the_order_of_the_tasks(place: StudyExecutor) -> None:
+    shares: list[float] = []
+    assert place.map(squared, [1, 2, 3], shares.append) == [1, 4, 9]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert place.map(squared, []) == []
+
+
+def test_one_process_is_this_one() -> None:
+    assert executor_for(1) == HereExecutor()
+    assert executor_for(2) == ProcessExecutor(2)
+
+
+def test_an_error_ends_the_other_tasks_and_is_the_same_one_line() -> None:
+    with new_children() as children:
+        with pytest.raises(BadInput, match=r"^t\.csv line 3: is no number: x$"):
+            ProcessExecutor(2).map(refused, [0, 1])
+        assert children() == []
+
+
+def test_an_error_that_does_not_travel_becomes_its_words() -> None:
+    with pytest.raises(RuntimeError, match="TwoWordsError: oh dear 7"):
+        ProcessExecutor(2).map(failed, [7, 7])
+
+
+def test_a_process_that_is_killed_is_one_line() -> None:
+    with pytest.raises(MarkError, match="ended without an answer"):
+        ProcessExecutor(2).map(killed, [0, 1])
+
+
+def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with new_children() as children:
+            with pytest.raises(KeyboardInterrupt):
+                ProcessExecutor(2).map(interrupting, [str(tmp_path / "a"), str(tmp_path / "b")])
+            assert children() == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_while_processes_start_waits_until_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it ends them all; one half started would say so with a traceback."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    started: list[object] = []
+
+    class InterruptedPool(ProcessPoolExecutor):
+        def submit(self, *args: Any, **keywords: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGINT)
+            started.append(super().submit(*args, **keywords))
+            return started[-1]
+
+    monkeypatch.setattr(executor, "ProcessPoolExecutor", InterruptedPool)
+    try:
+        with new_children() as children:
+            with pytest.raises(KeyboardInterrupt):
+                ProcessExecutor(2).map(squared, [1, 2, 3])
+            assert len(started) == 3
+            assert children() == []
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
