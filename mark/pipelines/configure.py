@@ -12,13 +12,15 @@ where two stages would have to move together, and it trusts one sample. Here:
 4. all that by the recorded sample. The best few then grow until new traffic would keep the promise with some
    confidence, by resamples (`mark.pipelines.resample`), and moves go on from the best of these.
 
-Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by
-then is the answer; a first one is found in any case.
+Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work after the own needs, and
+what is best by then is the answer. A first one is found in any case: where the work ends before there is one, all
+stages grow by the same factor.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +30,7 @@ import numpy as np
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.slo import Slo
-from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.pipelines.estimate import MEMORY_BYTES, PipelineEstimator, QuerySample, StageChoice, StageOption
 from mark.pipelines.paths import pattern_path_s
 from mark.pipelines.resample import miss_limit, resampled
 from mark.rules.admission import TOLERANCE_S
@@ -39,6 +41,8 @@ MOST_CALLS = 40_000_000
 _PATIENCE = 32
 # Of the price of the dearest replica: what a step of growth costs at each stage
 _STEP = 0.25
+# Combinations among which one is looked for that is fast enough, where there is no time for a search
+_EARLY = 1_000
 # The best by the sample, from which those are made that keep the promise for new traffic
 _KEPT = 6
 # Resamples that may settle that new traffic would miss too much: at once where it would miss that many times too much
@@ -119,15 +123,16 @@ def miss_limits(
     """
     estimators = _resamples(pipeline, sample, slo, resamples, seed)
     estimators = estimators or [PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)]
-    return [
-        miss_limit([one.estimate(choices).miss_share(slo.rt_max_s) for one in estimators], confidence)
-        for choices in configurations
-    ]
+    return [miss_limit([one.miss_share(choices) for one in estimators], confidence) for choices in configurations]
 
 
 def _resamples(pipeline: Pipeline, sample: QuerySample, slo: Slo, resamples: int, seed: int) -> list[PipelineEstimator]:
     rng = np.random.default_rng(seed)
-    return [PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s) for _ in range(resamples)]
+    memory_bytes = MEMORY_BYTES // max(1, resamples)  # of all together
+    return [
+        PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s, memory_bytes=memory_bytes)
+        for _ in range(resamples)
+    ]
 
 
 class _OutOfWork(Exception):
@@ -164,23 +169,36 @@ class _Search:
         self._trusting = True  # the sample, as if new traffic were just so
         self._needs: list[list[StageChoice]] = []
         self._best: Choices | None = None
+        self._most_now = math.inf  # calls that may be simulated: own needs and a first answer are found in any case
         self._found: list[Choices] = []  # each better than the one before
         self._closest: tuple[float, Choices] | None = None
         self._seen: dict[Choices, bool] = {}
         self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
 
     def run(self) -> Configuration:
-        complete = self._within(self._most_calls // 2 if self._others else self._most_calls, self._by_the_sample)
+        self._needs = self._own_needs()
+        needs = self._work()
+        half = self._most_calls // 2 if self._others else self._most_calls
+        complete = self._within(needs + half, self._by_the_sample)
+        if self._best is None:
+            self._first(self._fast_needs())
+            self._within(needs + half + half // 2, self._shed_best)
         if self._best is not None and self._others:
             best_first = self._found[::-1][:_KEPT]
             self._best, self._trusting = None, False
             self._seen.clear()
-            complete &= self._within(self._most_calls, lambda: self._by_resamples(best_first))
+            complete &= self._within(needs + self._most_calls, lambda: self._by_resamples(best_first))
+            if self._best is None:
+                self._first(best_first[0])
         if self._best is None:
             raise Infeasible(self._why())
-        share = self._estimator.estimate(self._best).miss_share(self._slo.rt_max_s)
+        share = self._estimator.miss_share(self._best)
         limit = self._limit(self._best) if self._others else share
         return Configuration(self._best, share, limit, self._work(), complete)
+
+    def _shed_best(self) -> None:
+        if self._best is not None:
+            self._better(self._shed(self._best))
 
     def _within(self, most_calls: int, search: Callable[[], None]) -> bool:
         """Did the search end before that many calls were simulated?"""
@@ -189,7 +207,22 @@ class _Search:
             search()
         except _OutOfWork:
             return False
+        finally:
+            self._most_now = math.inf
         return True
+
+    def _first(self, choices: Choices) -> None:
+        """An answer in any case: everything larger by the same factor, in a few steps, and without a search."""
+        low, high = 1.0, 1.0
+        while not self._kept(_times(choices, high)):
+            if all(self._headroom(s, _times(choices, high)) > _AMPLE for s in range(len(choices))):
+                self._note(self._missed(self._judge(choices), choices), choices)
+                return
+            low, high = high, 1.25 * high
+        while high / low > 1.05:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if self._kept(_times(choices, middle)) else (middle, high)
+        self._better(_times(choices, high))
 
     # -- 1: own needs --------------------------------------------------------------------------------------------------
 
@@ -286,12 +319,20 @@ class _Search:
     # -- 2: combinations -----------------------------------------------------------------------------------------------
 
     def _by_the_sample(self) -> None:
-        self._needs = self._own_needs()
         self._combine()
         if self._best is None:  # those that come first are slow, too
-            self._try(tuple(min(of, key=lambda choice: float(choice.option.service_s[1])) for of in self._needs))
+            self._try(self._fastest_needs())
         if self._best is not None:
             self._improve()
+
+    def _fast_needs(self) -> Choices:
+        """The first that are fast enough together, if there are some early on."""
+        early = itertools.islice(_by_cost(self._needs), _EARLY)
+        return next((choices for choices in early if self._fast_enough(choices)), self._fastest_needs())
+
+    def _fastest_needs(self) -> Choices:
+        """Where even a batch of the largest size takes least."""
+        return tuple(min(of, key=lambda choice: float(choice.option.service_s[choice.batch])) for of in self._needs)
 
     def _by_resamples(self, found: Sequence[Choices]) -> None:
         """What the sample allows grows until new traffic would, too; and the search goes on below that."""
@@ -440,7 +481,7 @@ class _Search:
     def _missed(self, judge: PipelineEstimator, choices: Choices) -> float:
         key = judge, choices
         if key not in self._misses:
-            self._misses[key] = judge.estimate(choices).miss_share(self._slo.rt_max_s)
+            self._misses[key] = judge.miss_share(choices)
             self._count()
         return self._misses[key]
 
@@ -448,7 +489,7 @@ class _Search:
         return sum(one.calls_simulated for one in (self._estimator, *self._others, *self._alone))
 
     def _count(self) -> None:
-        if self._best is not None and self._work() > self._most_now:  # a first answer is found in any case
+        if self._work() > self._most_now:
             raise _OutOfWork
 
     def _better(self, choices: Choices) -> bool:
@@ -474,6 +515,10 @@ class _Search:
             for stage, choice in zip(self._pipeline.names, choices, strict=True)
         )
         return f"nothing keeps the promise; closest came {named}, which misses {100.0 * missed:.2f} %"
+
+
+def _times(choices: Choices, factor: float) -> Choices:
+    return tuple(replace(choice, replicas=math.ceil(factor * choice.replicas - 1e-9)) for choice in choices)
 
 
 def _batches(option: StageOption) -> list[int]:

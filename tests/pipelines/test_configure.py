@@ -187,3 +187,14 @@ def test_within_two_percent_of_the_cheapest_of_anything_small(seed: int) -> None
     found = configure(pipeline, sample, options, slo, resamples=0)
     assert found.miss_share <= 1.0 - slo.attainment + 1e-9
     assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=4) + 1e-9
+
+
+def test_the_work_for_many_stages_is_bounded_too() -> None:
+    """Before the first answer as well, which is found in any case: stages together where one by one takes too long."""
+    names = "abcdefghijkl"
+    sample = traffic(2000, 60.0, 4.0, (1.0,) * len(names), seed=1)
+    few = option("few", 0.1, 0.0, 0.02, 4)
+    found = configure(chain(*names), sample, [[few, GPU]] * len(names), Slo(0.6, 0.99), most_calls=2_000_000)
+    assert found.miss_limit <= 0.01
+    assert found.calls_simulated <= 6_000_000  # with own needs and what a first answer takes
+    assert not found.complete
