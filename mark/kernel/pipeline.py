@@ -440,7 +440,13 @@ class PipelineSimulation:
         self.queries = queries
         self._replicas: list[list[tuple[int, float]]] = [[] for _ in range(stages)]  # kind, when it leaves
         self._new: list[tuple[int, int, float]] = []  # stage, number, ready
+        self._laid_out = False
         self._known = known
+        active = np.array([stage for stage in range(stages) if stage not in known], dtype=np.int64)
+        ready_s, answer_s = np.empty((stages, n)), np.empty((stages, n))
+        ready_s[active] = answer_s[active] = INF
+        for stage, outcome in known.items():
+            answer_s[stage] = outcome.answer_s
         self._p = CentralQueues(
             arrival_s=queries.arrival_s,
             deadline_s=queries.deadline_s,
@@ -451,7 +457,7 @@ class PipelineSimulation:
             least=np.array([join.least for join in joins]),
             join_s=np.array([join.deadline_s for join in joins], dtype=np.float64),
             last=np.array([stage for stage in range(stages) if stage not in flat], dtype=np.int64),
-            active=np.array([stage for stage in range(stages) if stage not in known], dtype=np.int64),
+            active=active,
             drops=drops,
             n_batch=np.array([len(table) - 1 for table in kinds], dtype=np.int64),
             service_s=tables,
@@ -461,8 +467,8 @@ class PipelineSimulation:
             replica_at=np.zeros(stages, dtype=np.int64),
             kind=np.zeros(0, dtype=np.int64),
             leave_s=np.zeros(0),
-            ready_s=np.full((stages, n), INF),
-            answer_s=np.full((stages, n), INF),
+            ready_s=ready_s,
+            answer_s=answer_s,
             partial_s=np.empty((stages, n)),
             left=np.empty((stages, n), dtype=np.int32),
             bits=np.zeros((stages, n // 64 + 1), dtype=np.uint64),
@@ -479,9 +485,6 @@ class PipelineSimulation:
             clock=np.array([-INF]),
         )
         self._p.total[:, LAST_S] = -INF
-        for stage, outcome in known.items():
-            self._p.answer_s[stage] = outcome.answer_s
-        self._lay_out()
 
     @property
     def clock_s(self) -> float:
@@ -499,6 +502,7 @@ class PipelineSimulation:
         self._replicas[stage].append((kind, leave_s))
         number = len(self._replicas[stage]) - 1
         self._new.append((stage, number, ready_s))
+        self._laid_out = False
         return number
 
     def drain(self, stage: int, number: int, at_s: float) -> None:
@@ -506,7 +510,7 @@ class PipelineSimulation:
         self._must_be_ahead(at_s, "at_s")
         kind, _ = self._replicas[stage][number]
         self._replicas[stage][number] = kind, at_s
-        if not self._new:
+        if self._laid_out:
             self._p.leave_s[self._p.replica_at[stage] + number] = at_s
 
     def advance(self, until_s: float = INF, most_missed: int | None = None) -> None:
@@ -514,7 +518,7 @@ class PipelineSimulation:
 
         Stopped or not, `clock_s` says how far it came, and it may be advanced further.
         """
-        if self._new:
+        if not self._laid_out:
             self._lay_out()
         advance(self._p, until_s, len(self.queries.arrival_s) if most_missed is None else most_missed)
 
@@ -556,7 +560,7 @@ class PipelineSimulation:
         for stage, number, ready_s in self._new:
             free_s[stage][number] = ready_s
         new = [{number for of, number, _ in self._new if of == stage} for stage in range(len(free_s))]
-        self._new = []
+        self._new, self._laid_out = [], True
         trees, tree_at, tree_levels, replica_at = [], [], [], []
         places = replicas_before = 0
         for stage, own_s in enumerate(free_s):

@@ -82,7 +82,7 @@ def only(options: dict[str, str], known: dict[str, tuple[str, ...]], reference: 
     return {option: values[0] for option, values in known.items()} | options
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """Kind and text of an error of the model's code."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
@@ -128,7 +128,7 @@ def imported(module: str, attribute: str, search: Path, reference: str) -> Any:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise BadInput(f"no module {module} in {search} or the Python path", reference) from None
         raise BadInput(f"importing it failed: {in_one_line(error)}", reference) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without `if __name__ == "__main__"` may end us
         raise BadInput(f"importing it failed: {in_one_line(error)}", reference) from error
     made = getattr(home, attribute, None)
     if made is None:

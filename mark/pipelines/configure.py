@@ -12,13 +12,15 @@ where two stages would have to move together, and it trusts one sample. Here:
 4. all that by the recorded sample. The best few then grow until new traffic would keep the promise with some
    confidence, by resamples (`mark.pipelines.resample`), and moves go on from the best of these.
 
-Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work, and what is best by
-then is the answer; a first one is found in any case.
+Nothing is random but the resamples, and nothing looks at a clock: `most_calls` bounds the work after the own needs, and
+what is best by then is the answer. A first one is found in any case: where the work ends before there is one, all
+stages grow by the same factor.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,25 +30,26 @@ import numpy as np
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.slo import Slo
-from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.pipelines.estimate import MEMORY_BYTES, PipelineEstimator, QuerySample, StageChoice, StageOption
 from mark.pipelines.paths import pattern_path_s
 from mark.pipelines.resample import miss_limit, resampled
+from mark.rules.admission import TOLERANCE_S
 
 # A second or two on one core (benchmarks/pipelines.py)
 MOST_CALLS = 40_000_000
 # That new traffic keeps the promise
 CONFIDENCE = 0.99
-# Of one stage, after which more of the same cannot help.
-_MOST_REPLICAS = 100_000
 # Of combinations whose own needs are below the best bill only so many in a row may disappoint.
 _PATIENCE = 32
 # Of the price of the dearest replica: what a step of growth costs at each stage
 _STEP = 0.25
+# Combinations among which one is looked for that is fast enough, where there is no time for a search
+_EARLY = 1_000
 # The best by the sample, from which those are made that keep the promise for new traffic
 _KEPT = 6
 # Resamples that may settle that new traffic would miss too much: at once where it would miss that many times too much
 _FEW, _HOPELESS = 4, 2.0
-# Times what comes that a stage can do, from which on more of it alone does not help
+# Times what comes (when most does) that a stage can do, from which on more of it alone does not help
 _AMPLE = 2.0
 
 Choices = tuple[StageChoice, ...]
@@ -122,15 +125,16 @@ def miss_limits(
     """
     estimators = _resamples(pipeline, sample, slo, resamples, seed)
     estimators = estimators or [PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)]
-    return [
-        miss_limit([one.estimate(choices).miss_share(slo.rt_max_s) for one in estimators], confidence)
-        for choices in configurations
-    ]
+    return [miss_limit([one.miss_share(choices) for one in estimators], confidence) for choices in configurations]
 
 
 def _resamples(pipeline: Pipeline, sample: QuerySample, slo: Slo, resamples: int, seed: int) -> list[PipelineEstimator]:
     rng = np.random.default_rng(seed)
-    return [PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s) for _ in range(resamples)]
+    memory_bytes = MEMORY_BYTES // max(1, resamples)  # of all together
+    return [
+        PipelineEstimator(pipeline, resampled(sample, rng), slo_s=slo.rt_max_s, memory_bytes=memory_bytes)
+        for _ in range(resamples)
+    ]
 
 
 class _OutOfWork(Exception):
@@ -159,26 +163,44 @@ class _Search:
         self._alone: list[PipelineEstimator] = []
         self._patterns, self._queries = np.unique(sample.calls, axis=0, return_counts=True)
         self._misses_allowed = math.floor((1.0 - slo.attainment) * len(sample.arrivals_s) + 1e-9)
+        # In windows of RT_max
+        self._most_calls_per_s = [
+            _most_within(QuerySample(sample.arrivals_s, sample.calls[:, [stage]]), slo.rt_max_s) / slo.rt_max_s
+            for stage in range(len(options))
+        ]
         self._trusting = True  # the sample, as if new traffic were just so
         self._needs: list[list[StageChoice]] = []
         self._best: Choices | None = None
+        self._most_now = math.inf  # calls that may be simulated: own needs and a first answer are found in any case
         self._found: list[Choices] = []  # each better than the one before
         self._closest: tuple[float, Choices] | None = None
         self._seen: dict[Choices, bool] = {}
         self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
 
     def run(self) -> Configuration:
-        complete = self._within(self._most_calls // 2 if self._others else self._most_calls, self._by_the_sample)
+        self._needs = self._own_needs()
+        needs = self._work()
+        half = self._most_calls // 2 if self._others else self._most_calls
+        complete = self._within(needs + half, self._by_the_sample)
+        if self._best is None:
+            self._first(self._fast_needs())
+            self._within(needs + half + half // 2, self._shed_best)
         if self._best is not None and self._others:
             best_first = self._found[::-1][:_KEPT]
             self._best, self._trusting = None, False
             self._seen.clear()
-            complete &= self._within(self._most_calls, lambda: self._by_resamples(best_first))
+            complete &= self._within(needs + self._most_calls, lambda: self._by_resamples(best_first))
+            if self._best is None:
+                self._first(best_first[0])
         if self._best is None:
             raise Infeasible(self._why())
-        share = self._estimator.estimate(self._best).miss_share(self._slo.rt_max_s)
+        share = self._estimator.miss_share(self._best)
         limit = self._limit(self._best) if self._others else share
         return Configuration(self._best, share, limit, self._work(), complete)
+
+    def _shed_best(self) -> None:
+        if self._best is not None:
+            self._better(self._shed(self._best))
 
     def _within(self, most_calls: int, search: Callable[[], None]) -> bool:
         """Did the search end before that many calls were simulated?"""
@@ -187,25 +209,46 @@ class _Search:
             search()
         except _OutOfWork:
             return False
+        finally:
+            self._most_now = math.inf
         return True
+
+    def _first(self, choices: Choices) -> None:
+        """An answer in any case: everything larger by the same factor, in a few steps, and without a search."""
+        low, high = 1.0, 1.0
+        while not self._kept(_times(choices, high)):
+            if all(self._headroom(s, _times(choices, high)) > _AMPLE for s in range(len(choices))):
+                self._note(self._missed(self._judge(choices), choices), choices)
+                return
+            low, high = high, 1.25 * high
+        while high / low > 1.05:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if self._kept(_times(choices, middle)) else (middle, high)
+        self._better(_times(choices, high))
 
     # -- 1: own needs --------------------------------------------------------------------------------------------------
 
     def _own_needs(self) -> list[list[StageChoice]]:
         """Of each stage what is not dominated, the cheapest first; replicas are those of its own need."""
         fastest = [min(float(option.service_s[1]) for option in options) for options in self._options]
+        awaited = _awaited(self._pipeline)
         found = []
         for stage in range(len(self._options)):
-            # What is left for this stage where all others take their least time and nothing waits.
-            visiting = self._patterns[self._patterns[:, stage] > 0]
-            if not len(visiting):
+            visits = self._patterns[:, stage] > 0
+            if not visits.any():
                 cheapest = min(self._options[stage], key=lambda option: option.usd_per_hour)
-                found.append([StageChoice(cheapest, 1, 1)])
-                self._alone.append(self._estimator)
+                found.append([StageChoice(cheapest, 1, self._lasting(stage, cheapest, 1))])
                 continue
-            others = [0.0 if at == stage else time_s for at, time_s in enumerate(fastest)]
-            slack_s = self._slo.rt_max_s - float(pattern_path_s(self._pipeline, visiting, others).min())
-            found.append(self._own_needs_of(stage, slack_s))
+            # What is left for this stage where all others take their least time and nothing waits: RT_max without the
+            # rest of the longest path through it. A time that no other path reaches makes it the longest.
+            longest_s = sum(fastest) + self._slo.rt_max_s
+            times_s = [longest_s if at == stage else time_s for at, time_s in enumerate(fastest)]
+            rest_s = float(pattern_path_s(self._pipeline, self._patterns[visits], times_s).min()) - longest_s
+            slack_s = self._slo.rt_max_s - max(rest_s, 0.0)
+            if awaited[stage] and int(self._queries[visits].sum()) > self._misses_allowed:
+                found.append(self._own_needs_of(stage, slack_s))
+            else:
+                found.append(self._few_needs_of(stage, slack_s))
         return found
 
     def _own_needs_of(self, stage: int, slack_s: float) -> list[StageChoice]:
@@ -213,36 +256,60 @@ class _Search:
         short = f"{name} has {slack_s * 1e3:.0f} of {self._slo.rt_max_s * 1e3:g} ms, the others at their fastest"
         if slack_s <= 0.0:
             raise Infeasible(short)
-        sample = QuerySample(self._sample.arrivals_s, self._sample.calls[:, [stage]])
-        alone = PipelineEstimator(Pipeline((PipelineStage(name, name),)), sample, slo_s=slack_s, memory_bytes=0)
-        self._alone.append(alone)
-        duration_s = float(np.ptp(sample.arrivals_s))
-        calls_per_s = float(sample.calls.sum()) / duration_s if duration_s > 0.0 else 0.0
-        fluid = []
-        for option in self._options[stage]:
-            if option.service_s[1] > slack_s:
-                continue
-            for batch in _batches(option):
-                can = option.calls_per_s(batch)
-                lasting = math.ceil(self._lasting_calls_per_s[stage] / can - 1e-9)
-                least = max(1, lasting, math.floor(calls_per_s / can * self._slo.attainment))
-                fluid.append(StageChoice(option, batch, least))
-        if not fluid:
+        if all(option.service_s[1] > slack_s + TOLERANCE_S for option in self._options[stage]):
             fastest = min(self._options[stage], key=lambda option: float(option.service_s[1]))
             closest = f"{float(fastest.service_s[1]) * 1e3:.0f} ms on {fastest.hardware}, the fastest it may run on"
             raise Infeasible(f"{short}, and takes {closest}")
-        needs = [need for choice in _undominated(fluid) if (need := self._enough(alone, choice)) is not None]
-        if not needs:
+        if not (needs := self._enough_alone(stage, slack_s)):
             raise Infeasible(f"{short}, and no number of replicas is enough")
-        return sorted(_undominated(needs), key=lambda choice: (choice.usd_per_hour, choice.option.service_s[1]))
+        return _ascending(_undominated(needs))
 
-    def _enough(self, alone: PipelineEstimator, choice: StageChoice) -> StageChoice | None:
+    def _few_needs_of(self, stage: int, slack_s: float) -> list[StageChoice]:
+        """Where the promise does not hang on the stage: few queries visit it, or a join goes on without its answer.
+
+        Then it may be as slow and as scarce as it likes. What would be enough is tried as well: joins gain by answers.
+        """
+        enough = self._enough_alone(stage, slack_s) if slack_s > 0.0 else []
+        least = [
+            StageChoice(option, batch, self._lasting(stage, option, batch))
+            for option in self._options[stage]
+            for batch in _batches(option)
+        ]
+        return _ascending(list(dict.fromkeys([*_undominated(least), *_undominated(enough)])))
+
+    def _enough_alone(self, stage: int, slack_s: float) -> list[StageChoice]:
+        """Of each option and batch the least replicas with which the stage alone keeps the promise, if any number."""
+        calls = self._sample.calls[:, stage]
+        sample = QuerySample(self._sample.arrivals_s, calls[:, None])
+        name = self._pipeline.names[stage]
+        alone = PipelineEstimator(Pipeline((PipelineStage(name, name),)), sample, slo_s=slack_s, memory_bytes=0)
+        self._alone.append(alone)
+        # All calls but those of queries that may miss have to be done by then.
+        in_time = int(np.sort(calls)[: len(calls) - self._misses_allowed].sum())
+        until_s = float(np.ptp(sample.arrivals_s)) + slack_s
+        fluid = []
+        for option in self._options[stage]:
+            if option.service_s[1] > slack_s + TOLERANCE_S:
+                continue
+            for batch in _batches(option):
+                busy = math.ceil(in_time / until_s / option.calls_per_s(batch) * (1.0 - 1e-9))
+                fluid.append(StageChoice(option, batch, max(busy, self._lasting(stage, option, batch))))
+        return [need for choice in _undominated(fluid) if (need := self._enough(alone, choice, sample)) is not None]
+
+    def _lasting(self, stage: int, option: StageOption, batch: int) -> int:
+        """The least replicas that keep up for as long as the load lasts."""
+        return max(1, math.ceil(self._lasting_calls_per_s[stage] / option.calls_per_s(batch) - 1e-9))
+
+    def _enough(self, alone: PipelineEstimator, choice: StageChoice, sample: QuerySample) -> StageChoice | None:
         """The least replicas, from those of the choice on, with which the stage alone keeps the promise."""
+        # With so many none ever waits for a worker, so that more change nothing.
+        window_s = float(choice.option.service_s[1 : choice.batch + 1].max())
+        most = max(choice.replicas, -(-_most_within(sample, window_s) // choice.option.workers))
         low, high = choice.replicas - 1, choice.replicas
         while not self._keeps(alone, (replace(choice, replicas=high),)):
-            low, high = high, high + max(1, high // 4)
-            if high > _MOST_REPLICAS or high > 4 * choice.replicas + 64:
+            if high >= most:
                 return None
+            low, high = high, min(most, high + max(1, high // 4))
         while high - low > 1:
             middle = (low + high) // 2
             if self._keeps(alone, (replace(choice, replicas=middle),)):
@@ -254,12 +321,20 @@ class _Search:
     # -- 2: combinations -----------------------------------------------------------------------------------------------
 
     def _by_the_sample(self) -> None:
-        self._needs = self._own_needs()
         self._combine()
         if self._best is None:  # those that come first are slow, too
-            self._try(tuple(min(of, key=lambda choice: float(choice.option.service_s[1])) for of in self._needs))
+            self._try(self._fastest_needs())
         if self._best is not None:
             self._improve()
+
+    def _fast_needs(self) -> Choices:
+        """The first that are fast enough together, if there are some early on."""
+        early = itertools.islice(_by_cost(self._needs), _EARLY)
+        return next((choices for choices in early if self._fast_enough(choices)), self._fastest_needs())
+
+    def _fastest_needs(self) -> Choices:
+        """Where even a batch of the largest size takes least."""
+        return tuple(min(of, key=lambda choice: float(choice.option.service_s[choice.batch])) for of in self._needs)
 
     def _by_resamples(self, found: Sequence[Choices]) -> None:
         """What the sample allows grows until new traffic would, too; and the search goes on below that."""
@@ -302,7 +377,7 @@ class _Search:
             tried: list[tuple[float, float, int, Choices]] = []
             for stage, choice in enumerate(choices):
                 usd = choice.option.usd_per_hour
-                more = self._more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else 1)
+                more = self._more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else choice.replicas)
                 if usd_per_hour(more) < self._best_usd():
                     removed = missed - self._missed(judge, more)
                     tried.append((-removed / max(usd_per_hour(more) - usd_per_hour(choices), 1e-9), usd, stage, more))
@@ -321,12 +396,10 @@ class _Search:
         return _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
 
     def _headroom(self, stage: int, choices: Choices) -> float:
-        """Calls/s that the stage can do for each that come."""
-        duration_s = max(float(np.ptp(self._sample.arrivals_s)), 1e-9)
-        calls_per_s = float(self._sample.calls[:, stage].sum()) / duration_s
-        choice = choices[stage]
+        """Calls/s that the stage can do for each that come when most do."""
+        choice, most_per_s = choices[stage], self._most_calls_per_s[stage]
         can = choice.replicas * choice.option.calls_per_s(choice.batch)
-        return can / calls_per_s if calls_per_s > 0.0 else math.inf
+        return can / most_per_s if most_per_s > 0.0 else math.inf
 
     def _shed(self, choices: Choices) -> Choices:
         """Without replicas that are not needed: of the dearest stage first, many at a time and then fewer."""
@@ -410,16 +483,15 @@ class _Search:
     def _missed(self, judge: PipelineEstimator, choices: Choices) -> float:
         key = judge, choices
         if key not in self._misses:
-            self._misses[key] = judge.estimate(choices).miss_share(self._slo.rt_max_s)
+            self._misses[key] = judge.miss_share(choices)
             self._count()
         return self._misses[key]
 
     def _work(self) -> int:
-        alone = [one for one in self._alone if one is not self._estimator]
-        return sum(one.calls_simulated for one in (self._estimator, *self._others, *alone))
+        return sum(one.calls_simulated for one in (self._estimator, *self._others, *self._alone))
 
     def _count(self) -> None:
-        if self._best is not None and self._work() > self._most_now:  # a first answer is found in any case
+        if self._work() > self._most_now:
             raise _OutOfWork
 
     def _better(self, choices: Choices) -> bool:
@@ -447,6 +519,10 @@ class _Search:
         return f"nothing keeps the promise; closest came {named}, which misses {100.0 * missed:.2f} %"
 
 
+def _times(choices: Choices, factor: float) -> Choices:
+    return tuple(replace(choice, replicas=math.ceil(factor * choice.replicas - 1e-9)) for choice in choices)
+
+
 def _batches(option: StageOption) -> list[int]:
     """Powers of two, and the largest that there is a time for."""
     powers = [1 << n for n in range(option.largest_batch.bit_length())]
@@ -456,18 +532,51 @@ def _batches(option: StageOption) -> list[int]:
 def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:
     """Those that no other is better than in dollars, time of a call alone and time of its largest batch.
 
-    In dollars by one replica at least: that many more the better one may need beside other stages.
+    In dollars by one replica at least: that many more the better one may need beside other stages. Of those that are
+    free and equally good, the first stays.
     """
+
+    def better(one: StageChoice, other: StageChoice) -> bool:
+        return (
+            one.usd_per_hour + one.option.usd_per_hour <= other.usd_per_hour
+            and float(one.option.service_s[1]) <= float(other.option.service_s[1])
+            and float(one.option.service_s[one.batch]) <= float(other.option.service_s[other.batch])
+        )
+
     return [
         choice
-        for choice in choices
+        for n, choice in enumerate(choices)
         if not any(
-            other.usd_per_hour + other.option.usd_per_hour <= choice.usd_per_hour
-            and float(other.option.service_s[1]) <= float(choice.option.service_s[1])
-            and float(other.option.service_s[other.batch]) <= float(choice.option.service_s[choice.batch])
-            for other in choices
+            m != n and better(other, choice) and (m < n or not better(choice, other)) for m, other in enumerate(choices)
         )
     ]
+
+
+def _ascending(choices: Sequence[StageChoice]) -> list[StageChoice]:
+    return sorted(choices, key=lambda choice: (choice.usd_per_hour, choice.option.service_s[1]))
+
+
+def _awaited(pipeline: Pipeline) -> list[bool]:
+    """Of each stage: is no query that visits it done without its answer?
+
+    It is the last, or one behind it waits for all and is awaited itself.
+    """
+    awaited = [True] * len(pipeline.stages)
+    behind: list[list[int]] = [[] for _ in pipeline.stages]
+    for stage in reversed(range(len(pipeline.stages))):
+        if behind[stage]:
+            awaited[stage] = any(awaited[s] and pipeline.stages[s].join.deadline_s == math.inf for s in behind[stage])
+        for before in pipeline.predecessors[stage]:
+            behind[before].append(stage)
+    return awaited
+
+
+def _most_within(sample: QuerySample, window_s: float) -> int:
+    """Calls of the sample's one stage in the window of this length, its ends included, that has most of them."""
+    order = np.argsort(sample.arrivals_s, kind="stable")
+    arrivals_s, calls = sample.arrivals_s[order], np.concatenate([[0], np.cumsum(sample.calls[order, 0])])
+    behind = np.searchsorted(arrivals_s, arrivals_s + window_s + TOLERANCE_S, side="right")
+    return int((calls[behind] - calls[:-1]).max())
 
 
 def _by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:

@@ -230,6 +230,15 @@ class PipelineEstimator:
         most_missed = math.floor((1.0 - attainment) * len(self._queries.arrival_s) + 1e-9)
         return self._simulate(choices, most_missed).missed <= most_missed
 
+    def miss_share(self, choices: Sequence[StageChoice]) -> float:
+        """Of all queries those not answered within the SLO; `estimate` says more, and takes longer for it.
+
+        Raises BadInput without an SLO, and unless there is one choice for each stage.
+        """
+        if self._slo_s is None:
+            raise BadInput("a promise needs an SLO", "slo_s")
+        return self._simulate(choices, None).missed / len(self._queries.arrival_s)
+
     def _simulate(self, choices: Sequence[StageChoice], most_missed: int | None) -> PipelineSimulation:
         if len(choices) != len(self._joins):
             raise BadInput(f"one for each of {len(self._joins)} stages", "choices", len(choices))
@@ -244,7 +253,7 @@ class PipelineEstimator:
             known=known,
         )
         for stage, choice in enumerate(choices):
-            for _ in range(choice.workers):
+            for _ in range(0 if stage in known else choice.workers):
                 simulated.add(stage, stage, -math.inf)
         simulated.advance(most_missed=most_missed)
         complete = simulated.clock_s == math.inf

@@ -13,11 +13,11 @@ from typing import TypeVar
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
-from mark.pipelines.configure import Choices, Configuration, configure, keeps_up, miss_limits, usd_per_hour
+from mark.pipelines.configure import CONFIDENCE, Choices, Configuration, configure, keeps_up, miss_limits, usd_per_hour
 from mark.pipelines.estimate import Estimate, Floats, PipelineEstimator, QuerySample, StageOption
 from mark.pipelines.inferline import inferline_plan
 
-RESAMPLES, CONFIDENCE = 20, 0.99
+RESAMPLES = 20
 # Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.
 MOST_CALLS = 200_000_000
 # RT_max by so much more and less: what 10 ms are worth

@@ -156,7 +156,9 @@ class _Trials:
         early: int | None = None
         try:
             while True:
-                self._loop.run_until_idle()
+                self._until_idle()
+                if models.endless:
+                    raise BadInput(f"the driver calls models more than {MOST_CALLS} times", self._where)
                 if task.done():
                     break
                 waiting = [call for call in made if not call.future.done()]
@@ -169,7 +171,9 @@ class _Trials:
                     raise BadInput("the driver waits for something that is no model's answer", self._where)
             try:
                 task.result()
-            except (Exception, asyncio.CancelledError) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a driver may raise anything
                 if isinstance(error, BadInput) and id(error) not in failed:
                     raise
                 who = failed.get(id(error), "the driver")
@@ -178,13 +182,22 @@ class _Trials:
             models.close()
             for left in asyncio.all_tasks(self._loop):
                 left.cancel()
-            self._loop.run_until_idle()
+            self._until_idle()
         stages = [call.stage for call in made]
         return _Run(Counter(stages), Counter(stages[:early]))
+
+    def _until_idle(self) -> None:
+        """Raises BadInput where something calls `sys.exit`, which a loop lets through, and would end us as if done."""
+        try:
+            self._loop.run_until_idle()
+        except SystemExit as error:
+            raise BadInput(f"the driver raised {_said(error)}", self._where) from error
 
     def _give(self, call: _Call, failed: dict[int, str]) -> None:
         try:
             call.future.set_result(self._answer(call))
+        except SystemExit as error:
+            raise BadInput(f"the model of {call.stage} raised {_said(error)}", self._where) from error
         except Exception as error:
             failed[id(error)] = f"the model of {call.stage}"
             call.future.set_exception(error)
@@ -222,12 +235,17 @@ class _Call:
     future: asyncio.Future[Any]
 
 
+class _Endless(BaseException):
+    """Too many calls of models."""
+
+
 class _Models:
     """What the driver is given: it notes each call, and its answer is given when nothing else can go on."""
 
     def __init__(self, loop: IdleLoop, stages: Collection[str], made: list[_Call], where: str) -> None:
         self._loop, self._stages, self._made, self._where = loop, stages, made, where
-        self._closed = False
+        self._closed, self._asked = False, 0
+        self.endless = False  # more than MOST_CALLS were made
 
     def __getattr__(self, name: str) -> StageCall:
         if name.startswith("_"):
@@ -236,12 +254,20 @@ class _Models:
             raise BadInput("the driver calls what is no stage", self._where, name, known=self._stages)
 
         def call(item: Any) -> asyncio.Future[Any]:
+            # A driver that tries again whatever is raised is stopped by an answer that never comes, and one that does
+            # not even wait for answers by what `except Exception` lets through.
+            self._asked += 1
+            if self._asked > 2 * MOST_CALLS:
+                self.endless = True
+                raise _Endless
             future: asyncio.Future[Any] = self._loop.create_future()
             if self._closed:
-                future.cancel()
+                if self._asked <= MOST_CALLS:
+                    future.cancel()
                 return future
             if len(self._made) == MOST_CALLS:
-                raise BadInput(f"the driver calls models more than {MOST_CALLS} times", self._where)
+                self.endless = True
+                return future
             self._made.append(_Call(name, item, _packed(item), future))
             return future
 

@@ -68,6 +68,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "models_of_load.py").write_text(_CODE)
     (tmp_path / "shelf_of_load.py").write_text("VALUE = 9\n")
     (tmp_path / "raises_of_load.py").write_text("raise OSError('no\\ndisk')\n")
+    (tmp_path / "exits_of_load.py").write_text("raise SystemExit(0)\n")
     (tmp_path / "imports_of_load.py").write_text("import nothing_of_load\n")
     (tmp_path / "weights.bin").write_bytes(b"junk")
     return tmp_path
@@ -108,6 +109,7 @@ def test_options_are_keywords_of_the_class(folder: Path) -> None:
         ("models_of_load:Needy?file", "options are written"),
         ("models_of_load:double?file=a", "double is no class, only those have options"),
         ("raises_of_load:Echo", "importing it failed: OSError: no disk"),
+        ("exits_of_load:Echo", "importing it failed: SystemExit: 0"),
         ("imports_of_load:Echo", "importing it failed: ModuleNotFoundError: No module named 'nothing_of_load'"),
         ("torch:missing.pt", "no such file"),
         ("torch:", "no such file"),

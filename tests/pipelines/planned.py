@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
 
@@ -50,3 +50,38 @@ def cheapest(
         if estimator.feasible(tried, slo.attainment):
             return sum(one.usd_per_hour for one in tried)
     raise AssertionError("nothing is feasible")
+
+
+_SHAPES = ("", "a"), ("", ""), ("", "a", "b"), ("", "", "ab"), ("", "a", "a")  # by stage, those that it comes after
+_PRICES = (0.0, 0.05, 0.1, 0.7, 1.3)
+
+
+def anything_small(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
+    """A pipeline of two or three stages with a promise that it can keep, of all kinds that there are."""
+    rng = np.random.default_rng(seed)
+    joins = ALL, FIRST, Join(1, 0.03)
+    pipeline = Pipeline(
+        tuple(
+            PipelineStage(name, name, tuple(after), joins[rng.integers(3)] if len(after) > 1 else ALL)
+            for name, after in zip("abc", _SHAPES[seed % len(_SHAPES)], strict=False)
+        )
+    )
+    stages, queries = len(pipeline.stages), int(rng.integers(1, 60))
+    bursts = (0.0, 1.0, 1.0, 4.0)[rng.integers(4)]
+    gaps_s = rng.gamma(1.0 / bursts, bursts / 60.0, queries) if bursts else np.zeros(queries)
+    visits = rng.random((queries, stages)) < rng.choice([0.02, 0.5, 1.0], stages)
+    calls = visits * (rng.integers(1, 4, (queries, stages)) if rng.random() < 0.3 else 1)
+    fixed_s, each_s = (0.002, 0.01, 0.03), (0.001, 0.005, 0.02)
+    options = [
+        [
+            option(
+                f"{kind}", float(rng.choice(_PRICES)), rng.choice(fixed_s), rng.choice(each_s), int(rng.integers(1, 5)),
+                workers=int(rng.integers(1, 3)),
+            )
+            for kind in range(rng.integers(1, 4))
+        ]
+        for _ in range(stages)
+    ]  # fmt: skip
+    # With four replicas of the fastest of everything it can be kept.
+    slo = Slo(float(rng.choice([0.2, 0.4])) + 0.02 * queries * (not bursts), float(rng.choice([0.9, 0.95, 0.99])))
+    return pipeline, QuerySample(np.cumsum(gaps_s), calls.astype(np.int64)), options, slo

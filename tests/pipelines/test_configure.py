@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput, Infeasible
-from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.configure import configure, miss_limits, usd_per_hour
-from mark.pipelines.estimate import QuerySample, estimate
+from mark.pipelines.estimate import Floats, QuerySample, estimate
 from mark.pipelines.inferline import inferline_plan
-from tests.pipelines.planned import chain, cheapest, option, traffic
+from tests.pipelines.planned import anything_small, chain, cheapest, option, traffic
 
 CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 1), option("gpu", 0.7, 0.004, 0.003)
 SLOW_CPU, FAST_GPU = option("cpu", 0.1, 0.0, 0.050, 1), option("gpu-2", 1.9, 0.003, 0.001)
@@ -118,3 +118,83 @@ def test_what_is_best_when_the_work_is_used_up_is_still_told() -> None:
         for resamples in (0, 20):
             found = configure(pipeline, sample, options, slo, resamples=resamples, most_calls=most_calls)
             assert found.miss_share <= min(0.01, found.miss_limit)
+
+
+def join(name: str, after: tuple[str, ...], how: Join = ALL) -> PipelineStage:
+    return PipelineStage(name, name, after, how)
+
+
+def test_a_branch_beside_the_longest_path_may_take_as_long_as_that() -> None:
+    """What is left for it is RT_max, not what the other branch leaves."""
+    slow_cpu, gpu = option("cpu", 0.1, 0.0, 0.08, 1), option("gpu", 0.7, 0.0, 0.01, 1)
+    pipeline = Pipeline((join("slow", ()), join("other", ()), join("end", ("slow", "other"))))
+    sample = QuerySample(np.arange(20.0), np.ones((20, 3), dtype=np.int64))
+    found = configure(pipeline, sample, [[slow_cpu], [slow_cpu, gpu], [gpu]], Slo(0.1, 0.99), resamples=0)
+    assert [one.option.hardware for one in found.choices] == ["cpu", "cpu", "gpu"]
+
+
+def test_a_stage_whose_answer_no_join_waits_for_may_be_as_slow_as_it_likes() -> None:
+    slow, gpu = option("slow", 0.1, 0.0, 5.0, 1), option("gpu", 0.7, 0.0, 0.01, 1)
+    pipeline = Pipeline((join("a", ()), join("b", ()), join("end", ("a", "b"), FIRST)))
+    sample = QuerySample(np.arange(20.0), np.ones((20, 3), dtype=np.int64))
+    found = configure(pipeline, sample, [[slow], [slow, gpu], [gpu]], Slo(0.1, 0.99), resamples=0)
+    assert [(one.option.hardware, one.replicas) for one in found.choices] == [("slow", 1), ("gpu", 1), ("gpu", 1)]
+
+
+def test_a_stage_that_only_queries_visit_that_may_be_late_needs_no_more_than_one_replica() -> None:
+    slow, gpu = option("slow", 0.1, 0.0, 5.0, 1), option("gpu", 0.7, 0.0, 0.01, 1)
+    calls = np.ones((200, 2), dtype=np.int64)
+    calls[1:, 1] = 0
+    found = configure(
+        chain("a", "b"), QuerySample(np.arange(200.0), calls), [[gpu], [slow, gpu]], Slo(0.1, 0.99), resamples=0
+    )
+    assert (found.choices[1].option, found.choices[1].replicas) == (slow, 1)
+
+
+def test_what_is_free_is_bought() -> None:
+    free, also = option("free", 0.0, 0.0, 0.05, 1), option("free-2", 0.0, 0.0, 0.05, 1)
+    sample = QuerySample(np.zeros(8), np.ones((8, 2), dtype=np.int64))
+    found = configure(chain("a", "b"), sample, [[GPU, free, also], [free]], Slo(0.1, 0.99), resamples=0)
+    assert found.usd_per_hour == 0.0
+    assert found.miss_share == 0.0
+
+
+@pytest.mark.parametrize("arrivals_s", [np.zeros(300), np.append(np.zeros(300), 1000.0)])
+def test_all_at_once_needs_as_many_as_there_are(arrivals_s: Floats) -> None:
+    sample = QuerySample(arrivals_s, np.ones((len(arrivals_s), 2), dtype=np.int64))
+    found = configure(chain("a", "b"), sample, [[SLOW_CPU], [CPU]], Slo(0.075, 0.99), resamples=0)
+    assert [one.replicas for one in found.choices] == [297, 297]
+
+
+def test_two_queries_close_to_each_other_are_no_lasting_rate() -> None:
+    sample = QuerySample(np.array([0.0, 0.001]), np.ones((2, 1), dtype=np.int64))
+    found = configure(chain("a"), sample, [[option("cpu", 0.1, 0.0, 0.1, 1)]], Slo(0.25, 0.99), resamples=0)
+    assert found.choices[0].replicas == 1
+
+
+def test_where_all_come_at_once_batches_that_are_too_slow_for_it_are_left_alone() -> None:
+    """However many replicas there are, four that come at once share a batch."""
+    four = option("four", 0.1, 0.0, 0.02, 4)
+    sample = QuerySample(np.zeros(4), np.ones((4, 2), dtype=np.int64))
+    found = configure(chain("a", "b"), sample, [[four], [four]], Slo(0.05, 0.99), resamples=0)
+    assert [(one.batch, one.replicas) for one in found.choices] == [(1, 4), (1, 4)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_within_two_percent_of_the_cheapest_of_anything_small(seed: int) -> None:
+    """Joins, fan-out, free hardware, bursts, workers, stages that hardly anybody visits."""
+    pipeline, sample, options, slo = anything_small(seed)
+    found = configure(pipeline, sample, options, slo, resamples=0)
+    assert found.miss_share <= 1.0 - slo.attainment + 1e-9
+    assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=4) + 1e-9
+
+
+def test_the_work_for_many_stages_is_bounded_too() -> None:
+    """Before the first answer as well, which is found in any case: stages together where one by one takes too long."""
+    names = "abcdefghijkl"
+    sample = traffic(2000, 60.0, 4.0, (1.0,) * len(names), seed=1)
+    few = option("few", 0.1, 0.0, 0.02, 4)
+    found = configure(chain(*names), sample, [[few, GPU]] * len(names), Slo(0.6, 0.99), most_calls=2_000_000)
+    assert found.miss_limit <= 0.01
+    assert found.calls_simulated <= 6_000_000  # with own needs and what a first answer takes
+    assert not found.complete

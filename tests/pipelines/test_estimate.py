@@ -261,3 +261,12 @@ def test_bad_input_says_what_is_wrong() -> None:
         PipelineEstimator(SOCIAL, queries).feasible(CHOICES, 0.99)
     with pytest.raises(BadInput, match="0 to 1"):
         PipelineEstimator(SOCIAL, queries, slo_s=1.0).feasible(CHOICES, 99.0)
+
+
+def test_a_miss_share_alone_is_that_of_the_estimate() -> None:
+    estimator = PipelineEstimator(SOCIAL, sample(500, 150.0), slo_s=SLO_S)
+    share = estimator.miss_share(CHOICES)
+    assert 0.05 < share < 0.95
+    assert share == estimator.estimate(CHOICES).miss_share(SLO_S)
+    with pytest.raises(BadInput, match="a promise needs an SLO"):
+        PipelineEstimator(SOCIAL, sample(5, 150.0)).miss_share(CHOICES)

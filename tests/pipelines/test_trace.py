@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -389,6 +391,39 @@ def test_a_driver_that_never_ends_is_ended() -> None:
     for respond in (waits, sleeps):
         assert refusal(respond, "a") == "q.jsonl:1: the driver waits for something that is no model's answer"
     assert f"more than {MOST_CALLS} times" in refusal(calls, "a")
+
+
+def test_a_driver_that_tries_again_for_ever_is_ended_whatever_it_catches() -> None:
+    async def patient(query: Any, models: Models) -> Any:
+        while True:
+            try:
+                await models.a(query)
+            except Exception:
+                continue
+
+    async def hasty(query: Any, models: Models) -> Any:
+        while True:
+            with suppress(Exception):
+                models.a(query)
+
+    for respond in (patient, hasty):
+        assert f"more than {MOST_CALLS} times" in refusal(respond, "a")
+
+
+def test_a_driver_or_a_model_that_exits_is_no_end_of_ours() -> None:
+    async def leaves(query: Any, models: Models) -> Any:
+        await models.a(query)
+        sys.exit(0)
+
+    def exits(item: Any) -> Any:
+        raise SystemExit(0)
+
+    async def calls(query: Any, models: Models) -> Any:
+        await models.a(query)
+
+    assert refusal(leaves, "a") == "q.jsonl:1: the driver raised SystemExit"
+    with pytest.raises(BadInput, match=r"q\.jsonl:1: the model of a raised SystemExit"):
+        trace(pipeline(calls), {"a": exits}, [SampleQuery(1, "1")], "q.jsonl")
 
 
 def test_correlated_branches_against_brute_force() -> None:
