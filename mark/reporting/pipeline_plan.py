@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mark.pipelines.plan import CONFIDENCE, MOST_HEADROOM
+from mark.pipelines.configure import CONFIDENCE
+from mark.pipelines.plan import MOST_HEADROOM
 from mark.reporting.graph import drawn
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.words import HOURS_PER_MONTH, count, dollars, duration, milliseconds, number, percent, rate, usd
