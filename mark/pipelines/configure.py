@@ -360,7 +360,7 @@ class _Search:
     def _fast_enough(self, choices: Choices) -> bool:
         """Could enough queries be in time if nothing waited?"""
         path_s = pattern_path_s(self._pipeline, self._patterns, [float(c.option.service_s[1]) for c in choices])
-        return int(self._queries[path_s > self._slo.rt_max_s].sum()) <= self._misses_allowed
+        return int(self._queries[path_s > self._slo.rt_max_s + TOLERANCE_S].sum()) <= self._misses_allowed
 
     def _grown(self, choices: Choices, step: float) -> Choices | None:
         """More replicas where they remove most misses per dollar, until the promise is kept; None: not below the best.
