@@ -133,7 +133,7 @@ def miss_limits(
 
 def _resamples(pipeline: Pipeline, sample: QuerySample, slo: Slo, resamples: int, seed: int) -> list[PipelineEstimator]:
     rng = np.random.default_rng(seed)
-    memory_bytes = MEMORY_BYTES // max(1, resamples)  # of all together
+    memory_bytes = 2 * MEMORY_BYTES // max(1, resamples)  # less, and what was known is simulated again
     return [
         PipelineEstimator(pipeline, new_traffic(sample, rng), slo_s=slo.rt_max_s, memory_bytes=memory_bytes)
         for _ in range(resamples)
