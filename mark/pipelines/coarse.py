@@ -12,6 +12,7 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import QuerySample, StageChoice, StageOption
 from mark.pipelines.paths import longest_path_s
+from mark.rules.admission import TOLERANCE_S
 
 
 def coarse_plan(
@@ -32,7 +33,8 @@ def coarse_plan(
     fitting = [
         batch
         for batch in (1 << n for n in range(largest.bit_length()))
-        if longest_path_s(pipeline, [float(option.service_s[batch]) for option in fastest]) <= slo.rt_max_s
+        if longest_path_s(pipeline, [float(option.service_s[batch]) for option in fastest])
+        <= slo.rt_max_s + TOLERANCE_S
     ]
     if not fitting:
         raise Infeasible("the longest path takes more than RT_max on the fastest hardware")

@@ -10,7 +10,7 @@ it is, and a larger batch is taken where nothing cheaper is feasible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +19,8 @@ from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
-from mark.pipelines.paths import longest_path_s
-
-# The listing ends where the promise is kept; a sample of one second may need any number of replicas. Beyond this many
-# of one stage nothing that is sold would do.
-_MOST_REPLICAS = 100_000
+from mark.pipelines.paths import longest_path_s, pattern_path_s
+from mark.rules.admission import TOLERANCE_S
 
 Choices = tuple[StageChoice, ...]
 
@@ -33,7 +30,7 @@ def inferline_plan(
 ) -> tuple[Choices, int]:
     """A choice for each stage, and the calls simulated for it; `options[s]` are the hardware for stage s.
 
-    Raises Infeasible where the longest path takes more than RT_max on the fastest hardware.
+    Raises Infeasible where the longest path takes more than RT_max on the fastest hardware, or too many queries do.
     """
     return _Planner(pipeline, sample, options, slo).plan()
 
@@ -44,6 +41,7 @@ class _Planner:
     ) -> None:
         self._pipeline, self._options, self._slo = pipeline, options, slo
         self._estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
+        self._sample = sample
         self._calls_per_query = sample.calls.mean(axis=0)
 
     def plan(self) -> tuple[Choices, int]:
@@ -62,18 +60,26 @@ class _Planner:
         """Algorithm 1."""
         fastest = [min(options, key=lambda option: option.service_s[1]) for options in self._options]
         path_s = longest_path_s(self._pipeline, [option.service_s[1] for option in fastest])
-        if path_s > self._slo.rt_max_s:
+        if path_s > self._slo.rt_max_s + TOLERANCE_S:
             told = f"the longest path takes {path_s * 1e3:.0f} ms on the fastest hardware"
             raise Infeasible(f"{told}, RT_max is {self._slo.rt_max_s * 1e3:g} ms")
+        # A join that goes on with the first answer is quick only for queries that visit what is quick.
+        alone_s = pattern_path_s(self._pipeline, self._sample.calls, [float(option.service_s[1]) for option in fastest])
+        late = float(np.mean(alone_s > self._slo.rt_max_s + TOLERANCE_S))
+        if late > 1.0 - self._slo.attainment + 1e-9:
+            raise Infeasible(f"{100.0 * late:.2f} % of the queries are late on the fastest hardware, if nothing waits")
         choices = tuple(StageChoice(option, 1, 1) for option in fastest)
-        while not self._feasible(choices):
-            bottleneck = min(range(len(choices)), key=lambda stage: self._queries_per_s(stage, choices[stage]))
-            choices = _with(
-                choices, bottleneck, replace(choices[bottleneck], replicas=choices[bottleneck].replicas + 1)
-            )
-            if choices[bottleneck].replicas > _MOST_REPLICAS:
-                raise Infeasible(f"{_MOST_REPLICAS:,} replicas of {self._pipeline.names[bottleneck]} are too few")
-        return choices
+        # One more at a time, as printed; whether that is enough is asked after 1, 2, 4, 8, ... and then in between,
+        # or a burst of thousands would never end.
+        steps = [choices]
+        while not self._feasible(steps[-1]):
+            for _ in range(len(steps)):
+                steps.append(self._with_one_more(steps[-1]))
+        return steps[_first(lambda n: self._feasible(steps[n]), len(steps) // 2, len(steps) - 1)]
+
+    def _with_one_more(self, choices: Choices) -> Choices:
+        stage = min(range(len(choices)), key=lambda stage: self._queries_per_s(stage, choices[stage]))
+        return _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + 1))
 
     def _moves(self, choices: Choices) -> Iterator[Choices]:
         """Algorithm 2's actions, on each stage."""
@@ -90,24 +96,38 @@ class _Planner:
         below = [option for option in self._options[stage] if option.usd_per_hour < here.option.usd_per_hour]
         if not below:
             return None
-        new = _with(choices, stage, StageChoice(max(below, key=lambda option: option.usd_per_hour), 1, 1))
-        while not self._feasible(new):
-            new = _with(new, stage, replace(new[stage], replicas=new[stage].replicas + 1))
-            if _usd(new) >= _usd(choices) or new[stage].replicas > _MOST_REPLICAS:
-                # One more replica at a time never ends where no number is enough; but with a larger batch fewer may be.
-                return self._batched(choices, new, stage)
-        return self._minimised(new, stage)
-
-    def _batched(self, choices: Choices, new: Choices, stage: int) -> Choices | None:
-        """What a larger batch makes feasible for less than the pipeline costs now."""
-        option = new[stage].option
+        option = max(below, key=lambda option: option.usd_per_hour)
+        most = self._affordable(choices, stage, option)
+        if most < 1:
+            return None
+        new = _with(choices, stage, StageChoice(option, 1, most))
+        if self._feasible(new):
+            return self._minimised(self._with_fewest(new, stage), stage)
+        # Initialised beyond what it costs now, it may still end below with a larger batch.
         batch = 2
         while batch <= option.largest_batch:
-            most = int(np.ceil((choices[stage].usd_per_hour) / option.usd_per_hour)) - 1 if option.usd_per_hour else 1
-            if most >= 1 and self._feasible(tried := _with(new, stage, StageChoice(option, batch, most))):
-                return self._minimised(tried, stage)
+            if self._feasible(tried := _with(new, stage, StageChoice(option, batch, most))):
+                return self._minimised(self._with_fewest(tried, stage), stage)
             batch *= 2
         return None
+
+    def _affordable(self, choices: Choices, stage: int, option: StageOption) -> int:
+        """The most replicas that leave the pipeline cheaper than it is; more than there are calls help nothing."""
+        calls = int(self._sample.calls[:, stage].sum())
+        if not option.usd_per_hour:
+            return max(1, calls)
+        most = int(choices[stage].usd_per_hour / option.usd_per_hour) + 1
+        while most and _usd(_with(choices, stage, StageChoice(option, 1, most))) >= _usd(choices):
+            most -= 1
+        return min(most, max(1, calls))
+
+    def _with_fewest(self, choices: Choices, stage: int) -> Choices:
+        """Of a stage as many replicas as are needed, where those that it has are enough."""
+
+        def less(replicas: int) -> Choices:
+            return _with(choices, stage, replace(choices[stage], replicas=replicas))
+
+        return less(_first(lambda replicas: self._feasible(less(replicas)), 1, choices[stage].replicas))
 
     def _minimised(self, choices: Choices, stage: int) -> Choices:
         """Algorithm 2 on one stage, without other hardware."""
@@ -128,6 +148,14 @@ class _Planner:
 
     def _feasible(self, choices: Choices) -> bool:
         return self._estimator.feasible(choices, self._slo.attainment)
+
+
+def _first(enough: Callable[[int], bool], low: int, high: int) -> int:
+    """The least from `low` on that is enough, as `high` is."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return high
 
 
 def _twice_the_batch(choice: StageChoice) -> StageChoice | None:

@@ -13,7 +13,8 @@ from mark.domain.cells import Row, read_rows, read_text
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Lineage
 
-# Far beyond any sample, and whole as a number of any kind.
+# Of calls of a stage by one query, as in a trace; and of queries: far beyond any sample, whole as any kind of number.
+MOST_CALLS = 10_000
 _MOST = 10**15
 
 
@@ -33,7 +34,7 @@ def load_lineage(file: str) -> Lineage:
     Raises BadInput for no stage, no row, a cell that is no count, or a pattern that stands there twice.
     """
     path = Path(file)
-    header = [cell.strip() for cell in read_text(path).partition("\n")[0].split(",")]
+    header = [cell.strip() for cell in next(csv.reader([read_text(path).partition("\n")[0]]), [])]
     stages = tuple(name for name in header if name != QUERIES)
     if header == [QUERIES]:
         raise BadInput("has no column of a stage", f"{file}:1")
@@ -41,7 +42,7 @@ def load_lineage(file: str) -> Lineage:
     seen: dict[tuple[int, ...], str] = {}
     for row in read_rows(path, [QUERIES], stages):
         queries.append(_count(row, QUERIES, least=1))
-        calls = tuple(_count(row, stage) for stage in stages)
+        calls = tuple(_count(row, stage, most=MOST_CALLS) for stage in stages)
         if calls in seen:
             raise BadInput(f"the same calls as in {seen[calls]}", row.where)
         seen[calls] = row.where
@@ -50,8 +51,8 @@ def load_lineage(file: str) -> Lineage:
     return Lineage(stages, np.array(list(seen), dtype=np.int64), np.array(queries, dtype=np.int64))
 
 
-def _count(row: Row, column: str, least: int = 0) -> int:
+def _count(row: Row, column: str, least: int = 0, most: int = _MOST) -> int:
     count = row.whole(column, least=least)
-    if count > _MOST:
-        raise BadInput(f"must be {_MOST:g} at most", f"{row.where} {column}", row.cells[column])
+    if count > most:
+        raise BadInput(f"must be {most:,} at most", f"{row.where} {column}", row.cells[column])
     return count

@@ -29,15 +29,32 @@ def resampled(sample: QuerySample, rng: np.random.Generator, *, block: int | Non
     return QuerySample(np.cumsum(gaps_s[drawn]), sample.calls[order[drawn]])
 
 
-def miss_limit(miss_shares: list[float], confidence: float) -> float:
-    """What the miss share of as much new traffic stays below with this confidence, by those of K resamples.
+def new_traffic(sample: QuerySample, rng: np.random.Generator) -> QuerySample:
+    """A resample of a resample: as far from the sample as new traffic is.
 
-    Resamples differ from the sample as the sample does from its law, and new traffic differs from that law as much once
-    more. So it is a one-sided prediction limit with twice the variance: mean + t(K - 1) x deviation x sqrt(2 + 1/K), as
-    if shares were normal. Of one value alone it is that value.
+    The sample differs from the law behind it, and new traffic from that law as much once more. Misses rise steeply
+    where a stage is nearly full, so that the second step has to be simulated and cannot be added as a variance.
+    """
+    return resampled(resampled(sample, rng), rng)
+
+
+def miss_limit(miss_shares: list[float], confidence: float) -> float:
+    """What the miss share of as much new traffic stays below with this confidence, by those of K `new_traffic`.
+
+    A one-sided prediction limit, mean + t(K - 1) x deviation x sqrt(2 + 1/K), and the greatest of the shares at least.
+    It has the variance of the second step once more, since searches pick what the resamples flatter, and shares are
+    skewed. Of one value alone it is that value.
     """
     n = len(miss_shares)
     if n < 2:
         return miss_shares[0]
     spread = float(np.std(miss_shares, ddof=1)) * math.sqrt(2.0 + 1.0 / n)
-    return float(np.mean(miss_shares)) + float(stdtrit(n - 1, confidence)) * spread
+    return max(float(np.mean(miss_shares)) + float(stdtrit(n - 1, confidence)) * spread, max(miss_shares))
+
+
+def least_limit(queries: int, confidence: float) -> float:
+    """What so many queries can show at best: where none of them is late, so many of as many new ones may be.
+
+    Of 2 x N queries that are all alike, the k + 1 that are late are all among the new half in one of 2^(k + 1) cases.
+    """
+    return min(1.0, (math.ceil(-math.log2(1.0 - confidence)) - 1) / queries) if confidence < 1.0 else 1.0

@@ -30,6 +30,7 @@ WITHIN_S = 3600.0  # after `--at` the busiest window is looked for
 WINDOW_S = 120.0
 FEWEST_QUERIES = 1_000.0  # of a window, or it is made longer: of fewer the slowest say little
 MOST_QUERIES = 20_000.0  # or it ends earlier: more would hardly change the plan, only take longer
+MOST_STAGE_CALLS = 400_000.0  # and earlier where queries fan out so much that a stage would have more
 SHORT_S = 30.0  # of which a note speaks where it ended so early
 
 
@@ -78,8 +79,9 @@ def plan_pipeline_once(
         duration_s = min(WITHIN_S, math.inf if duration_s is None else duration_s)
     part = trace.part(request.start_s, duration_s, request.scale)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
-    window = _shortened(trace, busiest, request.scale)
     pipeline, law, seen = _graph(config, lineage, queries)
+    most_queries = min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
+    window = _shortened(trace, busiest, request.scale, most_queries)
     sample = _sample(trace, window, law, request)
     options = [instance_options(resolved[name]) for name in pipeline.names]
     try:
@@ -113,7 +115,7 @@ def plan_pipeline_once(
             f"prices on demand of {first.catalog.priced}",
             *seen,
             *_few(len(sample.arrivals_s)),
-            *_short(window),
+            *_short(window, most_queries),
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
             *_left_out(config, request, trace, options, first.catalog.bills_extras),
@@ -178,11 +180,10 @@ def _unvisited(law: Lineage) -> list[str]:
     return [f"no query visits {', '.join(never)}: one replica of the cheapest"] if never else []
 
 
-def _shortened(trace: Trace, window: Part, scale: float) -> Part:
-    if window.requests <= MOST_QUERIES:
+def _shortened(trace: Trace, window: Part, scale: float, most_queries: float) -> Part:
+    if window.requests <= most_queries:
         return window
-    duration_s = window.duration_s * MOST_QUERIES / window.requests
-    return trace.part(window.start_s, duration_s, scale)
+    return trace.part(window.start_s, window.duration_s * most_queries / window.requests, scale)
 
 
 def _sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> QuerySample:
@@ -197,8 +198,8 @@ def _few(queries: int) -> list[str]:
     return [f"{queries} queries are few to tell how late the latest are"] if queries < 0.9 * FEWEST_QUERIES else []
 
 
-def _short(window: Part) -> list[str]:
-    if window.duration_s >= SHORT_S or window.requests < 0.9 * MOST_QUERIES:
+def _short(window: Part, most_queries: float) -> list[str]:
+    if window.duration_s >= SHORT_S or window.requests < 0.9 * most_queries:
         return []
     return [
         f"only {window.duration_s:.3g} s of this traffic are simulated: slower swings within the window are not in it"

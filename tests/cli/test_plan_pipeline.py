@@ -254,3 +254,11 @@ def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured
     out = " ".join(capsys.readouterr().out.split())
     assert "This fleet keeps the promise on more than 4 times this traffic (the same arrivals, closer together)." in out
     assert "note: 120 queries are few to tell how late the latest are" in out
+
+
+def test_a_huge_fan_out_shortens_the_window_instead_of_the_reader_s_patience(place: Path, capsys: Captured) -> None:
+    (place / "lineage.csv").write_text("queries,first,second\n1,1,8000\n")
+    argv = [*PLAN, "--lineage", "lineage.csv"]
+    found = planned(argv, capsys)
+    assert found["window"]["queries"] * 8000 < 1.5 * 400_000
+    assert any("of this traffic are simulated" in note for note in found["notes"])

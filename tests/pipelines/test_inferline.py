@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mark.domain.errors import Infeasible
+from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import PipelineEstimator, QuerySample
 from mark.pipelines.inferline import inferline_plan
@@ -70,3 +71,31 @@ def test_whole_instances_are_bought() -> None:
     """One query every 10 ms, of 25 ms each: two instances of two workers where three of one are enough."""
     sample = QuerySample(np.arange(400) / 100.0, np.ones((400, 1), dtype=np.int64))
     assert told(sample, [option("x", 1.0, 0.0, 0.025, 1, workers=2)], slo=Slo(0.026, 0.99)) == [("x", 1, 2)]
+
+
+def test_a_burst_ends_with_as_many_replicas_as_adding_one_at_a_time() -> None:
+    sample = QuerySample(np.zeros(1000), np.ones((1000, 2), dtype=np.int64))
+    one = option("cpu", 0.1, 0.0, 0.05, 1)
+    choices, calls = inferline_plan(chain("a", "b"), sample, [[one], [one]], Slo(0.1, 0.99))
+    assert [choice.replicas for choice in choices] == [990, 990]
+    assert calls < 100_000  # one at a time: about two million
+
+
+def test_hardware_that_is_free_and_slow_ends() -> None:
+    sample = QuerySample(np.arange(50.0), np.ones((50, 1), dtype=np.int64))
+    options = [[option("gpu", 0.7, 0.0, 0.05, 1), option("free", 0.0, 0.0, 0.5, 1)]]
+    choices, _ = inferline_plan(chain("a"), sample, options, Slo(0.1, 0.99))
+    assert choices[0].option.hardware == "gpu"
+
+
+def test_a_join_that_is_quick_for_few_queries_only_is_infeasible() -> None:
+    """The path of a query that visits all stages is quick: the first answer is."""
+    stages = (PipelineStage("a", "a"), PipelineStage("b", "b"), PipelineStage("c", "c", ("a", "b"), FIRST))
+    calls = np.array([[1, 1, 1]] + [[0, 1, 1]] * 9)
+    options = [
+        [option("gpu", 0.7, 0.0, 0.01, 1)],
+        [option("cpu", 0.1, 0.0, 0.5, 1)],
+        [option("gpu", 0.7, 0.0, 0.01, 1)],
+    ]
+    with pytest.raises(Infeasible, match=r"90.00 % of the queries are late on the fastest hardware, if nothing waits"):
+        inferline_plan(Pipeline(stages), QuerySample(np.arange(10.0), calls), options, Slo(0.1, 0.9))

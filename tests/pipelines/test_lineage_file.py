@@ -37,7 +37,8 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ("queries,a\n1,-1\n", "l.csv:2 a: must be at least 0: -1"),
         ("queries,a\n1,0.5\n", "l.csv:2 a: must be a whole number: 0.5"),
         ("queries,a\n1,\n", "l.csv:2 a: must not be blank"),
-        ("queries,a\n1,1e30\n", "l.csv:2 a: must be 1e+15 at most: 1e30"),
+        ("queries,a\n1,1e30\n", "l.csv:2 a: must be 10,000 at most: 1e30"),
+        ("queries,a\n1,10001\n", "l.csv:2 a: must be 10,000 at most: 10001"),
         ("queries,a\n1,1\n2,1\n", "the same calls as in"),
         ("queries,a\n1,1,2\n", "l.csv:2: 3 cells under a header of 2"),
     ],
@@ -48,3 +49,9 @@ def test_what_is_no_lineage_is_one_line(tmp_path: Path, text: str, said: str) ->
     with pytest.raises(BadInput) as caught:
         load_lineage(str(file))
     assert said in str(caught.value)
+
+
+def test_a_header_in_quotes_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    file = tmp_path / "lineage.csv"
+    file.write_text('"queries","detect","classify"\n7,1,0\n')
+    assert load_lineage(str(file)).stages == ("detect", "classify")
