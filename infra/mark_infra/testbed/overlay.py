@@ -19,7 +19,8 @@ from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
-from moto.elbv2.models import FakeHealthStatus, FakeTargetGroup
+from moto.elbv2.exceptions import DuplicateLoadBalancerName
+from moto.elbv2.models import ELBv2Backend, FakeHealthStatus, FakeTargetGroup
 from moto.events.utils import EventTemplateParser
 from moto.fis.models import FISBackend
 
@@ -185,6 +186,20 @@ def lay_over(cloud: OverlaidCloud, patches: Patches) -> None:
         return made
 
     patches.put(FISBackend, "start_experiment", start_experiment)
+    moto_create_balancer = ELBv2Backend.create_load_balancer
+
+    def create_balancer(backend: Any, **what: Any) -> Any:
+        """As AWS does: of one name there is one, and who lost the answer and asks again has it. moto makes another."""
+        for one in backend.load_balancers.values():
+            if one.name == what["name"]:
+                mappings = what["subnet_mappings"] or []
+                asked = {*what["subnet_ids"], *(mapping["SubnetId"] for mapping in mappings)}
+                if asked == {subnet.id for subnet in one.subnets} and one.scheme == what["scheme"]:
+                    return one
+                raise DuplicateLoadBalancerName()
+        return moto_create_balancer(backend, **what)
+
+    patches.put(ELBv2Backend, "create_load_balancer", create_balancer)
     patches.put(TaggedEC2Resource, "get_tags", tags_of)
     patches.put(InstanceBackend, "run_instances", lambda backend, *args, **what: launches.run(backend, *args, **what))
     patches.put(InstanceBackend, "start_instances", start)

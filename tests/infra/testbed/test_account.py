@@ -407,6 +407,20 @@ def test_a_balancer_takes_a_hundred_rules(make_aws: Callable[..., Aws]) -> None:
 # What moto leaves undone
 
 
+def test_a_balancer_that_is_asked_for_again_is_the_same(aws: Aws) -> None:
+    """Its answer was lost; by other settings the name is taken."""
+    ec2, elb = aws.client("ec2"), aws.client("elbv2")
+    subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"][:3]]
+    first, again = (elb.create_load_balancer(Name="mark", Subnets=subnets[:2])["LoadBalancers"] for _ in range(2))
+    assert first[0]["LoadBalancerArn"] == again[0]["LoadBalancerArn"]
+    for others in ({"Subnets": subnets[1:]}, {"Subnets": subnets[:2], "Scheme": "internal"}):
+        with pytest.raises(ClientError) as error:
+            elb.create_load_balancer(Name="mark", **others)
+        assert refused(error) == "DuplicateLoadBalancerName"
+    elb.create_load_balancer(Name="mark-1", Subnets=subnets[:2])
+    assert [one["LoadBalancerName"] for one in elb.describe_load_balancers()["LoadBalancers"]] == ["mark", "mark-1"]
+
+
 def test_an_experiment_interrupts_the_instances_it_names(aws: Aws) -> None:
     market = {"InstanceMarketOptions": {"MarketType": "spot"}, "Placement": {"AvailabilityZone": "us-east-1a"}}
     victim, other = run(aws, MaxCount=2, **market)
