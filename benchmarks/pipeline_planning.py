@@ -24,14 +24,12 @@ from mark.domain.pipeline import Lineage, Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.coarse import coarse_plan
 from mark.pipelines.configure import CONFIDENCE, configure
-from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
+from mark.pipelines.estimate import Choices, QuerySample, StageOption, estimate
 from mark.pipelines.inferline import inferline_plan
 
 USD_PER_HOUR = {"vCPU": 0.05, "K80": 0.70, "V100": 2.90}
 LARGEST = 64
 PLANNED_S, JUDGED_S = 120.0, 300.0
-
-Choices = tuple[StageChoice, ...]
 
 # ms: what a batch takes by itself, and each item, by hardware
 MODELS = {

@@ -30,7 +30,17 @@ import numpy as np
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.slo import Slo
-from mark.pipelines.estimate import MEMORY_BYTES, PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.pipelines.estimate import (
+    MEMORY_BYTES,
+    Choices,
+    PipelineEstimator,
+    QuerySample,
+    StageChoice,
+    StageOption,
+    usd_per_hour,
+    with_choice,
+    with_more,
+)
 from mark.pipelines.paths import pattern_path_s
 from mark.pipelines.resample import least_limit, miss_limit, new_traffic
 from mark.rules.admission import TOLERANCE_S
@@ -51,8 +61,6 @@ _KEPT = 6
 _FEW, _HOPELESS = 4, 2.0
 # Times what comes (when most does) that a stage can do, from which on more of it alone does not help
 _AMPLE = 2.0
-
-Choices = tuple[StageChoice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +103,6 @@ def configure(
         if not offered:
             raise BadInput("may run on nothing", f"options of {stage}")
     return _Search(pipeline, sample, options, slo, resamples, confidence, seed, most_calls, lasting_calls_per_s).run()
-
-
-def usd_per_hour(choices: Choices) -> float:
-    """Of all replicas."""
-    return sum(choice.usd_per_hour for choice in choices)
 
 
 def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
@@ -384,7 +387,7 @@ class _Search:
             tried: list[tuple[float, float, int, Choices]] = []
             for stage, choice in enumerate(choices):
                 usd = choice.option.usd_per_hour
-                more = self._more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else choice.replicas)
+                more = with_more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else choice.replicas)
                 if usd_per_hour(more) < self._best_usd():
                     removed = missed - self._missed(judge, more)
                     tried.append((-removed / max(usd_per_hour(more) - usd_per_hour(choices), 1e-9), usd, stage, more))
@@ -399,9 +402,6 @@ class _Search:
             choices = best[3]
         return choices
 
-    def _more(self, choices: Choices, stage: int, replicas: int) -> Choices:
-        return _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
-
     def _headroom(self, stage: int, choices: Choices) -> float:
         """Calls/s that the stage can do for each that come when most do."""
         choice, most_per_s = choices[stage], self._most_calls_per_s[stage]
@@ -413,7 +413,7 @@ class _Search:
         for stage in sorted(range(len(choices)), key=lambda stage: (-choices[stage].option.usd_per_hour, stage)):
             step = 1 << max(0, choices[stage].replicas.bit_length() - 2)
             while step:
-                if choices[stage].replicas > step and self._kept(less := self._more(choices, stage, -step)):
+                if choices[stage].replicas > step and self._kept(less := with_more(choices, stage, -step)):
                     choices = less
                 else:
                     step //= 2
@@ -436,18 +436,18 @@ class _Search:
     def _neighbours(self, best: Choices) -> Iterator[Choices]:
         for stage, choice in enumerate(best):  # one less here, and what that costs elsewhere
             if choice.replicas > 1:
-                yield _with(best, stage, replace(choice, replicas=choice.replicas - 1))
+                yield with_more(best, stage, -1)
         for stage, choice in enumerate(best):  # another option or batch
             for other in self._needs[stage]:
                 if (other.option, other.batch) != (choice.option, choice.batch):
-                    yield _with(best, stage, other)
+                    yield with_choice(best, stage, other)
         for stage, choice in enumerate(best):  # another option here, one less there
             for other in self._needs[stage]:
                 if other.option is choice.option:
                     continue
                 for second, there in enumerate(best):
                     if second != stage and there.replicas > 1:
-                        yield _with(_with(best, stage, other), second, replace(there, replicas=there.replicas - 1))
+                        yield with_more(with_choice(best, stage, other), second, -1)
 
     # -- the promise ---------------------------------------------------------------------------------------------------
 
@@ -602,7 +602,3 @@ def _by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
                     heapq.heappush(
                         heap, (usd_per_hour(tuple(of[n] for of, n in zip(needs, after, strict=True))), after)
                     )
-
-
-def _with(choices: Choices, stage: int, choice: StageChoice) -> Choices:
-    return (*choices[:stage], choice, *choices[stage + 1 :])

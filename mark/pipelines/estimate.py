@@ -90,6 +90,25 @@ class StageChoice:
         return self.replicas * self.option.workers
 
 
+Choices = tuple[StageChoice, ...]
+"""One for each stage of a pipeline, in its order."""
+
+
+def usd_per_hour(choices: Choices) -> float:
+    """Of all replicas."""
+    return sum(choice.usd_per_hour for choice in choices)
+
+
+def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
+    """Another one for that stage."""
+    return (*choices[:stage], choice, *choices[stage + 1 :])
+
+
+def with_more(choices: Choices, stage: int, replicas: int) -> Choices:
+    """So many replicas more for that stage; below zero: fewer."""
+    return with_choice(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class QuerySample:
     """N queries: when they arrive (s), and how often each calls each stage (0: it does not visit it).

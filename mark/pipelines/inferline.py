@@ -18,11 +18,18 @@ import numpy as np
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
-from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption
+from mark.pipelines.estimate import (
+    Choices,
+    PipelineEstimator,
+    QuerySample,
+    StageChoice,
+    StageOption,
+    usd_per_hour,
+    with_choice,
+    with_more,
+)
 from mark.pipelines.paths import longest_path_s, pattern_path_s
 from mark.rules.admission import TOLERANCE_S
-
-Choices = tuple[StageChoice, ...]
 
 
 def inferline_plan(
@@ -48,10 +55,10 @@ class _Planner:
         choices = self._initial()
         while True:
             moves = [new for new in self._moves(choices) if self._feasible(new)]
-            cheaper = [new for new in moves if _usd(new) < _usd(choices)]
+            cheaper = [new for new in moves if usd_per_hour(new) < usd_per_hour(choices)]
             if cheaper:
-                choices = min(cheaper, key=_usd)
-            elif larger := [new for new in moves if _usd(new) == _usd(choices)]:
+                choices = min(cheaper, key=usd_per_hour)
+            elif larger := [new for new in moves if usd_per_hour(new) == usd_per_hour(choices)]:
                 choices = larger[0]
             else:
                 return choices, self._estimator.calls_simulated
@@ -79,14 +86,14 @@ class _Planner:
 
     def _with_one_more(self, choices: Choices) -> Choices:
         stage = min(range(len(choices)), key=lambda stage: self._queries_per_s(stage, choices[stage]))
-        return _with(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + 1))
+        return with_more(choices, stage, 1)
 
     def _moves(self, choices: Choices) -> Iterator[Choices]:
         """Algorithm 2's actions, on each stage."""
         for stage, choice in enumerate(choices):
             for moved in (_twice_the_batch(choice), _one_replica_less(choice)):
                 if moved is not None:
-                    yield _with(choices, stage, moved)
+                    yield with_choice(choices, stage, moved)
             if (cheaper := self._downgraded(choices, stage)) is not None:
                 yield cheaper
 
@@ -100,13 +107,13 @@ class _Planner:
         most = self._affordable(choices, stage, option)
         if most < 1:
             return None
-        new = _with(choices, stage, StageChoice(option, 1, most))
+        new = with_choice(choices, stage, StageChoice(option, 1, most))
         if self._feasible(new):
             return self._minimised(self._with_fewest(new, stage), stage)
         # Initialised beyond what it costs now, it may still end below with a larger batch.
         batch = 2
         while batch <= option.largest_batch:
-            if self._feasible(tried := _with(new, stage, StageChoice(option, batch, most))):
+            if self._feasible(tried := with_choice(new, stage, StageChoice(option, batch, most))):
                 return self._minimised(self._with_fewest(tried, stage), stage)
             batch *= 2
         return None
@@ -117,7 +124,7 @@ class _Planner:
         if not option.usd_per_hour:
             return max(1, calls)
         most = int(choices[stage].usd_per_hour / option.usd_per_hour) + 1
-        while most and _usd(_with(choices, stage, StageChoice(option, 1, most))) >= _usd(choices):
+        while most and usd_per_hour(with_choice(choices, stage, StageChoice(option, 1, most))) >= usd_per_hour(choices):
             most -= 1
         return min(most, max(1, calls))
 
@@ -125,7 +132,7 @@ class _Planner:
         """Of a stage as many replicas as are needed, where those that it has are enough."""
 
         def less(replicas: int) -> Choices:
-            return _with(choices, stage, replace(choices[stage], replicas=replicas))
+            return with_choice(choices, stage, replace(choices[stage], replicas=replicas))
 
         return less(_first(lambda replicas: self._feasible(less(replicas)), 1, choices[stage].replicas))
 
@@ -133,11 +140,11 @@ class _Planner:
         """Algorithm 2 on one stage, without other hardware."""
         while True:
             less = _one_replica_less(choices[stage])
-            if less is not None and self._feasible(new := _with(choices, stage, less)):
+            if less is not None and self._feasible(new := with_choice(choices, stage, less)):
                 choices = new
                 continue
             more = _twice_the_batch(choices[stage])
-            if more is None or not self._feasible(new := _with(choices, stage, more)):
+            if more is None or not self._feasible(new := with_choice(choices, stage, more)):
                 return choices
             choices = new
 
@@ -164,11 +171,3 @@ def _twice_the_batch(choice: StageChoice) -> StageChoice | None:
 
 def _one_replica_less(choice: StageChoice) -> StageChoice | None:
     return replace(choice, replicas=choice.replicas - 1) if choice.replicas > 1 else None
-
-
-def _with(choices: Choices, stage: int, choice: StageChoice) -> Choices:
-    return (*choices[:stage], choice, *choices[stage + 1 :])
-
-
-def _usd(choices: Choices) -> float:
-    return sum(choice.usd_per_hour for choice in choices)

@@ -13,8 +13,17 @@ from typing import TypeVar
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
-from mark.pipelines.configure import CONFIDENCE, Choices, Configuration, configure, keeps_up, miss_limits, usd_per_hour
-from mark.pipelines.estimate import Estimate, Floats, PipelineEstimator, QuerySample, StageOption
+from mark.pipelines.configure import CONFIDENCE, Configuration, configure, keeps_up, miss_limits
+from mark.pipelines.estimate import (
+    Choices,
+    Estimate,
+    Floats,
+    PipelineEstimator,
+    QuerySample,
+    StageOption,
+    usd_per_hour,
+    with_more,
+)
 from mark.pipelines.inferline import inferline_plan
 
 RESAMPLES = 20
@@ -143,7 +152,7 @@ def plan_pipeline(
         path_s[slow].mean(axis=0),
         one_less,
         _headroom(pipeline, sample, found.choices, slo, lasting),
-        tuple(_headroom(pipeline, sample, _with_more(found.choices, stage, 1), slo, lasting) for stage in stages),
+        tuple(_headroom(pipeline, sample, with_more(found.choices, stage, 1), slo, lasting) for stage in stages),
         tuple(other_slos),
         inferline,
         all(one is None or one.complete for one in (found, shorter, longer)),
@@ -158,16 +167,11 @@ def _if_any(planned: Callable[[], _Planned]) -> _Planned | None:
 
 
 def _one_less(choices: Choices, stage: int) -> Choices | None:
-    return None if choices[stage].replicas == 1 else _with_more(choices, stage, -1)
+    return None if choices[stage].replicas == 1 else with_more(choices, stage, -1)
 
 
 def _lasting_limit(choices: Choices, limit: float, calls_per_s: Sequence[float]) -> float:
     return limit if keeps_up(choices, calls_per_s) else 1.0
-
-
-def _with_more(choices: Choices, stage: int, replicas: int) -> Choices:
-    choice = choices[stage]
-    return (*choices[:stage], replace(choice, replicas=choice.replicas + replicas), *choices[stage + 1 :])
 
 
 def _headroom(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from mark.pipelines.configure import Choices
+    from mark.pipelines.estimate import Choices
     from mark.pipelines.plan import PipelinePlan, SloPrice
     from mark.studies.pipeline_plan import PlannedPipeline
 

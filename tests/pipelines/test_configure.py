@@ -8,8 +8,8 @@ import pytest
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.slo import Slo
-from mark.pipelines.configure import configure, miss_limits, usd_per_hour
-from mark.pipelines.estimate import Floats, QuerySample, estimate
+from mark.pipelines.configure import configure, miss_limits
+from mark.pipelines.estimate import Floats, QuerySample, estimate, usd_per_hour
 from mark.pipelines.inferline import inferline_plan
 from tests.pipelines.planned import anything_small, chain, cheapest, option, traffic
 
