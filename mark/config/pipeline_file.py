@@ -34,7 +34,7 @@ _KEYS = {
     "packs": {"allow"},
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
-_STAGE_KEYS = ("model", "function", "instances", *_GRAPH_KEYS)
+_STAGE_KEYS = ("model", "function", "instances", "gpus", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
@@ -48,6 +48,7 @@ class StageConfig:
     instances: tuple[str, ...]
     functions: tuple[str, ...]
     share: float = 1.0  # taken as independent of other stages'; 1 where a driver decides
+    without_gpu: bool = False  # where an instance has GPUs, its workers take none of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,17 @@ def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) 
         instances=tuple(section.texts("instances", list(fleet.instances))),
         functions=functions_of(section) if "function" in section.table else fleet.functions,
         share=share,
+        without_gpu=_without_gpu(section),
     )
+
+
+def _without_gpu(section: Section) -> bool:
+    if "gpus" not in section.table:
+        return False
+    if section.whole("gpus", 0, least=0) != 0:
+        what = "may be 0 only, for a model that runs on the processor: others take the GPUs that their instance has"
+        raise BadInput(what, section.where("gpus"), section.table["gpus"])
+    return True
 
 
 def _graph(path: Path, sections: Mapping[str, Section]) -> Pipeline:

@@ -6,8 +6,9 @@ where two stages would have to move together, and it trusts one sample. Here:
 1. of each stage alone, what each option and batch needs so that the stage itself keeps the promise with all others at
    their fastest: its *own need*. What is dominated in dollars and in time goes;
 2. combinations are tried in order of the sum of their own needs, which hardly any bill is below, until that sum is
-   above the best bill found. Each grows by the replica that removes most misses per dollar until the promise is kept,
-   and then sheds what it can do without;
+   above the best bill found. Where stages share instances that sum is by prices of resources, as workers take them, and
+   the bill by whole instances (`mark.pipelines.packs`). Each grows by the replica that removes most misses per dollar
+   until the promise is kept, and then sheds what it can do without;
 3. pairs of moves from the best: another option at one stage, one replica less here and some more there;
 4. all that by the recorded sample. The best few then grow until new traffic would keep the promise with some
    confidence, by resamples (`mark.pipelines.resample`), and moves go on from the best of these.
@@ -37,6 +38,7 @@ from mark.pipelines.estimate import (
     QuerySample,
     StageChoice,
     StageOption,
+    least_usd_per_hour,
     usd_per_hour,
     with_choice,
     with_more,
@@ -61,6 +63,8 @@ _KEPT = 6
 _FEW, _HOPELESS = 4, 2.0
 # Times what comes (when most does) that a stage can do, from which on more of it alone does not help
 _AMPLE = 2.0
+# Combinations that are looked at where instances are shared: there the sum of own needs may be far below any bill
+_MOST_COMBINATIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,11 @@ def configure(
     seed: int = 0,
     most_calls: int = MOST_CALLS,
     lasting_calls_per_s: Sequence[float] | None = None,
+    start: Choices | None = None,
 ) -> Configuration:
     """The cheapest configuration found; `options[s]` are the hardware that stage s may run on.
+
+    Where `start` keeps the promise, what is found is no dearer.
 
     New traffic keeps the promise with this `confidence`, by so many `resamples`; 0 trusts the sample. Few queries (of
     99 % with 99 % confidence less than 600) cannot show that: their `miss_limit` is above what the promise allows.
@@ -102,7 +109,10 @@ def configure(
     for stage, offered in zip(pipeline.names, options, strict=True):
         if not offered:
             raise BadInput("may run on nothing", f"options of {stage}")
-    return _Search(pipeline, sample, options, slo, resamples, confidence, seed, most_calls, lasting_calls_per_s).run()
+    search = _Search(
+        pipeline, sample, options, slo, resamples, confidence, seed, most_calls, lasting_calls_per_s, start
+    )
+    return search.run()
 
 
 def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
@@ -161,7 +171,9 @@ class _Search:
         seed: int,
         most_calls: int,
         lasting_calls_per_s: Sequence[float] | None,
+        start: Choices | None,
     ) -> None:
+        self._start = start
         self._lasting_calls_per_s = lasting_calls_per_s or [0.0] * len(options)
         self._pipeline, self._options, self._slo, self._most_calls = pipeline, options, slo, most_calls
         self._sample, self._confidence = sample, confidence
@@ -200,8 +212,11 @@ class _Search:
             complete &= self._within(needs + self._most_calls, lambda: self._by_resamples(best_first))
             if self._best is None:
                 self._first(best_first[0])
+        if self._start is not None and usd_per_hour(self._start) < self._best_usd() and self._kept(self._start):
+            self._best = self._start  # the search ended before it
         if self._best is None:
             raise Infeasible(self._why())
+        self._best = self._filled(self._best)
         share = self._estimator.miss_share(self._best)
         limit = share
         if self._others:
@@ -331,6 +346,8 @@ class _Search:
     # -- 2: combinations -----------------------------------------------------------------------------------------------
 
     def _by_the_sample(self) -> None:
+        if self._start is not None:
+            self._try(self._start, 0.0)
         self._combine()
         if self._best is None:  # those that come first are slow, too
             self._try(self._fastest_needs())
@@ -358,10 +375,10 @@ class _Search:
     def _combine(self) -> None:
         """Own needs of all stages together, grown, in order of dollars, while any may be below the best."""
         disappointing = 0
-        for choices in _by_cost(self._needs):
-            if usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE:
+        for choices in itertools.islice(_by_cost(self._needs), _MOST_COMBINATIONS):
+            if least_usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE:
                 break
-            if self._fast_enough(choices):
+            if usd_per_hour(choices) < self._best_usd() and self._fast_enough(choices):
                 disappointing = 0 if self._try(choices) else disappointing + 1
 
     def _try(self, choices: Choices, step: float = _STEP) -> bool:
@@ -388,6 +405,7 @@ class _Search:
             for stage, choice in enumerate(choices):
                 usd = choice.option.usd_per_hour
                 more = with_more(choices, stage, max(1, int(step_usd / usd)) if usd > 0.0 else choice.replicas)
+                more = _with_free(more, stage)
                 if usd_per_hour(more) < self._best_usd():
                     removed = missed - self._missed(judge, more)
                     tried.append((-removed / max(usd_per_hour(more) - usd_per_hour(choices), 1e-9), usd, stage, more))
@@ -419,6 +437,15 @@ class _Search:
                     step //= 2
         return choices
 
+    def _filled(self, choices: Choices) -> Choices:
+        """With workers in the room that bought instances have left, the busiest stage first, if no more is missed."""
+        filled = choices
+        for stage in sorted(range(len(choices)), key=lambda stage: (self._headroom(stage, choices), stage)):
+            filled = _with_free(filled, stage)
+        if filled == choices or not self._kept(filled) or self._limit(filled) > self._limit(choices):
+            return choices
+        return filled
+
     # -- 3: moves from the best ----------------------------------------------------------------------------------------
 
     def _improve(self) -> None:
@@ -434,9 +461,9 @@ class _Search:
                     break
 
     def _neighbours(self, best: Choices) -> Iterator[Choices]:
-        for stage, choice in enumerate(best):  # one less here, and what that costs elsewhere
-            if choice.replicas > 1:
-                yield with_more(best, stage, -1)
+        for stage in range(len(best)):  # one less here, and what that costs elsewhere
+            if (less := _with_less(best, stage)) is not None:
+                yield less
         for stage, choice in enumerate(best):  # another option or batch
             for other in self._needs[stage]:
                 if (other.option, other.batch) != (choice.option, choice.batch):
@@ -445,9 +472,9 @@ class _Search:
             for other in self._needs[stage]:
                 if other.option is choice.option:
                     continue
-                for second, there in enumerate(best):
-                    if second != stage and there.replicas > 1:
-                        yield with_more(with_choice(best, stage, other), second, -1)
+                for second in range(len(best)):
+                    if second != stage and (less := _with_less(with_choice(best, stage, other), second)) is not None:
+                        yield less
 
     # -- the promise ---------------------------------------------------------------------------------------------------
 
@@ -530,6 +557,26 @@ def _times(choices: Choices, factor: float) -> Choices:
     return tuple(replace(choice, replicas=math.ceil(factor * choice.replicas - 1e-9)) for choice in choices)
 
 
+def _with_free(choices: Choices, stage: int) -> Choices:
+    """With as many replicas more as cost nothing, since instances that are bought anyway have room for them."""
+    if choices[stage].option.placement is None:
+        return choices
+    usd = usd_per_hour(choices)
+    while usd_per_hour(more := with_more(choices, stage, 1)) <= usd:
+        choices = more
+    return choices
+
+
+def _with_less(choices: Choices, stage: int) -> Choices | None:
+    """With the fewest replicas less that cost less; None: there are none."""
+    usd = usd_per_hour(choices)
+    placed = choices[stage].option.placement is not None
+    for less in range(1, choices[stage].replicas if placed else min(2, choices[stage].replicas)):
+        if usd_per_hour(fewer := with_more(choices, stage, -less)) < usd or not placed:
+            return fewer
+    return None
+
+
 def _batches(option: StageOption) -> list[int]:
     """Powers of two, and the largest that there is a time for."""
     powers = [1 << n for n in range(option.largest_batch.bit_length())]
@@ -540,12 +587,14 @@ def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:
     """Those that no other is better than in dollars, time of a call alone and time of its largest batch.
 
     In dollars by one replica at least: that many more the better one may need beside other stages. Of those that are
-    free and equally good, the first stays.
+    free and equally good, the first stays. On another type that is shared it may be free beside another stage.
     """
 
     def better(one: StageChoice, other: StageChoice) -> bool:
+        here, there = one.option.placement, other.option.placement
         return (
-            one.usd_per_hour + one.option.usd_per_hour <= other.usd_per_hour
+            (here and here.host) == (there and there.host)
+            and one.usd_per_hour + one.option.usd_per_hour <= other.usd_per_hour
             and float(one.option.service_s[1]) <= float(other.option.service_s[1])
             and float(one.option.service_s[one.batch]) <= float(other.option.service_s[other.batch])
         )
@@ -587,9 +636,9 @@ def _most_within(sample: QuerySample, window_s: float) -> int:
 
 
 def _by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
-    """Every combination, in order of dollars, made as it is asked for; `needs` ascend in dollars."""
+    """Every combination, in order of its options' dollars, made as it is asked for; `needs` ascend in them."""
     first = (0,) * len(needs)
-    heap = [(usd_per_hour(tuple(of[0] for of in needs)), first)]
+    heap = [(least_usd_per_hour(tuple(of[0] for of in needs)), first)]
     seen = {first}
     while heap:
         _, at = heapq.heappop(heap)
@@ -600,5 +649,5 @@ def _by_cost(needs: Sequence[Sequence[StageChoice]]) -> Iterator[Choices]:
                 if after not in seen:
                     seen.add(after)
                     heapq.heappush(
-                        heap, (usd_per_hour(tuple(of[n] for of, n in zip(needs, after, strict=True))), after)
+                        heap, (least_usd_per_hour(tuple(of[n] for of, n in zip(needs, after, strict=True))), after)
                     )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
 from mark.kernel.pipeline import PipelineQueries, PipelineSimulation, StageOutcome
+from mark.pipelines.packs import Placement, packed_usd_per_hour
 from mark.pipelines.paths import critical_path_s
 from mark.rules.admission import TOLERANCE_S
 
@@ -33,15 +34,18 @@ class StageOption:
     """A model on one kind of hardware; `service_s[b]` is the time of a batch of b, shape (largest batch + 1,).
 
     A replica is what is bought at once: a share of a machine that serves one batch at a time, or a whole instance with
-    `workers` processes, each of which pulls a batch from the stage's queue when it is free. Index 0 of the times is
-    unused. Two options are the same only if they are one object. Raises BadInput for a table without a batch of one,
-    times that are not above zero and finite, a negative price, and no worker.
+    `workers` processes, each of which pulls a batch from the stage's queue when it is free. With a `placement` it is
+    one worker on an instance that it shares: whole instances are bought, and its own price is a lower bound of what it
+    adds to a bill. Index 0 of the times is unused. Two options are the same only if they are one object. Raises
+    BadInput for a table without a batch of one, times that are not above zero and finite, a negative price, no worker,
+    and several with a placement.
     """
 
     hardware: str
     usd_per_hour: float  # of one replica
     service_s: Floats
     workers: int = 1  # batches that a replica serves at a time
+    placement: Placement | None = None
 
     def __post_init__(self) -> None:
         if len(self.service_s) < 2:
@@ -52,6 +56,8 @@ class StageOption:
             raise BadInput("must not be negative", f"usd_per_hour of {self.hardware}", self.usd_per_hour)
         if self.workers < 1:
             raise BadInput("must be at least 1", f"workers of {self.hardware}", self.workers)
+        if self.placement is not None and self.workers > 1:
+            raise BadInput("a placement is that of one worker", f"workers of {self.hardware}", self.workers)
 
     @property
     def largest_batch(self) -> int:
@@ -82,6 +88,7 @@ class StageChoice:
 
     @property
     def usd_per_hour(self) -> float:
+        """By the option's price: of replicas with a placement a lower bound of what they add to a bill."""
         return self.replicas * self.option.usd_per_hour
 
     @property
@@ -94,9 +101,18 @@ Choices = tuple[StageChoice, ...]
 """One for each stage of a pipeline, in its order."""
 
 
-def usd_per_hour(choices: Choices) -> float:
-    """Of all replicas."""
+def least_usd_per_hour(choices: Choices) -> float:
+    """By the prices of the options: what is bought costs no less, and just that where nothing is shared."""
     return sum(choice.usd_per_hour for choice in choices)
+
+
+def usd_per_hour(choices: Choices) -> float:
+    """Of what is bought for them all."""
+    placed = [(c.option.placement, c.replicas) for c in choices if c.option.placement is not None]
+    if not placed:
+        return least_usd_per_hour(choices)
+    alone = tuple(choice for choice in choices if choice.option.placement is None)
+    return least_usd_per_hour(alone) + packed_usd_per_hour(placed)
 
 
 def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
@@ -217,7 +233,7 @@ class PipelineEstimator:
             latency_s,
             dropped_at,
             tuple(self._of_stage(*of) for of in zip(self._pipeline.names, choices, outcomes, strict=True)),
-            sum(choice.usd_per_hour for choice in choices),
+            usd_per_hour(tuple(choices)),
         )
 
     def path_s(self, choices: Sequence[StageChoice]) -> Floats:

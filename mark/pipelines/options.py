@@ -1,8 +1,9 @@
-"""What a stage may run on: whole instances on demand, each by itself, with the profile of the stage's model."""
+"""What a stage may run on: whole instances on demand, or workers on instances that it shares with other stages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +11,11 @@ from mark.domain.offer import Market, Offer
 from mark.domain.profile import Basis, Profile
 from mark.domain.service import ResolvedService
 from mark.pipelines.estimate import Floats, StageOption
+from mark.pipelines.packs import Host, Placement, resource_usd_per_hour
 from mark.planning.resolve import profile_of
+
+# That a worker takes beside its GPU: it feeds the GPU, and answers.
+VCPUS_OF_GPU_WORKER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,39 @@ def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
         assert profile is not None, f"{name} is an offer without a profile"
         found.append(InstanceOption(offer, profile, _option(offer, profile, resolved.service.slo.rt_max_s)))
     return found
+
+
+def shared_options(
+    offered: Sequence[Sequence[InstanceOption]], without_gpu: Sequence[bool]
+) -> list[list[InstanceOption]]:
+    """The same by the worker, for each stage: instances of a type may have workers of several stages.
+
+    An instance that `workers` of a stage keep busy has their share of its vCPUs for each; where it has GPUs, and the
+    stage is not `without_gpu`, of its GPUs, and of the vCPUs one a worker at most. Types whose vCPUs the catalogue does
+    not say are left as they are. Memory is not looked at.
+    """
+    processors = [
+        one.offer.usd_per_hour / one.offer.vcpu
+        for of_stage in offered
+        for one in of_stage
+        if one.offer.vcpu and not one.offer.gpus
+    ]
+    usd_per_vcpu_hour = min(processors, default=0.0)
+    return [
+        [_shared(one, on_processor, usd_per_vcpu_hour) if one.offer.vcpu else one for one in of_stage]
+        for of_stage, on_processor in zip(offered, without_gpu, strict=True)
+    ]
+
+
+def _shared(one: InstanceOption, without_gpu: bool, usd_per_vcpu_hour: float) -> InstanceOption:
+    offer, workers = one.offer, one.option.workers
+    host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
+    placement = Placement(host, offer.vcpu / workers)
+    if offer.gpus and not without_gpu:
+        placement = Placement(host, min(VCPUS_OF_GPU_WORKER, offer.vcpu / workers), offer.gpus / workers)
+    of_vcpu, of_gpu = resource_usd_per_hour(host, usd_per_vcpu_hour)
+    usd_per_hour = placement.vcpus * of_vcpu + placement.gpus * of_gpu
+    return replace(one, option=replace(one.option, usd_per_hour=usd_per_hour, workers=1, placement=placement))
 
 
 def _option(offer: Offer, profile: Profile, rt_max_s: float) -> StageOption:

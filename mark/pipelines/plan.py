@@ -13,6 +13,7 @@ from typing import TypeVar
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
+from mark.pipelines.bought import bought, usd_by_stage
 from mark.pipelines.configure import CONFIDENCE, Configuration, configure, keeps_up, miss_limits
 from mark.pipelines.estimate import (
     Choices,
@@ -20,11 +21,13 @@ from mark.pipelines.estimate import (
     Floats,
     PipelineEstimator,
     QuerySample,
+    StageChoice,
     StageOption,
     usd_per_hour,
     with_more,
 )
 from mark.pipelines.inferline import inferline_plan
+from mark.pipelines.packs import Pack
 
 RESAMPLES = 20
 # Of each of three searches: some 15 s of one core. A price of 10 ms is worth nothing where two of them were cut off.
@@ -74,7 +77,18 @@ class PipelinePlan:
     one_more: tuple[float, ...]  # the same with one replica more
     other_slos: tuple[SloPrice, ...]  # a shorter RT_max (where there is one) and a longer one
     inferline: SingleMovesPlan | None  # None: it finds none
+    separate_usd_per_hour: float | None  # with an instance for one stage each; None: not possible, or not asked for
     complete: bool  # all searches, those of other promises as well, ended by themselves
+
+    @property
+    def packs(self) -> tuple[Pack, ...]:
+        """What to buy."""
+        return bought(self.found.choices)
+
+    @property
+    def stage_usd_per_hour(self) -> tuple[float, ...]:
+        """Each stage's part of the dollars."""
+        return usd_by_stage(self.found.choices)
 
     @property
     def bottleneck(self) -> int:
@@ -92,12 +106,14 @@ def plan_pipeline(
     seed: int = 0,
     most_calls: int = MOST_CALLS,
     progress: Callable[[float], None] | None = None,
+    shared: Sequence[Sequence[StageOption]] | None = None,
 ) -> PipelinePlan:
     """The cheapest configuration found, and what explains it; `options[s]` are the hardware that stage s may run on.
 
-    The sample is `duration_s` of a load that lasts, so each stage can do the mean of its calls for ever. `most_calls`
-    bounds each of the three searches. Raises Infeasible where no configuration was found that keeps the promise, and
-    BadInput as `configure` does.
+    `shared` are the same options by the worker, where stages may share instances; then InferLine's plan and the one
+    with separate instances stand beside what is found. The sample is `duration_s` of a load that lasts, so each stage
+    can do the mean of its calls for ever. `most_calls` bounds each of the searches. Raises Infeasible where no
+    configuration was found that keeps the promise, and BadInput as `configure` does.
     """
 
     lasting = (sample.calls.sum(axis=0) / duration_s).tolist()
@@ -106,17 +122,24 @@ def plan_pipeline(
         if progress is not None:
             progress(share)
 
-    def configured(rt_max_s: float) -> Configuration:
+    def configured(
+        rt_max_s: float, on: Sequence[Sequence[StageOption]] = shared or options, start: Choices | None = None
+    ) -> Configuration:
         return configure(
-            pipeline, sample, options, Slo(rt_max_s, slo.attainment), resamples=RESAMPLES, confidence=CONFIDENCE,
-            seed=seed, most_calls=most_calls, lasting_calls_per_s=lasting,
+            pipeline, sample, on, Slo(rt_max_s, slo.attainment), resamples=RESAMPLES, confidence=CONFIDENCE,
+            seed=seed, most_calls=most_calls, lasting_calls_per_s=lasting, start=start,
         )  # fmt: skip
 
-    found = configured(slo.rt_max_s)
+    separate = start = None
+    if shared is not None and (separate := _if_any(lambda: configured(slo.rt_max_s, options))) is not None:
+        start = _by_the_worker(separate.choices, shared)
+    found = configured(slo.rt_max_s, start=start)
     tell(0.3)
+    # Where instances are shared a search sees less of what there is: it begins with what is known.
+    begin = None if shared is None else found.choices
     shorter = None
     if slo.rt_max_s > SHIFT_S:
-        shorter = _if_any(lambda: configured(slo.rt_max_s - SHIFT_S))
+        shorter = _if_any(lambda: configured(slo.rt_max_s - SHIFT_S, start=begin))
     tell(0.5)
     if shorter is not None and shorter.usd_per_hour < found.usd_per_hour:
         # What keeps the shorter promise keeps this one: the search is no proof, and found less here.
@@ -124,7 +147,7 @@ def plan_pipeline(
             pipeline, sample, [shorter.choices], slo, resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed
         )
         found = replace(shorter, miss_limit=limit[0])
-    longer = _if_any(lambda: configured(slo.rt_max_s + SHIFT_S))
+    longer = _if_any(lambda: configured(slo.rt_max_s + SHIFT_S, start=begin))
     tell(0.7)
     longer_usd = min(found.usd_per_hour, math.inf if longer is None else longer.usd_per_hour)
     estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
@@ -155,6 +178,7 @@ def plan_pipeline(
         tuple(_headroom(pipeline, sample, with_more(found.choices, stage, 1), slo, lasting) for stage in stages),
         tuple(other_slos),
         inferline,
+        None if separate is None else separate.usd_per_hour,
         all(one is None or one.complete for one in (found, shorter, longer)),
     )
 
@@ -164,6 +188,16 @@ def _if_any(planned: Callable[[], _Planned]) -> _Planned | None:
         return planned()
     except Infeasible:
         return None
+
+
+def _by_the_worker(choices: Choices, shared: Sequence[Sequence[StageOption]]) -> Choices:
+    """The same workers on the same types."""
+    return tuple(
+        StageChoice(option, choice.batch, choice.replicas * choice.option.workers // option.workers)
+        for choice, options in zip(choices, shared, strict=True)
+        for option in options
+        if option.hardware == choice.option.hardware
+    )
 
 
 def _one_less(choices: Choices, stage: int) -> Choices | None:

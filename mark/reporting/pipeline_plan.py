@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.pipelines.configure import CONFIDENCE
+from mark.pipelines.estimate import usd_per_hour, with_more
 from mark.pipelines.plan import MOST_HEADROOM
 from mark.reporting.graph import drawn
 from mark.reporting.layout import columns, page, sentences, small_print, text
@@ -33,6 +34,7 @@ def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
         text(""),
         *[text(f"{left} {name}") for left, name in graph],
         _stages(plan),
+        *([_packs(plan)] if _shares(plan) else []),
         *sentences(_promise(planned)),
         _milliseconds(plan),
         text("What else would cost what", "bold"),
@@ -73,6 +75,16 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
             "max": float(latency_s.max()) * 1e3,
         },
         "stages": [_stage_json(planned, stage) for stage in range(len(plan.pipeline.stages))],
+        "packs": [
+            {
+                "instance": pack.instance,
+                "count": pack.count,
+                "workers": {name: n for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n},
+                "usd_per_hour": pack.usd_per_hour,
+            }
+            for pack in plan.packs
+        ],
+        "separate_usd_per_hour": plan.separate_usd_per_hour,
         "bottleneck": plan.pipeline.names[plan.bottleneck],
         "other_slos": [
             {
@@ -107,6 +119,8 @@ def _stage_json(planned: PlannedPipeline, s: int) -> dict[str, Any]:
     bought = _bought(plan, plan.found.choices)[s]
     return {
         **bought,
+        "replicas": sum(pack.count for pack in plan.packs if pack.workers[s]),
+        "usd_per_hour": plan.stage_usd_per_hour[s],
         "model": stage.model,
         "after": list(stage.after),
         "share": planned.lineage.shares[s],
@@ -157,8 +171,12 @@ def _headline(planned: PlannedPipeline) -> list[str]:
 
 
 def _stages(plan: PipelinePlan) -> Table:
-    table = columns("stage", "on", "count", "batch\nup to", "mean", "busy", "$/h", "of the\ndollars")
-    for name, choice, seen in zip(plan.pipeline.names, plan.found.choices, plan.seen.stages, strict=True):
+    """With instances that stages share, by the worker; a stage's dollars are its part of theirs."""
+    shares = _shares(plan)
+    count = "workers" if shares else "count"
+    table = columns("stage", "on", count, "batch\nup to", "mean", "busy", "$/h", "of the\ndollars")
+    names, usd_per_hour = plan.pipeline.names, plan.stage_usd_per_hour
+    for name, choice, seen, of_stage in zip(names, plan.found.choices, plan.seen.stages, usd_per_hour, strict=True):
         table.add_row(
             text(name),
             text(choice.option.hardware),
@@ -166,11 +184,25 @@ def _stages(plan: PipelinePlan) -> Table:
             f"{choice.batch:,}",
             number(seen.batch, 1),
             percent(seen.utilisation, 0),
-            usd(choice.usd_per_hour),
-            percent(choice.usd_per_hour / plan.found.usd_per_hour, 0),
+            usd(of_stage),
+            percent(of_stage / plan.found.usd_per_hour, 0),
         )
-    instances = sum(choice.replicas for choice in plan.found.choices)
-    table.add_row("all", "", f"{instances:,}", "", "", "", usd(plan.found.usd_per_hour), "")
+    replicas = sum(choice.replicas for choice in plan.found.choices)
+    table.add_row("all", "", f"{replicas:,}", "", "", "", usd(plan.found.usd_per_hour), "")
+    return table
+
+
+def _shares(plan: PipelinePlan) -> bool:
+    """Is what is bought shared by several stages, or may it be?"""
+    return any(choice.option.placement is not None for choice in plan.found.choices)
+
+
+def _packs(plan: PipelinePlan) -> Table:
+    """What to buy, by what is on it."""
+    table = columns("buy", "instances", "$/h", "")
+    for pack in plan.packs:
+        on_it = [f"{name} {n:,}" for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n]
+        table.add_row(text(pack.instance), f"{pack.count:,}", usd(pack.usd_per_hour), text("each: " + ", ".join(on_it)))
     return table
 
 
@@ -194,7 +226,7 @@ def _promise(planned: PlannedPipeline) -> list[str]:
 def _milliseconds(plan: PipelinePlan) -> Table:
     """By stage: of a call, then of a query along its critical path, in the mean and of the slowest."""
     heads = ("calls\na query", "wait\nms", "batch\nms", "of the\nmean query", "of the\nslowest 1 %")
-    table = columns("stage", *heads, "one replica less:\nlate, at most")
+    table = columns("stage", *heads, f"one {'worker' if _shares(plan) else 'replica'} less:\nlate, at most")
     for s, (name, seen) in enumerate(zip(plan.pipeline.names, plan.seen.stages, strict=True)):
         less = plan.one_less[s]
         table.add_row(
@@ -215,6 +247,8 @@ def _alternatives(plan: PipelinePlan) -> Table:
     table.add_row("this plan", usd(plan.found.usd_per_hour), "", percent(plan.found.miss_limit, 2))
     for other in plan.other_slos:
         table.add_row(text(_within(plan, other)), *_costs(plan, other.usd_per_hour), "")
+    if plan.separate_usd_per_hour is not None:
+        table.add_row(text("each stage on instances of its own"), *_costs(plan, plan.separate_usd_per_hour), "")
     single = plan.inferline
     label = text("InferLine's planner: single moves, one sample")
     if single is None:
@@ -240,18 +274,20 @@ def _closing(plan: PipelinePlan) -> list[str]:
     s = plan.bottleneck
     name, hardware = plan.pipeline.names[s], plan.found.choices[s].option
     same = "(the same arrivals, closer together)"
+    unit = "worker" if _shares(plan) else "replica"
+    more = f"worker more on {hardware.hardware}" if _shares(plan) else f"{hardware.hardware} more"
+    usd_more = usd_per_hour(with_more(plan.found.choices, s, 1)) - plan.found.usd_per_hour
     if plan.headroom >= MOST_HEADROOM:
         lines = [f"This fleet keeps the promise on {_times(plan.headroom)} this traffic {same}."]
     elif plan.one_more[s] <= plan.headroom:
         lines = [
-            f"This fleet keeps the promise on up to {_times(plan.headroom)} this traffic {same}. One replica more of "
+            f"This fleet keeps the promise on up to {_times(plan.headroom)} this traffic {same}. One {unit} more of "
             f"one stage alone changes nothing; the busiest is {name}."
         ]
     else:
         lines = [
             f"The bottleneck is {name}. This fleet keeps the promise on up to {_times(plan.headroom)} this traffic "
-            f"{same}, with one {hardware.hardware} more for {name} ({usd(hardware.usd_per_hour)}/h) on "
-            f"{_times(plan.one_more[s])}."
+            f"{same}, with one {more} for {name} ({usd(usd_more)}/h) on {_times(plan.one_more[s])}."
         ]
     single, allowed = plan.inferline, 1.0 - plan.slo.attainment
     if single is not None and single.miss_limit > allowed and single.usd_per_hour < plan.found.usd_per_hour:

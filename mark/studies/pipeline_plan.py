@@ -18,7 +18,7 @@ from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
 from mark.pipelines.estimate import QuerySample
 from mark.pipelines.lineage_file import load_lineage
-from mark.pipelines.options import InstanceOption, instance_options, varies
+from mark.pipelines.options import InstanceOption, instance_options, shared_options, varies
 from mark.pipelines.plan import PipelinePlan, plan_pipeline
 from mark.pipelines.trace_file import trace_file
 from mark.simulation.inputs import looked_up, trace_named_in
@@ -84,6 +84,11 @@ def plan_pipeline_once(
     window = _shortened(trace, busiest, request.scale, most_queries)
     sample = _sample(trace, window, law, request)
     options = [instance_options(resolved[name]) for name in pipeline.names]
+    shared = None
+    if config.packs == "auto" and len(options) > 1:
+        without_gpu = {stage.name: stage.without_gpu for stage in config.stages}
+        by_worker = shared_options(options, [without_gpu[name] for name in pipeline.names])
+        shared = [[one.option for one in offered] for offered in by_worker]
     try:
         plan = plan_pipeline(
             pipeline,
@@ -93,6 +98,7 @@ def plan_pipeline_once(
             duration_s=window.duration_s,
             seed=request.seed,
             progress=progress,
+            shared=shared,
         )
     except Infeasible as error:
         promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
@@ -207,7 +213,7 @@ def _short(window: Part, most_queries: float) -> list[str]:
 
 
 def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:
-    fleet, instances = config.fleet, sum(choice.replicas for choice in plan.found.choices)
+    fleet, instances = config.fleet, sum(pack.count for pack in plan.packs)
     notes = []
     if plan.found.usd_per_hour > fleet.max_usd_per_hour:
         notes.append(f"dearer than [fleet] max_usd_per_hour = {fleet.max_usd_per_hour:g} allows")
@@ -218,8 +224,8 @@ def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:
 
 def _assumed(plan: PipelinePlan, options: tuple[Mapping[str, InstanceOption], ...]) -> list[str]:
     usd = sum(
-        choice.usd_per_hour
-        for choice, by_hardware in zip(plan.found.choices, options, strict=True)
+        of_stage
+        for of_stage, choice, by_hardware in zip(plan.stage_usd_per_hour, plan.found.choices, options, strict=True)
         if by_hardware[choice.option.hardware].basis is Basis.ASSUMED
     )
     return (
@@ -242,8 +248,6 @@ def _left_out(
         later.append("functions")
     if config.fleet.committed:
         later.append("commitments")
-    if config.packs == "auto":
-        later.append("several stages on one instance")
     notes = [f"not planned for pipelines yet: {', '.join(later)}"] if later else []
     if any(varies(one) for offered in options for one in offered):
         notes.append("batches are taken to last their mean time: what p99_ms says of them is left out")

@@ -154,10 +154,28 @@ def test_a_driver_is_traced_for_its_plan(place: Path, capsys: Captured) -> None:
         ("twice", [], 1.0),
         ("half", ["twice"], 0.75),
     ]
-    assert found["notes"][-2:] == [
-        "not planned for pipelines yet: several stages on one instance",
-        "the bill leaves out balancer, disks, public addresses and data moved",
+    assert found["notes"][-1:] == ["the bill leaves out balancer, disks, public addresses and data moved"]
+
+
+def test_stages_share_an_instance_unless_the_file_says_otherwise(place: Path, capsys: Captured) -> None:
+    found = planned(PLAN, capsys)
+    alone = [(pack["count"], pack["workers"]) for pack in found["packs"]]
+    assert (alone, found["separate_usd_per_hour"]) == ([(1, {"first": 2}), (1, {"second": 2})], None)
+    (place / "two.toml").write_text(FILE.replace('allow = "separate"', 'allow = "auto"'))
+    found = planned(PLAN, capsys)
+    assert found["packs"] == [
+        {"instance": "c7i.large", "count": 1, "workers": {"first": 1, "second": 1}, "usd_per_hour": 0.08925}
     ]
+    assert [(one["replicas"], one["workers"], one["usd_per_hour"]) for one in found["stages"]] == [(1, 1, 0.044625)] * 2
+    assert (found["usd_per_hour"], found["separate_usd_per_hour"]) == (0.08925, pytest.approx(2 * 0.08925))
+    assert main(PLAN) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "buy instances $/h c7i.large 1 $0.089 each: first 1, second 1",
+        "each stage on instances of its own $0.18 +0.09",
+        "one worker less",
+    ):
+        assert said in out
 
 
 def test_what_is_not_planned_is_named(place: Path, capsys: Captured) -> None:

@@ -60,6 +60,11 @@ def test_a_graph_that_is_said(tmp_path: Path) -> None:
     assert (found.fleet.max_instances, found.packs) == (500, "auto")
 
 
+def test_a_stage_may_leave_gpus_alone(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, DRIVEN + 'gpus = 0\n[stage.text]\nmodel = "m"\n')
+    assert [stage.without_gpu for stage in found.stages] == [True, False]
+
+
 def test_a_driver_leaves_the_graph_open(tmp_path: Path) -> None:
     found = pipeline(tmp_path, DRIVEN + '[packs]\nallow = "separate"\n[overflow]\nfunction = "lambda:2048"\n')
     assert (found.driver, found.pipeline, found.names) == ("social:respond", None, ("vision",))
@@ -105,6 +110,8 @@ def test_joins(tmp_path: Path, said: str, join: Join) -> None:
         ),
         (HEAD + '[stage.a]\nmodel = "m"\n[flet]\n', "pipeline.toml [flet]: unknown section, did you mean fleet?"),
         (HEAD + '[stage.a]\nmodel = "m"\n[packs]\nallow = "no"\n', "[packs] allow: must be one of auto, separate: no"),
+        (HEAD + '[stage.a]\nmodel = "m"\ngpus = 1\n', "[stage.a] gpus: may be 0 only, for a model that runs on the"),
+        (HEAD + '[stage.a]\nmodel = "m"\ngpus = true\n', "[stage.a] gpus: must be a whole number: True"),
         (HEAD + '[stage.a]\nmodel = "m"\nafter = ["b"]\n', "[stage.a] after: is no stage: b"),
         (HEAD + GRAPH.replace('["language"]', '["langage"]'), "is no stage, did you mean language?: langage"),
         (HEAD + '[stage.a]\nmodel = "m"\nafter = "b"\n', "[stage.a] after: must be a list of texts"),

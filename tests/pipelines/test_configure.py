@@ -9,9 +9,10 @@ from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.configure import configure, miss_limits
-from mark.pipelines.estimate import Floats, QuerySample, estimate, usd_per_hour
+from mark.pipelines.estimate import Floats, QuerySample, StageChoice, StageOption, estimate, usd_per_hour
 from mark.pipelines.inferline import inferline_plan
-from tests.pipelines.planned import anything_small, chain, cheapest, option, traffic
+from mark.pipelines.packs import Host
+from tests.pipelines.planned import anything_small, chain, cheapest, option, traffic, worker_on
 
 CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 1), option("gpu", 0.7, 0.004, 0.003)
 SLOW_CPU, FAST_GPU = option("cpu", 0.1, 0.0, 0.050, 1), option("gpu-2", 1.9, 0.003, 0.001)
@@ -218,3 +219,41 @@ def test_the_work_for_many_stages_is_bounded_too() -> None:
     assert found.miss_limit <= 0.01
     assert found.calls_simulated <= 6_000_000  # with own needs and what a first answer takes
     assert not found.complete
+
+
+def shared(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
+    """Two stages on processors and one between them on a GPU, which has three vCPUs to spare."""
+    rng = np.random.default_rng(seed)
+    small, gpu = Host("small", 0.1, 2.0, 0.0), Host("gpu", 0.55, 4.0, 1.0)
+    takes_s = rng.choice([0.004, 0.012, 0.03], 2)
+    options = [[worker_on(small, 0.001, each_s), worker_on(gpu, 0.001, 1.2 * each_s)] for each_s in takes_s]
+    options.insert(1, [worker_on(small, 0.01, 0.05, vcpus=2.0), worker_on(gpu, 0.006, 0.006, gpus=1.0)])
+    sample = traffic(400, float(rng.choice([30.0, 80.0])), 1.5, (1.0, 0.8, float(rng.choice([1.0, 0.4]))), seed)
+    return chain("a", "b", "c"), sample, options, Slo(float(rng.choice([0.12, 0.25])), 0.97)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -> None:
+    pipeline, sample, options, slo = shared(seed)
+    found = configure(pipeline, sample, options, slo, resamples=0)
+    assert found.miss_share <= 0.03
+    assert estimate(pipeline, sample, found.choices).miss_share(slo.rt_max_s) == found.miss_share
+    assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=5) + 1e-9
+
+
+def test_room_that_is_left_is_used() -> None:
+    """One more worker of either stage would cost another instance."""
+    pipeline, sample, options, slo = shared(3)
+    choices = configure(pipeline, sample, options, slo, resamples=5).choices
+    for stage, choice in enumerate(choices):
+        more = (*choices[:stage], StageChoice(choice.option, choice.batch, choice.replicas + 1), *choices[stage + 1 :])
+        assert usd_per_hour(more) > usd_per_hour(choices)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_no_dearer_than_what_it_starts_from(seed: int) -> None:
+    pipeline, sample, options, slo = shared(seed)
+    start = configure(pipeline, sample, [[of[seed % 2]] for of in options], slo, resamples=5)
+    found = configure(pipeline, sample, options, slo, resamples=5, start=start.choices, most_calls=1)
+    assert found.usd_per_hour <= start.usd_per_hour
+    assert found.miss_limit <= 0.03

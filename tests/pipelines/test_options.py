@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
-from mark.pipelines.options import InstanceOption, instance_options, varies
+from mark.pipelines.options import InstanceOption, instance_options, shared_options, varies
 from mark.planning.resolve import resolve
 
 BOOT = Delay(60.0, 120.0)
@@ -20,6 +21,8 @@ CATALOG = Catalog(
         Offer("c.large", Market.SPOT, 0.03, BOOT, zone="b"),
         Offer("a.slow", Market.ON_DEMAND, 0.01, BOOT),
         Offer("b.gpu", Market.ON_DEMAND, 0.7, BOOT),
+        Offer("d.large", Market.ON_DEMAND, 0.1, BOOT, vcpu=2.0),
+        Offer("e.gpu", Market.ON_DEMAND, 0.7, BOOT, vcpu=4.0, gpus=1),
     ),
     (),
 )
@@ -57,3 +60,29 @@ def test_overhead_is_part_of_the_time_and_the_weakest_row_is_the_basis() -> None
     np.testing.assert_allclose(only.option.service_s[1:], [0.012, 0.014])
     assert only.basis is Basis.ASSUMED
     assert varies(only)
+
+
+def test_by_the_worker_with_shares_of_vcpus_and_gpus() -> None:
+    rows = (ProfileRow(1, 10.0, workers=2),)
+    options = found(d_large=rows, e_gpu=rows, c_large=rows)
+    on_gpu, on_processor = shared_options([options, options], [False, True])
+    unknown, large, gpu = on_gpu
+    assert unknown is options[0]  # of which the catalogue says no vCPUs
+    assert large.option.placement is not None
+    assert gpu.option.placement is not None
+    assert (large.option.placement.vcpus, large.option.placement.gpus) == (1.0, 0.0)
+    assert (gpu.option.placement.vcpus, gpu.option.placement.gpus) == (1.0, 0.5)
+    assert (large.option.workers, large.option.usd_per_hour) == (1, pytest.approx(0.05))
+    assert gpu.option.usd_per_hour == pytest.approx(0.05 + 0.5 * (0.7 - 4 * 0.05))
+    assert gpu.basis is Basis.MEASURED
+    beside = on_processor[2].option.placement
+    assert beside is not None
+    assert (beside.vcpus, beside.gpus) == (2.0, 0.0)
+    assert on_processor[2].option.usd_per_hour == pytest.approx(0.1)
+
+
+def test_a_gpu_worker_takes_one_vcpu_or_its_share() -> None:
+    options = found(e_gpu=(ProfileRow(1, 10.0, workers=8),))
+    ((shared,),) = shared_options([options], [False])
+    assert shared.option.placement is not None
+    assert (shared.option.placement.vcpus, shared.option.placement.gpus) == (0.5, 0.125)

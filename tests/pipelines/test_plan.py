@@ -10,8 +10,9 @@ from mark.domain.pipeline import Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.configure import configure
 from mark.pipelines.estimate import QuerySample, estimate
+from mark.pipelines.packs import Host
 from mark.pipelines.plan import MOST_HEADROOM, PipelinePlan, plan_pipeline
-from tests.pipelines.planned import chain, option, traffic
+from tests.pipelines.planned import chain, option, traffic, worker_on
 
 CPU, GPU = option("cpu", 0.1, 0.0, 0.020, 1, workers=2), option("gpu", 0.7, 0.004, 0.003)
 PIPELINE = Pipeline((PipelineStage("a", "a"), PipelineStage("b", "b", ("a",)), PipelineStage("c", "c", ("a",))))
@@ -100,3 +101,24 @@ def test_a_load_that_lasts_needs_what_a_moment_of_it_does_not() -> None:
     lasting = plan_pipeline(chain("a"), sample, only, slo, duration_s=1.0)
     assert moment < lasting.found.choices[0].replicas == 10
     assert (lasting.headroom, lasting.one_less) == (1.0, (1.0,))
+
+
+def test_shared_instances_stand_beside_separate_ones() -> None:
+    """Of the two vCPUs of the smallest instance three stages use three between them: two instances instead of three."""
+    host = Host("small", 0.1, 2.0, 0.0)
+    sample = QuerySample(np.arange(300) / 10.0, np.ones((300, 3), dtype=np.int64))
+    separate = [[option("small", 0.1, 0.0, 0.02, workers=2)]] * 3
+    found = plan_pipeline(
+        chain("a", "b", "c"),
+        sample,
+        separate,
+        Slo(0.2, 0.9),
+        duration_s=30.0,
+        shared=[[worker_on(host, 0.0, 0.02)]] * 3,
+    )
+    assert (found.found.usd_per_hour, found.separate_usd_per_hour) == (pytest.approx(0.2), pytest.approx(0.3))
+    assert sum(pack.count for pack in found.packs) == 2
+    assert sum(found.stage_usd_per_hour) == pytest.approx(0.2)
+    assert found.inferline is not None
+    assert found.inferline.usd_per_hour == pytest.approx(0.3)
+    assert [other.usd_per_hour for other in found.other_slos] == [pytest.approx(0.2)] * 2
