@@ -9,26 +9,24 @@ from mark.pipelines.packs import Pack, packs
 def bought(choices: Choices) -> tuple[Pack, ...]:
     """All instances; what has a stage to itself in the order of the stages, then what stages share."""
     stages = range(len(choices))
+    parts = [(stage, option, replicas) for stage in stages for option, replicas in choices[stage].parts]
     alone = [
         Pack(
-            choice.option.hardware,
-            choice.replicas,
-            tuple(choice.option.workers if at == stage else 0 for at in stages),
-            choice.usd_per_hour,
+            option.hardware,
+            replicas,
+            tuple(option.workers if at == stage else 0 for at in stages),
+            replicas * option.usd_per_hour,
         )
-        for stage, choice in enumerate(choices)
-        if choice.option.placement is None
+        for stage, option, replicas in parts
+        if option.placement is None
     ]
-    placed = [
-        (stage, choice.option.placement, choice.replicas)
-        for stage, choice in enumerate(choices)
-        if choice.option.placement is not None
-    ]
+    placed = [(stage, option.placement, n) for stage, option, n in parts if option.placement is not None]
     shared = []
     for pack in packs([(placement, replicas) for _, placement, replicas in placed]):
-        workers = dict(zip((stage for stage, _, _ in placed), pack.workers, strict=True))
-        by_stage = tuple(workers.get(stage, 0) for stage in stages)
-        shared.append(Pack(pack.instance, pack.count, by_stage, pack.usd_per_hour))
+        workers = [0] * len(choices)
+        for (stage, _, _), count in zip(placed, pack.workers, strict=True):
+            workers[stage] += count
+        shared.append(Pack(pack.instance, pack.count, tuple(workers), pack.usd_per_hour))
     return (*alone, *shared)
 
 
@@ -38,8 +36,9 @@ def usd_by_stage(choices: Choices) -> tuple[float, ...]:
     What nothing takes is paid by those that are there.
     """
     usd = [0.0] * len(choices)
+    prices = [{option.hardware: option.usd_per_hour for option, _ in choice.parts} for choice in choices]
     for pack in bought(choices):
-        takes = [workers * choice.option.usd_per_hour for workers, choice in zip(pack.workers, choices, strict=True)]
+        takes = [n * of.get(pack.instance, 0.0) for n, of in zip(pack.workers, prices, strict=True)]
         if not sum(takes):
             takes = [float(workers) for workers in pack.workers]
         for stage, taken in enumerate(takes):

@@ -117,10 +117,7 @@ def configure(
 
 def keeps_up(choices: Choices, calls_per_s: Sequence[float]) -> bool:
     """Can each stage do so many calls, in batches of its best size, for as long as they come?"""
-    return all(
-        choice.replicas * choice.option.calls_per_s(choice.batch) >= calls * (1.0 - 1e-9)
-        for choice, calls in zip(choices, calls_per_s, strict=True)
-    )
+    return all(choice.calls_per_s >= calls * (1.0 - 1e-9) for choice, calls in zip(choices, calls_per_s, strict=True))
 
 
 def miss_limits(
@@ -422,9 +419,8 @@ class _Search:
 
     def _headroom(self, stage: int, choices: Choices) -> float:
         """Calls/s that the stage can do for each that come when most do."""
-        choice, most_per_s = choices[stage], self._most_calls_per_s[stage]
-        can = choice.replicas * choice.option.calls_per_s(choice.batch)
-        return can / most_per_s if most_per_s > 0.0 else math.inf
+        most_per_s = self._most_calls_per_s[stage]
+        return choices[stage].calls_per_s / most_per_s if most_per_s > 0.0 else math.inf
 
     def _shed(self, choices: Choices) -> Choices:
         """Without replicas that are not needed: of the dearest stage first, many at a time and then fewer."""
@@ -475,6 +471,15 @@ class _Search:
                 for second in range(len(best)):
                     if second != stage and (less := _with_less(with_choice(best, stage, other), second)) is not None:
                         yield less
+
+        for stage, choice in enumerate(best):  # into the room that instances of other stages have left
+            for option in self._options[stage]:
+                known = {one.placement.host for one, _ in choice.parts if one.placement is not None}
+                if option.placement is None or option.placement.host in known:
+                    continue
+                spread = _with_free_beside(best, stage, option)
+                if spread is not None and (less := _with_less(spread, stage)) is not None:
+                    yield less
 
     # -- the promise ---------------------------------------------------------------------------------------------------
 
@@ -565,6 +570,19 @@ def _with_free(choices: Choices, stage: int) -> Choices:
     while usd_per_hour(more := with_more(choices, stage, 1)) <= usd:
         choices = more
     return choices
+
+
+def _with_free_beside(choices: Choices, stage: int, option: StageOption) -> Choices | None:
+    """With as many replicas of another option beside as cost nothing; None: there is no room for one."""
+    usd, found, count = usd_per_hour(choices), None, 1
+    choice = choices[stage]
+    while usd_per_hour(more := with_choice(choices, stage, _with_beside(choice, option, count))) <= usd:
+        found, count = more, count + 1
+    return found
+
+
+def _with_beside(choice: StageChoice, option: StageOption, count: int) -> StageChoice:
+    return replace(choice, beside=(*choice.beside, (option, count)))
 
 
 def _with_less(choices: Choices, stage: int) -> Choices | None:

@@ -72,29 +72,44 @@ class StageOption:
 class StageChoice:
     """How a stage is configured: on which hardware, with batches of up to `batch`, with how many replicas.
 
-    Raises BadInput for a batch that the option has no time for, and for no replica.
+    `beside` are more replicas that pull from the same queue, on other hardware: in the room that instances have which
+    are bought for other stages. Raises BadInput for a batch that the option has no time for, and for no replica.
     """
 
     option: StageOption
     batch: int
     replicas: int
+    beside: tuple[tuple[StageOption, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= self.option.largest_batch:
             where = f"batch on {self.option.hardware}"
             raise BadInput(f"must be 1 to {self.option.largest_batch}", where, self.batch)
-        if self.replicas < 1:
-            raise BadInput("must be at least 1", f"replicas on {self.option.hardware}", self.replicas)
+        for option, replicas in self.parts:
+            if replicas < 1:
+                raise BadInput("must be at least 1", f"replicas on {option.hardware}", replicas)
 
     @property
     def usd_per_hour(self) -> float:
-        """By the option's price: of replicas with a placement a lower bound of what they add to a bill."""
-        return self.replicas * self.option.usd_per_hour
+        """By the options' prices: of replicas with a placement a lower bound of what they add to a bill."""
+        return sum(replicas * option.usd_per_hour for option, replicas in self.parts)
+
+    @property
+    def parts(self) -> tuple[tuple[StageOption, int], ...]:
+        """All replicas, by hardware."""
+        return ((self.option, self.replicas), *self.beside)
 
     @property
     def workers(self) -> int:
         """Of all replicas together: batches that the stage serves at a time."""
-        return self.replicas * self.option.workers
+        return sum(replicas * option.workers for option, replicas in self.parts)
+
+    @property
+    def calls_per_s(self) -> float:
+        """Of all replicas together, if they are always busy."""
+        return sum(
+            replicas * option.calls_per_s(min(self.batch, option.largest_batch)) for option, replicas in self.parts
+        )
 
 
 Choices = tuple[StageChoice, ...]
@@ -108,11 +123,12 @@ def least_usd_per_hour(choices: Choices) -> float:
 
 def usd_per_hour(choices: Choices) -> float:
     """Of what is bought for them all."""
-    placed = [(c.option.placement, c.replicas) for c in choices if c.option.placement is not None]
+    parts = [part for choice in choices for part in choice.parts]
+    placed = [(option.placement, replicas) for option, replicas in parts if option.placement is not None]
     if not placed:
         return least_usd_per_hour(choices)
-    alone = tuple(choice for choice in choices if choice.option.placement is None)
-    return least_usd_per_hour(alone) + packed_usd_per_hour(placed)
+    alone = sum(replicas * option.usd_per_hour for option, replicas in parts if option.placement is None)
+    return alone + packed_usd_per_hour(placed)
 
 
 def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
@@ -279,17 +295,18 @@ class PipelineEstimator:
             raise BadInput(f"one for each of {len(self._joins)} stages", "choices", len(choices))
         keys = [(stage, tuple(choices[s] for s in upstream)) for stage, upstream in enumerate(self._upstream)]
         known = {stage: self._memory[key] for stage, key in enumerate(keys) if key in self._memory}
+        parts = [(stage, *part) for stage, choice in enumerate(choices) for part in choice.parts]
         simulated = PipelineSimulation(
             self._queries,
             self._predecessors,
             self._joins,
-            [choice.option.service_s[: choice.batch + 1] for choice in choices],
+            [option.service_s[: choices[stage].batch + 1] for stage, option, _ in parts],
             drops=self._early_drop,
             known=known,
         )
-        for stage, choice in enumerate(choices):
-            for _ in range(0 if stage in known else choice.workers):
-                simulated.add(stage, stage, -math.inf)
+        for kind, (stage, option, replicas) in enumerate(parts):
+            for _ in range(0 if stage in known else replicas * option.workers):
+                simulated.add(stage, kind, -math.inf)
         simulated.advance(most_missed=most_missed)
         complete = simulated.clock_s == math.inf
         for stage, key in enumerate(keys):

@@ -79,7 +79,11 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
             {
                 "instance": pack.instance,
                 "count": pack.count,
-                "workers": {name: n for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n},
+                "on_each": [
+                    {"stage": name, "workers": workers}
+                    for name, workers in zip(plan.pipeline.names, pack.workers, strict=True)
+                    if workers
+                ],
                 "usd_per_hour": pack.usd_per_hour,
             }
             for pack in plan.packs
@@ -119,6 +123,7 @@ def _stage_json(planned: PlannedPipeline, s: int) -> dict[str, Any]:
     bought = _bought(plan, plan.found.choices)[s]
     return {
         **bought,
+        "hardware": ", ".join(option.hardware for option, _ in plan.found.choices[s].parts),
         "replicas": sum(pack.count for pack in plan.packs if pack.workers[s]),
         "usd_per_hour": plan.stage_usd_per_hour[s],
         "model": stage.model,
@@ -179,15 +184,15 @@ def _stages(plan: PipelinePlan) -> Table:
     for name, choice, seen, of_stage in zip(names, plan.found.choices, plan.seen.stages, usd_per_hour, strict=True):
         table.add_row(
             text(name),
-            text(choice.option.hardware),
-            f"{choice.replicas:,}",
+            text(", ".join(option.hardware for option, _ in choice.parts)),
+            f"{choice.workers if shares else choice.replicas:,}",
             f"{choice.batch:,}",
             number(seen.batch, 1),
             percent(seen.utilisation, 0),
             usd(of_stage),
             percent(of_stage / plan.found.usd_per_hour, 0),
         )
-    replicas = sum(choice.replicas for choice in plan.found.choices)
+    replicas = sum(choice.workers if shares else choice.replicas for choice in plan.found.choices)
     table.add_row("all", "", f"{replicas:,}", "", "", "", usd(plan.found.usd_per_hour), "")
     return table
 

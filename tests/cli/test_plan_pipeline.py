@@ -159,12 +159,18 @@ def test_a_driver_is_traced_for_its_plan(place: Path, capsys: Captured) -> None:
 
 def test_stages_share_an_instance_unless_the_file_says_otherwise(place: Path, capsys: Captured) -> None:
     found = planned(PLAN, capsys)
-    alone = [(pack["count"], pack["workers"]) for pack in found["packs"]]
-    assert (alone, found["separate_usd_per_hour"]) == ([(1, {"first": 2}), (1, {"second": 2})], None)
+    alone = [(pack["count"], pack["on_each"]) for pack in found["packs"]]
+    assert alone == [(1, [{"stage": "first", "workers": 2}]), (1, [{"stage": "second", "workers": 2}])]
+    assert found["separate_usd_per_hour"] is None
     (place / "two.toml").write_text(FILE.replace('allow = "separate"', 'allow = "auto"'))
     found = planned(PLAN, capsys)
     assert found["packs"] == [
-        {"instance": "c7i.large", "count": 1, "workers": {"first": 1, "second": 1}, "usd_per_hour": 0.08925}
+        {
+            "instance": "c7i.large",
+            "count": 1,
+            "on_each": [{"stage": "first", "workers": 1}, {"stage": "second", "workers": 1}],
+            "usd_per_hour": 0.08925,
+        }
     ]
     assert [(one["replicas"], one["workers"], one["usd_per_hour"]) for one in found["stages"]] == [(1, 1, 0.044625)] * 2
     assert (found["usd_per_hour"], found["separate_usd_per_hour"]) == (0.08925, pytest.approx(2 * 0.08925))

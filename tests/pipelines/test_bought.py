@@ -40,3 +40,14 @@ def test_stages_that_share_and_one_that_does_not() -> None:
 def test_workers_without_a_price_share_by_number() -> None:
     free = placed(Placement(GPU, 1.0), 0.0)
     assert usd_by_stage((StageChoice(free, 1, 1), StageChoice(free, 1, 3))) == pytest.approx((0.15, 0.45))
+
+
+def test_a_stage_on_two_types_is_one_stage_in_the_bill() -> None:
+    small = Host("small", 0.1, 2.0, 0.0)
+    decode = StageChoice(placed(Placement(small, 1.0), 0.05), 1, 2, ((DECODE, 3),))
+    choices = decode, StageChoice(CLASSIFY, 1, 1)
+    assert [(pack.instance, pack.workers) for pack in bought(choices)] == [("small", (2, 0)), ("gpu", (3, 1))]
+    assert usd_per_hour(choices) == pytest.approx(0.7)
+    assert usd_by_stage(choices) == pytest.approx((0.1 + 0.15, 0.45))
+    assert decode.workers == 5
+    assert decode.calls_per_s == pytest.approx(5 * 100.0)

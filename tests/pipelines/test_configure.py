@@ -257,3 +257,14 @@ def test_it_is_no_dearer_than_what_it_starts_from(seed: int) -> None:
     found = configure(pipeline, sample, options, slo, resamples=5, start=start.choices, most_calls=1)
     assert found.usd_per_hour <= start.usd_per_hour
     assert found.miss_limit <= 0.03
+
+
+def test_a_stage_spreads_into_room_that_others_leave() -> None:
+    """Five workers of `a` are needed; one on each of two GPU instances needs no third instance for the rest."""
+    small, gpu = Host("small", 0.1, 2.0, 0.0), Host("gpu", 0.55, 2.0, 1.0)
+    options = [[worker_on(small, 0.0, 0.04), worker_on(gpu, 0.0, 0.044)], [worker_on(gpu, 0.0, 0.02, gpus=1.0)]]
+    steady = QuerySample(np.arange(600) / 85.0, np.ones((600, 2), dtype=np.int64))
+    found = configure(chain("a", "b"), steady, options, Slo(0.15, 0.97), resamples=0)
+    # 85 x 0.04 s are 3.4 workers and 85 x 0.02 s two GPUs, each with one vCPU to spare.
+    assert found.usd_per_hour == pytest.approx(2 * 0.55 + 0.1)
+    assert sum(replicas for option, replicas in found.choices[0].parts if option.hardware == "gpu") == 2

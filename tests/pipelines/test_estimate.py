@@ -43,6 +43,14 @@ def sample(queries: int, rate: float, seed: int = 1) -> QuerySample:
 
 OPTIONS = (option(1 / 64, 1 / 256), option(1 / 128, 1 / 32), option(1 / 32, 1 / 64), option(1 / 64, 1 / 64))
 CHOICES = tuple(StageChoice(of, 4, 3) for of in OPTIONS)
+# Some of the replicas are on hardware that is half as fast, and takes batches of two at most.
+SLOW = option(1 / 32, 1 / 32, largest=2)
+BESIDE = (
+    StageChoice(OPTIONS[0], 4, 2, ((SLOW, 1),)),
+    CHOICES[1],
+    StageChoice(OPTIONS[2], 4, 1, ((SLOW, 3),)),
+    CHOICES[3],
+)
 SLO_S = 0.5
 
 
@@ -101,14 +109,16 @@ def test_the_example() -> None:
 
 
 @pytest.mark.parametrize("early_drop", [False, True])
-def test_reference(early_drop: bool) -> None:
+@pytest.mark.parametrize("choices", [CHOICES, BESIDE], ids=["one type", "beside"])
+def test_reference(early_drop: bool, choices: Sequence[StageChoice]) -> None:
     """A pipeline with fan-out, stages passed by and a join that does not wait for long, at a load that queues."""
     queries = sample(500, 90.0)
-    seen = estimate(SOCIAL, queries, CHOICES, slo_s=SLO_S, early_drop=early_drop)
+    seen = estimate(SOCIAL, queries, choices, slo_s=SLO_S, early_drop=early_drop)
     replicas = tuple(
-        PulledBy(stage, tuple(choice.option.service_s[1 : choice.batch + 1]))
-        for stage, choice in enumerate(CHOICES)
-        for _ in range(choice.replicas)
+        PulledBy(stage, tuple(option.service_s[1 : choice.batch + 1]))
+        for stage, choice in enumerate(choices)
+        for option, count in choice.parts
+        for _ in range(count)
     )
     world = PipelineWorld(
         PipelineCase(
@@ -129,7 +139,8 @@ def test_reference(early_drop: bool) -> None:
         of = seen.stages[stage]
         assert (of.calls, of.dropped) == (sum(sizes), world.dropped_calls[stage])
         assert of.wait_s == pytest.approx(world.wait_s[stage] / sum(sizes))
-        assert of.service_s == pytest.approx(np.mean([CHOICES[stage].option.service_s[size] for size in sizes]))
+        if len(choices[stage].parts) == 1:
+            assert of.service_s == pytest.approx(np.mean([choices[stage].option.service_s[size] for size in sizes]))
         assert 0.0 < of.utilisation <= 1.0
 
 
@@ -245,6 +256,8 @@ def test_bad_input_says_what_is_wrong() -> None:
         StageChoice(OPTIONS[0], 9, 1)
     with pytest.raises(BadInput, match="at least 1"):
         StageChoice(OPTIONS[0], 8, 0)
+    with pytest.raises(BadInput, match="replicas on c7i: must be at least 1: 0"):
+        StageChoice(OPTIONS[0], 8, 1, ((OPTIONS[1], 0),))
     with pytest.raises(BadInput, match="has no query"):
         QuerySample(np.zeros(0), np.zeros((0, 1), dtype=np.int64))
     with pytest.raises(BadInput, match="one row for each arrival"):
