@@ -26,6 +26,7 @@ from mark.domain.errors import BadInput
 from mark.domain.pipeline import Join
 from mark.domain.profile import MOST_BATCH
 from mark.kernel.compiled import compiled
+from mark.kernel.random import factor_of
 from mark.kernel.state import INF, Floats, Ints
 from mark.kernel.tree import WIDTH, first_leaf, levels_for, places_for, set_leaf
 from mark.rules import admission
@@ -77,6 +78,8 @@ class CentralQueues(NamedTuple):
     drops: bool  # are calls dropped that cannot be in time any more?
     n_batch: Ints  # [K]
     service_s: Floats  # [K, B + 1]
+    sigma: Floats  # [K] of the logarithm of a batch's time, whose mean is service_s
+    seed: int  # of those
     tree: Floats  # [L] when replicas are free; infinite: left
     tree_at: Ints  # [S]
     tree_levels: Ints  # [S]
@@ -249,6 +252,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         single_s = p.service_s[kind, 1]
         size = 0
         members = 0
+        first = first_left = -1  # whose call is first in the batch, and how many it has left then
         split = -1  # the query of which only some calls fit
         while size < most and waiting > 0:
             while p.bits[stage, lowest] == np.uint64(0):
@@ -264,6 +268,8 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
                 p.tally[stage, DROPPED] += left
             else:
                 taken = min(left, most - size)
+                if size == 0:
+                    first, first_left = query, left
                 size += taken
                 p.total[stage, WAIT_S] += taken * (now_s - p.ready_s[stage, query])
                 if taken < left:
@@ -277,6 +283,8 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         if size == 0:
             continue
         service_s = p.service_s[kind, size]
+        if p.sigma[kind] > 0.0:
+            service_s *= factor_of(p.seed, stage, first, first_left, p.sigma[kind])
         answer_s = now_s + service_s
         set_leaf(p.tree, at, levels, replica, answer_s)
         p.total[stage, BUSY_S] += service_s
@@ -404,12 +412,13 @@ class PipelineSimulation:
     """A pipeline's stages with their replicas, advanced through queries.
 
     `kinds[k]` is what replicas of a kind take for a batch of b (s), shape (largest batch + 1,); index 0 is unused.
-    Stages in `known` are not simulated. With `drops` a call whose deadline cannot be met by the replica that pulls it
-    (start + kinds[k][1] lies beyond) is dropped instead of started: an answer that never comes. Joins that wait for it
-    never go on, those that do not need it do. `chunk` arrivals are a window at first; it changes no result.
+    Where `sigmas` are given, that is the mean, and a batch's time is lognormal with such a sigma of its logarithm: the
+    same for the same `seed`, stage and first call of a batch, whatever else there is. Stages in `known` are not
+    simulated. With `drops` a call whose deadline cannot be met by the replica that pulls it (start + kinds[k][1], its
+    mean time, lies beyond) is dropped instead of started: an answer that never comes. Joins that wait for it never go
+    on, those that do not need it do. `chunk` arrivals are a window at first; it changes no result.
 
-    Raises BadInput for a table without a batch of one, or with times that
-    are not above zero and finite.
+    Raises BadInput for a table without a batch of one, or with times that are not above zero and finite.
     """
 
     def __init__(
@@ -419,6 +428,8 @@ class PipelineSimulation:
         joins: Sequence[Join],
         kinds: Sequence[Floats],
         *,
+        sigmas: Sequence[float] | None = None,
+        seed: int = 0,
         drops: bool = False,
         known: Mapping[int, StageOutcome] | None = None,
         chunk: int = FIRST_CHUNK,
@@ -461,6 +472,8 @@ class PipelineSimulation:
             drops=drops,
             n_batch=np.array([len(table) - 1 for table in kinds], dtype=np.int64),
             service_s=tables,
+            sigma=np.zeros(len(kinds)) if sigmas is None else np.array(sigmas, dtype=np.float64),
+            seed=seed,
             tree=np.zeros(0),
             tree_at=np.zeros(stages, dtype=np.int64),
             tree_levels=np.zeros(stages, dtype=np.int64),

@@ -13,7 +13,12 @@ from mark.kernel.state import RANDOM, Ints
 @compiled
 def next_bits(counter: Ints) -> np.uint64:
     counter[RANDOM] += np.int64(-7046029254386353131)  # 0x9E3779B97F4A7C15 as a signed integer
-    z = np.uint64(counter[RANDOM])
+    return mixed(np.uint64(counter[RANDOM]))
+
+
+@compiled
+def mixed(z: np.uint64) -> np.uint64:
+    """The generator's output function: another number for each, and random bits for numbers that are alike."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -22,7 +27,13 @@ def next_bits(counter: Ints) -> np.uint64:
 @compiled
 def uniform(counter: Ints) -> float:
     """In (0, 1]."""
-    return (float(next_bits(counter) >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0)
+    return uniform_of(next_bits(counter))
+
+
+@compiled
+def uniform_of(bits: np.uint64) -> float:
+    """In (0, 1]."""
+    return (float(bits >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0)
 
 
 @compiled
@@ -32,5 +43,21 @@ def service_factor(counter: Ints, sigma: float) -> float:
         return 1.0
     if sigma < 0.0:
         return -math.log(uniform(counter))
-    normal = math.sqrt(-2.0 * math.log(uniform(counter))) * math.cos(2.0 * math.pi * uniform(counter))
+    return lognormal(uniform(counter), uniform(counter), sigma)
+
+
+@compiled
+def lognormal(first: float, second: float, sigma: float) -> float:
+    """Of mean 1, from two uniform numbers (Box and Muller 1958)."""
+    normal = math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
     return math.exp(sigma * normal - 0.5 * sigma * sigma)
+
+
+@compiled
+def factor_of(seed: int, stage: int, query: int, call: int, sigma: float) -> float:
+    """A lognormal factor of mean 1 that belongs to one call of a query at a stage, whenever it is asked for."""
+    bits = mixed(np.uint64(seed))
+    bits = mixed(bits ^ np.uint64(stage))
+    bits = mixed(bits ^ np.uint64(query))
+    bits = mixed(bits + np.uint64(call))
+    return lognormal(uniform_of(bits), uniform_of(mixed(~bits)), sigma)

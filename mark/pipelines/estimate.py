@@ -1,8 +1,8 @@
 """The estimator of InferLine (SoCC '20, section 4.2): each query of a sample, simulated through a configured pipeline.
 
 The workers of a stage's replicas pull batches from one central queue, the earliest deadline first; a batch of b takes
-what the profile says, and nothing else takes time. What two honest readings might take differently:
-docs/semantics.md, 17.
+what the profile says (its mean and, where there is one, its spread), and nothing else takes time. What two honest
+readings might take differently: docs/semantics.md, 17.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class StageOption:
     usd_per_hour: float  # of one replica
     service_s: Floats
     workers: int = 1  # batches that a replica serves at a time
+    sigma: float = 0.0  # of the logarithm of a batch's time, of which service_s is the mean; lognormal
     placement: Placement | None = None
 
     def __post_init__(self) -> None:
@@ -54,6 +55,8 @@ class StageOption:
             raise BadInput("must be above zero", f"service_s of {self.hardware}", self.service_s[1:])
         if not self.usd_per_hour >= 0.0:
             raise BadInput("must not be negative", f"usd_per_hour of {self.hardware}", self.usd_per_hour)
+        if not 0.0 <= self.sigma < math.inf:
+            raise BadInput("must not be negative", f"sigma of {self.hardware}", self.sigma)
         if self.workers < 1:
             raise BadInput("must be at least 1", f"workers of {self.hardware}", self.workers)
         if self.placement is not None and self.workers > 1:
@@ -201,7 +204,8 @@ class PipelineEstimator:
 
     What a stage does depends on its own choice and on those of the stages before it. So each outcome is remembered by
     them, and a search that changes one stage simulates that one and those behind it. `early_drop` drops calls that
-    cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). Answers do not depend on what was
+    cannot be answered within `slo_s` of the query's arrival (docs/semantics.md, 17). `seed` is of the times of batches
+    where options have a spread. Answers do not depend on what was
     asked before; `calls_simulated` says how much work was done for them.
 
     Raises BadInput for a sample with other stages, an SLO that is not above zero, or early drop without one.
@@ -215,6 +219,7 @@ class PipelineEstimator:
         slo_s: float | None = None,
         early_drop: bool = False,
         memory_bytes: int = MEMORY_BYTES,
+        seed: int = 0,
     ) -> None:
         if sample.calls.shape[1] != len(pipeline.stages):
             raise BadInput(f"must have {len(pipeline.stages)} columns", "calls", sample.calls.shape)
@@ -223,7 +228,7 @@ class PipelineEstimator:
         if early_drop and slo_s is None:
             raise BadInput("early drop needs an SLO", "slo_s")
         self.calls_simulated = 0
-        self._pipeline, self._slo_s, self._early_drop = pipeline, slo_s, early_drop
+        self._pipeline, self._slo_s, self._early_drop, self._seed = pipeline, slo_s, early_drop, seed
         deadline_s = None if slo_s is None else sample.arrivals_s + slo_s
         self._queries = PipelineQueries.of(sample.arrivals_s, sample.calls, deadline_s)
         self._predecessors = pipeline.predecessors
@@ -301,6 +306,8 @@ class PipelineEstimator:
             self._predecessors,
             self._joins,
             [option.service_s[: choices[stage].batch + 1] for stage, option, _ in parts],
+            sigmas=[option.sigma for _, option, _ in parts],
+            seed=self._seed,
             drops=self._early_drop,
             known=known,
         )

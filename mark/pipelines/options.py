@@ -13,6 +13,7 @@ from mark.domain.service import ResolvedService
 from mark.pipelines.estimate import Floats, StageOption
 from mark.pipelines.packs import Host, Placement, resource_usd_per_hour
 from mark.planning.resolve import profile_of
+from mark.profiling.policy import sigma_of
 
 # That a worker takes beside its GPU: it feeds the GPU, and answers.
 VCPUS_OF_GPU_WORKER = 1.0
@@ -36,9 +37,9 @@ class InstanceOption:
 def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
     """Of a stage resolved as a service: its instance types on demand, the cheapest zone of each; in order of names.
 
-    Batches are those of the profile, up to the largest that takes no longer than RT_max. A batch takes its mean time,
-    and what a request takes beside the model (`overhead_ms`) once more, during which the worker takes no other: more
-    than it really costs a machine that does both at once.
+    Batches are those of the profile, up to the largest that takes no longer than RT_max. The mean of a batch's time has
+    what a request takes beside the model (`overhead_ms`) once more, during which the worker takes no other: more than
+    it really costs a machine that does both at once. Its spread is the widest that `p99_ms` says of the sizes in use.
     """
     cheapest: dict[str, Offer] = {}
     for offer in sorted(resolved.offers, key=lambda offer: (offer.usd_per_hour, offer.name)):
@@ -92,14 +93,11 @@ def _option(offer: Offer, profile: Profile, rt_max_s: float) -> StageOption:
         [row.latency_ms / 1e3 for row in profile.rows],
     )
     service_s += profile.overhead_s
-    return StageOption(offer.instance, offer.usd_per_hour, _within(service_s, rt_max_s), profile.workers)
+    times_s = _within(service_s, rt_max_s)
+    sigma = max(sigma_of(row) for row in profile.rows if row.batch < max(len(times_s), profile.rows[0].batch + 1))
+    return StageOption(offer.instance, offer.usd_per_hour, times_s, profile.workers, sigma)
 
 
 def _within(service_s: Floats, rt_max_s: float) -> Floats:
     slow = np.flatnonzero(service_s[2:] > rt_max_s)
     return service_s[: 2 + int(slow[0])] if len(slow) else service_s
-
-
-def varies(one: InstanceOption) -> bool:
-    """Does its profile say that batches take different times (`p99_ms`)?"""
-    return any(row.p99_ms is not None for row in one.profile.rows)

@@ -18,7 +18,7 @@ from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
 from mark.pipelines.estimate import QuerySample
 from mark.pipelines.lineage_file import load_lineage
-from mark.pipelines.options import InstanceOption, instance_options, shared_options, varies
+from mark.pipelines.options import InstanceOption, instance_options, shared_options
 from mark.pipelines.plan import PipelinePlan, plan_pipeline
 from mark.pipelines.trace_file import trace_file
 from mark.simulation.inputs import looked_up, trace_named_in
@@ -124,7 +124,7 @@ def plan_pipeline_once(
             *_short(window, most_queries),
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
-            *_left_out(config, request, trace, options, first.catalog.bills_extras),
+            *_left_out(config, request, trace, first.catalog.bills_extras),
         ),
     )
 
@@ -239,7 +239,6 @@ def _left_out(
     config: PipelineConfig,
     request: RunRequest,
     trace: Trace,
-    options: list[list[InstanceOption]],
     bills_extras: bool,
 ) -> list[str]:
     markets = config.fleet.markets if request.markets is None else markets_of(request.markets, "markets")
@@ -249,8 +248,6 @@ def _left_out(
     if config.fleet.committed:
         later.append("commitments")
     notes = [f"not planned for pipelines yet: {', '.join(later)}"] if later else []
-    if any(varies(one) for offered in options for one in offered):
-        notes.append("batches are taken to last their mean time: what p99_ms says of them is left out")
     if trace.bin_s > 5.0 and trace.kind == "counts":
         notes.append(f"within a bin of {trace.bin_s:g} s of the trace arrivals are Poisson; burstier ones need more")
     if bills_extras:

@@ -17,6 +17,7 @@ import numpy as np
 import simpy
 
 from mark.domain.pipeline import ALL, Join
+from mark.kernel.random import factor_of
 from mark.rules.admission import in_time
 
 PULL = 2  # SimPy's own events have priorities 0 and 1
@@ -44,6 +45,14 @@ class PipelineCase:
     joins: tuple[Join, ...] = ()  # empty: all wait for all
     deadlines_s: tuple[float, ...] = ()  # by query; empty: none, the first to arrive goes first
     drops: bool = False
+    sigma: float = 0.0  # of the logarithm of a batch's time; that of its first call's factor
+    seed: int = 0
+
+    def urgency(self) -> dict[int, int]:
+        """Of each query its number in order of deadlines, then of arrivals."""
+        deadlines_s = self.deadlines_s or self.arrivals_s
+        order = sorted(range(len(self.arrivals_s)), key=lambda query: (deadlines_s[query], self.arrivals_s[query]))
+        return {query: number for number, query in enumerate(order)}
 
     def join(self, stage: int) -> Join:
         return self.joins[stage] if self.joins else ALL
@@ -81,25 +90,30 @@ class CentralQueue:
         now = self.world.env.now
         for number, replica in enumerate(self.replicas):
             if self.free_s[number] <= now < replica.leave_s:
-                batch = self.batch(replica)
+                batch, factor = self.batch(replica)
                 if batch:
-                    self.free_s[number] = now + replica.service_s[len(batch) - 1]
-                    self.world.env.process(self.serve(batch, replica.service_s[len(batch) - 1]))
+                    service_s = replica.service_s[len(batch) - 1] * factor
+                    self.free_s[number] = now + service_s
+                    self.world.env.process(self.serve(batch, service_s))
 
-    def batch(self, replica: PulledBy) -> list[simpy.Event]:
-        """Answers of the calls that it takes; those that it cannot answer in time are gone."""
+    def batch(self, replica: PulledBy) -> tuple[list[simpy.Event], float]:
+        """Answers of the calls that it takes, and a factor of its time; calls that cannot be in time are gone."""
         now, case, world = self.world.env.now, self.world.case, self.world
         batch: list[simpy.Event] = []
+        factor = 1.0
         while self.waiting and len(batch) < len(replica.service_s):
-            _, _, query, _, ready_s, answer = heapq.heappop(self.waiting)
+            _, _, query, call, ready_s, answer = heapq.heappop(self.waiting)
             deadline_s = case.deadlines_s[query] if case.deadlines_s else np.inf
             if case.drops and not in_time(now + replica.service_s[0], deadline_s):
                 world.dropped_s[query, self.stage] = now
                 world.dropped_calls[self.stage] += 1
             else:
                 world.wait_s[self.stage] += now - ready_s
+                if not batch and case.sigma:
+                    left = case.calls[query][self.stage] - call
+                    factor = factor_of(case.seed, self.stage, world.urgency[query], left, case.sigma)
                 batch.append(answer)
-        return batch
+        return batch, factor
 
     def serve(self, batch: list[simpy.Event], service_s: float) -> Steps:
         self.world.batches[self.stage].append(len(batch))
@@ -113,7 +127,7 @@ class PipelineWorld:
     """Times by query and stage; infinite where it never happens."""
 
     def __init__(self, case: PipelineCase) -> None:
-        self.case, self.env = case, simpy.Environment()
+        self.case, self.env, self.urgency = case, simpy.Environment(), case.urgency()
         shape = len(case.arrivals_s), len(case.after)
         self.ready_s, self.answer_s, self.dropped_s = (np.full(shape, np.inf) for _ in range(3))
         self.batches: list[list[int]] = [[] for _ in case.after]

@@ -28,7 +28,10 @@ def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> 
     )
     kinds = [np.array([0.0, *replica.service_s]) for replica in case.replicas]
     joins = [case.join(stage) for stage in range(len(case.after))]
-    result = PipelineSimulation(queries, case.after, joins, kinds, drops=case.drops, chunk=chunk)
+    sigmas = [case.sigma] * len(kinds)
+    result = PipelineSimulation(
+        queries, case.after, joins, kinds, sigmas=sigmas, seed=case.seed, drops=case.drops, chunk=chunk
+    )
     for kind, replica in enumerate(case.replicas if replicas else ()):
         result.add(replica.stage, kind, replica.ready_s, replica.leave_s)
     return result
@@ -60,7 +63,7 @@ def check(case: PipelineCase, simulated: PipelineSimulation) -> None:
         outcome = simulated.outcome(stage)
         sizes = expected.batches[stage]
         np.testing.assert_array_equal(outcome.batches, np.bincount(sizes, minlength=len(outcome.batches)))
-        assert outcome.wait_s == expected.wait_s[stage]
+        assert outcome.wait_s == (pytest.approx(expected.wait_s[stage]) if case.sigma else expected.wait_s[stage])
         assert outcome.dropped == expected.dropped_calls[stage]
 
 
@@ -214,7 +217,9 @@ def cases(draw: st.DrawFn) -> PipelineCase:
     slo_s = ticks(4, 40)
     deadlines = tuple(a + (slo_s if kind == "one SLO" else ticks(1, 40)) for a in arrivals) if kind != "none" else ()
     by_join = tuple(sorted(replicas, key=lambda replica: replica.ready_s))  # numbers go up as they join
-    return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, draw(st.booleans()))
+    drops, sigma = draw(st.booleans()), draw(st.sampled_from([0.0, 0.0, 0.7]))
+    seed = draw(st.integers(0, 3)) if sigma else 0
+    return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, drops, sigma, seed)
 
 
 @given(cases())
@@ -286,6 +291,28 @@ def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
     end_s = simulated.queries.as_given(simulated.end_s())
     assert counted == sorted(counted)
     assert counted[-1] == np.count_nonzero((end_s > deadline_s + 1e-6) & (deadline_s < np.inf))
+
+
+# -- times that vary ----------------------------------------------------------------------------------------------
+
+
+def test_varying_times_have_their_mean_and_their_spread() -> None:
+    """Of 20,000 queries one at a time; another seed has others, the same seed the same."""
+    queries = PipelineQueries.of(np.arange(20_000) * 100.0, np.ones((20_000, 1), dtype=np.int64))
+
+    def served_s(seed: int) -> Floats:
+        simulated = PipelineSimulation(queries, [()], [ALL], [np.array([0.0, 2.0])], sigmas=[0.5], seed=seed)
+        simulated.add(0, 0, 0.0)
+        simulated.advance()
+        outcome = simulated.outcome(0)
+        return outcome.answer_s - outcome.ready_s
+
+    of_one = served_s(1)
+    assert of_one.mean() == pytest.approx(2.0, rel=0.01)
+    assert np.log(of_one).std() == pytest.approx(0.5, rel=0.02)
+    assert abs(np.corrcoef(of_one[1:], of_one[:-1])[0, 1]) < 0.03
+    assert abs(np.corrcoef(of_one, served_s(2))[0, 1]) < 0.03
+    np.testing.assert_array_equal(of_one, served_s(1))
 
 
 # -- queueing theory -----------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,15 @@ from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
 from mark.domain.slo import Slo
 from mark.pipelines.configure import configure, miss_limits
-from mark.pipelines.estimate import Floats, QuerySample, StageChoice, StageOption, estimate, usd_per_hour
+from mark.pipelines.estimate import (
+    Floats,
+    PipelineEstimator,
+    QuerySample,
+    StageChoice,
+    StageOption,
+    estimate,
+    usd_per_hour,
+)
 from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.packs import Host
 from tests.pipelines.planned import anything_small, chain, cheapest, option, traffic, worker_on
@@ -268,3 +278,20 @@ def test_a_stage_spreads_into_room_that_others_leave() -> None:
     # 85 x 0.04 s are 3.4 workers and 85 x 0.02 s two GPUs, each with one vCPU to spare.
     assert found.usd_per_hour == pytest.approx(2 * 0.55 + 0.1)
     assert sum(replicas for option, replicas in found.choices[0].parts if option.hardware == "gpu") == 2
+
+
+def test_times_that_vary_are_planned_for() -> None:
+    """New traffic has other luck with them; by its mean times the plan would break the promise."""
+    steady = replace(option("cpu", 0.1, 0.0, 0.020, 1), sigma=0.0)
+    varying = replace(steady, sigma=0.6)
+    sample, slo = traffic(2000, 100.0, 1.0, (1.0,), seed=3), Slo(0.08, 0.99)
+    of_steady = configure(chain("a"), sample, [[steady]], slo)
+    of_varying = configure(chain("a"), sample, [[varying]], slo)
+    assert of_varying.usd_per_hour > of_steady.usd_per_hour
+
+    def missed(replicas: int) -> float:
+        new = traffic(4000, 100.0, 1.0, (1.0,), seed=4)
+        choices = [StageChoice(varying, 1, replicas)]
+        return PipelineEstimator(chain("a"), new, slo_s=0.08, seed=99).estimate(choices).miss_share(0.08)
+
+    assert missed(of_varying.choices[0].replicas) <= 0.01 < missed(of_steady.choices[0].replicas)

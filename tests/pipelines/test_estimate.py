@@ -250,6 +250,8 @@ def test_bad_input_says_what_is_wrong() -> None:
         StageOption("t4", 1.0, np.array([0.0, 1.0, -1.0]))
     with pytest.raises(BadInput, match="not be negative"):
         option(1.0, 1.0, usd_per_hour=-1.0)
+    with pytest.raises(BadInput, match="sigma of t4: must not be negative: -1"):
+        StageOption("t4", 1.0, np.ones(2), sigma=-1.0)
     with pytest.raises(BadInput, match="workers of t4: must be at least 1: 0"):
         StageOption("t4", 1.0, np.ones(2), workers=0)
     with pytest.raises(BadInput, match="must be 1 to 8"):

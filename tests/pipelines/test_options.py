@@ -9,8 +9,9 @@ from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
-from mark.pipelines.options import InstanceOption, instance_options, shared_options, varies
+from mark.pipelines.options import InstanceOption, instance_options, shared_options
 from mark.planning.resolve import resolve
+from mark.profiling.policy import sigma_of
 
 BOOT = Delay(60.0, 120.0)
 CATALOG = Catalog(
@@ -59,7 +60,14 @@ def test_overhead_is_part_of_the_time_and_the_weakest_row_is_the_basis() -> None
     (only,) = found(c_large=rows)
     np.testing.assert_allclose(only.option.service_s[1:], [0.012, 0.014])
     assert only.basis is Basis.ASSUMED
-    assert varies(only)
+    assert only.option.sigma == pytest.approx(sigma_of(rows[1])) == pytest.approx(0.098, abs=0.001)
+
+
+def test_the_spread_is_the_widest_of_the_batches_in_use() -> None:
+    rows = (ProfileRow(1, 10.0, p99_ms=11.0), ProfileRow(2, 12.0, p99_ms=15.0), ProfileRow(8, 90.0, p99_ms=500.0))
+    (only,) = found(c_large=rows, rt_max_s=0.03)
+    assert only.option.largest_batch == 3
+    assert only.option.sigma == pytest.approx(sigma_of(rows[1]))
 
 
 def test_by_the_worker_with_shares_of_vcpus_and_gpus() -> None:
