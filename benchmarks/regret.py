@@ -21,6 +21,7 @@ from mark.domain.time import DAY_S
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import compare
+from mark.studies.executor import executor_for
 
 POLICIES = ("mark", "oracle", "mark-paper", "mark-paper:artefact")
 OF_THE_DAY = (
@@ -41,7 +42,7 @@ def runs(trace: str, day: float, service: str, policies: tuple[str, ...], worker
         start_s=day * DAY_S,
         duration_s=DAY_S,
     )
-    return compare(request, policies, workers=workers)
+    return compare(request, policies, executor=executor_for(workers))
 
 
 def row(name: str, result: SimulationResult) -> dict[str, object]:

@@ -22,6 +22,7 @@ from mark.planning.policies.names import BEST_FIXED
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import compare
+from mark.studies.executor import executor_for
 
 POLICIES = ("mark", "greedy", "mark-paper:auto")
 DEARER = 1.02
@@ -123,7 +124,7 @@ def main() -> int:
                 duration_s=args.hours * 3600.0,
                 with_bound=False,
             )
-            results = compare(request, (*POLICIES, BEST_FIXED), workers=args.workers)
+            results = compare(request, (*POLICIES, BEST_FIXED), executor=executor_for(args.workers))
             found = {policy: flags(policy, traffic, results) for policy in POLICIES}
             wrong += bool(found["mark"]) and traffic == "calm"
             bills = {policy: round(run.bill.total, 4) for policy, run in results.items()}

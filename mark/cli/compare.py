@@ -6,8 +6,9 @@ import argparse
 import sys
 from dataclasses import replace
 
+from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import add_run_options, policy_list, request_from
-from mark.cli.output import cores, deliver, progress
+from mark.cli.output import deliver, progress
 from mark.cli.report import report, slo_code
 from mark.domain.errors import BadInput
 from mark.planning.policies.target_tracking import tracked_type
@@ -37,15 +38,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="whose dollars above the bound to split (default: all that forecast but the paper's; 1 or 2 runs more)",
     )
     add_run_options(parser)
+    add_executor(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     named = args.policies or _default(request_from(args))
     names = named if args.policy in (None, *named) else (args.policy, *named)
+    executor = executor_from(args)
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
-        results, attribution = compare_attributed(request, names, args.attribute, workers=cores())
+        results, attribution = compare_attributed(request, names, args.attribute, executor=executor)
     data = {
         "schema": 1,
         "policies": {name: result.as_json() for name, result in results.items()},
@@ -54,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     }
     deliver(data, args.json, lambda: compare_table(results, attribution))
     if args.report:
-        report(args, results, attribution)
+        report(args, results, attribution, executor=executor)
     return slo_code(args, results)
 
 

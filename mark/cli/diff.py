@@ -11,6 +11,7 @@ from mark.cli.output import cores, deliver, json_text, progress, write_file
 from mark.cli.report import slo_code
 from mark.domain.errors import BadInput
 from mark.reporting.service_diff import service_diff_json, service_diff_markdown, service_diff_table
+from mark.studies.executor import executor_for
 from mark.studies.service_diff import service_diff
 
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if args.markdown == "-" == args.json:
         raise BadInput("stdout is one page: name a file for this or for --json", "--markdown", "-")
     with progress("simulating") as bar:
-        found = service_diff(request_from(args, bar), args.after, workers=cores())
+        found = service_diff(request_from(args, bar), args.after, executor=executor_for(cores()))
     if args.markdown == "-":
         sys.stdout.write(service_diff_markdown(found))
         if args.json:

@@ -16,6 +16,7 @@ from mark.domain.errors import BadInput
 from mark.forecasting.backtest import backtest, split
 from mark.forecasting.registry import make_predictor
 from mark.reporting.forecast import backtest_json, backtest_table, render_backtest
+from mark.studies.executor import executor_for
 from mark.studies.forecast_dollars import check_request, forecast_dollars
 from mark.workload.reader import open_trace
 
@@ -75,7 +76,7 @@ def run_backtest(args: argparse.Namespace) -> int:
     dollars = None
     if args.service is not None:
         with progress("simulating") as bar:
-            dollars = forecast_dollars(request_from(args, bar), names, workers=cores())
+            dollars = forecast_dollars(request_from(args, bar), names, executor=executor_for(cores()))
     deliver(backtest_json(found, dollars), args.json, lambda: backtest_table(found, dollars))
     if args.report:
         write_file(args.report, render_backtest(found, dollars), "--report")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from mark.cli.numbers import above_zero, count, number
+from mark.cli.executors import add_executor, executor_from
+from mark.cli.numbers import above_zero, number
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import cores, deliver, progress, write_file
+from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import Infeasible
 from mark.domain.slo import LONGEST_RT_MAX_S
 from mark.reporting.frontier import frontier_json, frontier_table, render_frontier
-from mark.studies.executor import executor_for
 from mark.studies.frontier import frontier
 
 
@@ -38,13 +38,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "0.8 and 0.998)",
     )
     add_run_options(parser, report="a page with the points and two plots")
-    parser.add_argument("--jobs", type=count, metavar="N", help="processes at a time (default: one per processor)")
+    add_executor(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    executor = executor_from(args)
     with progress("simulating") as bar:
-        executor = executor_for(args.jobs or cores())
         found = frontier(request_from(args, bar), args.slo_ms, args.attainment, executor=executor)
     deliver(frontier_json(found), args.json, lambda: frontier_table(found))
     if args.report:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from mark.billing.invoice import parse_time
 from mark.cli.arguments import field_value
+from mark.cli.executors import add_executor, executor_from
 from mark.cli.options import add_run_options, policy_list, request_from
-from mark.cli.output import cores, deliver, progress
+from mark.cli.output import deliver, progress
 from mark.cli.report import report, slo_code
 from mark.reporting.reconcile import reconcile_json, reconcile_table
 from mark.studies.reconcile import InvoiceQuery, reconcile
@@ -46,17 +47,19 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="what else might have run (default: mark); --policy names what did run (default: [policy], as-is)",
     )
     add_run_options(parser)
+    add_executor(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     query = InvoiceQuery(tuple(args.bill), args.began, tuple(args.tag), args.instances, args.prices)
+    executor = executor_from(args)
     with progress("reconciling") as bar:
         request = replace(request_from(args), explain=bool(args.report))
-        found = reconcile(request, query, args.policies, own=args.policy, workers=cores(), progress=bar)
+        found = reconcile(request, query, args.policies, own=args.policy, executor=executor, progress=bar)
     deliver(reconcile_json(found), args.json, lambda: reconcile_table(found))
     if args.report:
-        report(args, found.results)
+        report(args, found.results, executor=executor)
     return slo_code(args, found.results)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mark.cli.options import request_from
-from mark.cli.output import cores, progress, show, write_file
+from mark.cli.output import progress, show, write_file
 from mark.planning.policies.names import split_policy
 from mark.reporting.report import render_report
 from mark.reporting.sensitivity import sensitivity
@@ -17,12 +17,15 @@ from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.attribution import Attribution
 from mark.studies.compare import run_all
+from mark.studies.executor import StudyExecutor
 
 
 def report(
     args: argparse.Namespace,
     results: Mapping[str, SimulationResult],
     attribution: Mapping[str, Attribution] | None = None,
+    *,
+    executor: StudyExecutor,
 ) -> None:
     """Run the sensitivity table, print it (unless stdout belongs to the JSON) and write the page."""
     requests = {}
@@ -32,7 +35,7 @@ def report(
     with progress("what if") as bar:
 
         def run(changed: Sequence[RunRequest]) -> list[SimulationResult]:
-            return run_all(changed, workers=cores(), progress=bar)
+            return run_all(changed, executor=executor, progress=bar)
 
         rows = sensitivity(requests, results, run)
     if args.json != "-":

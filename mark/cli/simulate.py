@@ -6,11 +6,12 @@ import argparse
 from dataclasses import replace
 
 from mark.cli.options import add_run_options, request_from
-from mark.cli.output import deliver, progress
+from mark.cli.output import cores, deliver, progress
 from mark.cli.report import report, slo_code
 from mark.planning.policies.names import split_policy
 from mark.reporting.table import simulate_table
 from mark.simulation.run import simulate
+from mark.studies.executor import executor_for
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -27,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
     deliver(result.as_json(), args.json, lambda: simulate_table(result))
     results = {result.policy: result}
     if args.report:
-        report(args, results)
+        report(args, results, executor=executor_for(cores()))
     return slo_code(args, results)

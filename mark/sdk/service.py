@@ -186,8 +186,9 @@ class Service:
         With more than one process a script needs the usual `if __name__ == "__main__"`.
         """
         from mark.studies.compare import compare
+        from mark.studies.executor import executor_for
 
-        return compare(self._request(trace, "mark", options), tuple(policies), workers=processes)
+        return compare(self._request(trace, "mark", options), tuple(policies), executor=executor_for(processes))
 
     def plan(
         self,

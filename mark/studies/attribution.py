@@ -19,6 +19,7 @@ from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import policy_requests, run_all
+from mark.studies.executor import HERE, StudyExecutor
 
 PARTS = (
     "forecast_error", "boot_delay", "launch_overhead", "queueing", "integrality", "extras", "beyond_promise", "other",
@@ -52,7 +53,11 @@ class Attribution:
 
 
 def compare_attributed(
-    request: RunRequest, policies: Sequence[str], wanted: Sequence[str] | None = None, *, workers: int = 1
+    request: RunRequest,
+    policies: Sequence[str],
+    wanted: Sequence[str] | None = None,
+    *,
+    executor: StudyExecutor = HERE,
 ) -> tuple[dict[str, SimulationResult], dict[str, Attribution]]:
     """`compare`, and the attribution of those in `wanted`, of all that forecast but the paper's unless said.
 
@@ -69,7 +74,7 @@ def compare_attributed(
         if planner != "mark" or ORACLE not in asked:
             better[planner, False] = perfect
         better[planner, True] = replace(perfect, sensitivity=replace(request.sensitivity, certain_boots=True))
-    runs = run_all([*asked.values(), *better.values()], workers=workers, progress=request.progress)
+    runs = run_all([*asked.values(), *better.values()], executor=executor, progress=request.progress)
     results = dict(zip(asked, runs[: len(asked)], strict=True))
     worlds = dict(zip(better, runs[len(asked) :], strict=True))
     if ORACLE in results:

@@ -14,14 +14,16 @@ from mark.simulation.inputs import Inputs, TraceQuery, open_inputs, trace_query
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate_inputs
-from mark.studies.executor import executor_for
+from mark.studies.executor import HERE, StudyExecutor
 from mark.workload.trace import Trace
 
 
-def compare(request: RunRequest, policies: tuple[str, ...], *, workers: int = 1) -> dict[str, SimulationResult]:
+def compare(
+    request: RunRequest, policies: tuple[str, ...], *, executor: StudyExecutor = HERE
+) -> dict[str, SimulationResult]:
     """Run every policy (`name[:predictor]`) over the same arrivals; keyed by the names given, in their order."""
     requests = policy_requests(open_inputs(request), policies)
-    return dict(zip(policies, run_all(requests, workers=workers, progress=request.progress), strict=True))
+    return dict(zip(policies, run_all(requests, executor=executor, progress=request.progress), strict=True))
 
 
 def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]:
@@ -37,15 +39,17 @@ def policy_requests(inputs: Inputs, policies: Sequence[str]) -> list[RunRequest]
 
 
 def run_all(
-    requests: Sequence[RunRequest], *, workers: int = 1, progress: Callable[[float], None] | None = None
+    requests: Sequence[RunRequest],
+    *,
+    executor: StudyExecutor = HERE,
+    progress: Callable[[float], None] | None = None,
 ) -> list[SimulationResult]:
     """The result of every request, in their order; `progress` takes the share that is done.
 
-    With more than one worker, processes are spawned (a script that calls this needs the usual `__main__` guard).
-    Raises what a run raises.
+    Raises what a run raises, and what the executor does.
     """
     tasks = [replace(request, progress=None) for request in requests]  # whose bar is nobody's elsewhere
-    return executor_for(workers).map(run_one, tasks, progress)
+    return executor.map(run_one, tasks, progress)
 
 
 def run_one(request: RunRequest, progress: Callable[[float], None] | None = None) -> SimulationResult:

@@ -66,8 +66,8 @@ class ProcessExecutor:
         results: dict[int, R] = {}
         try:
             # The longest first would balance best, but which one that is is not known beforehand.
-            with _no_interrupt():
-                places = {pool.submit(_portable, work, task): place for place, task in enumerate(tasks)}
+            with no_interrupt():
+                places = {pool.submit(portable, work, task): place for place, task in enumerate(tasks)}
             for future in as_completed(places):
                 results[places[future]] = future.result()
                 if progress is not None:
@@ -84,7 +84,7 @@ class ProcessExecutor:
         return [results[place] for place in range(len(tasks))]
 
 
-_HERE: StudyExecutor = HereExecutor()
+HERE: StudyExecutor = HereExecutor()
 _PROCESSES: type[StudyExecutor] = ProcessExecutor
 _LOST = "a process that simulated ended without an answer (out of memory, perhaps): fewer at a time need less"
 
@@ -98,7 +98,7 @@ def _part_of(progress: Share | None, place: int, tasks: int) -> Share | None:
     return None if progress is None else (lambda share: progress((place + share) / tasks))
 
 
-def _portable(work: Callable[[T, Share | None], R], task: T) -> R:
+def portable(work: Callable[[T, Share | None], R], task: T) -> R:
     """What `work` gives or raises; an error that would not survive the way back becomes its name and its words."""
     try:
         return work(task, None)
@@ -111,7 +111,7 @@ def _portable(work: Callable[[T, Share | None], R], task: T) -> R:
 
 
 @contextmanager
-def _no_interrupt() -> Iterator[None]:
+def no_interrupt() -> Iterator[None]:
     """Ctrl-C waits until the processes are started: half a start ends with the traceback of a process that has no name.
 
     They inherit that they do not hear it, and hear it again once it ends them without a word.

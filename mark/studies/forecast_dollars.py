@@ -12,6 +12,7 @@ from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import run_all
+from mark.studies.executor import HERE, StudyExecutor
 
 ORACLE = "oracle"
 
@@ -35,14 +36,14 @@ class Dollars:
         return _outcome(self.oracle)
 
 
-def forecast_dollars(request: RunRequest, predictors: Sequence[str], *, workers: int = 1) -> Dollars:
+def forecast_dollars(request: RunRequest, predictors: Sequence[str], *, executor: StudyExecutor = HERE) -> Dollars:
     """Simulate the request's policy with each of `predictors`, and `oracle`, on the same arrivals.
 
     `oracle` is `mark` with perfect forecasts, whatever the policy. Raises what a run raises.
     """
     requests = [replace(request, predictor=name) for name in predictors]
     requests.append(replace(request, policy=ORACLE))
-    *results, oracle = run_all(requests, workers=workers, progress=request.progress)
+    *results, oracle = run_all(requests, executor=executor, progress=request.progress)
     return Dollars(dict(zip(predictors, results, strict=True)), oracle)
 
 

@@ -30,6 +30,7 @@ from mark.simulation.inputs import Inputs, open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import policy_requests, run_all
+from mark.studies.executor import HERE, StudyExecutor
 
 AS_IS = "as-is"
 _STEADY = 0.02  # instances an hour may differ so much, relative, from their whole number
@@ -124,7 +125,7 @@ def reconcile(
     others: Sequence[str],
     *,
     own: str | None = None,
-    workers: int = 1,
+    executor: StudyExecutor = HERE,
     progress: Callable[[float], None] | None = None,
 ) -> Reconciliation:
     """Read the invoice, replay the period with the policy `own`, and run the others on the same arrivals.
@@ -142,7 +143,7 @@ def reconcile(
     if own is None:
         own = AS_IS if inputs.service.as_is is not None else _fleet_of(invoice, begin_s, end_s, inputs)
     policies = (own, *(name for name in others if name != own))
-    runs = run_all(policy_requests(inputs, policies), workers=workers, progress=progress)
+    runs = run_all(policy_requests(inputs, policies), executor=executor, progress=progress)
     results = dict(zip(policies, runs, strict=True))
     rates = _rates(invoice, inputs)
     paid = {rate.line: rate for rate in rates} if query.prices == "invoice" else {}

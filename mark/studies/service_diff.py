@@ -12,6 +12,7 @@ from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.studies.compare import run_all
+from mark.studies.executor import HERE, StudyExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class ServiceDiff:
         return self.after.bill.total - self.before.bill.total
 
 
-def service_diff(request: RunRequest, after: str, *, workers: int = 1) -> ServiceDiff:
+def service_diff(request: RunRequest, after: str, *, executor: StudyExecutor = HERE) -> ServiceDiff:
     """`request` as it is, and with the service file `after` instead of its own: two whole runs on the same arrivals.
 
     Raises BadInput, and Infeasible where no type can keep the SLO of one of them.
@@ -37,7 +38,7 @@ def service_diff(request: RunRequest, after: str, *, workers: int = 1) -> Servic
     request = replace(request, policy=policy, predictor=predictor, with_bound=False)
     changed_request = replace(request, service=after, progress=None)
     changed = changed_settings(open_service(request).service, open_service(changed_request).service)
-    first, second = run_all([request, changed_request], workers=workers, progress=request.progress)
+    first, second = run_all([request, changed_request], executor=executor, progress=request.progress)
     return ServiceDiff(first, second, changed)
 
 

@@ -20,6 +20,10 @@ NOT_RUN = {
         "mark forecast backtest TRACE --predictor",
     ): "takes minutes; tests/cli/test_forecast.py runs it in small",
     (
+        "frontier.md",
+        "pip install 'mark-serving[ray]'      # o",
+    ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",
+    (
         "profiling.md",
         "mark profile ranker:Ranker --instance c5",
     ): "takes minutes; the page on a bouncer before your server profiles one in seconds",

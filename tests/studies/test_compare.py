@@ -10,6 +10,7 @@ from mark.domain.errors import BadInput
 from mark.planning.policies.names import split_policy
 from mark.simulation.request import RunRequest
 from mark.studies.compare import compare, run_all
+from mark.studies.executor import ProcessExecutor
 
 REQUEST = RunRequest(
     trace="synthetic:poisson?rate=20",
@@ -26,7 +27,7 @@ def test_two_processes_give_what_one_gives() -> None:
     requests = [dataclasses.replace(REQUEST, seed=seed) for seed in range(3)]
     shares: list[float] = []
     alone = run_all(requests)
-    spread = run_all(requests, workers=2, progress=shares.append)
+    spread = run_all(requests, executor=ProcessExecutor(2), progress=shares.append)
     assert [r.as_json() | {"speed": None} for r in alone] == [r.as_json() | {"speed": None} for r in spread]
     assert shares == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
 
@@ -35,7 +36,7 @@ def test_bad_input_of_a_worker_reaches_the_caller() -> None:
     """An error in another process is the same one line."""
     requests = [REQUEST, dataclasses.replace(REQUEST, trace="synthetic:nonsense")]
     with pytest.raises(BadInput, match="nonsense"):
-        run_all(requests, workers=2)
+        run_all(requests, executor=ProcessExecutor(2))
 
 
 def test_names_are_checked_before_anything_runs() -> None:
