@@ -52,10 +52,10 @@ coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and w
 	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
 	@for part in $(GATED); do printf "$$part %% " && $(BIN)/python -m coverage report --include="mark/$$part/*" --format=total --fail-under=95 || exit 1; done
 
-test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done .venv-ray/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed, a sweep on Ray
+test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Terraform modules, a site applied and destroyed on moto, several controllers, pages that start a testbed
 	$(PYTEST) --dist loadfile -m 'slow and not acceptance'
 
-acceptance: $(VENV)/.dev  ## three quarters of an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses
+acceptance: $(VENV)/.dev .venv-ray/.done  ## three quarters of an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; Ray
 	$(BIN)/python -m pytest -q -m acceptance
 
 COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \

@@ -31,6 +31,7 @@ NO_OTHERS: Mapping[str, str] = {}
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.acceptance,  # Ray gives up starting on a machine that is busy for a minute
     pytest.mark.skipif(not PYTHON.is_file(), reason="Ray is not installed: make .venv-ray/.done"),
 ]
 
