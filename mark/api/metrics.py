@@ -52,6 +52,8 @@ _PLAIN = (
     ("capacity_rps", "Requests/s that what is ready sustains within the SLO.", lambda v: v.capacity_rps),
     ("planned_capacity_rps", "The same of the plan, once everything is ready.", _plan_rps),
     ("usd_per_hour", "Of what runs.", lambda v: v.usd_per_hour),
+    ("usd_per_request", "What one more request would cost now.", lambda v: v.price_list.usd_per_request),
+    ("usd_per_miss", "What it is worth that one more is not missed.", lambda v: v.price_list.usd_per_miss),
     ("slo_target", "The share of requests to be answered within RT_max.", lambda v: v.slo.target),
     ("slo_rt_max_seconds", "RT_max.", lambda v: v.slo.rt_max_ms / 1e3),
     ("slo_attainment", "Share answered in time since the service was first seen.", lambda v: v.slo.attainment),

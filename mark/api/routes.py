@@ -63,7 +63,7 @@ def services(request: Request, manager: TheRoom) -> Response:
 
 @one.get("", response_model=schema.ServiceSchema, tags=["read"])
 def service(request: Request, manager: TheRoom, service: Known) -> Response:
-    """A service now: load, capacity, fleet by offer, plan with reasons, forecast, SLO, bill, limits, troubles."""
+    """A service now: load, capacity, fleet by offer, plan, forecast, prices, SLO, bill, limits, troubles."""
     return _answer(request, schema.service(manager.view(service)))
 
 
@@ -95,6 +95,12 @@ def bill(request: Request, manager: TheRoom, service: Known) -> Response:
 def slo(request: Request, manager: TheRoom, service: Known) -> Response:
     """How the promise was kept."""
     return _answer(request, schema.SloSchema.model_validate(manager.view(service).slo))
+
+
+@one.get("/prices", response_model=schema.PricesSchema, tags=["read"])
+def prices(request: Request, manager: TheRoom, service: Known) -> Response:
+    """What one more request and one more miss cost now."""
+    return _answer(request, schema.prices(manager.view(service)))
 
 
 @one.get("/forecast", response_model=schema.ForecastSchema | None, tags=["read"])

@@ -113,6 +113,18 @@ class PlanSchema(_Model):
     notes: list[str]
 
 
+class PricesSchema(_Model):
+    """What one more of something costs now, in dollars, as the planner prices it."""
+
+    usd_per_request: Maybe = Field(
+        description="One more request: 0 while ready capacity has room; null where no plan says what load is believed."
+    )
+    usd_per_miss: Maybe = Field(
+        description="What it is worth that one more request is not missed: a function's call where that is in time, "
+        "else what the SLO's budget of misses makes a miss cost."
+    )
+
+
 class RolloutSchema(_Model):
     """Which release serves, and how far a new one is."""
 
@@ -184,6 +196,7 @@ class ServiceSchema(Summary):
     offers: list[OfferCount]
     plan: PlanSchema | None
     forecast: ForecastSchema | None
+    prices: PricesSchema
     bill: BillSchema
     limits: LimitsSchema
     rollout: RolloutSchema | None = Field(description="null where releases have no names, as on a testbed.")
@@ -250,6 +263,7 @@ def service(view: views.ServiceView) -> ServiceSchema:
         offers=offers(view),
         plan=plan(view),
         forecast=forecast(view),
+        prices=prices(view),
         bill=bill(view),
         limits=limits(view.limits),
         rollout=None if view.rollout is None else RolloutSchema.model_validate(view.rollout),
@@ -270,6 +284,10 @@ def bill(view: views.ServiceView) -> BillSchema:
         usd_per_hour=view.usd_per_hour,
         usd_per_million_requests_now=view.usd_per_hour / (view.rps * 3600.0) * 1e6 if view.rps else None,
     )
+
+
+def prices(view: views.ServiceView) -> PricesSchema:
+    return PricesSchema.model_validate(view.price_list)
 
 
 def forecast(view: views.ServiceView) -> ForecastSchema | None:

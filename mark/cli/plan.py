@@ -24,7 +24,7 @@ from mark.reporting.explain import explain, plan_table
 from mark.reporting.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
-from mark.studies.decision import plan_once
+from mark.studies.decision import plan_service_once, slo_prices
 from mark.studies.pipeline_plan import plan_pipeline_once
 
 _DISCOUNTS = ",".join(f"{term}={share:g}" for term, share in DISCOUNTS.items())
@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     at_s = args.at
     if at_s is None:
         at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
-    plan, context = plan_once(request, at_s, args.running)
-    explained = explain(plan, context, at_s)
+    planned = plan_service_once(request, at_s, args.running)
+    explained = explain(planned.plan, planned.context, at_s, slo_prices(planned))
     deliver(explained.as_json(), args.json, lambda: plan_table(explained))
     return 0
 

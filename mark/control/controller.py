@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,14 +24,17 @@ from mark.domain.errors import LostLease
 from mark.domain.fleet import Notice
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
+from mark.domain.price_list import PriceList
 from mark.domain.time import STEP_S
 from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
 from mark.planning.port import Policy
+from mark.planning.prices import price_list
 
 _STATE = "state"
 _ROLLOUT = "rollout"  # what of it another version can read
 _OLD_STATE = "memory"  # where earlier versions kept a part of it
+_FRESH_S = 300.0  # a belief that is older says nothing about the load of now
 _NO_WINDOWS: FloatArray = np.empty(0)
 _log = logging.getLogger("mark.control")
 
@@ -92,6 +95,7 @@ class Controller:
         self._decider = Decider(policy, foresees=foresees)
         self._monitors = policy.planner.monitors_slo
         self._launcher.use(policy.resolved, limits_of(policy.resolved))
+        self._resolved = policy.resolved
 
     @property
     def last_plan(self) -> Plan | None:
@@ -107,6 +111,16 @@ class Controller:
         """How the SLO was kept in its window."""
         window = self.state.window
         return Answered() if window is None else window.answered(self._clock.now_s())
+
+    def price_list(self, ready: Mapping[str, int]) -> PriceList:
+        """What one more request and one more miss cost now, by the last plan's belief, while `ready` serve, by offer.
+
+        Where nothing was planned of late, only what does not depend on the load.
+        """
+        now_s, believed = self._clock.now_s(), self.state.believed
+        fresh = believed is not None and now_s - self.state.believed_s <= _FRESH_S
+        forecast = from_now(believed, now_s) if believed is not None and fresh else None
+        return price_list(self._resolved, ready, forecast, self.answered())
 
     def begin(self) -> Plan:
         """The plan of the first fleet, within the service's limits; the caller makes all of it ready."""

@@ -338,6 +338,7 @@ class ServiceRuntime:
             limits=self._limits,
             conditions=tuple(conditions),
             rollout=rollout_view(parts.controller.state.rollout, parts.controller.release, fleet),
+            price_list=parts.controller.price_list(ready),
             time_scale=1.0 / (parts.unix_s(1.0) - parts.unix_s(0.0)),
         )
 

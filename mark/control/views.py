@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from mark.domain.bill import Bill
 from mark.domain.fleet import Instance
 from mark.domain.plan import Plan
+from mark.domain.price_list import PriceList
+
+_UNKNOWN = PriceList()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class ServiceView:
     limits: Limits
     conditions: tuple[str, ...]  # what does not work right now, in plain sentences; empty when all is well
     rollout: RolloutView | None = None  # None: releases have no names
+    price_list: PriceList = _UNKNOWN  # what one more request and one more miss cost
     time_scale: float = 1.0  # seconds of the service's clock in one on the wall; others than 1 on a testbed only
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mark.domain.errors import Infeasible
 from mark.domain.pipeline import Pipeline
+from mark.domain.price_list import SloPrice
 from mark.domain.slo import Slo
 from mark.pipelines.bought import bought, usd_by_stage
 from mark.pipelines.configure import CONFIDENCE, Configuration, configure, keeps_up, miss_limits
@@ -39,14 +40,6 @@ MOST_HEADROOM = 4.0
 _SLOWEST = 0.01
 
 _Planned = TypeVar("_Planned")
-
-
-@dataclass(frozen=True, slots=True)
-class SloPrice:
-    """What another RT_max would cost; None: no configuration was found that keeps it."""
-
-    rt_max_s: float
-    usd_per_hour: float | None
 
 
 @dataclass(frozen=True, slots=True)

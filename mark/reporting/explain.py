@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.plan import Plan
+from mark.domain.price_list import PriceList, SloPrice, usd_per_hour_per_ms
 from mark.planning.policies.alternatives import LEVELS, LoadBelief, Weighed, weigh
 from mark.planning.port import PlanningContext
+from mark.planning.prices import prices_of
 from mark.profiling.policy import paper_window_s
 from mark.reporting.layout import columns, page, sentences, small_print, text
-from mark.reporting.words import HOURS_PER_MONTH, duration, number, rate, usd
+from mark.reporting.words import HOURS_PER_MONTH, duration, number, percent, rate, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_UNKNOWN = PriceList()
 _ROUNDING = 0.01
+_NO_SHARE = 5e-4  # of requests without room: what would be printed as 0.0 %
 MOST_CHOICES = 10  # shown; the JSON has all
 
 
@@ -30,7 +35,10 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`at_s` counts from the trace's first row; `weighed` is None for a policy without a forecast."""
+    """`at_s` counts from the trace's first row; `weighed` is None for a policy without a forecast.
+
+    `other_slos` are what other RT_max would cost, ascending; empty where that was not asked for.
+    """
 
     plan: Plan
     at_s: float
@@ -40,6 +48,8 @@ class Explanation:
     prices: dict[str, float]  # offer -> $/h
     batches: dict[str, Batches]  # offer -> of what is planned and batches
     committed_usd_per_hour: float = 0.0
+    price_list: PriceList = _UNKNOWN
+    other_slos: Sequence[SloPrice] = ()
 
     def as_json(self) -> dict[str, Any]:
         weighed = self.weighed
@@ -66,14 +76,19 @@ class Explanation:
             "saved_usd_per_hour": weighed and weighed.saved_usd_per_hour,
             "saved_against_kept_usd_per_hour": weighed and weighed.saved_against_kept_usd_per_hour,
             "committed_usd_per_hour": self.committed_usd_per_hour,
+            "prices": {
+                **asdict(self.price_list),
+                "usd_per_hour_per_ms": usd_per_hour_per_ms(self.other_slos),
+                "other_slos": [other.as_json(weighed.chosen.usd_per_hour) for other in self.other_slos if weighed],
+            },
             "solver": self.plan.solver,
             "batches": {name: asdict(batches) for name, batches in self.batches.items()},
             "notes": list(self.plan.notes),
         }
 
 
-def explain(plan: Plan, context: PlanningContext, at_s: float) -> Explanation:
-    """The plan with its alternatives, all priced by what was believed; `at_s` of the trace."""
+def explain(plan: Plan, context: PlanningContext, at_s: float, other_slos: Sequence[SloPrice] = ()) -> Explanation:
+    """The plan with its alternatives and prices, all by what was believed; `at_s` of the trace."""
     resolved = context.resolved
     offers = dict(zip((offer.name for offer in resolved.offers), resolved.candidates, strict=True))
     return Explanation(
@@ -93,6 +108,8 @@ def explain(plan: Plan, context: PlanningContext, at_s: float) -> Explanation:
             if plan.counts.get(name, 0) > 0 and c.policy.n_batch > 1
         },
         resolved.committed_usd_per_hour,
+        prices_of(plan, context),
+        other_slos,
     )
 
 
@@ -125,6 +142,7 @@ def plan_table(explained: Explanation) -> RenderableType:
         wanted if wanted.row_count else text("Nothing is to run, and nothing does."),
         *sentences(_closing(explained) + _batching(explained)),
         *others,
+        *_prices(explained),
         *small_print([*_while_held(explained), *plan.notes, *([f"solved by {plan.solver}"] if plan.solver else [])]),
     )
 
@@ -178,6 +196,36 @@ def _closing(explained: Explanation) -> list[str]:
     if explained.committed_usd_per_hour > 0.0:
         lines.append(f"Beside it {usd(explained.committed_usd_per_hour)}/h are committed, whatever runs.")
     return lines
+
+
+def _prices(explained: Explanation) -> list[RenderableType]:
+    """What one more request, one more miss and one millisecond less cost, as far as it is known."""
+    found, lines = explained.price_list, []
+    if found.usd_per_request is not None and found.usd_per_miss:
+        share = found.usd_per_request / found.usd_per_miss
+        per_million = f"{usd(1e6 * found.usd_per_request)} a million: {percent(share)} of them would find no room"
+        free = "nothing now: ready capacity has room for it"
+        lines.append(f"A request: {free if share < _NO_SHARE else per_million}.")
+    if found.usd_per_miss is not None:
+        late = explained.weighed is not None and explained.weighed.overflow != "function calls"
+        what = "by the SLO's budget of misses" if late else "a function's call avoids it"
+        lines.append(f"A miss: {usd(1e6 * found.usd_per_miss)} a million, {what}.")
+    if explained.other_slos and explained.weighed is not None:
+        own_usd = explained.weighed.chosen.usd_per_hour
+        per_ms = usd_per_hour_per_ms(explained.other_slos)
+        others = ", ".join(_other_slo(other, own_usd) for other in explained.other_slos)
+        lines.append(f"A millisecond of RT_max: {'' if per_ms is None else f'{usd(per_ms)}/h; '}{others}.")
+    return [text("What one more would cost", "bold"), *map(text, lines)] if lines else []
+
+
+def _other_slo(other: SloPrice, own_usd_per_hour: float) -> str:
+    within = f"within {other.rt_max_s * 1e3:g} ms"
+    if other.usd_per_hour is None:
+        return f"{within} not possible"
+    more = other.usd_per_hour - own_usd_per_hour
+    if abs(more) < 1e-6:
+        return f"{within} the same"
+    return f"{within} {usd(abs(more))}/h {'more' if more > 0.0 else 'less'}"
 
 
 def _while_held(explained: Explanation) -> list[str]:

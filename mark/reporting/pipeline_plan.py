@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mark.domain.price_list import usd_per_hour_per_ms
 from mark.pipelines.configure import CONFIDENCE
 from mark.pipelines.estimate import usd_per_hour, with_more
 from mark.pipelines.plan import MOST_HEADROOM
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from mark.domain.price_list import SloPrice
     from mark.pipelines.estimate import Choices
-    from mark.pipelines.plan import PipelinePlan, SloPrice
+    from mark.pipelines.plan import PipelinePlan
     from mark.studies.pipeline_plan import PlannedPipeline
 
 
@@ -90,14 +92,8 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
         ],
         "separate_usd_per_hour": plan.separate_usd_per_hour,
         "bottleneck": plan.pipeline.names[plan.bottleneck],
-        "other_slos": [
-            {
-                "rt_max_ms": other.rt_max_s * 1e3,
-                "usd_per_hour": other.usd_per_hour,
-                "difference_usd_per_hour": _difference(plan, other.usd_per_hour),
-            }
-            for other in plan.other_slos
-        ],
+        "other_slos": [other.as_json(found.usd_per_hour) for other in plan.other_slos],
+        "usd_per_hour_per_ms": usd_per_hour_per_ms(plan.other_slos),
         "inferline": plan.inferline
         and {
             "usd_per_hour": plan.inferline.usd_per_hour,

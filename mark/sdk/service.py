@@ -204,14 +204,14 @@ class Service:
         `running` is the fleet that runs by instance; without it what is planned is a first fleet, ready at once.
         """
         from mark.reporting.explain import explain
-        from mark.studies.decision import plan_once
+        from mark.studies.decision import plan_service_once, slo_prices
 
         request = self._request(trace, policy, options)
         if at_s is None:
             at_s = max(0.0, trace_named_in(request).duration_s - 60.0)
         fleet = None if running is None else ",".join(f"{name}={count}" for name, count in running.items())
-        plan, context = plan_once(request, at_s, fleet)
-        return explain(plan, context, at_s)
+        planned = plan_service_once(request, at_s, fleet)
+        return explain(planned.plan, planned.context, at_s, slo_prices(planned))
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, **options: str | float | bool | Path) -> None:
         """Serve on this machine, until it is interrupted; options are those of `mark serve`, as `max_batch=32`.

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, Infeasible
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
+from mark.domain.price_list import SloPrice
 from mark.domain.service import ResolvedService
+from mark.domain.slo import LONGEST_RT_MAX_S, Slo
 from mark.forecasting.perfect import PerfectPredictor
 from mark.forecasting.registry import make_predictor
 from mark.forecasting.supervised import Supervised
+from mark.planning.policies.alternatives import weigh
 from mark.planning.policies.fixed import counted
 from mark.planning.policies.registry import make_policy, predictor_of, wants_perfect_forecast
 from mark.planning.port import PlanningContext
-from mark.simulation.inputs import open_inputs, trace_named_in
+from mark.simulation.inputs import Inputs, open_inputs, open_service, trace_named_in
 from mark.simulation.request import RunRequest
+
+SLO_SHIFT = 0.05  # of RT_max, less and more: what a millisecond is worth
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedService:
+    """What a policy would buy, the situation it saw, and what both were made from."""
+
+    plan: Plan
+    context: PlanningContext
+    inputs: Inputs
 
 
 def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> tuple[Plan, PlanningContext]:
+    """The plan and its context of `plan_service_once`."""
+    planned = plan_service_once(request, at_s, running)
+    return planned.plan, planned.context
+
+
+def plan_service_once(request: RunRequest, at_s: float, running: str | None = None) -> PlannedService:
     """What a policy would buy at `at_s` of the trace, and the situation it saw.
 
     `running` is the fleet that serves, `INSTANCE=COUNT[,...]`; None: nothing does, and what is planned is the first
@@ -55,7 +75,40 @@ def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> t
         last_minute_rps=None if running is None else inputs.before_rps,
     )
     plan, _ = policy.planner.plan(context, policy.planner.begin())
-    return replace(plan, notes=plan.notes + notes), context
+    return PlannedService(replace(plan, notes=plan.notes + notes), context, inputs)
+
+
+def slo_prices(planned: PlannedService) -> tuple[SloPrice, ...]:
+    """The same decision for an RT_max that is `SLO_SHIFT` shorter, and for one that is as much longer.
+
+    In expected dollars an hour, as alternatives are weighed. What keeps a promise keeps every looser one: where the
+    planner, which is no exact one, finds a looser promise dearer, that costs what the tighter one does. Nothing for a
+    policy without a forecast, and no longer RT_max where none may be so long.
+    """
+    weighed = weigh(planned.plan, planned.context)
+    if weighed is None:
+        return ()
+    slo, own_usd = planned.context.resolved.slo, weighed.chosen.usd_per_hour
+    shorter_s, longer_s = ((1.0 + shift) * slo.rt_max_s for shift in (-SLO_SHIFT, SLO_SHIFT))
+    shorter_usd = _usd_per_hour(planned, Slo(shorter_s, slo.attainment))
+    found = [SloPrice(shorter_s, None if shorter_usd is None else max(own_usd, shorter_usd))]
+    if longer_s < LONGEST_RT_MAX_S:
+        longer_usd = _usd_per_hour(planned, Slo(longer_s, slo.attainment))
+        found.append(SloPrice(longer_s, own_usd if longer_usd is None else min(own_usd, longer_usd)))
+    return tuple(found)
+
+
+def _usd_per_hour(planned: PlannedService, slo: Slo) -> float | None:
+    """Expected, of a plan for another promise and the same forecast; None where no offer can keep it."""
+    request = planned.inputs.request
+    try:
+        policy = make_policy(request.policy, open_service(replace(request, slo=slo)), planned.inputs.evaluated)
+    except Infeasible:
+        return None
+    context = replace(planned.context, resolved=policy.resolved)
+    plan, _ = policy.planner.plan(context, policy.planner.begin())
+    weighed = weigh(plan, context)
+    return None if weighed is None else weighed.chosen.usd_per_hour
 
 
 def _fleet(running: str, resolved: ResolvedService) -> Fleet:

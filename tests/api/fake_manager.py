@@ -16,6 +16,7 @@ from mark.domain.bill import Bill
 from mark.domain.errors import BadInput
 from mark.domain.fleet import Instance, Phase
 from mark.domain.plan import Plan, Target
+from mark.domain.price_list import PriceList
 
 NOON_UNIX_S = 1_750_000_020.0
 MINUTES = 24 * 60
@@ -205,6 +206,7 @@ class Day:
             requests=requests,
             limits=Limits(20, 5.0),
             conditions=troubles if service == "inception" else (),
+            price_list=PriceList() if service == "translate" else PriceList(1.17e-6, 1.978e-5),
         )
 
     def _fleet(self) -> tuple[Instance, ...]:

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mark.api.metrics import ControllerMetrics
 from mark.domain.fleet import Phase
+from mark.domain.price_list import PriceList
 from tests.api.fake_manager import FakeManager
 
 
@@ -28,6 +29,8 @@ def test_the_page_says_what_the_views_say(manager: FakeManager) -> None:
     assert found["mark_controller_leads",] == 1.0
     assert found["mark_controller_load_rps", "inception"] == view.rps
     assert found["mark_controller_usd_per_hour", "inception"] == view.usd_per_hour
+    assert found["mark_controller_usd_per_request", "inception"] == view.price_list.usd_per_request
+    assert found["mark_controller_usd_per_miss", "inception"] == view.price_list.usd_per_miss
     assert found["mark_controller_bill_usd_total", "inception", "spot"] == view.bill.spot
     billed = [v for k, v in found.items() if k[:2] == ("mark_controller_bill_usd_total", "inception")]
     assert sum(billed) == view.bill.total
@@ -43,10 +46,10 @@ def test_the_page_says_what_the_views_say(manager: FakeManager) -> None:
 def test_what_is_not_known_is_left_out(manager: FakeManager) -> None:
     view = manager.views["inception"]
     slo = replace(view.slo, recent=None, attainment=None, error_budget_left=None)
-    manager.views["inception"] = replace(view, rps=None, plan=None, forecast=None, slo=slo)
+    manager.views["inception"] = replace(view, rps=None, plan=None, forecast=None, slo=slo, price_list=PriceList())
     found = {key[0] for key in samples(manager) if "inception" in key}
     assert "mark_controller_capacity_rps" in found
-    for name in ("load_rps", "planned_capacity_rps", "forecast_rps", "slo_recent", "instances_wanted"):
+    for name in ("load_rps", "planned_capacity_rps", "forecast_rps", "slo_recent", "instances_wanted", "usd_per_miss"):
         assert f"mark_controller_{name}" not in found
 
 

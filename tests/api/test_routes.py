@@ -40,6 +40,17 @@ def test_the_bill_adds_up_and_is_given_per_million_requests(changer: httpx.Clien
     assert said["usd_per_million_requests_now"] == pytest.approx(view.usd_per_hour / view.rps / 3600 * 1e6, rel=1e-5)
 
 
+def test_prices_are_told_and_null_where_they_are_not_known(changer: httpx.Client, manager: FakeManager) -> None:
+    view, said = manager.view("inception"), changer.get(f"{ONE}/prices").json()
+    assert said == {
+        "usd_per_request": view.price_list.usd_per_request,
+        "usd_per_miss": view.price_list.usd_per_miss,
+    }
+    assert changer.get(ONE).json()["prices"] == said
+    said = changer.get("/api/v1/services/translate/prices").json()
+    assert said == {"usd_per_request": None, "usd_per_miss": None}
+
+
 def test_the_plan_lists_wanted_and_present_instances_with_their_cost(
     changer: httpx.Client, manager: FakeManager
 ) -> None:

@@ -14,6 +14,7 @@ from mark.domain.command import Launch
 from mark.domain.errors import CapacityError, CloudError, LimitError, RefusalScope, StoreError, ThrottledError
 from mark.domain.fleet import Phase
 from mark.domain.plan import Plan, Target
+from mark.domain.price_list import PriceList
 from mark.domain.service import ResolvedService
 from mark.forecasting.supervised import Supervised
 from mark.planning.demand.slo_budget import Answered
@@ -381,6 +382,22 @@ def test_the_predictor_updates_first_and_its_forecast_begins_now() -> None:
     forecast = bench.planner.contexts[0].forecast
     assert (forecast.origin_s, forecast.steps, forecast.predictor) == (60.0, 60, "ramp")
     assert forecast.mean_rps[0, 0] == 0.0
+
+
+def test_prices_are_by_the_last_belief_and_what_is_ready() -> None:
+    """While they are not older than five minutes; then only what a miss costs is known, where functions are in time."""
+    bench = Bench(ScriptedPlanner(needs_forecast=True), predictor=RampPredictor())
+    assert bench.resolved.function is not None
+    call_usd = bench.resolved.function.usd_per_request
+    assert bench.controller.price_list({}) == PriceList(None, call_usd)
+    bench.tick({}, at_s=40 * 60.0)  # 40 requests/s are believed, an instance takes 10
+    ready = [bench.controller.price_list({OD: n}).usd_per_request for n in (0, 4, 9)]
+    assert ready == [pytest.approx(call_usd), pytest.approx(0.5 * call_usd, rel=0.2), 0.0]
+    assert bench.controller.price_list({OD: 4}).usd_per_miss == call_usd
+    bench.clock.t_s += 300.0
+    assert bench.controller.price_list({OD: 4}).usd_per_request is not None
+    bench.clock.t_s += 1.0
+    assert bench.controller.price_list({OD: 4}) == PriceList(None, call_usd)
 
 
 def test_a_forecast_that_began_earlier_is_cut_to_now() -> None:

@@ -17,6 +17,7 @@ from mark.control.service_runtime import BACK, WISH
 from mark.control.views import Limits, RolloutView
 from mark.domain.errors import BadInput, CapacityError, CloudError, RefusalScope, StoreError
 from mark.domain.fleet import Instance, Phase
+from mark.domain.price_list import PriceList
 from mark.planning.port import Policy
 from tests.control.control_fakes import ON_DEMAND, SPOT_A
 from tests.control.manager_fakes import ORIGIN, FakePrices, InlinePool, Process, World
@@ -457,6 +458,8 @@ def test_the_view_shows_instances_costs_and_slo_attainment() -> None:
     assert view.bill.on_demand == pytest.approx(2 * (view.at_s - 1.0) * ON_DEMAND.usd_per_s)
     assert view.at_unix_s == ORIGIN + view.at_s
     assert view.requests == 1000
+    assert world.resolved.function is not None
+    assert view.price_list == PriceList(None, world.resolved.function.usd_per_request)  # nothing forecasts here
     process.run(60)
     history = process.manager.history("inception", 1.0, 60)
     assert history.instances[OD][-1] == 2

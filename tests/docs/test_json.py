@@ -12,7 +12,15 @@ import pytest
 from mark.cli.main import main
 from tests.docs.pages import DOCS, ROOT
 
-_OPEN = {"predictors", "instance_hours", "made_by", "calls"}  # keyed by names that depend on the run
+_OPEN = {
+    "predictors",
+    "instance_hours",
+    "made_by",
+    "calls",
+    "counts",
+    "running",
+    "batches",
+}  # keyed by names that depend on the run
 
 
 def _examples() -> list[dict[str, Any]]:
@@ -74,3 +82,13 @@ def test_a_frontier_has_the_keys_of_its_example(tmp_path: Path) -> None:
     assert _keys(written) == _keys(_examples()[4])
     (own,) = (point for point in written["points"] if point["own"])
     assert (own["next_10_ms"], own["next_nine"]) == (written["next_10_ms"], written["next_nine"])
+
+
+def test_a_plan_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    part = ("synthetic:poisson?rate=400", "--duration", "7200", "--at", "3600", "--predictor", "seasonal-naive")
+    written = _written(tmp_path, "plan", *part, "--service", "inception-v3", "--running", "c5.large=2")
+    assert _keys(written) == _keys(_examples()[5])
+    own_usd = written["chosen"]["usd_per_hour"]
+    short, long = written["prices"]["other_slos"]
+    assert short["usd_per_hour"] >= own_usd >= long["usd_per_hour"]
+    assert 0.0 < written["prices"]["usd_per_request"] <= written["prices"]["usd_per_miss"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mark.domain.plan import Plan, Target
+from mark.domain.price_list import PriceList, SloPrice
 from mark.planning.port import PlanningContext
 from mark.reporting.explain import Explanation, explain, plan_table, saved_words
 from mark.simulation.inputs import open_service
@@ -119,3 +120,52 @@ def test_a_fleet_held_in_part_says_its_price() -> None:
     brief = replace(shown.weighed.chosen, instances_usd_per_hour=0.0042)
     text = words(replace(shown, weighed=replace(shown.weighed, chosen=brief)))
     assert "what is wanted now costs $0.17/h while it runs" in text
+
+
+def test_the_prices_are_three_lines_and_an_object() -> None:
+    """A request, a miss and a millisecond, on lines of their own under one head."""
+    shown = explained({P2: 2})
+    assert shown.weighed is not None
+    own = shown.weighed.chosen.usd_per_hour
+    others = (SloPrice(0.57, own + 0.30), SloPrice(0.63, own))
+    full = replace(shown, price_list=PriceList(1.17e-6, 19.5e-6), other_slos=others)
+    text = words(full)
+    assert "What one more would cost" in text
+    assert "A request: $1.17 a million: 6.0 % of them would find no room." in text
+    assert "A miss: $19.50 a million, a function's call avoids it." in text
+    assert "A millisecond of RT_max: $0.0050/h; within 570 ms $0.30/h more, within 630 ms the same." in text
+    assert full.as_json()["prices"] == {
+        "usd_per_request": 1.17e-6,
+        "usd_per_miss": 19.5e-6,
+        "usd_per_hour_per_ms": pytest.approx(0.005),
+        "other_slos": [other.as_json(own) for other in others],
+    }
+    free = words(replace(full, price_list=PriceList(0.0, 19.5e-6)))
+    assert "A request: nothing now: ready capacity has room for it." in free
+
+
+def test_a_price_that_is_not_known_is_left_out_and_null() -> None:
+    plan = Plan(0.0, (Target("x/on-demand", 1, "by hand"),))
+    shown = explain(plan, PlanningContext(0.0, open_service(RunRequest(trace="", service="nasnet")), fleet({})), 60.0)
+    assert "What one more would cost" not in words(shown)
+    assert shown.as_json()["prices"] == {
+        "usd_per_request": None,
+        "usd_per_miss": None,
+        "usd_per_hour_per_ms": None,
+        "other_slos": [],
+    }
+
+
+def test_a_promise_that_cannot_be_kept_is_named_without_a_price_of_a_millisecond() -> None:
+    shown = explained({P2: 2})
+    assert shown.weighed is not None
+    others = (SloPrice(0.57, None), SloPrice(0.63, shown.weighed.chosen.usd_per_hour - 0.1))
+    text = words(replace(shown, other_slos=others))
+    assert "A millisecond of RT_max: within 570 ms not possible, within 630 ms $0.10/h less." in text
+
+
+def test_late_requests_are_priced_by_the_budget() -> None:
+    nasnet = open_service(RunRequest(trace="", service="nasnet"))
+    plan = Plan(0.0, (Target(P2, 5, "because"),))
+    shown = explain(plan, PlanningContext(0.0, nasnet, fleet({}), forecast(100.0, 0.1), first=True), 0.0)
+    assert "a million, by the SLO's budget of misses." in words(shown)

@@ -220,6 +220,9 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
         page = client.get("/metrics").text
         assert 'mark_requests_total{answered_by="instance",code="200"' in page
         assert "mark_connections 1.0\n" in page
+        assert "mark_usd_per_miss" not in page
+        assert "mark_usd_per_miss 0.5\n" in client.get("/metrics", headers={"mark-prices": "usd_per_miss=0.5"}).text
+        assert "mark_usd_per_miss 0.5\n" in client.get("/metrics").text
         assert len(client.post(INFER, content=body(7), headers={"x-request-id": ""}).headers["x-request-id"]) > 8
         missing = client.post("/v2/models/other/infer", content=body(1))
         assert missing.status_code == 404

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from mark.domain.errors import BadInput
+from mark.domain.slo import Slo
+from mark.planning.policies.alternatives import weigh
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.studies.decision import plan_once
+from mark.studies.decision import SLO_SHIFT, plan_once, plan_service_once, slo_prices
 
 BASE = RunRequest(
     trace="synthetic:mmpp?rates=20,80&dwell_s=300",
@@ -47,6 +49,43 @@ def test_a_time_beyond_the_trace_is_named(tmp_path: Path) -> None:
         plan_once(replace(BASE, trace=str(path), duration_s=None), 999.0)
     with pytest.raises(BadInput, match="scale"):
         plan_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
+
+
+@pytest.mark.parametrize("service", ["inception-v3", "nasnet", "lstm-ptb", "opennmt-ende"])
+@pytest.mark.parametrize("running", [None, "c5.xlarge=20"])
+def test_a_looser_promise_never_costs_more(service: str, running: str | None) -> None:
+    """With functions and without, for a first fleet and one that runs: 5 % shorter, and 5 % longer."""
+    planned = plan_service_once(replace(BASE, service=service), 3600.0, running)
+    weighed, rt_max_s = weigh(planned.plan, planned.context), planned.context.resolved.slo.rt_max_s
+    assert weighed is not None
+    short, long = slo_prices(planned)
+    assert (short.rt_max_s, long.rt_max_s) == (
+        pytest.approx((1.0 - SLO_SHIFT) * rt_max_s), pytest.approx((1.0 + SLO_SHIFT) * rt_max_s),
+    )  # fmt: skip
+    assert long.usd_per_hour is not None
+    assert long.usd_per_hour <= weighed.chosen.usd_per_hour
+    assert short.usd_per_hour is None or short.usd_per_hour >= weighed.chosen.usd_per_hour
+
+
+def test_a_promise_that_no_offer_keeps_has_no_price() -> None:
+    """A single request takes 43.1 ms on the fastest type: 45 ms can be kept, 42.75 cannot."""
+    tight = replace(BASE, service="inception-v3", slo=Slo(0.045, 0.98), markets=("on-demand",))
+    short, long = slo_prices(plan_service_once(tight, 3600.0))
+    assert short.usd_per_hour is None
+    assert long.usd_per_hour is not None
+    # Of what runs c5.large, at 211 ms, cannot stay.
+    tight = replace(BASE, service="inception-v3", slo=Slo(0.215, 0.98), markets=("on-demand",))
+    planned = plan_service_once(tight, 3600.0, "c5.large=30")
+    short, long = slo_prices(planned)
+    assert short.usd_per_hour is not None
+    assert long.usd_per_hour is not None
+    assert short.usd_per_hour > long.usd_per_hour
+    longest = replace(BASE, slo=Slo(3500.0, 0.98))
+    assert [one.rt_max_s for one in slo_prices(plan_service_once(longest, 3600.0))] == [pytest.approx(3325.0)]
+
+
+def test_a_policy_without_a_forecast_is_asked_for_no_other_promise() -> None:
+    assert slo_prices(plan_service_once(replace(BASE, policy="reactive"), 3600.0)) == ()
 
 
 def test_decisions_that_changed_the_fleet_have_alternatives() -> None:

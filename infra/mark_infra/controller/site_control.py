@@ -28,6 +28,7 @@ from mark.forecasting.port import Predictor
 from mark.forecasting.supervised import Supervised
 from mark.forecasting.turns import taking_turns
 from mark.planning.port import Policy
+from mark.serving.backend.told_prices import headers_of
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.cloudwatch import DECISIONS, PERIOD_S, CloudWatchMetrics
@@ -304,6 +305,10 @@ class _Service:
         telemetry = self._telemetry
         return None if telemetry is None else telemetry.last_minute_rps()
 
+    def told(self) -> dict[str, str]:
+        """What its bouncers hear of its prices; of a dry run nothing, for that changes nothing, nor what they know."""
+        return {} if self._control.dry_run else headers_of(self._control.manager.view(self.name).price_list)
+
     def start(self, wrapped: Callable[[Store], Store]) -> RuntimePorts:
         """Raises CloudError."""
         control, spec, clock = self._control, self.spec, self.clock
@@ -375,7 +380,7 @@ class _Service:
             control.bouncers.scraped([target.id for target in asked], answered)
             telemetry.close_window(window, asked, answered, gateway)
 
-        stop = control.scraper.watch(clock, self._targets, gateway, heard)
+        stop = control.scraper.watch(clock, self._targets, gateway, heard, self.told)
 
         def close() -> None:
             stop()

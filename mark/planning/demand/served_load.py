@@ -7,6 +7,7 @@ S is what bouncers serve in time, a queueing formula (`overflow_rps`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import Forecast
+from mark.domain.service import ResolvedService
 from mark.kernel.compiled import compiled
 
 HORIZON = 40  # steps: what lies beyond hardly changes whether to launch, keep or swap, at launch costs of minutes
@@ -51,6 +53,17 @@ class ServedLoad:
         return np.asarray(self.served[low] * (1.0 - weight) + self.served[low + 1] * weight, dtype=np.float64)
 
 
+def longest_wait_s(resolved: ResolvedService, offers: Sequence[int]) -> float:
+    """How long a request may wait for its service to begin on any of the `offers`, by index: in seconds.
+
+    RT_max less the overhead and the largest batch of the slowest; a hundredth of RT_max at least.
+    """
+    rt_max_s = resolved.slo.rt_max_s
+    candidates = [resolved.candidates[i] for i in offers]
+    slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
+    return max(slack_s, 0.01 * rt_max_s)
+
+
 def _normal_at(levels: FloatArray) -> FloatArray:
     return np.array([NormalDist().inv_cdf(float(level)) for level in levels])
 
@@ -68,6 +81,20 @@ def overflow_rps(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: flo
     _overflow_of_all(
         np.ascontiguousarray(load).ravel(), np.ascontiguousarray(capacity).ravel(), patience_s, found.ravel()
     )
+    return found
+
+
+def overflow_slope(load_rps: FloatArray, capacity_rps: FloatArray, patience_s: float) -> FloatArray:
+    """How much of one more request/s overflows: d/d load of `overflow_rps`, made convex in the load. From 0 to 1.
+
+    With l = load / capacity, b = capacity x patience_s and y = 2 b (1 / l - 1), the motion's formula is
+    capacity x l / (2 b) x y / (exp(y) - 1). It rises more steeply than the lesser one of a server without any queue,
+    l^2 / (1 + l), which takes over from it where b is small; there the largest convex function below both leads from
+    one to the other on their common tangent. So the slope never falls as the load grows. Arguments broadcast.
+    """
+    load, capacity = np.broadcast_arrays(np.asarray(load_rps, np.float64), np.asarray(capacity_rps, np.float64))
+    found = np.empty(load.shape)
+    _slope_of_all(np.ascontiguousarray(load).ravel(), np.ascontiguousarray(capacity).ravel(), patience_s, found.ravel())
     return found
 
 
@@ -113,6 +140,71 @@ def _overflow_rps(load: float, capacity: float, patience_s: float) -> float:
 
 
 @compiled
+def _slope_of_all(load: FloatArray, capacity: FloatArray, patience_s: float, found: FloatArray) -> None:
+    holds, tangent = -1.0, 1.0
+    for i in range(len(load)):
+        if capacity[i] <= 0.0:
+            found[i] = 1.0
+            continue
+        if capacity[i] * patience_s != holds:  # nearly always all are of one capacity
+            holds = capacity[i] * patience_s
+            tangent = _tangent_slope(holds)
+        if load[i] <= 0.0:
+            found[i] = 0.0
+            continue
+        per_capacity = load[i] / capacity[i]
+        without_queue = 1.0 - 1.0 / (1.0 + per_capacity) ** 2
+        found[i] = without_queue if without_queue > tangent else min(_motion_slope(per_capacity, holds), tangent)
+
+
+@compiled
+def _motion_slope(load: float, holds: float) -> float:
+    """Of the reflected motion's formula, for a capacity of 1 that `holds` so many requests; 1 where it is above."""
+    y = 2.0 * holds * (1.0 / load - 1.0)
+    if y > _FAR:
+        return 0.0
+    if y < -_FAR:
+        return 1.0
+    if abs(y) < 1e-4:
+        ratio, derivative = 1.0 - 0.5 * y, -0.5 + y / 6.0
+    else:
+        grown = math.expm1(y)
+        ratio = y / grown
+        derivative = (1.0 - y / -math.expm1(-y)) / grown
+    return min(max(ratio / (2.0 * holds) - derivative / load, 0.0), 1.0)
+
+
+@compiled
+def _tangent_slope(holds: float) -> float:
+    """Of the line that touches both formulas from below, for a capacity of 1 that `holds` so many requests.
+
+    A tangent of slope m lies m x - f(x) below the origin, x being where f has that slope: of the server without a queue
+    that is (1 - sqrt(1 - m))^2. Where the motion's is as deep, both have it.
+    """
+    if holds > _FAR / 4.0:
+        return 1.0  # they meet beyond 22,000 times the capacity
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        # The motion's slope is still below 1 at no more than its highest load.
+        below, above = 0.0, 2.0
+        while _motion_slope(above, holds) < middle:
+            below, above = above, 2.0 * above
+        for _ in range(50):
+            place = 0.5 * (below + above)
+            if _motion_slope(place, holds) < middle:
+                below = place
+            else:
+                above = place
+        depth = middle * above - _overflow_rps(above, 1.0, holds)
+        if depth > (1.0 - math.sqrt(1.0 - middle)) ** 2:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience_s: float, served: FloatArray) -> None:
     """Fill `served` (levels + 1, steps + 1) of `ServedLoad`; `demand` (steps, points) in requests/s, with `weights`."""
     steps, points = demand.shape
@@ -127,13 +219,12 @@ def _serve(demand: FloatArray, weights: FloatArray, spacing_rps: float, patience
             served[k, t + 1] = total
 
 
-def served_load(forecast: Forecast, patience_s: float, steps: int = HORIZON, *, spread: float = 1.0) -> ServedLoad:
-    """What capacity would serve, expected over the forecast's quantiles and the unrest within a step.
+def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> tuple[FloatArray, FloatArray]:
+    """Rates that stand for the believed load: (steps, points) in requests/s, and the weight of each point, (points,).
 
-    `patience_s`: how long a request may wait for its service to begin. `spread`: the weight of the quantiles, the rest
-    being the median's (`OverflowPrice`).
+    The points are the forecast's quantiles, with the unrest within a step around each. `spread`: the weight of the
+    quantiles, the rest being the median's (`OverflowPrice`).
     """
-    steps = min(steps, forecast.steps)
     place = np.interp(_LEVELS, forecast.levels, np.arange(len(forecast.levels), dtype=np.float64))
     low = np.minimum(place.astype(np.int64), max(0, len(forecast.levels) - 2))
     high = np.minimum(low + 1, len(forecast.levels) - 1)
@@ -154,11 +245,20 @@ def served_load(forecast: Forecast, patience_s: float, steps: int = HORIZON, *, 
     # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)
+    return demand.reshape(mean.shape[1], -1), np.outer(equal, shares).ravel()
+
+
+def served_load(forecast: Forecast, patience_s: float, steps: int = HORIZON, *, spread: float = 1.0) -> ServedLoad:
+    """What capacity would serve, expected over what is believed of the load (`believed_demand`).
+
+    `patience_s`: how long a request may wait for its service to begin.
+    """
+    steps = min(steps, forecast.steps)
+    demand, weights = believed_demand(forecast, steps, spread=spread)
     highest = float(demand.max())
     # Capacity beyond the load still helps as long as queues overflow: up to an exponent of 8, or a quarter more.
     top_rps = max(1.25 * highest, highest + 4.0 / patience_s)
     spacing_rps = max(top_rps, 1e-9) / _GRID
     served = np.empty((_GRID + 1, steps + 1))
-    each = np.outer(equal, shares).ravel()
-    _serve(demand.reshape(steps, -1), each, spacing_rps, patience_s, served)
+    _serve(demand, weights, spacing_rps, patience_s, served)
     return ServedLoad(served, spacing_rps)

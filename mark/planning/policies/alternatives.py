@@ -19,7 +19,7 @@ import numpy as np
 from mark.domain.arrays import FloatArray
 from mark.domain.plan import Plan
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, served_load
+from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
 from mark.planning.demand.slo_budget import neutral_usd, overflow_price, shed_usd
 from mark.planning.market.spot import Pools, boot_usd
 from mark.planning.policies.burstable import carrier
@@ -125,13 +125,11 @@ class _Scales:
         steady = buyable(resolved)
         chosen = steady + (() if carries is None else (carries,))
         candidates = [resolved.candidates[i] for i in chosen]
-        rt_max_s = resolved.slo.rt_max_s
-        slack_s = min(rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates[: len(steady)])
         self._offers = [resolved.offers[i] for i in chosen]
         self._names = [offer.name for offer in self._offers]
         self._usable_rps = np.array([c.capacity_rps for c in candidates])
         self._forecast = context.forecast.by_minute()
-        patience_s = max(slack_s, 0.01 * rt_max_s)
+        patience_s = longest_wait_s(resolved, steady)
         load_rps = float(context.forecast.mean_at(0.5)[0])
         price = overflow_price(resolved, steady, context.answered, load_rps, patience_s)
         self._overflow_price, self._usd_per_overflow = price, price.usd

@@ -31,7 +31,7 @@ from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
 from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
-from mark.planning.demand.served_load import ServedLoad, served_load
+from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
 from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
@@ -66,10 +66,7 @@ class ExpectedCostPolicy:
         self.name = name
         self._how, self._resolved = how, resolved
         self._steady = chosen = buyable(resolved)
-        rt_max_s = resolved.slo.rt_max_s
-        candidates = [resolved.candidates[i] for i in chosen]
-        slack_s = min((rt_max_s - c.overhead_s - float(c.service_s[-1]) for c in candidates), default=0.0)
-        self._patience_s = max(slack_s, 0.01 * rt_max_s)
+        self._patience_s = longest_wait_s(resolved, chosen)
         carries = carrier(resolved)
         if carries is not None:
             chosen += (carries,)

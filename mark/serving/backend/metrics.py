@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from mark.domain.price_list import PriceList
+
 if TYPE_CHECKING:
     from mark.serving.overflow.functions import Spent
 
@@ -96,6 +98,12 @@ class ListenerStats(Protocol):
     def connections(self) -> Sized: ...
 
 
+_PRICES = {
+    "usd_per_request": "What one more request would cost now, as the controller last said.",
+    "usd_per_miss": "What it is worth that one more request is not missed, as the controller last said.",
+}
+
+
 class Metrics(Collector):
     """The page of a whole process; `listener` is its HTTP listener."""
 
@@ -103,6 +111,7 @@ class Metrics(Collector):
         self.models: list[ModelMetrics] = []
         self.listener: ListenerStats | None = None
         self.spent: tuple[str, Spent] | None = None  # on functions, by which model
+        self.prices = PriceList()  # as the controller told them
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -182,6 +191,9 @@ class Metrics(Collector):
             )
             capped.add_metric((model,), spent.capped)
             yield from (calls, billed, capped)
+        for name, what in _PRICES.items():
+            if (usd := getattr(self.prices, name)) is not None:
+                yield GaugeMetricFamily(f"mark_{name}", what, usd)
         if self.listener is not None:
             yield from _of_listener(self.listener)
 

@@ -23,6 +23,7 @@ from mark.serving.backend import metrics as numbers
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import RETRIED, error_reply, retry_after
 from mark.serving.backend.request import CACHE, DEFAULT, FUNCTION, INSTANCE, NOBODY, RECONSTRUCTION, Request
+from mark.serving.backend.told_prices import ToldPrices
 from mark.serving.frontend import pages
 from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call
 from mark.serving.frontend.connection import Exchange
@@ -78,6 +79,7 @@ class Server:
         self._versions, self._tracer = versions, tracer
         self._most_bytes = (limits or HttpLimits()).body_bytes
         self.served, self.answered = served, answered
+        self.told_prices = ToldPrices()
         self._by_version = {one.version: one for one in served}
         self._only = served[0] if len(served) == 1 else None
         # The metadata that the pages were made of, and the pages; a worker may say more of its model later.
@@ -282,6 +284,8 @@ class Server:
             exchange.answer(200, orjson.dumps(self.repository_index(ready)), JSON)
 
     def _metrics_page(self, exchange: Exchange) -> None:
+        self.told_prices.hear(exchange.headers, exchange.arrived_s)
+        self.metrics.prices = self.told_prices.at(exchange.arrived_s)
         exchange.answer(200, self.metrics.page(), numbers.CONTENT_TYPE.encode())
 
     def _not_found(self, exchange: Exchange) -> None:

@@ -27,6 +27,7 @@ from mark.forecasting.port import Predictor
 from mark.forecasting.registry import make_predictor
 from mark.planning.policies.registry import make_policy
 from mark.planning.port import Policy
+from mark.serving.backend.told_prices import headers_of
 from tests.control.control_fakes import ON_DEMAND, resolved
 from tests.infra.aws.bench import Place
 
@@ -95,6 +96,17 @@ def test_the_next_controller_finds_the_first_fleet(place: Place, site: Site, beg
     assert [i.number for i in view.instances] == [i.number for i in first.manager.view("inception").instances]
     assert len(place.instances(site)) == 1
     assert launches(second) == 1
+
+
+def test_bouncers_hear_the_prices_of_a_controller_that_acts(begin: Begin) -> None:
+    """Of the last round; before the first one, and of a dry run, nothing."""
+    acting, dry = begin(), begin(dry_run=True)
+    assert acting._services["inception"].told() == {}
+    step(acting)
+    step(dry)
+    assert acting._services["inception"].told() == headers_of(acting.manager.view("inception").price_list) != {}
+    assert headers_of(dry.manager.view("inception").price_list) != {}
+    assert dry._services["inception"].told() == {}
 
 
 def test_a_release_keeps_what_its_platforms_boot_by(place: Place, site: Site) -> None:

@@ -27,6 +27,7 @@ class Page(BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, PageServer)
         server.asked_by.append(self.client_address)
+        server.told.append(self.headers["mark-prices"])
         allowed = self.headers["authorization"] == "Bearer key" and self.path == "/metrics"
         body = server.page if allowed else b""
         self.send_response(200 if allowed else 401)
@@ -45,7 +46,7 @@ class PageServer(ThreadingHTTPServer):
         self.scheme = "http" if tls is None else "https"
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_side=True)
-        self.page, self.asked_by = page, list[tuple[str, int]]()
+        self.page, self.asked_by, self.told = page, list[tuple[str, int]](), list[str | None]()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.05,))
         self.thread.start()
 
@@ -126,6 +127,23 @@ def test_each_window_scrapes_all_targets_over_kept_connections(
     assert all(answered.keys() <= {"a"} for _, _, answered, _ in seen.windows)
     # A busy machine answers some windows too late, which costs a connection.
     assert len(set(good.asked_by)) < len(good.asked_by)
+
+
+def test_bouncers_are_told_something_and_a_gateway_is_not(
+    serve: Callable[[bytes], PageServer], scraper: Scraper
+) -> None:
+    """What there is to tell at the end of each window, beside the key."""
+    bouncer, gateway, seen = serve(BOUNCER), serve(GATEWAY), Seen()
+    prices = iter(({"mark-prices": "usd_per_miss=1"}, {}))
+
+    def told() -> Mapping[str, str]:
+        return next(prices, {"mark-prices": "usd_per_miss=3"})
+
+    stop = scraper.watch(fast_clock(), lambda: [ScrapeTarget("a", bouncer.url, "o", 0.0)], gateway.url, seen, told)
+    seen.wait(3, lambda asked, answered, by_gateway: set(answered) == {"a"} and by_gateway is not None)
+    stop()
+    assert bouncer.told[:3] == ["usd_per_miss=1", None, "usd_per_miss=3"]
+    assert set(gateway.told) == {None}
 
 
 def test_over_tls_connections_are_kept_too(serve: Callable[..., PageServer], scraper: Scraper) -> None:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 
 from mark.domain.arrays import FloatArray
 from mark.domain.load import LEVELS, Forecast
 from mark.kernel.stage import StageSimulation
-from mark.planning.demand.served_load import overflow_rps, served_load
+from mark.planning.demand.served_load import believed_demand, longest_wait_s, overflow_rps, overflow_slope, served_load
 from tests.planning.build import forecast, resolved, sold
 
 
@@ -126,3 +127,60 @@ def test_peaks_of_single_requests_are_no_unrest() -> None:
     peak[:] = 0.2
     rare = Forecast(0.0, 60.0, LEVELS, mean, peak, "test")
     assert served_load(rare, 0.5).spacing_rps * 40.0 < 10.0, "the largest capacity that is of any use"
+
+
+def test_the_believed_demand_has_the_forecast_s_mean_in_every_step() -> None:
+    """Points with weights that sum to 1: the median alone where the spread counts nothing."""
+    of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
+    demand, weights = believed_demand(of, 5)
+    assert demand.shape == (5, len(weights))
+    assert weights.sum() == pytest.approx(1.0)
+    assert demand @ weights == pytest.approx(of.mean_at(0.5)[:5], rel=1e-6)
+    demand, weights = believed_demand(of, 1, spread=0.0)
+    assert demand[0][weights > 0.0] == pytest.approx(50.0)
+
+
+def test_the_slowest_offer_says_how_long_a_request_may_wait() -> None:
+    of = resolved(sold("small", 0.2), sold("quick", 0.5), latencies_ms={"small": 100.0, "quick": 20.0})
+    assert longest_wait_s(of, range(len(of.offers))) == pytest.approx(0.5)
+    assert longest_wait_s(of, [of.index("quick/on-demand")]) == pytest.approx(0.58)
+    assert longest_wait_s(of, []) == pytest.approx(0.006)
+
+
+@given(
+    capacity_rps=st.floats(20.0, 5000.0), use=st.floats(0.5, 3.0), patience_s=st.floats(0.5, 5.0),
+)  # fmt: skip
+def test_the_slope_is_that_of_what_overflows(capacity_rps: float, use: float, patience_s: float) -> None:
+    """Where capacity holds ten requests or more, one formula holds for all loads: its finite difference."""
+    load_rps = use * capacity_rps
+    step_rps = 1e-5 * load_rps
+    loads_rps = np.array([load_rps - step_rps, load_rps + step_rps])
+    low, high = overflow_rps(loads_rps, np.array(capacity_rps), patience_s)
+    slope = float(overflow_slope(np.array(load_rps), np.array(capacity_rps), patience_s))
+    assert slope == pytest.approx((high - low) / (2.0 * step_rps), abs=1e-4)
+
+
+@settings(max_examples=15)
+@given(holds=st.floats(0.01, 9.0))
+def test_the_slope_is_that_of_the_largest_convex_function_below(holds: float) -> None:
+    """By isotonic regression of finite differences: what takes least to make them rise."""
+    loads_rps = np.linspace(0.0, 30.0, 15_001)
+    differences = np.diff(overflow_rps(loads_rps, np.array(1.0), holds)) / np.diff(loads_rps)
+    rising = isotonic_regression(differences).x
+    middles_rps = 0.5 * (loads_rps[1:] + loads_rps[:-1])
+    seen = middles_rps < 10.0  # further on the end of the grid shows
+    assert overflow_slope(middles_rps, np.array(1.0), holds)[seen] == pytest.approx(rising[seen], abs=0.01)
+
+
+@given(
+    capacity_rps=st.floats(0.0, 1000.0), patience_s=st.floats(0.001, 5.0),
+    loads_rps=st.lists(st.floats(0.0, 5000.0), min_size=2, max_size=20),
+)  # fmt: skip
+def test_one_more_request_overflows_no_less_often_under_more_load(
+    capacity_rps: float, patience_s: float, loads_rps: list[float]
+) -> None:
+    """From 0 to 1, and 1 without capacity."""
+    slopes = overflow_slope(np.sort(np.array(loads_rps)), np.array(capacity_rps), patience_s)
+    assert np.all(np.diff(slopes) >= -1e-9)
+    assert np.all((slopes >= 0.0) & (slopes <= 1.0))
+    assert capacity_rps > 0.0 or np.all(slopes == 1.0)

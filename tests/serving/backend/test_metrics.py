@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from mark.domain.price_list import PriceList
 from mark.serving.backend.metrics import ITEMS, Histogram, Metrics, ModelMetrics
 from mark.serving.frontend.http import HttpServer
 from mark.serving.overflow.functions import Spent
@@ -72,3 +73,12 @@ def test_two_versions_are_kept_apart() -> None:
     found = samples(metrics.page())
     assert found["mark_expired_total", (("model", "echo"), ("version", "1"))] == 1.0
     assert found["mark_expired_total", (("model", "echo"), ("version", "2"))] == 5.0
+
+
+def test_prices_are_shown_as_far_as_they_are_known() -> None:
+    metrics = Metrics()
+    assert not [name for name, _ in samples(metrics.page()) if "usd" in name]
+    metrics.prices = PriceList(None, 2e-5)
+    found = samples(metrics.page())
+    assert found["mark_usd_per_miss", ()] == 2e-5
+    assert ("mark_usd_per_request", ()) not in found

@@ -1,0 +1,75 @@
+"""The price list: what one more request and one more miss cost now, as the planner prices them.
+
+What ready capacity x has no room for costs the planner usd x E[overflow(D, x)] a second (`OverflowPrice`,
+mark/planning/demand/served_load.py), D being the load that is believed of the coming minute. So one more request costs
+
+    usd_per_request = usd x E[d overflow(D, x) / dD],
+
+which is 0 while there is room, for instances are paid whether they are busy or not, and `usd` where everything
+overflows: a function's call, or a miss. In between it is the newsvendor's price, `usd` times the chance that this
+request is one too many. And one more miss is worth
+
+    usd_per_miss = usd,
+
+for at that price the plan avoids it: by a function's call where functions answer in time. Where they do not, it is the
+dual variable of the SLO's budget of misses (mark/planning/demand/slo_budget.py), with the call that a late request
+makes besides.
+
+What a millisecond of RT_max costs takes more plans: `mark.studies.decision`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from mark.domain.load import Forecast
+from mark.domain.plan import Plan
+from mark.domain.price_list import PriceList
+from mark.domain.service import ResolvedService
+from mark.planning.demand.served_load import believed_demand, longest_wait_s, overflow_rps, overflow_slope
+from mark.planning.demand.slo_budget import Answered, OverflowPrice, overflow_price, shed_usd
+from mark.planning.port import PlanningContext
+from mark.planning.resolve import buyable
+
+_NOTHING = Answered()
+
+
+def price_list(
+    resolved: ResolvedService, ready: Mapping[str, int], forecast: Forecast | None, answered: Answered = _NOTHING
+) -> PriceList:
+    """Prices in the first step of `forecast`, where `ready` instances serve, by offer; `answered` so far in the window.
+
+    Without a forecast only what does not depend on the load is known. Offers that are not the service's hold nothing.
+    """
+    if not resolved.offers:
+        usd = resolved.function.usd_per_request if resolved.function is not None else None
+        return PriceList(usd, usd)  # functions alone serve, and do so in time
+    steady = buyable(resolved)
+    patience_s = longest_wait_s(resolved, steady)
+    if forecast is None:
+        capped = not math.isinf(resolved.service.max_function_usd_per_hour)
+        known = resolved.functions_in_time and not capped
+        return PriceList(None, shed_usd(resolved, 0.0) if known else None)
+    load_rps = float(forecast.mean_at(0.5)[0])
+    price = overflow_price(resolved, steady, answered, load_rps, patience_s)
+    held = zip(resolved.offers, resolved.candidates, strict=True)
+    capacity_rps = sum(ready.get(offer.name, 0) * one.capacity_rps for offer, one in held)
+    return _prices(price, forecast, capacity_rps, patience_s)
+
+
+def prices_of(plan: Plan, context: PlanningContext) -> PriceList:
+    """The price list where a plan was made; a first fleet is ready at once."""
+    ready = plan.counts if context.first else context.fleet.ready()
+    return price_list(context.resolved, ready, context.forecast, context.answered)
+
+
+def _prices(price: OverflowPrice, forecast: Forecast, capacity_rps: float, patience_s: float) -> PriceList:
+    demand_rps, weights = believed_demand(forecast, 1, spread=price.spread)
+    capacity = np.array(capacity_rps)
+    left_rps = float(np.dot(weights, overflow_rps(demand_rps[0], capacity, patience_s)))
+    # Beyond what functions may take, one more is refused.
+    usd = price.usd if left_rps <= price.capped_rps else price.refused_usd
+    return PriceList(usd * float(np.dot(weights, overflow_slope(demand_rps[0], capacity, patience_s))), usd)
