@@ -34,7 +34,7 @@ _KEYS = {
     "packs": {"allow"},
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
-_STAGE_KEYS = ("model", "function", "instances", *_GRAPH_KEYS)
+_STAGE_KEYS = ("model", "function", "instances", "workers", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
@@ -48,6 +48,7 @@ class StageConfig:
     instances: tuple[str, ...]
     functions: tuple[str, ...]
     share: float = 1.0  # taken as independent of other stages'; 1 where a driver decides
+    workers: int | None = None  # processes that serve it on one machine; None: as many as its profile says
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) 
         instances=tuple(section.texts("instances", list(fleet.instances))),
         functions=functions_of(section) if "function" in section.table else fleet.functions,
         share=share,
+        workers=section.whole("workers") if "workers" in section.table else None,
     )
 
 
