@@ -102,9 +102,7 @@ async def measure(folder: Path, driver: PipelineDriver | None) -> None:
     print(f"  latency    {whole_ms:.2f} ms, stages alone {stages_ms:.2f} ms: {whole_ms - stages_ms:+.2f} ms")
     print(f"  processor  {busy_us:.0f} us, stages alone {alone_us:.0f} us a query")
     own_us = (busy_us - alone_us) / len(STAGES)
-    print(
-        f"  a stage call takes {busy_us / len(STAGES):.0f} us of the processor, {own_us:.0f} us of them the conductor's"
-    )
+    print(f"  a call     {busy_us / len(STAGES):.0f} us of the processor, of them {own_us:.0f} us the conductor's")
     server.server.draining = True
     await conductor.drain(time.monotonic() + 1.0)
     await server.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,6 @@ class Cast:
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.now = asyncio.get_running_loop().time
         self.pools: dict[str, Pool] = {}
         stages = []
         for name, predict in models.items():
@@ -215,9 +215,9 @@ def test_a_join_waits_for_its_time_after_enough_have_answered() -> None:
         pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), Join(1, 0.02)))
         cast = Cast({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
         cast.pools["a"].held = True
-        began_s = cast.now()
+        began_s = cast.conductor._now()
         assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
-        assert cast.now() - began_s >= 0.018
+        assert cast.conductor._now() - began_s >= 0.018
         cast.pools["a"].held = False
         cast.pools["a"].release()
         assert (await cast.ask(0))[1] == {"a": 1, "b": 2}
@@ -387,16 +387,27 @@ def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
 
 
 def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
+    offered: list[Request] = []
+
+    def stage(name: str, least_s: float) -> ConductedStage:
+        replica: Any = SimpleNamespace(bouncer=SimpleNamespace(least_s=least_s), offer=offered.append)
+        return ConductedStage(name, replica, RT_MAX_S)
+
     async def main() -> None:
-        pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF))
-        cast = Cast({"a": plus(1), "b": plus(1)}, pipeline=pipeline, takes_s={"a": 0.1, "b": 0.3})
-        offered: list[Request] = []
-        for stage in cast.conductor.stages:
-            stage.replica.offer = offered.append  # type: ignore[method-assign, assignment]
-        cast.send(0, allowed_s=2.0)
+        conductor = Conductor(
+            [stage("a", 0.1), stage("b", 0.3)],
+            ModelMetrics("p", "1", ""),
+            asyncio.get_running_loop(),
+            name="p",
+            graph=StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
+            now=lambda: 1000.5,
+        )
+        call = Call("sagemaker", "application/json", b"0")
+        conductor.offer(Request(call, 1, 1000.0, 1002.0, lambda request, reply, made_by: None, "q", key="user"))
         (first,) = offered
-        assert first.deadline_s - first.arrived_s == pytest.approx(1.7, abs=0.05)
-        assert (first.items, first.id) == (1, "r1")
+        # From the call on it has 1.5 s, of which b takes 0.3 s at least.
+        assert (first.arrived_s, first.deadline_s) == (1000.5, pytest.approx(1001.7))
+        assert (first.items, first.id, first.key) == (1, "q", "user")
 
     run(main)
 
