@@ -29,8 +29,8 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     """What the options and the pipeline file say of the data plane.
 
     RT_max is parted among stages that follow each other, by what one item takes where profiles say it for all of them,
-    else equally: a batch of a stage is to leave time for the others. Raises BadInput, and Infeasible where one query
-    alone takes longer than RT_max.
+    else equally: a batch of a stage is to leave time for the others. Raises BadInput, and Infeasible where a query on a
+    graph takes longer than RT_max by the profile.
     """
     for option, given in (("function", options.function), ("to_measure", options.to_measure)):
         if given:
@@ -42,17 +42,18 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     ]
     single_s = [_single_s(options, service) for service in services]
     known = [one for one in single_s if one is not None]
-    weights = known if len(known) == len(single_s) else [1.0] * len(single_s)
-    shares = parts(weights, None if config.pipeline is None else StageGraph(config.pipeline))
+    profiled = len(known) == len(single_s)
+    graph = None if config.pipeline is None else StageGraph(config.pipeline)
     rt_max_s = config.slo.rt_max_s
     stages = {}
-    for stage, service, one_s, share in zip(config.stages, services, single_s, shares, strict=True):
-        if driver is None and weights is known and one_s is not None and one_s > share * rt_max_s:
-            what = f"a query takes {one_s / share * 1e3:.1f} ms on its way through it, RT_max is {rt_max_s * 1e3:g} ms"
-            raise Infeasible(f"{config.source} [stage.{stage.name}]: {what}")
+    if graph is not None and profiled and (query_s := graph.query_s(tuple(known))) > rt_max_s:
+        what = f"a query takes {query_s * 1e3:.1f} ms at least, RT_max is {rt_max_s * 1e3:g} ms"
+        raise Infeasible(f"{config.source}: {what}")
+    shares = parts(known if profiled else [1.0] * len(single_s), graph)
+    for stage, service, one_s, part in zip(config.stages, services, single_s, shares, strict=True):
+        slo = Slo(max(part * rt_max_s, one_s or 0.0), config.slo.attainment)
         own = replace(options, workers=options.workers or stage.workers)
-        part = Slo(max(share * rt_max_s, one_s or 0.0), config.slo.attainment)
-        stages[stage.name] = serving_of(own, replace(service, slo=part))
+        stages[stage.name] = serving_of(own, replace(service, slo=slo))
     return Serving(
         name=config.name,
         versions=Versions({"1": (config.driver or config.source, 1.0)}),

@@ -47,6 +47,12 @@ class StageGraph:
             self._least_s, self._needed_s = least_s, needed_s
         return self._needed_s
 
+    def query_s(self, least_s: tuple[float, ...]) -> float:
+        """The least time from a query to its answer, where a stage takes `least_s` at least."""
+        needed_s = self.needed_s(least_s)
+        bound = [needed_s[stage] for stage in self.sources if stage in self._essential]
+        return max(bound) if bound else min(needed_s[stage] for stage in self.sources)
+
 
 def parts(weights: Sequence[float], graph: StageGraph | None) -> list[float]:
     """Which part of RT_max each stage has, 0 to 1: its weight by that of the heaviest way through it.

@@ -78,7 +78,7 @@ class Cast:
     def _answered(self, request: Request, reply: Reply, made_by: str) -> None:
         if request.id in self.answers:
             pytest.fail(f"{request.id} is answered twice")
-        self.answers[request.id] = reply.status, json.loads(reply.body), made_by
+        self.answers[request.id] = reply.status, json.loads(bytes(reply.body)), made_by
         self.stages[request.id] = request.stages
         self._came.set()
 

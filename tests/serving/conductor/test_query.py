@@ -29,7 +29,7 @@ class Case:
 
 def case_of(seed: int, joins: bool = True) -> Case:
     chance = Random(seed)
-    stages = []
+    stages: list[PipelineStage] = []
     for n in range(chance.randint(1, 7)):
         after = tuple(stage.name for stage in stages if chance.random() < 0.5)
         join = ALL
@@ -234,8 +234,11 @@ def test_what_is_needed_follows_times_that_change() -> None:
     graph = diamond()
     assert graph.needed_s((1.0, 2.0, 3.0, 4.0)) == [8.0, 6.0, 7.0, 4.0]
     assert graph.needed_s((1.0, 5.0, 3.0, 4.0)) == [10.0, 9.0, 7.0, 4.0]
+    assert graph.query_s((1.0, 5.0, 3.0, 4.0)) == 10.0
     # d goes on with the first, so the quicker way is enough.
     assert diamond(FIRST).needed_s((1.0, 2.0, 3.0, 4.0)) == [7.0, 6.0, 7.0, 4.0]
+    stages = (PipelineStage("a", "m"), PipelineStage("b", "m"), PipelineStage("c", "m", ("a", "b"), FIRST))
+    assert StageGraph(Pipeline(stages)).query_s((1.0, 9.0, 4.0)) == 5.0
 
 
 def test_parts_of_stages_that_follow_each_other_are_all_of_rt_max() -> None:
