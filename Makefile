@@ -46,7 +46,7 @@ schema: $(VENV)/.dev  ## minutes: look longer for an answer of the data plane th
 	MARK_SCHEMA_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/serving/frontend/test_schema.py
 
 GATED := domain rules planning control bounds billing serving
-COVERED := domain rules planning control bounds billing testing serving/backend serving/gateway/test_gateway.py \
+COVERED := domain rules planning control bounds billing testing serving/backend serving/conductor serving/gateway/test_gateway.py \
 	serving/overflow/test_breaker.py serving/worker/test_shared_memory.py
 coverage: $(VENV)/.dev  ## two minutes: branches of what decides; the gate and what it leaves out stand in pyproject.toml
 	$(PYTEST) --dist loadfile -m 'not slow' -k 'not quick' --cov --cov-report=term-missing $(addprefix tests/,$(COVERED))
@@ -58,7 +58,8 @@ test-slow: $(VENV)/.dev .venv-checkov/.done .venv-scanners/.done  ## minutes: Te
 acceptance: $(VENV)/.dev .venv-ray/.done  ## three quarters of an hour: the acceptance script, and a site's rights, on an emulated account that refuses what AWS refuses; Ray
 	$(BIN)/python -m pytest -q -m acceptance
 
-COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning frontend/test_conformance \
+COMPILED_TESTS := backend/test_bouncer backend/test_metrics backend/test_port backend/test_replica backend/test_tuning conductor/test_conductor \
+	conductor/test_processes frontend/test_conformance \
 	frontend/test_http test_compiled test_server_process worker/test_shared_memory
 # -P: else the sources in this folder would come before their compiled form. Compiled objects cannot be copied, which the one test left out does.
 test-compiled: .compiled/.done  ## a minute or two: the data plane's tests on its compiled form

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from mark.catalog.tables import load_catalog
@@ -19,12 +22,14 @@ from mark.domain.offer import Market
 from mark.domain.profile import Basis
 from mark.models.answering import answer, warm_up
 from mark.models.load import load
+from mark.models.model import Model, predicted
 from mark.models.sample import sample_call
-from mark.pipelines.trace_file import trace_file
+from mark.pipelines.trace_file import open_driver, trace_file
 from mark.planning.resolve import resolve
 from mark.profiling.table import load_profiles
 from mark.simulation.request import RunRequest
 from mark.studies.compare import compare
+from tests.serving.test_server_process import served
 from tests.simulation.laws import check_laws
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -140,3 +145,38 @@ def test_the_pipeline_asks_its_large_model_only_when_the_small_one_is_unsure(tmp
     deskew, small, large = found.lineage.shares
     assert deskew == small == 1.0
     assert 0.02 < large < 0.3
+
+
+@pytest.mark.slow
+def test_the_pipeline_is_served_and_answers_as_its_driver_in_this_process(tmp_path: Path) -> None:
+    """Through the command line, with worker processes: some of the queries go on to the large model."""
+    shutil.copytree(EXAMPLES / "pipeline", tmp_path, dirs_exist_ok=True)
+    config = load_pipeline(str(EXAMPLES / "pipeline" / "digits.toml"))
+    driver = open_driver(config)
+    models = {stage.name: load(stage.model, EXAMPLES / "pipeline") for stage in config.stages}
+    queries = [json.loads(line) for line in (tmp_path / "queries.jsonl").read_text().splitlines()[:40]]
+    wanted = [asyncio.run(driver(query, InProcess(models))) for query in queries]
+    assert {answer["by"] for answer in wanted} == {"small", "large"}
+    text = (tmp_path / "digits.toml").read_text()
+    (tmp_path / "digits.toml").write_text(text.replace("slo_ms = 100", "slo_ms = 30000"))
+    code = (tmp_path / "digits.py").read_text()
+    (tmp_path / "digits.py").write_text(code.replace("slo_ms=100", "slo_ms=30000"))
+    with served(tmp_path, "--workers", "1", service="digits.toml") as (_, url):
+        for query, answer in zip(queries, wanted, strict=True):
+            got = httpx.post(f"{url}/invocations", json=query, trust_env=False, timeout=60.0)
+            assert got.json() == answer
+            visited = [part.split("=")[0] for part in got.headers["mark-stages"].split(";")]
+            assert visited == ["deskew", "small", "large"][: 2 + (answer["by"] == "large")]
+
+
+class InProcess:
+    """Models that are asked in this process."""
+
+    def __init__(self, models: dict[str, Model]) -> None:
+        self._models = models
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(item: Any) -> Any:
+            return predicted(self._models[name], [item])[0]
+
+        return call

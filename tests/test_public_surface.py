@@ -36,7 +36,7 @@ MODULES = {
         "RampPredictor",
         "ScriptedPlanner",
     },
-    "mark.models.driver": {"PipelineDriver", "StageModels", "load_driver", "pipeline"},
+    "mark.models.driver": {"PipelineDriver", "StageFailed", "StageModels", "load_driver", "pipeline"},
     "mark.sdk.registry": {"register"},
     "mark.sdk.service": {"DeployOptions", "ProfileOptions", "RunOptions", "Service"},
 }

@@ -10,20 +10,25 @@ from mark.cli.arguments import from_args
 from mark.cli.functions import add_functions
 from mark.cli.listener import add_access, add_address, add_stopping
 from mark.cli.numbers import above_zero, count, port
+from mark.config.pipeline_file import names_pipeline
+from mark.launch.pipeline_server import run_pipeline_server
 from mark.launch.server import ServerOptions, run_server
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Serve a model on this machine within its latency promise: admit what can be answered in time, "
-        "batch it, send the rest to functions. Speaks the Open Inference Protocol v2 and SageMaker's /invocations. "
+        "Serve a model, or all of a pipeline, on this machine within its latency promise: admit what can be answered "
+        "in time, batch it, send the rest to functions. Speaks the Open Inference Protocol v2 and SageMaker's "
+        "/invocations. "
         "Ends on SIGTERM, when all that was accepted is answered."
     )
-    parser.add_argument("service", metavar="SERVICE", help="service file, or a shipped name")
+    parser.add_argument("service", metavar="SERVICE", help="service or pipeline file, or a shipped name")
     add_address(parser)
     parser.add_argument("--grpc-port", type=port, metavar="P", help="the protocol by gRPC as well")
     what = parser.add_argument_group("the model")
-    what.add_argument("--workers", type=count, metavar="N", help="processes (default: the profile's, else 1)")
+    what.add_argument(
+        "--workers", type=count, metavar="N", help="processes for a model (default: the profile's, else 1)"
+    )
     what.add_argument("--threads", type=count, metavar="N", help="threads of numerical libraries in each")
     what.add_argument(
         "--max-batch", type=count, default=64, metavar="N", help="without a profile, which says it (default: 64)"
@@ -67,5 +72,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    run_server(from_args(ServerOptions, args))
+    options = from_args(ServerOptions, args)
+    if names_pipeline(options.service):
+        run_pipeline_server(options)
+    else:
+        run_server(options)
     return 0

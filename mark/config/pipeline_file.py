@@ -34,7 +34,7 @@ _KEYS = {
     "packs": {"allow"},
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
-_STAGE_KEYS = ("model", "function", "instances", "gpus", *_GRAPH_KEYS)
+_STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
@@ -49,6 +49,7 @@ class StageConfig:
     functions: tuple[str, ...]
     share: float = 1.0  # taken as independent of other stages'; 1 where a driver decides
     without_gpu: bool = False  # where an instance has GPUs, its workers take none of them
+    workers: int | None = None  # processes that serve it on one machine; None: as many as its profile says
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) 
         functions=functions_of(section) if "function" in section.table else fleet.functions,
         share=share,
         without_gpu=_without_gpu(section),
+        workers=section.whole("workers") if "workers" in section.table else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -64,9 +64,17 @@ def run_server(options: ServerOptions) -> None:
     Raises BadInput for options, files and models that cannot be used, RuntimeError when no worker could be kept.
     """
     service = pinned(load_service(options.service))
+    listen(options, lambda: serving_of(options, service))
+
+
+def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.Serving]) -> None:
+    """Serve that where the options say, until SIGTERM or SIGINT, then drain. Raises as `run_server` does.
+
+    What is wrong with the address shows first.
+    """
     tls, auth = options.access()
     logs.to_stderr()
-    serving = serving_of(options, service)
+    serving = serving_of_file()
     listener = server_process.ListenerConfig(
         host=options.host,
         port=options.port,
@@ -80,7 +88,7 @@ def run_server(options: ServerOptions) -> None:
     )
 
     def started(port: int) -> None:
-        logs.say(f"{service.name} is ready on {options.ready(port)}")
+        logs.say(f"{serving.name} is ready on {options.ready(port)}")
 
     server_process.run(lambda: server_process.serve(serving, listener, started))
 
@@ -154,11 +162,16 @@ def _paced(reference: str, model: str, instance: str, profile: str | None, searc
     return f"mark.profiling.replay:Paced?{urlencode(query)}"
 
 
+def on_instances(of_model: Mapping[str, Profile]) -> dict[str, Profile]:
+    """The profiles of a model that are no functions', by instance type."""
+    return {name: profile for name, profile in of_model.items() if not is_function(name)}
+
+
 def _candidate(
     service: ServiceConfig, of_model: Mapping[str, Profile], asked: str | None
 ) -> tuple[Candidate | None, str]:
     """What the profile says of this machine and the type it is; None: no profile, service times will be learned."""
-    found = {name: profile for name, profile in of_model.items() if not is_function(name)}
+    found = on_instances(of_model)
     if asked is not None and asked not in found:
         raise BadInput(f"no profile of {service.model} on it, only on {', '.join(found) or 'none'}", "instance", asked)
     if asked is None and len(found) != 1:

@@ -17,7 +17,7 @@ from mark.models.tensors import DTYPES, BadCall
 
 _log = logging.getLogger(__name__)
 _PLAIN = frozenset((bool, int, float, str, bytes))
-_PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker}
+_PROTOCOLS: dict[str, ModuleType] = {"oip": oip, "sagemaker": sagemaker, results.PROTOCOL: results}
 
 
 class Opened:

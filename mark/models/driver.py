@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, overload
 
 from mark.domain.errors import BadInput
+from mark.models.call import Reply
 from mark.models.load import imported
 
 StageCall: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+class StageFailed(Exception):
+    """A call of a stage has no result: why, with the status by which its server says so (`mark.models.call.Reply`)."""
+
+    def __init__(self, stage: str, reply: Reply) -> None:
+        super().__init__(f"stage {stage}: status {reply.status}")
+        self.stage, self.reply = stage, reply
 
 
 class StageModels(Protocol):
@@ -21,7 +30,7 @@ class StageModels(Protocol):
         """`models.NAME(item)` begins a call of that stage at once; await what it returns for the result.
 
         It is a future: several may be in flight, be gathered and awaited in any order. Raises BadInput for a name that
-        is no stage; awaiting raises what the model raises.
+        is no stage; awaiting raises what the model raises, or StageFailed where it runs elsewhere.
         """
 
 

@@ -52,6 +52,7 @@ class Model:
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
     warmup: Sequence[Any] = ()  # items that are predicted once before the first request
+    by_name: bool = False  # Open Inference's items are {input name: row} where there is one input, too
 
     def load(self) -> None:
         """Read weights, move to the device: what takes long, once for each process."""

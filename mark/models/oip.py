@@ -74,7 +74,7 @@ def decode(call: Call, model: Model) -> tuple[list[Any], RequestedOutputs]:
     count = inputs[0][2][0]
     if count > 1 and items_in(call) != count:  # it was let in as fewer
         raise BadCall('a "shape" before that of the first input hides how many items there are')
-    if len(tensors) == 1:
+    if len(tensors) == 1 and not model.by_name:
         tensor = tensors[name]
         return [tensor[0]] if count == 1 else list(tensor), asked
     return [{name: tensor[i] for name, tensor in tensors.items()} for i in range(count)], asked

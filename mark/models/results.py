@@ -1,6 +1,6 @@
-"""Decoded results as bytes, for a backend that combines answers: plain values of Python and numpy, without pickle.
+"""Decoded items and results as bytes, for a backend that combines answers: plain values of Python and numpy, no pickle.
 
-JSON comes first (`Reply.json_bytes`), then the bytes of arrays and of `bytes`, in the order of their places there.
+JSON comes first (`json_bytes`), then the bytes of arrays and of `bytes`, in the order of their places there.
 `{"dict": [[name, value], ...]}` is a dictionary, and an object with "bytes" or "dtype" stands for bytes that follow.
 """
 
@@ -12,8 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from mark.models.call import RESULTS, Reply
+from mark.models.call import RESULTS, Call, Reply
 from mark.models.model import Model
+from mark.models.tensors import BadCall, fitted_item
+
+# Of calls whose items are values, which no client may send.
+PROTOCOL = "results"
+
+
+def call_with(item: Any) -> Call:
+    """A call with one item, to be answered with decoded results. TypeError for what is no plain value or array."""
+    parts: list[bytes] = []
+    head = json.dumps([_packed(item, parts)]).encode()
+    return Call(PROTOCOL, RESULTS, b"".join((head, *parts)), len(head), RESULTS)
+
+
+def decode(call: Call, model: Model) -> tuple[list[Any], None]:
+    """The items of such a call. Raises BadCall for a malformed one, and for an item that does not fit the model."""
+    try:
+        items = _values(call.body, call.json_bytes)
+    except ValueError as error:
+        raise BadCall(str(error)) from None
+    return [fitted_item(item, model.inputs) for item in items] if model.inputs else items, None
 
 
 def encode(model: Model, asked: object, results: Any) -> Reply:
@@ -27,15 +47,19 @@ def results_of(reply: Reply) -> list[Any]:
     """What `encode` was given, as a list. Raises ValueError for a reply of another kind, or a malformed one."""
     if reply.content_type != RESULTS or reply.json_bytes is None:
         raise ValueError(f"the reply has no decoded results: status {reply.status}, {reply.content_type}")
-    body = memoryview(reply.body)
+    return _values(reply.body, reply.json_bytes)
+
+
+def _values(body: bytes | memoryview, json_bytes: int | None) -> list[Any]:
+    view = memoryview(body)
     try:
-        packed = json.loads(bytes(body[: reply.json_bytes]))
-        results, rest = _unpacked(packed, body[reply.json_bytes :])
+        packed = json.loads(bytes(view[:json_bytes]))
+        values, rest = _unpacked(packed, view[json_bytes:])
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"malformed results: {error!r}") from None
-    if len(rest) or not isinstance(results, list):
+    if len(rest) or not isinstance(values, list):
         raise ValueError("malformed results: bytes are left, or there is no list")
-    return results
+    return values
 
 
 def _packed(value: Any, parts: list[bytes]) -> Any:

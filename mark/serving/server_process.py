@@ -19,15 +19,18 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import uvloop
 
 from mark.domain.errors import BadInput
+from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.models.call import Reply
+from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
 from mark.rules.admission import FUNCTION, NEVER_S
 from mark.serving import interruption_watch as notice
@@ -36,6 +39,8 @@ from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
 from mark.serving.backend.request import Request
 from mark.serving.backend.tuning import Corrected, SelfTuned
+from mark.serving.conductor.conductor import ConductedStage, Conductor
+from mark.serving.conductor.graph import StageGraph
 from mark.serving.frontend.auth import Auth
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
@@ -59,6 +64,18 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineServing:
+    """The stages of a pipeline, in order, and what takes queries through them: one of `graph` and `driver`.
+
+    `stages` has each as if it were served by itself, under its name, with `rt_max_s` its part of the pipeline's.
+    """
+
+    stages: Mapping[str, Serving]
+    graph: Pipeline | None = None
+    driver: PipelineDriver | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Serving:
     """What is served, and how. Times in seconds.
 
@@ -66,7 +83,8 @@ class Serving:
     (self-tuning). `candidates` has those of versions, by name, that differ from it. `function_s` is what a warm
     function takes; it counts only with `functions`, and `late` is where a request goes that would be late wherever it
     went (`mark.rules.admission`). A batch that takes longer than `hang_s` costs its worker process its life; one that
-    has more than `worker_memory_bytes` is replaced.
+    has more than `worker_memory_bytes` is replaced. Of a `pipeline` its stages say all of that, and `versions` only
+    names one.
     """
 
     name: str
@@ -89,6 +107,7 @@ class Serving:
     linger_s: float = 0.0
     loader: str = "mark.serving.worker.loaders:load"
     worker_socket: Path | None = None  # who listens there starts workers; None: they are children of this process
+    pipeline: PipelineServing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +143,10 @@ class ModelServer:
         self.stop = asyncio.Event()
         tracer = _tracer(serving.name) if listener.trace_requests else None
         self._served = None if tracer is None else tracer.served
-        versions = [self._serve(version, reference) for version, reference in serving.versions.references.items()]
+        if serving.pipeline is None:
+            versions = [self._serve(version, reference) for version, reference in serving.versions.references.items()]
+        else:
+            versions = [self._conduct(serving.pipeline, version) for version in serving.versions.references]
         self.server = Server(
             serving.name,
             versions,
@@ -144,7 +166,56 @@ class ModelServer:
         self._background: set[asyncio.Task[None]] = set()
 
     def _serve(self, version: str, reference: str) -> ServedVersion:
-        serving = self._serving
+        metrics = ModelMetrics(self._serving.name, version)
+
+        def said(known: dict[str, Any]) -> None:
+            served.metadata = orjson.dumps(known)
+
+        served = ServedVersion(version, self._replica(self._serving, version, reference, metrics, said))
+        return served
+
+    def _conduct(self, pipeline: PipelineServing, version: str) -> ServedVersion:
+        """All stages behind one backend, which says of its input and output what the only first and last stage say."""
+        serving, known = self._serving, {"platform": "pipeline", "inputs": [], "outputs": []}
+        graph = None if pipeline.graph is None else StageGraph(pipeline.graph)
+        whole = ModelMetrics(serving.name, version, "")
+        self.metrics.models.append(whole)
+
+        def said(stage: int, of_stage: dict[str, Any]) -> None:
+            for key, ends in (("inputs", graph.sources), ("outputs", graph.sinks)) if graph is not None else ():
+                if ends == (stage,):
+                    known[key] = of_stage[key]
+            served.metadata = orjson.dumps(known)
+
+        stages = []
+        for number, (name, stage) in enumerate(pipeline.stages.items()):
+            ((own_version, reference),) = stage.versions.references.items()
+            metrics = ModelMetrics(serving.name, version, name)
+            replica = self._replica(stage, own_version, reference, metrics, partial(said, number))
+            stages.append(ConductedStage(name, replica, stage.rt_max_s))
+        conductor = Conductor(
+            stages,
+            whole,
+            self._loop,
+            name=serving.name,
+            graph=graph,
+            driver=pipeline.driver,
+            version=version,
+            probe_every_s=max(1.0, serving.rt_max_s),
+            most_queries=serving.max_queued,
+        )
+        served = ServedVersion(version, conductor, orjson.dumps(known))
+        return served
+
+    def _replica(
+        self,
+        serving: Serving,
+        version: str,
+        reference: str,
+        metrics: ModelMetrics,
+        said: Callable[[dict[str, Any]], None],
+    ) -> Replica:
+        """A replica with its workers. `said` is called with what a worker says of the model."""
         candidate = serving.candidates.get(version, serving.candidate)
         times: ServiceTimes
         if candidate is None:
@@ -166,7 +237,6 @@ class ModelServer:
             max_queued=serving.max_queued,
             probe_every_s=max(1.0, serving.rt_max_s),
         )
-        metrics = ModelMetrics(serving.name, version)
         self.metrics.models.append(metrics)
         replica = Replica(
             bouncer,
@@ -177,15 +247,14 @@ class ModelServer:
             function_timeout_s=serving.function_timeout_s,
             served=self._served,
         )
-        served = ServedVersion(version, replica)
 
-        def ready(worker: int, seconds: float, said: bytes) -> None:
-            known = orjson.loads(said)
+        def ready(worker: int, seconds: float, about: bytes) -> None:
+            known = orjson.loads(about)
             warm_up = known.pop("warm_up", None)
             if warm_up is not None and isinstance(times, SelfTuned):
                 times.warmed_up(warm_up["items"], warm_up["s"])
-            served.metadata = orjson.dumps(known)
-            log.info("worker %d of version %s is ready after %.2f s", worker, version, seconds)
+            said(known)
+            log.info("worker %d of %s, version %s, is ready after %.2f s", worker, serving.name, version, seconds)
             replica.worker_ready(worker)
             if self.server.ready:
                 self._first_ready.set()
@@ -217,7 +286,7 @@ class ModelServer:
         )
         replica.attach(workers)
         self._workers.append(workers)
-        return served
+        return replica
 
     async def start(self) -> int:
         """Listen, start the workers, wait until they are warm. The port bound.

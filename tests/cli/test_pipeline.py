@@ -182,7 +182,6 @@ def test_other_files_are_refused(place: Path, capsys: Captured) -> None:
     [
         ["simulate", "synthetic:poisson?rate=1", "--service", "video.toml"],
         ["compare", "synthetic:poisson?rate=1", "--service", "video.toml"],
-        ["serve", "video.toml"],
         ["profile", "video.toml"],
     ],
 )

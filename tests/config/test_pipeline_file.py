@@ -45,6 +45,12 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
+def test_a_stage_may_say_its_workers(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, HEAD + GRAPH.replace("share = 0.6", "share = 0.6\nworkers = 4"))
+    assert [stage.workers for stage in found.stages] == [None, 4, None, None]
+    assert "workers: must lie between 1" in refusal(tmp_path, HEAD + GRAPH + "workers = 0\n")
+
+
 def test_a_graph_that_is_said(tmp_path: Path) -> None:
     found = pipeline(tmp_path, HEAD + GRAPH + '[fleet]\ninstances = ["c7i.*"]\nmarkets = ["spot"]\n')
     assert (found.name, found.slo.rt_max_s, found.slo.attainment, found.driver) == ("social", 0.3, 0.99, None)

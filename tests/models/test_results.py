@@ -10,7 +10,7 @@ import pytest
 import mark
 from mark.models.answering import answer
 from mark.models.call import RESULTS, Call, Reply
-from mark.models.results import encode, results_of
+from mark.models.results import PROTOCOL, call_with, encode, results_of
 
 MODEL = mark.model(lambda batch: batch)
 
@@ -86,3 +86,29 @@ def test_malformed_results_are_a_value_error(head: bytes, rest: bytes) -> None:
 def test_replies_of_another_kind_are_a_value_error() -> None:
     with pytest.raises(ValueError, match="status 429, application/json"):
         results_of(Reply(429, "application/json", b"{}"))
+
+
+class Pair(mark.Model):
+    inputs = (mark.TensorSpec("pair", "FP32", (2,)),)
+
+    def predict(self, batch: list[Any]) -> Any:
+        return [float(item.sum()) for item in batch]
+
+
+def test_a_value_goes_into_a_model_as_it_was_and_must_fit() -> None:
+    item = {"text": "a", "pixels": np.arange(3, dtype=np.uint8), "rest": [None, b"b"]}
+    (reply,) = answer(MODEL, [call_with(item)])
+    (back,) = results_of(reply)
+    np.testing.assert_array_equal(back.pop("pixels"), item["pixels"])
+    assert back == {"text": "a", "rest": [None, b"b"]}
+    fits, unfit = answer(Pair(), [call_with([1, 2]), call_with([1, 2, 3])])
+    assert results_of(fits) == [3.0]
+    assert unfit.status == 400
+    with pytest.raises(TypeError, match="is a set"):
+        call_with({1, 2})
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"{}", b'[{"bytes": 9}]', b"[1] more"])
+def test_a_malformed_value_is_refused(body: bytes) -> None:
+    (reply,) = answer(MODEL, [Call(PROTOCOL, RESULTS, body, len(body), RESULTS)])
+    assert reply.status == 400

@@ -396,6 +396,11 @@ class Bouncer:
         return self._n_batch
 
     @property
+    def least_s(self) -> float:
+        """What one item takes on an idle worker."""
+        return self._service_s[1] + self._overhead_s
+
+    @property
     def draining(self) -> bool:
         return self._room == 0
 

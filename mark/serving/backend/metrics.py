@@ -52,10 +52,13 @@ class Histogram:
 
 
 class ModelMetrics:
-    """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads."""
+    """Counts of one version of a model on this machine. The replica writes them, `Metrics` reads.
 
-    def __init__(self, model: str, version: str) -> None:
-        self.labels = (model, version)
+    `stage` is one of a pipeline's, "" the whole of it; None: no pipeline.
+    """
+
+    def __init__(self, model: str, version: str, stage: str | None = None) -> None:
+        self.labels: tuple[str, ...] = (model, version) if stage is None else (model, version, stage)
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)  # (answered by, status)
         self.overflow: defaultdict[str, int] = defaultdict(int)  # why: overloaded, crash, failed, drain, ...
         self.refused: defaultdict[str, int] = defaultdict(int)  # why: overload, throttled, draining, large, ...
@@ -120,7 +123,8 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        of = ("model", "version")
+        # All of a process have the same labels: a pipeline's server has nothing beside the pipeline.
+        of = ("model", "version", "stage")[: len(self.models[0].labels) if self.models else 2]
         by_answer = CounterMetricFamily(
             "mark_requests",
             "Requests by what answered them and with which status.",

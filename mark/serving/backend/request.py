@@ -37,6 +37,7 @@ class Request:
     tries: int = 0  # workers that were lost with it
     trace: RequestTrace | None = None  # where requests are traced
     key: str = ""  # the client's word for what it belongs to, say a user
+    stages: str = ""  # of a pipeline's query that is answered: what became of its stages
 
     def attempt(
         self,

@@ -229,6 +229,8 @@ class GrpcListener:
             metadata.append(("mark-answered-by", made_by))
         elif reply.status in RETRIED:
             metadata.append(("retry-after", str(retry_after_s(self._server.retry_after_s()))))
+        if request.stages:
+            metadata.append(("mark-stages", request.stages))
         if reply.status != 200:
             return None, (reply.status, _error_in(reply)), metadata
         try:

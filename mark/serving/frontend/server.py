@@ -221,6 +221,8 @@ class Server:
             headers += b"inference-header-content-length: %d\r\n" % reply.json_bytes
         elif made_by == NOBODY and reply.status in RETRIED:
             headers += retry_after(self.retry_after_s())
+        if request.stages:
+            headers += b"mark-stages: %b\r\n" % request.stages.encode()
         exchange.answer(reply.status, reply.body, reply.content_type.encode(), headers)
         if self.answered is not None:
             self.answered(request, reply, made_by)

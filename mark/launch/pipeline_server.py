@@ -1,0 +1,86 @@
+"""A server of a whole pipeline from options and its file: each stage a model with workers of its own, one endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
+from mark.launch.server import ServerOptions, listen, on_instances, serving_of
+from mark.models.driver import PipelineDriver
+from mark.models.registry_place import pinned
+from mark.models.versions import Versions
+from mark.pipelines.trace_file import open_driver
+from mark.profiling.version_profiles import service_profiles
+from mark.serving.conductor.graph import StageGraph, parts
+from mark.serving.server_process import PipelineServing, Serving
+
+
+def run_pipeline_server(options: ServerOptions) -> None:
+    """Serve a pipeline file until SIGTERM or SIGINT, then drain. Raises as `mark.launch.server.run_server` does."""
+    config = load_pipeline(options.service)
+    listen(options, lambda: pipeline_serving_of(options, config))
+
+
+def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Serving:
+    """What the options and the pipeline file say of the data plane.
+
+    RT_max is parted among stages that follow each other, by what one item takes where profiles say it for all of them,
+    else equally: a batch of a stage is to leave time for the others. Raises BadInput, and Infeasible where a query on a
+    graph takes longer than RT_max by the profile.
+    """
+    for option, given in (("function", options.function), ("to_measure", options.to_measure)):
+        if given:
+            raise BadInput("is of a model by itself: a pipeline's stages do not take it", option, given)
+    driver = _driver(config)
+    services = [
+        pinned(replace(config.service(stage), profile_file=options.profile or config.profile_file))
+        for stage in config.stages
+    ]
+    single_s = [_single_s(options, service) for service in services]
+    known = [one for one in single_s if one is not None]
+    profiled = len(known) == len(single_s)
+    graph = None if config.pipeline is None else StageGraph(config.pipeline)
+    rt_max_s = config.slo.rt_max_s
+    stages = {}
+    if graph is not None and profiled and (query_s := graph.query_s(tuple(known))) > rt_max_s:
+        what = f"a query takes {query_s * 1e3:.1f} ms at least, RT_max is {rt_max_s * 1e3:g} ms"
+        raise Infeasible(f"{config.source}: {what}")
+    shares = parts(known if profiled else [1.0] * len(single_s), graph)
+    for stage, service, one_s, part in zip(config.stages, services, single_s, shares, strict=True):
+        slo = Slo(max(part * rt_max_s, one_s or 0.0), config.slo.attainment)
+        own = replace(options, workers=options.workers or stage.workers)
+        stages[stage.name] = serving_of(own, replace(service, slo=slo))
+    return Serving(
+        name=config.name,
+        versions=Versions({"1": (config.driver or config.source, 1.0)}),
+        search=Path(config.source).resolve().parent,
+        rt_max_s=rt_max_s,
+        drain_s=options.drain_s,
+        linger_s=options.linger_s,
+        pipeline=PipelineServing(stages, config.pipeline, driver),
+    )
+
+
+def _driver(config: PipelineConfig) -> PipelineDriver | None:
+    """None where the graph is said, by which every query visits every stage."""
+    if config.driver is None:
+        for stage in config.stages:
+            if stage.share < 1.0:
+                what = "nothing says which queries visit it: serving that takes a driver, [service] pipeline"
+                raise BadInput(what, f"{config.source} [stage.{stage.name}] share", stage.share)
+        return None
+    return open_driver(config)
+
+
+def _single_s(options: ServerOptions, service: ServiceConfig) -> float | None:
+    """What one item takes on this machine, by the profile of the model on it; None: there is none."""
+    found = on_instances(service_profiles(service).get(service.model, {}))
+    if options.instance is not None:
+        profile = found.get(options.instance)
+    else:
+        profile = next(iter(found.values())) if len(found) == 1 else None
+    return None if profile is None else profile.latency_s(1) + profile.overhead_s

@@ -1,0 +1,424 @@
+"""Several models behind one endpoint: a backend that takes each query through the stages of a pipeline.
+
+What may begin, what is dropped and that there is one answer is decided by `mark.serving.conductor.query`; here is what
+it takes to do so: a replica for each stage, timers, and the driver, if there is one. Everything runs on one event loop.
+A call of a stage is a request of that stage's replica, which batches, retries what a worker was lost with, and refuses
+what it cannot do in time, as for any model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from mark.domain.errors import BadInput
+from mark.models.answering import Opened, decode, encode
+from mark.models.call import Call, Reply
+from mark.models.driver import PipelineDriver, StageCall, StageFailed
+from mark.models.model import Model
+from mark.models.results import call_with, results_of
+from mark.rules.admission import in_time
+from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
+from mark.serving.backend.metrics import ModelMetrics
+from mark.serving.backend.port import Backend
+from mark.serving.backend.refusals import error_reply, refusal
+from mark.serving.backend.replica import Replica
+from mark.serving.backend.request import INSTANCE, NOBODY, Attempt, Request
+from mark.serving.conductor.graph import StageGraph
+from mark.serving.conductor.query import FAILED, LATE, REFUSED, UNUSED, GraphProgress, QueryProgress
+
+_LOG = logging.getLogger("mark.serving")
+_STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
+# Statuses that are no model's.
+_REFUSED = frozenset((413, 429, 503, 504))
+
+
+@dataclass(frozen=True, slots=True)
+class ConductedStage:
+    """A stage and what answers its calls. `rt_max_s` is its part of the pipeline's RT_max."""
+
+    name: str
+    replica: Replica
+    rt_max_s: float
+
+
+# Called with what became of a call: the stage, and the result, or else the error that its query could end with.
+_Told = Callable[[int, Any, Reply | None], None]
+
+
+class _Run:
+    """A request on its way. Its items are queries that go their ways at the same time."""
+
+    __slots__ = ("futures", "left", "opened", "probes", "progress", "request", "results", "tasks", "timer")
+
+    def __init__(self, request: Request, opened: Opened, progress: QueryProgress, probes: bool) -> None:
+        self.request, self.opened, self.progress, self.probes = request, opened, progress, probes
+        self.left = len(opened.batch)
+        self.results: list[Any] = [None] * self.left
+        self.futures: list[asyncio.Future[Any]] = []  # what a driver was given
+        self.tasks: dict[int, asyncio.Task[None]] = {}  # of a driver, by item
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Conductor:
+    """The backend that is a pipeline: offers each stage's calls to its replica, and answers every query exactly once.
+
+    What comes next is said by `graph` or `driver`, one of them. A query whose deadline passes is answered then, and
+    nothing more is begun for it. Times of stages are learned, and can be wrong: where queries were dropped because of
+    them, one is served every `probe_every_s` whatever they say. At most `most_queries` requests are under way, with
+    bodies of `most_held_bytes` together.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[ConductedStage],
+        metrics: ModelMetrics,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        name: str,
+        graph: StageGraph | None = None,
+        driver: PipelineDriver | None = None,
+        version: str = "1",
+        probe_every_s: float = 1.0,
+        most_queries: int = 10_000,
+        most_held_bytes: int = 512 << 20,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if (graph is None) == (driver is None):
+            raise ValueError("either a graph or a driver says what comes next")
+        self.stages, self.metrics = stages, metrics
+        metrics.refresh = self._refresh
+        self._names = tuple(stage.name for stage in stages)
+        self._replicas = tuple(stage.replica for stage in stages)
+        self._graph, self._driver, self._loop, self._now = graph, driver, loop, now
+        self._model = Model()
+        self._model.name, self._model.version = name, version
+        # A driver reads a query's parts by their names, whichever protocol brought them.
+        self._model.by_name = driver is not None
+        self._runs: set[_Run] = set()
+        self._most_queries, self._held_bytes, self._most_held_bytes = most_queries, 0, most_held_bytes
+        self._probe_every_s, self._probe_s, self._dropped = probe_every_s, 0.0, False
+        self._draining = False
+        self._settled: asyncio.Future[None] | None = None
+
+    # The port
+
+    @property
+    def ready(self) -> bool:
+        """Would a query be served: is every stage ready?"""
+        return not self._draining and all(replica.ready for replica in self._replicas)
+
+    def retry_after_s(self) -> float:
+        """When a query that is refused now should be sent again."""
+        return max(replica.retry_after_s() for replica in self._replicas)
+
+    def offer(self, request: Request) -> None:
+        """Begin with its stages, or refuse it: at once."""
+        size = len(request.call.body)
+        if self._draining or len(self._runs) >= self._most_queries or self._held_bytes + size > self._most_held_bytes:
+            reason = DRAINING if self._draining else QUEUE_FULL
+            self.metrics.refused[reason] += 1
+            self._answer(request, refusal(reason), NOBODY)
+            return
+        opened = decode(self._model, [request.call])
+        if opened.replies[0] is not None:  # what cannot be read
+            self._answer(request, opened.replies[0], INSTANCE)
+            return
+        now_s = self._now()
+        probes = self._dropped and now_s >= self._probe_s
+        if probes:
+            self._dropped, self._probe_s = False, now_s + self._probe_every_s
+        run = _Run(request, opened, QueryProgress(self._names, request.deadline_s), probes)
+        self._held_bytes += size
+        self._runs.add(run)
+        self._wait(run, now_s)
+        for index, item in enumerate(opened.batch):
+            if self._graph is not None:
+                _GraphItem(self, self._graph, run, index, item).start(now_s)
+            else:
+                run.tasks[index] = self._loop.create_task(self._drive(run, index, item))
+            if run.progress.over:
+                return
+
+    async def drain(self, until_s: float) -> None:
+        """Take nothing new; what is under way goes on, until `until_s` at the latest."""
+        self._draining = True
+        if self._runs:
+            self._settled = self._loop.create_future()
+            await asyncio.wait([self._settled], timeout=max(0.0, until_s - self._now()))
+        for run in tuple(self._runs):
+            self.end(run, refusal(DRAINING), NOBODY)
+        # What replicas still have belongs to no query any more.
+        now_s = self._now()
+        await asyncio.gather(*(replica.drain(now_s) for replica in self._replicas))
+
+    # Calls of stages
+
+    def needed_s(self) -> Sequence[float]:
+        """Of each stage the least time from its call to the query's answer. What a driver does then is unknown."""
+        least_s = tuple([replica.bouncer.least_s for replica in self._replicas])
+        return least_s if self._graph is None else self._graph.needed_s(least_s)
+
+    def call(self, run: _Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told) -> None:
+        """Offer a call that has begun to the stage's replica, which has until so long before the query's deadline
+        that what comes behind it takes at least."""
+        replica, request = self._replicas[stage], run.request
+        if run.probes:  # by the replica's own promise: it serves what it thinks too slow now and then
+            deadline_s = now_s + self.stages[stage].rt_max_s
+        else:
+            deadline_s = run.progress.deadline_s - (needed_s - replica.bouncer.least_s)
+        answer = partial(self._replied, run, stage, told, run.progress.answers == 0)
+        attempt = Attempt(call, 1, now_s, deadline_s, answer, request.id)
+        attempt.key, attempt.of = request.key, request
+        replica.offer(attempt)
+
+    def too_late(self, stage: int) -> Reply:
+        """What a query is told whose call of the stage was dropped."""
+        self._dropped = True
+        return error_reply(504, f"stage {self._names[stage]}: less time is left than it takes")
+
+    def _replied(
+        self, run: _Run, stage: int, told: _Told, first: bool, attempt: Request, reply: Reply, made_by: str
+    ) -> None:
+        now_s = self._now()
+        if reply.status == 200:
+            try:
+                (result,) = results_of(reply)
+            except ValueError as error:
+                _LOG.error("stage %s: %s", self._names[stage], error, extra={"request_id": attempt.id})
+                reply = error_reply(500, "its answer cannot be read")
+            else:
+                if run.progress.settle(stage, now_s):
+                    told(stage, result, None)
+                return
+        state = _STATES.get(reply.status, FAILED)
+        self._dropped = self._dropped or state == LATE
+        if run.progress.settle(stage, now_s, state):
+            told(stage, None, self._of_stage(stage, reply, first))
+
+    def _of_stage(self, stage: int, reply: Reply, first: bool) -> Reply:
+        """The error of a query without which a stage's error cannot be answered.
+
+        What is refused before any stage has answered was in the query; later it was made by a stage or the driver.
+        """
+        try:
+            what = str(orjson.loads(reply.body)["error"])
+        except (ValueError, KeyError, TypeError):  # what a function's model answers with may be no JSON
+            what = f"status {reply.status}"
+        status = reply.status
+        if status < 500 and status != 429 and not first:
+            status = 500
+        return error_reply(status, f"stage {self._names[stage]}: {what}")
+
+    # Ends
+
+    def done(self, run: _Run, index: int, result: Any) -> None:
+        """An item has its result."""
+        run.results[index] = result
+        run.left -= 1
+        if not run.left and not run.progress.over:
+            run.opened.results = run.results
+            (reply,) = encode(self._model, run.opened)
+            self.end(run, reply, INSTANCE)
+
+    def fail(self, run: _Run, reply: Reply) -> None:
+        """An item has none, and so has the request."""
+        self.end(run, reply, NOBODY if reply.status in _REFUSED else INSTANCE)
+
+    def end(self, run: _Run, reply: Reply, made_by: str, rest: str = UNUSED) -> None:
+        """Answer the request, once; what still runs for it is dropped, or ignored when it comes."""
+        if not run.progress.end(self._now(), rest):
+            return
+        self._runs.discard(run)
+        self._held_bytes -= len(run.request.call.body)
+        if run.timer is not None:
+            run.timer.cancel()
+        for task in run.tasks.values():
+            task.cancel()
+        for future in run.futures:
+            future.cancel()
+        if made_by == NOBODY:
+            self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
+        run.request.stages = run.progress.said()
+        self._answer(run.request, reply, made_by)
+        if self._settled is not None and not self._runs and not self._settled.done():
+            self._settled.set_result(None)
+
+    def _answer(self, request: Request, reply: Reply, made_by: str) -> None:
+        latency_s, metrics = self._now() - request.arrived_s, self.metrics
+        metrics.requests[made_by, reply.status] += 1
+        if made_by != NOBODY:
+            metrics.latency_s.observe(latency_s)
+        if made_by == NOBODY or not in_time(latency_s, request.deadline_s - request.arrived_s):
+            metrics.deadline_misses += 1
+        try:
+            request.answer(request, reply, made_by)
+        except Exception:  # its answer could not be said, or what observes answers failed
+            _LOG.exception("an answer failed", extra={"request_id": request.id})
+            with suppress(Exception):  # most likely it has its answer
+                request.answer(request, error_reply(500, "internal error"), NOBODY)
+
+    def _wait(self, run: _Run, now_s: float) -> None:
+        run.timer = self._loop.call_later(max(0.0, run.progress.deadline_s - now_s), self._deadline, run)
+
+    def _deadline(self, run: _Run) -> None:
+        now_s = self._now()
+        if now_s < run.progress.deadline_s:  # timers tick in milliseconds
+            self._wait(run, now_s)
+            return
+        self.metrics.expired += 1
+        running = run.progress.running
+        what = "the deadline passed before it was answered"
+        self.end(run, error_reply(504, f"stage {', '.join(running)}: {what}" if running else what), NOBODY, LATE)
+
+    # Drivers
+
+    async def _drive(self, run: _Run, index: int, item: Any) -> None:
+        assert self._driver is not None, "only a driver is driven"
+        try:
+            result = await self._driver(item, _DriverModels(self, run))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if run.progress.over:  # it was cancelled, or fails because of that
+                return
+            failed = _stage_failed(error)
+            if failed is None:
+                _LOG.exception("driver %s failed", self._driver.name, extra={"request_id": run.request.id})
+                reply = error_reply(500, f"the driver failed: {type(error).__name__}")
+            else:
+                reply = failed.reply
+            del run.tasks[index]  # the others are cancelled
+            self.fail(run, reply)
+        else:
+            del run.tasks[index]
+            self.done(run, index, result)
+
+    def begin(self, run: _Run, stage: int, item: Any) -> asyncio.Future[Any]:
+        """A driver calls a stage."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if run.progress.over:  # its answer is given
+            future.cancel()
+            return future
+        call = call_with(item)
+        run.futures.append(future)
+        now_s, needed_s = self._now(), 0.0 if run.probes else self.needed_s()[stage]
+        if run.progress.in_time(now_s, needed_s):
+            run.progress.begin(stage, now_s)
+            self.call(run, stage, call, now_s, needed_s, partial(self._tell, future))
+        else:
+            run.progress.drop(stage, now_s)
+            self._tell(future, stage, None, self.too_late(stage))
+        return future
+
+    def _tell(self, future: asyncio.Future[Any], stage: int, result: Any, reply: Reply | None) -> None:
+        if future.done():  # the driver has cancelled it
+            return
+        if reply is None:
+            future.set_result(result)
+        else:
+            future.set_exception(StageFailed(self._names[stage], reply))
+            future.exception()  # a driver may leave it unread
+
+    def stage_named(self, name: str) -> int:
+        """Raises BadInput for what is no stage."""
+        try:
+            return self._names.index(name)
+        except ValueError:
+            assert self._driver is not None, "only a driver names stages"
+            raise BadInput("calls what is no stage", self._driver.name, name, known=self._names) from None
+
+    def _refresh(self) -> None:
+        self.metrics.running = len(self._runs)
+        self.metrics.workers_ready = min(stage.replica.metrics.workers_ready for stage in self.stages)
+
+
+class _GraphItem:
+    """An item on a graph. A stage gets the answer of the stage that it comes after, or those of several by name."""
+
+    __slots__ = ("_conductor", "_due_s", "_errors", "_graph", "_index", "_item", "_outputs", "_progress", "_run")
+
+    def __init__(self, conductor: Conductor, graph: StageGraph, run: _Run, index: int, item: Any) -> None:
+        self._conductor, self._graph, self._run, self._index, self._item = conductor, graph, run, index, item
+        self._progress = GraphProgress(graph, run.progress)
+        self._outputs: dict[int, Any] = {}
+        self._errors: dict[int, Reply] = {}
+        self._due_s = -1.0  # of the timer that is set
+
+    def start(self, now_s: float) -> None:
+        needed_s = self._needed_s()
+        self._go_on(self._progress.start(now_s, needed_s), now_s, needed_s)
+
+    def _told(self, stage: int, result: Any, reply: Reply | None) -> None:
+        now_s, needed_s = self._conductor._now(), self._needed_s()
+        if reply is None:
+            self._outputs[stage] = result
+            called = self._progress.answered(stage, now_s, needed_s)
+        else:
+            self._errors[stage] = reply
+            called = self._progress.missed(stage, now_s, needed_s)
+        self._go_on(called, now_s, needed_s)
+
+    def _woken(self) -> None:
+        now_s, needed_s = self._conductor._now(), self._needed_s()
+        self._due_s = -1.0
+        self._go_on(self._progress.woken(now_s, needed_s), now_s, needed_s)
+
+    def _needed_s(self) -> Sequence[float]:
+        needed_s = self._conductor.needed_s()
+        return [0.0] * len(needed_s) if self._run.probes else needed_s
+
+    def _go_on(self, called: Sequence[int], now_s: float, needed_s: Sequence[float]) -> None:
+        conductor, progress, run = self._conductor, self._progress, self._run
+        for stage in called:
+            conductor.call(run, stage, call_with(self._item_of(stage)), now_s, needed_s[stage], self._told)
+            if run.progress.over:  # it was refused at once
+                return
+        if progress.lost_by is not None:
+            lost_by = progress.lost_by
+            conductor.fail(run, self._errors[lost_by] if lost_by in self._errors else conductor.too_late(lost_by))
+        elif progress.done:
+            conductor.done(run, self._index, self._together(self._graph.sinks, self._graph.sinks))
+        elif now_s < (due_s := progress.due_s()) != self._due_s and due_s < run.progress.deadline_s:
+            self._due_s = due_s
+            conductor._loop.call_later(due_s - now_s, self._woken)
+
+    def _item_of(self, stage: int) -> Any:
+        above = self._graph.predecessors[stage]
+        return self._together(above, self._progress.used[stage]) if above else self._item
+
+    def _together(self, stages: Sequence[int], answered: Sequence[int]) -> Any:
+        """What one stage said, or what each of several said that have answered."""
+        if len(stages) == 1:
+            return self._outputs[stages[0]]
+        return {self._conductor._names[stage]: self._outputs[stage] for stage in answered}
+
+
+class _DriverModels:
+    """What a driver is given beside the query: `NAME(item)` begins a call of that stage."""
+
+    __slots__ = ("_conductor", "_run")
+
+    def __init__(self, conductor: Conductor, run: _Run) -> None:
+        self._conductor, self._run = conductor, run
+
+    def __getattr__(self, name: str) -> StageCall:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return partial(self._conductor.begin, self._run, self._conductor.stage_named(name))
+
+
+def _stage_failed(error: BaseException) -> StageFailed | None:
+    """What a stage failed with, also among the errors of a task group."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := _stage_failed(one)) is not None), None)
+    return error if isinstance(error, StageFailed) else None
+
+
+_: type[Backend] = Conductor

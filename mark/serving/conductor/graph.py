@@ -1,0 +1,69 @@
+"""What a graph says of time: what a query still takes at least, and which part of RT_max is a stage's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mark.domain.pipeline import Pipeline
+
+
+class StageGraph:
+    """A pipeline with what a conductor asks of it; stages by their position."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.joins = tuple(stage.join for stage in pipeline.stages)
+        self.predecessors = pipeline.predecessors
+        count = len(self.predecessors)
+        self.successors = tuple(
+            tuple(later for later in range(count) if stage in self.predecessors[later]) for stage in range(count)
+        )
+        self.sources = tuple(stage for stage in range(count) if not self.predecessors[stage])
+        self.sinks = tuple(stage for stage in range(count) if not self.successors[stage])
+        # Without which no query is answered: the last ones, and what those wait for that need all of it.
+        self._essential = set(self.sinks)
+        for stage in reversed(range(count)):
+            if any(self._cannot_do_without(later) for later in self.successors[stage]):
+                self._essential.add(stage)
+        self._least_s: tuple[float, ...] = ()
+        self._needed_s: Sequence[float] = ()
+
+    def _cannot_do_without(self, stage: int) -> bool:
+        """Has no query an answer unless all predecessors of the stage have?"""
+        join = self.joins[stage]
+        return stage in self._essential and (join.deadline_s == math.inf or join.least >= len(self.predecessors[stage]))
+
+    def needed_s(self, least_s: tuple[float, ...]) -> Sequence[float]:
+        """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least.
+
+        Behind it counts the longest of what the query cannot do without; where it can, the shortest that is of use.
+        """
+        if least_s != self._least_s:
+            needed_s = list(least_s)
+            for stage in reversed(range(len(least_s))):
+                behind = self.successors[stage]
+                bound = [needed_s[later] for later in behind if self._cannot_do_without(later)]
+                needed_s[stage] += max(bound, default=min((needed_s[later] for later in behind), default=0.0))
+            self._least_s, self._needed_s = least_s, needed_s
+        return self._needed_s
+
+    def query_s(self, least_s: tuple[float, ...]) -> float:
+        """The least time from a query to its answer, where a stage takes `least_s` at least."""
+        needed_s = self.needed_s(least_s)
+        bound = [needed_s[stage] for stage in self.sources if stage in self._essential]
+        return max(bound) if bound else min(needed_s[stage] for stage in self.sources)
+
+
+def parts(weights: Sequence[float], graph: StageGraph | None) -> list[float]:
+    """Which part of RT_max each stage has, 0 to 1: its weight by that of the heaviest way through it.
+
+    Without a graph, where a driver decides, all stages may follow each other.
+    """
+    if graph is None:
+        return [weight / sum(weights) for weight in weights]
+    before, behind = [0.0] * len(weights), [0.0] * len(weights)
+    for stage, above in enumerate(graph.predecessors):
+        before[stage] = max((before[one] + weights[one] for one in above), default=0.0)
+    for stage in reversed(range(len(weights))):
+        behind[stage] = max((behind[one] + weights[one] for one in graph.successors[stage]), default=0.0)
+    return [weight / (before[n] + weight + behind[n]) for n, weight in enumerate(weights)]

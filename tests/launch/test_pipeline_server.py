@@ -1,0 +1,76 @@
+"""What the data plane is told of options and a pipeline file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.config.pipeline_file import load_pipeline
+from mark.domain.errors import BadInput, Infeasible, MarkError
+from mark.launch.pipeline_server import pipeline_serving_of
+from mark.launch.server import ServerOptions
+from mark.serving.server_process import Serving
+
+HEAD = '[service]\nname = "p"\nslo_ms = 100\nslo_attainment = 0.99\n{more}\n'
+CHAIN = '[stage.a]\nmodel = "m:A"\n[stage.b]\nmodel = "m:B"\nafter = ["a"]\n'
+PROFILE = "model,instance,batch,latency_ms\nm:A,c7i.large,1,2\nm:A,c7i.large,8,4\nm:B,c7i.large,1,6\n"
+
+
+def serving(folder: Path, stages: str = CHAIN, more: str = "", **options: Any) -> Serving:
+    path = folder / "p.toml"
+    path.write_text(HEAD.format(more=more) + stages)
+    (folder / "p.csv").write_text(PROFILE)
+    return pipeline_serving_of(replace(ServerOptions(service=str(path)), **options), load_pipeline(str(path)))
+
+
+def rt_max_ms(found: Serving) -> dict[str, float]:
+    assert found.pipeline is not None
+    return {name: round(stage.rt_max_s * 1e3, 6) for name, stage in found.pipeline.stages.items()}
+
+
+def test_rt_max_is_parted_by_the_profile_else_equally(tmp_path: Path) -> None:
+    assert rt_max_ms(serving(tmp_path)) == {"a": 50.0, "b": 50.0}
+    found = serving(tmp_path, more='profile = "p.csv"')
+    assert rt_max_ms(found) == {"a": 25.0, "b": 75.0}
+    assert found.rt_max_s == 0.1
+    assert found.pipeline is not None
+    batches = {name: stage.candidate.policy.n_batch for name, stage in found.pipeline.stages.items()}
+    assert batches == {"a": 8, "b": 1}
+    assert rt_max_ms(serving(tmp_path, CHAIN.replace('after = ["a"]', ""))) == {"a": 100.0, "b": 100.0}
+
+
+def test_workers_are_the_option_s_the_stage_s_or_one(tmp_path: Path) -> None:
+    stages = CHAIN.replace('"m:B"', '"m:B"\nworkers = 3')
+    for option, wanted in ((None, {"a": 1, "b": 3}), (2, {"a": 2, "b": 2})):
+        found = serving(tmp_path, stages, workers=option).pipeline
+        assert found is not None
+        assert {name: stage.workers for name, stage in found.stages.items()} == wanted
+
+
+@pytest.mark.parametrize(
+    ("stages", "more", "options", "error", "says"),
+    [
+        (CHAIN + "share = 0.4\n", "", {}, BadInput, r"\[stage.b\] share: nothing says which queries visit it"),
+        (CHAIN, "", {"function": "f"}, BadInput, "function: is of a model by itself"),
+        (CHAIN, "", {"to_measure": True}, BadInput, "to_measure: is of a model by itself"),
+        (CHAIN, 'profile = "p.csv"', {"instance": "p2.xlarge"}, BadInput, "no profile of m:A on it"),
+        ("[stage.a]\nmodel = 'm:A'\n", "pipeline = 'nobody:respond'", {}, BadInput, "no module nobody"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(
+    tmp_path: Path, stages: str, more: str, options: dict[str, Any], error: type[MarkError], says: str
+) -> None:
+    with pytest.raises(error, match=says) as caught:
+        serving(tmp_path, stages, more, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_query_that_takes_longer_than_rt_max_is_infeasible(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(PROFILE)
+    path = tmp_path / "p.toml"
+    path.write_text(HEAD.replace("100", "7").format(more='profile = "p.csv"') + CHAIN)
+    with pytest.raises(Infeasible, match=r"a query takes 8.0 ms at least, RT_max is 7 ms"):
+        pipeline_serving_of(ServerOptions(service=str(path)), load_pipeline(str(path)))

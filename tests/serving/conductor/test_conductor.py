@@ -1,0 +1,490 @@
+"""A conductor with real replicas whose models are in this process: what queries are answered, and that once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+import mark
+from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.models.call import Call, Reply
+from mark.models.driver import PipelineDriver, StageFailed
+from mark.serving.backend.bouncer import Bouncer, FixedTimes
+from mark.serving.backend.metrics import Metrics, ModelMetrics
+from mark.serving.backend.replica import Replica
+from mark.serving.backend.request import INSTANCE, NOBODY, Request
+from mark.serving.conductor.conductor import ConductedStage, Conductor
+from mark.serving.conductor.graph import StageGraph
+from tests.serving.place import Pool
+
+RT_MAX_S = 5.0
+Predict = Callable[[list[Any]], Any]
+
+
+class Cast:
+    """A conductor, a stage for each function (or model), and what it answered by request id."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Predict | mark.Model],
+        *,
+        driver: Any = None,
+        pipeline: Pipeline | None = None,
+        takes_s: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.pools: dict[str, Pool] = {}
+        stages = []
+        for name, predict in models.items():
+            model = predict if isinstance(predict, mark.Model) else mark.model(predict)
+            times = FixedTimes([0.0] + [(takes_s or {}).get(name, 1e-3)] * 8, 8)
+            bouncer = Bouncer(times, rt_max_s=RT_MAX_S, workers=0, probe_every_s=0.01)
+            replica = Replica(bouncer, None, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
+            self.pools[name] = Pool(replica, model)
+            replica.attach(self.pools[name])
+            replica.worker_ready(0)
+            stages.append(ConductedStage(name, replica, RT_MAX_S))
+        self.conductor = Conductor(
+            stages,
+            ModelMetrics("p", "1", ""),
+            loop,
+            name="p",
+            driver=driver,
+            graph=None if pipeline is None else StageGraph(pipeline),
+            **options,
+        )
+        self.answers: dict[str, tuple[int, Any, str]] = {}
+        self.stages: dict[str, str] = {}
+        self._came = asyncio.Event()
+        self._number = 0
+
+    def send(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker") -> str:
+        """A request whose body is this value in JSON; its id."""
+        self._number += 1
+        now_s = self.conductor._now()
+        call = Call(protocol, "application/json", json.dumps(value).encode())
+        request = Request(call, 1, now_s, now_s + allowed_s, self._answered, f"r{self._number}")
+        self.conductor.offer(request)
+        return request.id
+
+    def _answered(self, request: Request, reply: Reply, made_by: str) -> None:
+        if request.id in self.answers:
+            pytest.fail(f"{request.id} is answered twice")
+        self.answers[request.id] = reply.status, json.loads(bytes(reply.body)), made_by
+        self.stages[request.id] = request.stages
+        self._came.set()
+
+    async def ask(self, value: Any, allowed_s: float = RT_MAX_S, protocol: str = "sagemaker") -> tuple[int, Any, str]:
+        return await self.answer(self.send(value, allowed_s, protocol))
+
+    async def answer(self, identity: str) -> tuple[int, Any, str]:
+        while identity not in self.answers:
+            self._came.clear()
+            await self._came.wait()
+        return self.answers[identity]
+
+    async def has(self, stage: str) -> None:
+        """Until the stage's worker holds a batch."""
+        while not self.pools[stage].waiting:
+            await asyncio.sleep(0)
+
+    def said(self, identity: str) -> dict[str, str]:
+        """What became of each stage."""
+        parts = [part.partition("=") for part in self.stages[identity].split(";") if part]
+        return {name: what.partition("/")[2] for name, _, what in parts}
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+def plus(number: int) -> Predict:
+    return lambda batch: [item + number for item in batch]
+
+
+def raises(batch: list[Any]) -> Any:
+    raise ValueError("no")
+
+
+@mark.pipeline
+async def cascade(query: dict[str, Any], models: mark.StageModels) -> Any:
+    low = await models.low(query["x"])
+    return low if low < 10 else await models.high(low)
+
+
+def test_a_driver_takes_queries_through_its_stages() -> None:
+    async def main() -> None:
+        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        assert await cast.ask({"x": 1}) == (200, 2, INSTANCE)
+        assert await cast.ask({"x": 20}) == (200, 121, INSTANCE)
+        assert (cast.said("r1"), cast.said("r2")) == ({"low": ""}, {"low": "", "high": ""})
+
+    run(main)
+
+
+def test_the_parts_of_an_open_inference_query_have_their_names_for_a_driver() -> None:
+    async def main() -> None:
+        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        tensor = {"name": "x", "shape": [2], "datatype": "INT64", "data": [1, 20]}
+        status, body, _ = await cast.ask({"inputs": [tensor]}, protocol="oip")
+        assert (status, body["model_name"], body["outputs"][0]["data"]) == (200, "p", [2, 121])
+
+    run(main)
+
+
+def test_calls_that_are_begun_together_share_a_batch_and_values_keep_their_types() -> None:
+    @mark.pipeline
+    async def gathered(query: Any, models: mark.StageModels) -> Any:
+        got = await asyncio.gather(*(models.twice(np.array(each, dtype=np.float32)) for each in query["many"]))
+        assert all(isinstance(each, np.ndarray) and each.dtype == np.float32 for each in got)
+        return [each.tolist() for each in got]
+
+    async def main() -> None:
+        batches: list[int] = []
+
+        def twice(batch: list[Any]) -> Any:
+            batches.append(len(batch))
+            return [2 * item for item in batch]
+
+        cast = Cast({"twice": twice}, driver=gathered)
+        assert await cast.ask({"many": [[1.0], [2.0, 3.0]]}) == (200, [[2.0], [4.0, 6.0]], INSTANCE)
+        assert batches == [2]
+
+    run(main)
+
+
+def graph(**stages: tuple[tuple[str, ...], Join]) -> Pipeline:
+    return Pipeline(tuple(PipelineStage(name, "m", after, join) for name, (after, join) in stages.items()))
+
+
+ALL_OF = Join()
+
+
+def test_a_stage_gets_the_answer_before_it_or_those_of_several_by_name() -> None:
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF), c=(("a",), ALL_OF), d=(("b", "c"), ALL_OF))
+        asked: list[Any] = []
+
+        def last(batch: list[Any]) -> Any:
+            asked.extend(batch)
+            return [item["b"] + item["c"] for item in batch]
+
+        cast = Cast({"a": plus(1), "b": plus(10), "c": plus(100), "d": last}, pipeline=pipeline)
+        assert await cast.ask(0) == (200, 112, INSTANCE)
+        assert asked == [{"b": 11, "c": 101}]
+        # Several queries in one request.
+        assert await cast.ask({"instances": [0, 1]}) == (200, {"predictions": [112, 114]}, INSTANCE)
+
+    run(main)
+
+
+def test_what_several_last_stages_say_is_by_name() -> None:
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=((), ALL_OF))
+        assert await Cast({"a": plus(1), "b": plus(2)}, pipeline=pipeline).ask(0) == (200, {"a": 1, "b": 2}, INSTANCE)
+
+    run(main)
+
+
+def test_a_join_goes_on_with_the_first_and_the_other_is_unused() -> None:
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), FIRST))
+        cast = Cast({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
+        cast.pools["a"].held = True
+        assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
+        assert cast.said("r1") == {"a": "unused", "b": "", "c": ""}
+        cast.pools["a"].release()
+        # One that fails is done without, whichever of them it is.
+        cast = Cast({"a": raises, "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
+        assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
+
+    run(main)
+
+
+def test_a_join_waits_for_its_time_after_enough_have_answered() -> None:
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), Join(1, 0.02)))
+        cast = Cast({"a": plus(1), "b": plus(2), "c": lambda batch: batch}, pipeline=pipeline)
+        cast.pools["a"].held = True
+        began_s = cast.conductor._now()
+        assert await cast.ask(0) == (200, {"b": 2}, INSTANCE)
+        assert cast.conductor._now() - began_s >= 0.018
+        cast.pools["a"].held = False
+        cast.pools["a"].release()
+        assert (await cast.ask(0))[1] == {"a": 1, "b": 2}
+
+    run(main)
+
+
+class Pair(mark.Model):
+    inputs = (mark.TensorSpec("pair", "FP32", (2,)),)
+
+    def predict(self, batch: list[Any]) -> Any:
+        return [item.tolist() for item in batch]
+
+
+def test_an_error_names_its_stage_and_whose_fault_it_is() -> None:
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF))
+        cast = Cast({"a": plus(1), "b": raises}, pipeline=pipeline)
+        status, body, made_by = await cast.ask(0)
+        assert (status, body, made_by) == (500, {"error": "stage b: the model failed: ValueError"}, INSTANCE)
+        assert cast.said("r1") == {"a": "", "b": "failed"}
+        # What no stage has touched yet is the client's; what a stage has made is not.
+        status, body, _ = await Cast({"a": Pair(), "b": plus(1)}, pipeline=pipeline).ask([1.0])
+        assert status == 400
+        assert body["error"].startswith("stage a: ")
+        status, body, _ = await Cast({"a": plus(1), "b": Pair()}, pipeline=pipeline).ask(1)
+        assert status == 500
+        assert body["error"].startswith("stage b: ")
+        assert (await cast.ask({"instances": []}))[0] == 400
+
+    run(main)
+
+
+def test_a_driver_may_do_without_a_stage_that_failed() -> None:
+    @mark.pipeline
+    async def degrades(query: Any, models: mark.StageModels) -> Any:
+        unread = models.bad(query)
+        try:
+            return await models.bad(query)
+        except StageFailed as failed:
+            return [failed.stage, failed.reply.status, unread.done()]
+
+    async def main() -> None:
+        cast = Cast({"bad": raises}, driver=degrades)
+        assert await cast.ask(0) == (200, ["bad", 500, True], INSTANCE)
+
+    run(main)
+
+
+async def _grouped(query: Any, models: mark.StageModels) -> Any:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_awaited(models.bad(query)))
+
+
+async def _awaited(future: Any) -> Any:
+    return await future
+
+
+async def _unknown(query: Any, models: mark.StageModels) -> Any:
+    return await models.nothing(query)
+
+
+async def _set(query: Any, models: mark.StageModels) -> Any:
+    return await models.bad({1, 2})
+
+
+async def _exits(query: Any, models: mark.StageModels) -> Any:
+    raise SystemExit(3)
+
+
+async def _odd(query: Any, models: mark.StageModels) -> Any:
+    return object()
+
+
+@pytest.mark.parametrize(
+    ("respond", "error"),
+    [
+        (_grouped, "stage bad: the model failed: ValueError"),
+        (_unknown, "the driver failed: BadInput"),
+        (_set, "the driver failed: TypeError"),
+        (_exits, "the driver failed: SystemExit"),
+        (_odd, "the model's results cannot be encoded: TypeError"),
+    ],
+)
+def test_a_driver_that_fails_costs_its_own_query_only(respond: Any, error: str) -> None:
+    async def main() -> None:
+        cast = Cast({"bad": raises}, driver=PipelineDriver(respond))
+        assert await cast.ask(0) == (500, {"error": error}, INSTANCE)
+
+    run(main)
+
+
+def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
+    ended: list[BaseException] = []
+
+    @mark.pipeline
+    async def waits(query: Any, models: mark.StageModels) -> Any:
+        try:
+            return await models.b(await models.a(query))
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    async def main() -> None:
+        cast = Cast({"a": plus(1), "b": plus(2)}, driver=waits)
+        cast.pools["b"].held = True
+        status, body, made_by = await cast.ask(0, allowed_s=0.03)
+        assert (status, made_by) == (504, NOBODY)
+        assert body == {"error": "stage b: the deadline passed before it was answered"}
+        assert cast.said("r1") == {"a": "", "b": "late"}
+        cast.pools["b"].held = False
+        cast.pools["b"].release()  # which nobody waits for
+        assert await cast.ask(0) == (200, 3, INSTANCE)
+        assert [type(error) for error in ended] == [asyncio.CancelledError]
+        assert cast.conductor.metrics.expired == 1
+
+    run(main)
+
+
+def test_a_driver_that_waits_for_nothing_of_ours_is_answered_at_its_deadline_too() -> None:
+    @mark.pipeline
+    async def sleeps(query: Any, models: mark.StageModels) -> Any:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        answer = await Cast({"a": plus(1)}, driver=sleeps).ask(0, allowed_s=0.02)
+        assert answer[:2] == (504, {"error": "the deadline passed before it was answered"})
+
+    run(main)
+
+
+def test_what_cannot_be_in_time_is_dropped_before_it_costs_a_stage() -> None:
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=(("a",), ALL_OF))
+        cast = Cast({"a": plus(1), "b": plus(1)}, pipeline=pipeline, takes_s={"b": 1.0}, probe_every_s=1e9)
+        assert await cast.ask(0, allowed_s=0.5) == (
+            504,
+            {"error": "stage a: less time is left than it takes"},
+            NOBODY,
+        )
+        assert cast.said("r1") == {"a": "late"}
+        assert [len(pool.calls) for pool in cast.pools.values()] == [0, 0]
+
+    run(main)
+
+
+@pytest.mark.parametrize("driven", [False, True])
+def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
+    """A stage that is thought too slow for every query serves one now and then, and what it takes is learned."""
+
+    @mark.pipeline
+    async def chain(query: Any, models: mark.StageModels) -> Any:
+        return await models.b(await models.a(query))
+
+    async def main() -> None:
+        pipeline = None if driven else graph(a=((), ALL_OF), b=(("a",), ALL_OF))
+        cast = Cast(
+            {"a": plus(1), "b": plus(1)},
+            pipeline=pipeline,
+            driver=chain if driven else None,
+            takes_s={"b": 10 * RT_MAX_S},
+            probe_every_s=1e9,
+        )
+        assert [(await cast.ask(0))[0] for _ in range(3)] == [504, 200, 504]
+
+    run(main)
+
+
+def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
+    offered: list[Request] = []
+
+    def stage(name: str, least_s: float) -> ConductedStage:
+        replica: Any = SimpleNamespace(bouncer=SimpleNamespace(least_s=least_s), offer=offered.append)
+        return ConductedStage(name, replica, RT_MAX_S)
+
+    async def main() -> None:
+        conductor = Conductor(
+            [stage("a", 0.1), stage("b", 0.3)],
+            ModelMetrics("p", "1", ""),
+            asyncio.get_running_loop(),
+            name="p",
+            graph=StageGraph(graph(a=((), ALL_OF), b=(("a",), ALL_OF))),
+            now=lambda: 1000.5,
+        )
+        call = Call("sagemaker", "application/json", b"0")
+        conductor.offer(Request(call, 1, 1000.0, 1002.0, lambda request, reply, made_by: None, "q", key="user"))
+        (first,) = offered
+        # From the call on it has 1.5 s, of which b takes 0.3 s at least.
+        assert (first.arrived_s, first.deadline_s) == (1000.5, pytest.approx(1001.7))
+        assert (first.items, first.id, first.key) == (1, "q", "user")
+
+    run(main)
+
+
+def test_one_item_without_a_result_fails_its_request_once() -> None:
+    async def main() -> None:
+        def fails_on_two(batch: list[Any]) -> Any:
+            if 2 in batch:
+                raise ValueError
+            return batch
+
+        cast = Cast({"a": fails_on_two}, pipeline=graph(a=((), ALL_OF)))
+        status, body, _ = await cast.ask({"instances": [1, 2, 3]})
+        assert (status, body) == (500, {"error": "stage a: the model failed: ValueError"})
+        assert await cast.ask(7) == (200, 7, INSTANCE)
+
+    run(main)
+
+
+def test_a_drain_finishes_what_is_under_way_and_refuses_what_comes() -> None:
+    async def main() -> None:
+        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast.pools["low"].held = cast.pools["high"].held = True
+        assert cast.conductor.ready
+        first = cast.send({"x": 20})
+        draining = asyncio.ensure_future(cast.conductor.drain(cast.conductor._now() + 30.0))
+        await cast.has("low")
+        assert not cast.conductor.ready
+        refused = await cast.ask({"x": 1})
+        assert (refused[0], refused[2]) == (503, NOBODY)
+        cast.pools["low"].release()
+        await cast.has("high")
+        cast.pools["high"].release()
+        assert await cast.answer(first) == (200, 121, INSTANCE)
+        await draining
+
+    run(main)
+
+
+def test_a_drain_that_is_over_leaves_no_query_without_an_answer() -> None:
+    async def main() -> None:
+        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        cast.pools["low"].held = True
+        identity = cast.send({"x": 20})
+        await cast.conductor.drain(cast.conductor._now() + 0.02)
+        assert (await cast.answer(identity))[0] == 503
+        assert cast.said(identity) == {"low": "unused"}
+
+    run(main)
+
+
+def test_more_than_it_may_have_under_way_is_refused() -> None:
+    async def main() -> None:
+        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
+        cast.pools["a"].held = True
+        first = cast.send(0)
+        assert (await cast.ask(0))[0] == 429
+        await cast.has("a")
+        cast.pools["a"].release()
+        assert await cast.answer(first) == (200, 1, INSTANCE)
+        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_held_bytes=4)
+        assert (await cast.ask("long"))[0] == 429
+        assert (await cast.ask(1))[0] == 200
+
+    run(main)
+
+
+def test_numbers_are_of_the_whole_and_of_each_stage() -> None:
+    async def main() -> None:
+        cast = Cast({"low": plus(1), "high": plus(100)}, driver=cascade)
+        await cast.ask({"x": 1})
+        metrics = Metrics()
+        metrics.models = [cast.conductor.metrics, *(stage.replica.metrics for stage in cast.conductor.stages)]
+        page = metrics.page().decode()
+        for stage, count in (("", 1), ("low", 1)):
+            labels = f'answered_by="instance",code="200",model="p",stage="{stage}",version="1"'
+            assert f"mark_requests_total{{{labels}}} {count}.0" in page
+        assert 'mark_requests_total{answered_by="instance",code="200",model="p",stage="high"' not in page
+
+    run(main)
