@@ -83,7 +83,7 @@ class CoarseTuner:
 def _most_queries_per_s(sample: QuerySample, choices: Choices) -> float:
     """That the slowest stage can do in full batches."""
     return min(
-        choice.workers * choice.batch / float(choice.option.service_s[choice.batch]) / calls
+        choice.workers * choice.batch / float(choice.option.service_s[choice.batch]) / float(calls)
         for choice, calls in zip(choices, sample.calls.mean(axis=0), strict=True)
         if calls > 0.0
     )

@@ -51,11 +51,11 @@ class LoadLevels:
         return float(self.rates[-1] * (counts / self.counts[-1]).max())
 
     def replicas_at(self, rate: float) -> IntArray:
-        """Of each stage, for the lowest level that is not below this rate, shape (S,); beyond the highest in proportion."""
+        """Of each stage for the lowest level that is not below this rate, shape (S,); beyond the highest in proportion."""
         level = int(np.searchsorted(self.rates, rate * (1.0 - 1e-9)))
         if level < len(self.rates):
-            return self.replicas[level]
-        return np.ceil(self.replicas[-1] * (rate / self.rates[-1]) - 1e-9).astype(np.int64)
+            return np.asarray(self.replicas[level], dtype=np.int64)
+        return np.asarray(np.ceil(self.replicas[-1] * (rate / self.rates[-1]) - 1e-9), dtype=np.int64)
 
 
 def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo) -> LoadLevels:
@@ -70,7 +70,7 @@ def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: 
         longest_path_s(pipeline, [float(choice.option.service_s[choice.batch]) for choice in choices])
     )
     count = math.ceil(math.log(HIGHEST / LOWEST) / math.log(RATIO)) + 1
-    rates = rate * LOWEST * RATIO ** np.arange(count)
+    rates = np.asarray(rate * LOWEST * RATIO ** np.arange(count), dtype=np.float64)
     replicas, counts = [], []
     here = tuple(replace(choice, replicas=1) for choice in choices)
     strict = Slo(slo.rt_max_s, 1.0 - CALM_SHARE * (1.0 - slo.attainment))

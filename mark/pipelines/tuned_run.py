@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
 from mark.domain.time import HOUR_S
@@ -34,7 +34,7 @@ class TunedRun:
     usd: float  # from `begin_s` to `end_s`
     usd_per_hour: FloatArray  # (T,) of what is paid for
 
-    def missed(self, slo_s: float) -> np.ndarray:
+    def missed(self, slo_s: float) -> BoolArray:
         """Of each query: was it answered too late? Shape (N,)."""
         return np.asarray(self.latency_s > slo_s + TOLERANCE_S)
 
@@ -90,7 +90,8 @@ def run_tuned(
     )
     fleets = [_StageFleet(simulated, stage, choice, begin_s) for stage, choice in enumerate(choices)]
     state = None if tuner is None else tuner.begin()
-    times_s = begin_s + step_s * np.arange(max(1, math.ceil((end_s - begin_s) / step_s - 1e-9)))
+    steps = max(1, math.ceil((end_s - begin_s) / step_s - 1e-9))
+    times_s = begin_s + step_s * np.arange(steps, dtype=np.float64)
     paid, active = [], []
     for now_s in times_s:
         if tuner is not None:

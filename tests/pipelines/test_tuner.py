@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,12 +91,8 @@ def test_a_change_is_followed_by_15_s_without_scaling_down() -> None:
     down = next(n for n in range(up, len(asked)) if asked[n] != asked[up])
     assert up == 50
     assert down - up >= 15
-    slow = followed(arrivals_s, 200, InferLineTuner(**{**_fields(TUNER), "stable_s": 100.0}))
+    slow = followed(arrivals_s, 200, replace(TUNER, stable_s=100.0))
     assert next(n for n in range(up, len(slow)) if slow[n] != slow[up]) - up >= 100
-
-
-def _fields(tuner: InferLineTuner) -> dict[str, object]:
-    return {name: getattr(tuner, name) for name in InferLineTuner.__dataclass_fields__}
 
 
 @given(st.lists(st.floats(0.0, 60.0), max_size=80))

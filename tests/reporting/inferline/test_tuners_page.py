@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from mark.pipelines.tuned_run import TunedRun
 from mark.reporting.inferline.tuners_page import render_tuners, tuner_takeaways, tuners_json, tuners_table
@@ -50,7 +51,8 @@ def test_table_json_and_page_hold_the_same_numbers_beside_the_papers() -> None:
     assert (data["schema"], data["figure"], load["activation_s"]) == (1, "inferline-fig6", 5.0)
     assert load["paper"]["coarse"] == {"usd": 36.30, "in_time": 0.937}
     coarse = load["runs"]["coarse"]
-    assert (coarse["usd"], coarse["in_time"], coarse["queries"], coarse["changes"]) == (5.0, 0.93, 100, 1)
+    assert coarse["in_time"] == pytest.approx(0.93)
+    assert (coarse["usd"], coarse["queries"], coarse["changes"]) == (5.0, 100, 1)
     assert coarse["windows"]["missed"] == [0.14, 0.0]
     assert coarse["windows"]["paid"] == [[2], [3]]
     assert "$36.30" in render_tuners(found())

@@ -8,7 +8,7 @@ from mark.studies.inferline.pipelines import PIPELINES
 from mark.studies.inferline.tuners import SLO, Followers, run_inferline_fig6
 from mark.studies.inferline.workloads import transition
 
-NAMES = ("plan only", "plan of all", "coarse plan", "coarse", "coarse tuner", "inferline", "mark")
+NAMES = ("plan only", "plan of all", "coarse plan", "coarse", "coarse tuner", "inferline", "mark", "mark lean")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,7 @@ def test_who_follows_keeps_more_of_the_promise_than_who_does_not(followers: Foll
     assert missed["inferline"] < 0.5 * missed["plan only"]
     assert missed["mark"] <= 0.01
     assert missed["plan of all"] <= 0.01
+    assert runs["mark lean"].usd <= runs["mark"].usd
     assert missed["coarse tuner"] >= missed["inferline"]
     assert runs["plan only"].usd < runs["inferline"].usd
     for name in ("plan only", "plan of all", "coarse plan"):
