@@ -51,7 +51,7 @@ class LoadLevels:
         return float(self.rates[-1] * (counts / self.counts[-1]).max())
 
     def replicas_at(self, rate: float) -> IntArray:
-        """Of each stage for the lowest level that is not below this rate, shape (S,); beyond the highest in proportion."""
+        """Of each stage for the lowest level not below this rate, shape (S,); beyond the highest in proportion."""
         level = int(np.searchsorted(self.rates, rate * (1.0 - 1e-9)))
         if level < len(self.rates):
             return np.asarray(self.replicas[level], dtype=np.int64)

@@ -28,8 +28,9 @@ _LEAD = (
     "that are paid for, those that are being activated included."
 )
 _WAYS = (
-    "inferline: its planner and its tuner as printed; mark: ours; mark lean: with half the margin; coarse: CG-Mean, scaled as a unit; coarse tuner: "
-    "InferLine's plan, scaled as a unit; plan only: nothing follows; plan of all: InferLine's, which knew the load"
+    "inferline: its planner and its tuner as printed; mark: ours; mark lean: with half the margin; coarse: CG-Peak, "
+    "then scaled as a unit to the mean rate; coarse tuner: so is InferLine's plan; plan only: nothing follows; plan of "
+    "all: InferLine's, which knew the load"
 )
 _NOTES = (
     PROFILES,

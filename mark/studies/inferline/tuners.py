@@ -106,7 +106,7 @@ class Followers:
 
     @cached_property
     def coarse(self) -> Choices:
-        return coarse_plan(self._pipeline, self._load.sample, self._options, self._slo, by="mean")
+        return coarse_plan(self._pipeline, self._load.sample, self._options, self._slo, by="peak")
 
     @cached_property
     def mark(self) -> Choices:
