@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from pipeline_planning import JUDGED_S, PIPELINES, PLANNED_S, judged, traffic
+from pipeline_planning import JUDGED_S, PLANNED_S, judged
 
 from mark.catalog.tables import load_catalog
 from mark.domain.offer import Market, Offer
@@ -29,6 +29,7 @@ from mark.pipelines.bought import bought
 from mark.pipelines.configure import configure
 from mark.pipelines.estimate import StageChoice, StageOption
 from mark.pipelines.options import InstanceOption, shared_options
+from mark.studies.inferline.pipelines import PIPELINES, gamma_queries
 
 LARGEST = 32
 # ms on one vCPU of a c7i: what a batch takes by itself, and each item
@@ -100,8 +101,8 @@ def main() -> int:
     for name, rate, slo_ms, cv in itertools.product(PIPELINES, rates, slos, (1.0, 4.0)):
         pipeline, law = PIPELINES[name]
         slo = Slo(slo_ms / 1e3, 0.99)
-        sample = traffic(law, rate, cv, PLANNED_S, args.seed)
-        new = traffic(law, rate, cv, JUDGED_S, args.seed + 1_000_000)
+        sample = gamma_queries(law, rate, cv, PLANNED_S, args.seed)
+        new = gamma_queries(law, rate, cv, JUDGED_S, args.seed + 1_000_000)
         offered = [options_of(stage.model) for stage in pipeline.stages]
         by_worker = shared_options(offered, [stage.model in SMALL for stage in pipeline.stages])
         separate_options, shared = ([[one.option for one in of] for of in way] for way in (offered, by_worker))

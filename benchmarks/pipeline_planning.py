@@ -20,86 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from mark.domain.pipeline import Lineage, Pipeline, PipelineStage
+from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
 from mark.pipelines.coarse import coarse_plan
 from mark.pipelines.configure import CONFIDENCE, configure
-from mark.pipelines.estimate import Choices, QuerySample, StageOption, estimate
+from mark.pipelines.estimate import Choices, QuerySample, estimate
 from mark.pipelines.inferline import inferline_plan
+from mark.studies.inferline.pipelines import PIPELINES, gamma_queries, options_of
 
-USD_PER_HOUR = {"vCPU": 0.05, "K80": 0.70, "V100": 2.90}
-LARGEST = 64
 PLANNED_S, JUDGED_S = 120.0, 300.0
-
-# ms: what a batch takes by itself, and each item, by hardware
-MODELS = {
-    "preprocess": {"vCPU": (1.0, 4.0)},
-    "resnet152": {"vCPU": (30.0, 1640.0), "K80": (42.0, 18.5), "V100": (14.0, 4.8)},
-    "detect": {"vCPU": (20.0, 900.0), "K80": (30.0, 24.0), "V100": (10.0, 6.5)},
-    "vehicles": {"vCPU": (5.0, 160.0), "K80": (12.0, 6.0), "V100": (5.0, 1.6)},
-    "people": {"vCPU": (5.0, 160.0), "K80": (12.0, 6.0), "V100": (5.0, 1.6)},
-    "plates": {"vCPU": (5.0, 60.0), "K80": (15.0, 8.0), "V100": (7.0, 3.0)},
-    "language": {"vCPU": (0.5, 1.5)},
-    "translate": {"vCPU": (40.0, 320.0), "K80": (35.0, 9.0), "V100": (16.0, 2.6)},
-    "categorise": {"vCPU": (1.0, 6.0), "K80": (4.0, 0.6)},
-    "fast": {"vCPU": (3.0, 18.0), "K80": (6.0, 1.0), "V100": (3.0, 0.4)},
-    "slow": {"vCPU": (30.0, 1640.0), "K80": (42.0, 18.5), "V100": (14.0, 4.8)},
-}
-
-
-def stage(name: str, *after: str) -> PipelineStage:
-    return PipelineStage(name, name, after)
-
-
-def lineage(stages: list[str], *patterns: tuple[int, ...]) -> Lineage:
-    """Rows of (queries, calls of each stage)."""
-    rows = np.array(patterns)
-    return Lineage(tuple(stages), rows[:, 1:], rows[:, 0])
-
-
-PIPELINES = {
-    "image": (
-        Pipeline((stage("preprocess"), stage("resnet152", "preprocess"))),
-        lineage(["preprocess", "resnet152"], (100, 1, 1)),
-    ),
-    "video": (
-        Pipeline((stage("detect"), stage("vehicles", "detect"), stage("people", "detect"),
-                  stage("plates", "vehicles"))),
-        lineage(["detect", "vehicles", "people", "plates"], (35, 1, 0, 0, 0), (25, 1, 1, 0, 0), (15, 1, 1, 0, 1),
-                (15, 1, 0, 1, 0), (10, 1, 1, 1, 1)),
-    ),
-    "social": (
-        Pipeline((stage("language"), stage("translate", "language"), stage("resnet152"),
-                  stage("categorise", "translate", "resnet152"))),
-        lineage(["language", "translate", "resnet152", "categorise"], (36, 1, 0, 1, 1), (24, 1, 1, 1, 1),
-                (24, 1, 0, 0, 1), (16, 1, 1, 0, 1)),
-    ),
-    "cascade": (
-        Pipeline((stage("fast"), stage("slow", "fast"))),
-        lineage(["fast", "slow"], (70, 1, 0), (30, 1, 1)),
-    ),
-}  # fmt: skip
-
-
-def options_of(pipeline: Pipeline) -> list[list[StageOption]]:
-    found = []
-    for one in pipeline.stages:
-        times = {hardware: (fixed, each) for hardware, (fixed, each) in MODELS[one.model].items()}
-        found.append([
-            StageOption(hardware, USD_PER_HOUR[hardware],
-                        np.array([0.0, *(1e-3 * (fixed + each * b) for b in range(1, LARGEST + 1))]))
-            for hardware, (fixed, each) in times.items()
-        ])  # fmt: skip
-    return found
-
-
-def traffic(law: Lineage, rate: float, cv: float, duration_s: float, seed: int) -> QuerySample:
-    rng = np.random.default_rng(seed)
-    shape = 1.0 / cv**2
-    gaps_s = rng.gamma(shape, 1.0 / (rate * shape), size=int(rate * duration_s * 1.5) + 1000)
-    arrivals_s = np.cumsum(gaps_s)
-    arrivals_s = arrivals_s[arrivals_s < duration_s]
-    return QuerySample(arrivals_s, law.drawn(len(arrivals_s), rng))
 
 
 def judged(pipeline: Pipeline, new: QuerySample, slo: Slo, choices: Choices) -> tuple[float, float]:
@@ -130,7 +59,10 @@ class Cell:
 def cell(name: str, rate: float, slo_ms: float, cv: float, seed: int, confidence: float) -> Cell:
     pipeline, law = PIPELINES[name]
     options, slo = options_of(pipeline), Slo(slo_ms / 1e3, 0.99)
-    sample, new = traffic(law, rate, cv, PLANNED_S, seed), traffic(law, rate, cv, JUDGED_S, seed + 1_000_000)
+    sample, new = (
+        gamma_queries(law, rate, cv, PLANNED_S, seed),
+        gamma_queries(law, rate, cv, JUDGED_S, seed + 1_000_000),
+    )
     usd, cpu_s = {}, {}
     for by in ("peak", "mean"):
         usd[f"coarse-{by}"] = judged(pipeline, new, slo, coarse_plan(pipeline, sample, options, slo, by=by))

@@ -1,4 +1,4 @@
-"""mark reproduce: the paper's tables and figures beside ours."""
+"""mark reproduce: the papers' tables and figures beside ours."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from mark.cli.arguments import add_json, html_file
 from mark.cli.output import deliver, progress, write_file
 from mark.domain.errors import BadInput
 from mark.profiling.table import load_profiles
+from mark.reporting.inferline.planners_page import planners_json, planners_table, render_planners
+from mark.reporting.inferline.tuners_page import render_tuners, tuners_json, tuners_table
 from mark.reporting.paper.fig6_page import fig6_json, fig6_table, render_fig6
 from mark.reporting.paper.fig7_page import fig7_json, fig7_table, render_fig7
 from mark.reporting.paper.fig8_page import fig8_json, fig8_table, render_fig8
@@ -23,6 +25,15 @@ from mark.reporting.paper.optimal_page import optimal_json, optimal_table
 from mark.reporting.paper.table2_page import table2_json, table2_table
 from mark.reporting.paper.table3_page import table3_json, table3_table
 from mark.reporting.paper.table5_page import as_json, render
+from mark.studies.inferline.planners import PlannerComparison, run_inferline_fig5, run_inferline_fig9
+from mark.studies.inferline.tuners import (
+    TunerComparison,
+    run_inferline_activation,
+    run_inferline_fig6,
+    run_inferline_fig10,
+    run_inferline_fig11,
+    run_inferline_fig12,
+)
 from mark.studies.paper.fig6 import run_fig6
 from mark.studies.paper.fig7 import run_fig7
 from mark.studies.paper.fig8 import run_fig8
@@ -43,6 +54,9 @@ instances. table5: the bill of the four models against a SageMaker endpoint with
 same traffic, and of bursts beyond prediction. fig7: latencies on the same traffic. fig8: which keep the promise on it,
 and on such bursts. fig9: surges of 50, 75 and 100 %, and 20, 40 and 80 % of the spot instances taken away at once, by
 windows of 5 s. optimal: the program that the paper states, solved, against its greedy, on the load of table5.
+Of InferLine: inferline-fig5, -fig9: what planners of pipelines pay, and what new traffic misses. inferline-fig6: its
+tuner on loads like AutoScale's. inferline-fig10, -fig11: 150 to 250 queries/s, and CV 1 to 4. inferline-fig12: what of
+it is the planner's. inferline-activation: its tuner and ours where a replica takes 5 to 180 s to become active.
 """
 
 
@@ -60,13 +74,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--model", action="append", choices=MODELS, help="optimal: this model only; may be repeated (default: all four)"
     )
     add_json(parser)
-    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="fig6 to fig9: the figure as a page")
+    parser.add_argument("--report", type=html_file, metavar="FILE.html", help="figures: as a page")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.model and args.what != "optimal":
         raise BadInput("only `optimal` can be of some models", "--model", args.what)
+    if args.what.startswith("inferline-"):
+        for option, given in (("--trace", args.trace), ("--spot-trace", args.spot_trace)):
+            if given:
+                raise BadInput(f"{args.what} makes its own loads", option, given)
     if args.what in _FIGURES:
         return _figure(args)
     if args.report:
@@ -140,6 +158,18 @@ def _fig9(args: argparse.Namespace) -> Shown:
     return fig9_json(found), lambda: fig9_table(found), lambda: render_fig9(found)
 
 
+def _planners(run_it: Callable[..., PlannerComparison]) -> Shown:
+    with progress("planning") as bar:
+        found = run_it(progress=bar)
+    return planners_json(found), lambda: planners_table(found), lambda: render_planners(found)
+
+
+def _tuners(run_it: Callable[..., TunerComparison]) -> Shown:
+    with progress("following") as bar:
+        found = run_it(progress=bar)
+    return tuners_json(found), lambda: tuners_table(found), lambda: render_tuners(found)
+
+
 _TABLES: dict[str, Callable[[argparse.Namespace], int]] = {
     "table2": _table2,
     "table3": _table3,
@@ -151,4 +181,11 @@ _FIGURES: dict[str, Callable[[argparse.Namespace], Shown]] = {
     "fig7": _fig7,
     "fig8": _fig8,
     "fig9": _fig9,
+    "inferline-fig5": lambda args: _planners(run_inferline_fig5),
+    "inferline-fig6": lambda args: _tuners(run_inferline_fig6),
+    "inferline-fig9": lambda args: _planners(run_inferline_fig9),
+    "inferline-fig10": lambda args: _tuners(run_inferline_fig10),
+    "inferline-fig11": lambda args: _tuners(run_inferline_fig11),
+    "inferline-fig12": lambda args: _tuners(run_inferline_fig12),
+    "inferline-activation": lambda args: _tuners(run_inferline_activation),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from mark.cli.main import main
 from mark.studies.paper.optimal import Optimal
+from tests.reporting.inferline import test_planners_page, test_tuners_page
 from tests.reporting.paper import test_fig6_page, test_fig7_page, test_fig8_page, test_fig9_page
 
 FOUND: dict[str, Callable[[], Any]] = {
@@ -18,6 +20,11 @@ FOUND: dict[str, Callable[[], Any]] = {
     "fig7": test_fig7_page.found,
     "fig8": test_fig8_page.found,
     "fig9": test_fig9_page.found,
+    **{f"inferline-{n}": partial(test_planners_page.found, f"inferline-{n}") for n in ("fig5", "fig9")},
+    **{
+        f"inferline-{n}": partial(test_tuners_page.found, f"inferline-{n}")
+        for n in ("fig6", "fig10", "fig11", "fig12", "activation")
+    },
 }
 
 
@@ -36,7 +43,7 @@ class Experiment:
 @pytest.fixture(params=list(FOUND))
 def experiment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     fake = Experiment(request.param)
-    monkeypatch.setattr(f"mark.cli.reproduce.run_{fake.figure}", fake)
+    monkeypatch.setattr(f"mark.cli.reproduce.run_{fake.figure.replace('-', '_')}", fake)
     return fake
 
 
@@ -60,7 +67,11 @@ def test_a_figure_is_json_and_nothing_else_when_asked(
     assert captured.err == ""
 
 
-def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment) -> None:
+def test_the_trace_is_replayed_where_there_is_one(experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
+    if experiment.figure.startswith("inferline-"):
+        assert main(["reproduce", experiment.figure, "--trace", "t.csv"]) == 2
+        assert f"--trace: {experiment.figure} makes its own loads" in capsys.readouterr().err
+        return
     assert main(["reproduce", experiment.figure, "--trace", "t.csv", "--spot-trace", "s.csv", "--json", "-"]) == 0
     args, options = experiment.given
     assert args == (() if experiment.figure == "fig9" else ("t.csv",))

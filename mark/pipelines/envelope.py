@@ -1,0 +1,72 @@
+"""Traffic envelopes: the most queries that came within any window of each length (InferLine, SoCC '20, section 5).
+
+Short windows show bursts, long ones the rate. So one comparison of two envelopes tells a change of either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray, IntArray
+from mark.domain.errors import BadInput
+
+LONGEST_S = 60.0
+
+
+def envelope_windows_s(shortest_s: float, longest_s: float = LONGEST_S) -> FloatArray:
+    """Lengths of windows (s): the shortest, twice that, and so on up to the longest.
+
+    InferLine's shortest is the sum of service times on the critical path. Raises BadInput for one that is not above
+    zero, or longer than the longest.
+    """
+    if not 0.0 < shortest_s <= longest_s:
+        raise BadInput(f"must be above zero and {longest_s:g} at most", "shortest_s", shortest_s)
+    doublings = int(np.floor(np.log2(longest_s / shortest_s) + 1e-9))
+    return np.asarray(shortest_s * 2.0 ** np.arange(doublings + 1), dtype=np.float64)
+
+
+def most_within(arrivals_s: FloatArray, windows_s: FloatArray, first: int = 0) -> IntArray:
+    """The most arrivals within a window of each length, shape (windows,); `arrivals_s` ascend.
+
+    Windows are half open, and the busiest one of a length ends with an arrival. Those that end with arrival number
+    `first` or a later one are looked at, whatever came before is counted where it lies within them; 0 where there are
+    none.
+    """
+    ends_s = arrivals_s[first:]
+    if not len(ends_s):
+        return np.zeros(len(windows_s), dtype=np.int64)
+    until = np.arange(first + 1, len(arrivals_s) + 1)
+    return np.array(
+        [(until - np.searchsorted(arrivals_s, ends_s - window_s, side="right")).max() for window_s in windows_s],
+        dtype=np.int64,
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RecentEnvelope:
+    """The envelope of windows that ended within the last `recent_s`, step by step along a stream of arrivals.
+
+    InferLine compares "the current workload" and does not say since when; without a limit one burst would count for
+    ever. What a step finds counts until `recent_s` after it, so steps should be short against that.
+    """
+
+    windows_s: FloatArray
+    recent_s: float = LONGEST_S
+    seen: int = 0  # arrivals
+    steps: tuple[tuple[float, IntArray], ...] = ()  # when each was made, and what ended since the one before
+
+    def advanced(self, arrivals_s: FloatArray, now_s: float) -> RecentEnvelope:
+        """With all arrivals until now, ascending: those of the step before and what came since."""
+        first = max(self.seen, int(np.searchsorted(arrivals_s, now_s - self.recent_s, side="right")))
+        newest = most_within(arrivals_s, self.windows_s, first)
+        kept = tuple(step for step in self.steps if step[0] > now_s - self.recent_s)
+        return replace(self, seen=len(arrivals_s), steps=(*kept, (now_s, newest)))
+
+    @property
+    def counts(self) -> IntArray:
+        """The most queries within a window of each length, shape (windows,)."""
+        if not self.steps:
+            return np.zeros(len(self.windows_s), dtype=np.int64)
+        return np.asarray(np.max([counts for _, counts in self.steps], axis=0), dtype=np.int64)

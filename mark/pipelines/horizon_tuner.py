@@ -1,0 +1,55 @@
+"""A tuner for replicas that take a minute or three to become active: it keeps ready what may come by then.
+
+InferLine's tuner (SoCC '20, section 5) asks for what the load of now needs, which is right where a replica serves 5 s
+later. An instance of a cloud takes 60 to 180 s. So this one
+
+- knows the load by its envelope, as a level of the planned pipeline (`mark.pipelines.levels`): bursts and rate at once;
+- forecasts it at the activation horizon as a random walk: it stays as it is, and may grow without notice by a margin
+  that widens with the root of time. A trend fitted to the last minutes and continued was tried, and bought nothing but
+  replicas after a spike had begun: what comes without notice is borne by what stands already;
+- lets a replica go once nothing has needed it for as long as it would take to have it back, a minute at least: by then
+  keeping it has cost as much as asking for it again would.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mark.domain.arrays import FloatArray
+from mark.pipelines.envelope import RecentEnvelope
+from mark.pipelines.levels import LoadLevels
+from mark.pipelines.tuner import Replicas
+
+RECENT_S = 30.0  # the envelope is of windows that ended since then
+HELD_S = 60.0
+# Of the load, by the root of a second: what may come without notice, 22 % at 5 s and 95 % at 90 s
+MARGIN = 0.1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HorizonState:
+    """What the tuner remembers from one step to the next."""
+
+    envelope: RecentEnvelope
+    rates: tuple[tuple[float, float], ...]  # when it was wanted (s), and for which rate (queries/s), while it counts
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HorizonTuner:
+    """Replicas for the load at the activation horizon: see the module."""
+
+    levels: LoadLevels
+    activation_s: float
+    margin: float = MARGIN
+
+    def begin(self) -> HorizonState:
+        return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())
+
+    def step(self, state: HorizonState, arrivals_s: FloatArray, now_s: float) -> tuple[Replicas, HorizonState]:
+        envelope = state.envelope.advanced(arrivals_s, now_s)
+        rate = self.levels.rate_of(envelope.counts) * (1.0 + self.margin * math.sqrt(self.activation_s))
+        held_s = max(HELD_S, self.activation_s)
+        rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, rate))
+        replicas = self.levels.replicas_at(max(rate for _, rate in rates))
+        return tuple(int(n) for n in replicas), HorizonState(envelope, rates)

@@ -1,0 +1,197 @@
+"""Figs. 6 and 10 to 12 of InferLine, ours, and the table of activation times: who follows a load at which price."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mark.reporting.htmlpage import bullets, drawn, grid, html_page, new_figure, section, styled
+from mark.reporting.inferline.planners_page import PROFILES
+from mark.reporting.layout import page, sentences, small_print, text
+from mark.reporting.paper.shared import titled
+from mark.reporting.plots import COLOURS
+from mark.reporting.words import percent, usd
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+    from rich.console import RenderableType
+
+    from mark.pipelines.tuned_run import TunedRun
+    from mark.studies.inferline.tuners import FollowedLoad, TunerComparison
+
+WINDOW_S = 10.0
+_HEADS = ("run", "bill", "in time", "paper's bill", "in time", "most $/h", "changes")
+_LEAD = (
+    "By windows of 10 s: queries that arrive, the share answered within the SLO, and dollars per hour of the replicas "
+    "that are paid for, those that are being activated included."
+)
+_WAYS = (
+    "inferline: its planner and its tuner as printed; mark: ours; mark lean: with half the margin; coarse: CG-Peak, "
+    "then scaled as a unit to the mean rate; coarse tuner: so is InferLine's plan; plan only: nothing follows; plan of "
+    "all: InferLine's, which knew the load"
+)
+_NOTES = (
+    PROFILES,
+    "the rates of the paper's traces are not printed: the loads have the shapes that its text tells of, and its "
+    "dollars are for its own rates, models and prices",
+    _WAYS,
+    "a replica is paid from when it was asked for; CV is sigma / mu of the gaps (the text of 2018 has sigma^2 / mu^2)",
+)
+
+
+def tuners_json(found: TunerComparison) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "figure": found.figure,
+        "pipeline": found.pipeline,
+        "slo_ms": found.slo.rt_max_s * 1e3,
+        "slo_attainment": found.slo.attainment,
+        "window_s": WINDOW_S,
+        "loads": [
+            {
+                "title": load.title,
+                "activation_s": load.activation_s,
+                "runs": {name: _run_json(found, run) for name, run in load.runs.items()},
+                "paper": {name: {"usd": dollars, "in_time": share} for name, (dollars, share) in load.paper.items()},
+            }
+            for load in found.loads
+        ],
+        "notes": list(_NOTES),
+    }
+
+
+def tuners_table(found: TunerComparison) -> RenderableType:
+    parts = [part for load in found.loads for part in titled(_title(load), _HEADS, _cells(found, load))]
+    return page(text(_headline(found), "bold"), *parts, *sentences(tuner_takeaways(found)), *small_print(_NOTES))
+
+
+def render_tuners(found: TunerComparison) -> str:
+    """The whole page; it needs nothing else."""
+    sections = [
+        section(_title(load), drawn(load_figure(found, load)) + grid(_HEADS, _cells(found, load)), _LEAD)
+        for load in found.loads
+    ]
+    return html_page(
+        title=f"mark: {_name(found)}",
+        kicker=f"mark · {_name(found)}",
+        sentences=tuner_takeaways(found),
+        facts=_headline(found),
+        sections=[*sections, section("Notes", bullets(_NOTES))],
+    )
+
+
+def load_figure(found: TunerComparison, load: FollowedLoad) -> Figure:
+    """Rows: the load, the share in time, dollars per hour; a colour a run."""
+    figure = new_figure(3, 1, shared_xaxes=True, vertical_spacing=0.06)
+    for place, (name, run) in enumerate(load.runs.items()):
+        came, late = run.by_window(WINDOW_S, found.slo.rt_max_s)
+        minutes = (np.arange(len(came)) + 0.5) * WINDOW_S / 60.0
+        paid = (run.step_s - run.begin_s) / 60.0
+        line = {"color": COLOURS[place], "width": 1.5}
+        if place == 0:
+            figure.add_scatter(
+                x=minutes, y=came, name="load", mode="lines", line={"color": "#94a3b8", "width": 1.5}, row=1, col=1
+            )
+        shown = html.escape(name)
+        figure.add_scatter(
+            x=minutes, y=1.0 - late, name=shown, legendgroup=shown, mode="lines", line=line, row=2, col=1
+        )
+        figure.add_scatter(
+            x=paid,
+            y=run.usd_per_hour,
+            name=shown,
+            legendgroup=shown,
+            showlegend=False,
+            mode="lines",
+            line={**line, "shape": "hv"},
+            row=3,
+            col=1,
+        )
+    for row, title in enumerate(("queries/s", "in time", "$/h"), 1):
+        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1)
+    figure.update_yaxes(range=[0.0, 1.05], tickformat=".0%", row=2)
+    figure.update_xaxes(title_text="minutes", row=3)
+    return styled(figure, 560)
+
+
+def tuner_takeaways(found: TunerComparison) -> list[str]:
+    """Who kept the promise where, and what it cost against InferLine's."""
+    lines = []
+    for name in dict.fromkeys(name for load in found.loads for name in load.runs):
+        missed = [
+            f"{_title(load)} ({percent(_in_time(found, load.runs[name]), 2)})"
+            for load in found.loads
+            if name in load.runs and _in_time(found, load.runs[name]) < found.slo.attainment
+        ]
+        lines.append(
+            f"{name} missed the promise on {', '.join(missed)}."
+            if missed
+            else f"{name} kept the promise in every case."
+        )
+    ratios = [load.runs["mark"].usd / load.runs["inferline"].usd for load in found.loads]
+    lines.append(f"mark's bill is {min(ratios):.2f} to {max(ratios):.2f} times that of InferLine's planner and tuner.")
+    return lines
+
+
+def _name(found: TunerComparison) -> str:
+    figure = found.figure.removeprefix("inferline-")
+    return f"Fig. {figure.removeprefix('fig')} of the InferLine paper" if figure != "activation" else "Activation times"
+
+
+def _headline(found: TunerComparison) -> str:
+    asked = f"{percent(found.slo.attainment, 0)} within {found.slo.rt_max_s * 1e3:g} ms asked"
+    told = "Fig. {} of the paper (InferLine)".format(found.figure.removeprefix("inferline-fig"))
+    if found.figure == "inferline-activation":
+        told = "Not a figure of the paper: InferLine with other activation times"
+    return f"{told}: {found.pipeline}, {asked}"
+
+
+def _title(load: FollowedLoad) -> str:
+    return f"{load.title}, activation {load.activation_s:g} s"
+
+
+def _in_time(found: TunerComparison, run: TunedRun) -> float:
+    return 1.0 - run.miss_share(found.slo.rt_max_s)
+
+
+def _changes(run: TunedRun) -> int:
+    return int(np.abs(np.diff(run.paid, axis=0)).sum())
+
+
+def _cells(found: TunerComparison, load: FollowedLoad) -> list[list[str]]:
+    cells = []
+    for name, run in load.runs.items():
+        dollars, share = load.paper.get(name, (None, None))
+        cells.append(
+            [
+                name,
+                usd(run.usd),
+                percent(_in_time(found, run), 2),
+                usd(dollars),
+                percent(share),
+                usd(float(run.usd_per_hour.max())),
+                str(_changes(run)),
+            ]
+        )
+    return cells
+
+
+def _run_json(found: TunerComparison, run: TunedRun) -> dict[str, Any]:
+    came, late = run.by_window(WINDOW_S, found.slo.rt_max_s)
+    every = max(1, round(WINDOW_S / float(np.diff(run.step_s).mean()))) if len(run.step_s) > 1 else 1
+    return {
+        "usd": run.usd,
+        "in_time": _in_time(found, run),
+        "queries": len(run.arrivals_s),
+        "most_usd_per_hour": float(run.usd_per_hour.max()),
+        "changes": _changes(run),
+        "windows": {
+            "arrived_per_s": came.tolist(),
+            "missed": [None if np.isnan(share) else float(share) for share in late],
+            "usd_per_hour": run.usd_per_hour[::every].tolist(),
+            "paid": run.paid[::every].tolist(),
+            "active": run.active[::every].tolist(),
+        },
+    }

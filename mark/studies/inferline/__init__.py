@@ -1,0 +1,1 @@
+"""The experiments of InferLine (SoCC '20) with our planners, tuners and simulated pipelines."""

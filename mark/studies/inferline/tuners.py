@@ -1,0 +1,237 @@
+"""InferLine's tuner (SoCC '20, Figs. 6, 7, 10 to 12) beside coarse-grained tuning and ours, and what activation does.
+
+Each plans on the first part of a load and follows the rest, a step a second, through the simulated pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from mark.domain.pipeline import Lineage
+from mark.domain.slo import Slo
+from mark.pipelines.coarse import CoarseTuner, coarse_plan
+from mark.pipelines.configure import configure
+from mark.pipelines.estimate import Choices, QuerySample
+from mark.pipelines.horizon_tuner import MARGIN, HorizonTuner
+from mark.pipelines.inferline import inferline_plan
+from mark.pipelines.levels import LoadLevels, load_levels
+from mark.pipelines.tuned_run import TunedRun, run_tuned
+from mark.pipelines.tuner import InferLineTuner, Tuner
+from mark.studies.inferline.pipelines import PIPELINES, options_of
+from mark.studies.inferline.workloads import AUTOSCALE_LIKE, ChangingLoad, autoscale_like, transition
+
+SLO = Slo(0.150, 0.99)
+ACTIVATION_S = 5.0  # the paper's
+ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
+TRANSITIONS_S = (0.0, 60.0, 240.0)
+# InferLine waits for three activations before it scales down.
+STABLE_ACTIVATIONS = 3.0
+LEAN = 0.5  # of the margin of ours, as a cheaper one
+# Thesis, Fig. 4.6: dollars, and the share answered in time
+PAPER = {
+    "big spike": {"coarse": (36.30, 0.937), "inferline": (8.50, 0.998)},
+    "rise and fall": {"coarse": (24.63, 0.758), "inferline": (15.27, 0.993)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedLoad:
+    """One load, and several ways to follow it, by name; of those that the paper prints: (dollars, share in time)."""
+
+    title: str
+    activation_s: float
+    runs: dict[str, TunedRun]
+    paper: dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class TunerComparison:
+    """One of the figures, or the table of activation times."""
+
+    figure: str
+    pipeline: str
+    slo: Slo
+    loads: tuple[FollowedLoad, ...]
+
+
+class Followers:
+    """Ways to follow one load; each plan is made once, when it is first asked for."""
+
+    def __init__(self, pipeline: str, load: ChangingLoad, slo: Slo = SLO, seed: int = 0) -> None:
+        self._pipeline, _ = PIPELINES[pipeline]
+        self._options = options_of(self._pipeline)
+        self._load, self._slo, self._seed = load, slo, seed
+
+    def follow(self, names: Sequence[str], activation_s: float) -> dict[str, TunedRun]:
+        """One run for each name."""
+        return {name: self._run(*self._way(name, activation_s), activation_s) for name in names}
+
+    def _way(self, name: str, activation_s: float) -> tuple[Choices, Tuner | None]:
+        stable_s = STABLE_ACTIVATIONS * activation_s
+        ways: dict[str, Callable[[], tuple[Choices, Tuner | None]]] = {
+            "plan only": lambda: (self.inferline, None),
+            "plan of all": lambda: (self._inferline(self._load.served), None),
+            "coarse plan": lambda: (self.coarse, None),
+            "coarse": lambda: (self.coarse, CoarseTuner.of(self._load.sample, self.coarse)),
+            "coarse tuner": lambda: (self.inferline, CoarseTuner.of(self._load.sample, self.inferline)),
+            "inferline": lambda: (
+                self.inferline,
+                InferLineTuner.of(self._pipeline, self._load.sample, self.inferline, stable_s),
+            ),
+            "mark": lambda: (self.mark, HorizonTuner(self.levels, activation_s)),
+            "mark lean": lambda: (self.mark, HorizonTuner(self.levels, activation_s, LEAN * MARGIN)),
+        }
+        return ways[name]()
+
+    def _run(self, choices: Choices, tuner: Tuner | None, activation_s: float) -> TunedRun:
+        return run_tuned(
+            self._pipeline,
+            self._load.queries,
+            choices,
+            tuner,
+            begin_s=self._load.begin_s,
+            end_s=self._load.end_s,
+            slo_s=self._slo.rt_max_s,
+            activation_s=activation_s,
+        )
+
+    def _inferline(self, sample: QuerySample) -> Choices:
+        return inferline_plan(self._pipeline, sample, self._options, self._slo)[0]
+
+    @cached_property
+    def inferline(self) -> Choices:
+        return self._inferline(self._load.sample)
+
+    @cached_property
+    def coarse(self) -> Choices:
+        return coarse_plan(self._pipeline, self._load.sample, self._options, self._slo, by="peak")
+
+    @cached_property
+    def mark(self) -> Choices:
+        return configure(self._pipeline, self._load.sample, self._options, self._slo, seed=self._seed).choices
+
+    @cached_property
+    def levels(self) -> LoadLevels:
+        return load_levels(self._pipeline, self._load.sample, self.mark, self._slo)
+
+
+_Job = Callable[[], list[FollowedLoad]]
+
+
+def run_inferline_fig6(
+    *, loads: Sequence[str] = tuple(AUTOSCALE_LIKE), seed: int = 0, progress: Callable[[float], None] | None = None
+) -> TunerComparison:
+    """Social Media on loads like AutoScale's."""
+    names = ("coarse", "inferline", "mark")
+    jobs = [partial(_followed, "social", autoscale_like(n, _law("social"), seed), names, seed) for n in loads]
+    return _compared("inferline-fig6", "social", jobs, progress)
+
+
+def run_inferline_fig10(
+    *,
+    transitions_s: Sequence[float] = TRANSITIONS_S,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> TunerComparison:
+    """Social Media from 150 to 250 queries/s; with coarse-grained tuning, which Fig. 7 draws on such loads."""
+    names = ("plan only", "plan of all", "coarse", "inferline", "mark")
+    jobs = [
+        partial(
+            _followed,
+            "social",
+            transition(
+                f"150 to 250 queries/s in {after_s:g} s",
+                _law("social"),
+                rates=(150.0, 250.0),
+                transition_s=after_s,
+                seed=seed,
+            ),
+            names,
+            seed,
+        )
+        for after_s in transitions_s
+    ]
+    return _compared("inferline-fig10", "social", jobs, progress)
+
+
+def run_inferline_fig11(
+    *,
+    transitions_s: Sequence[float] = TRANSITIONS_S,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> TunerComparison:
+    """Social Media at 150 queries/s, whose CV goes from 1 to 4."""
+    names = ("plan only", "inferline", "mark")
+    jobs = [partial(_followed, "social", _burstier(after_s, seed), names, seed) for after_s in transitions_s]
+    return _compared("inferline-fig11", "social", jobs, progress)
+
+
+def run_inferline_fig12(*, seed: int = 0, progress: Callable[[float], None] | None = None) -> TunerComparison:
+    """Image Processing, whose rate grows: which part of the benefit is the planner's, and which the tuner's."""
+    names = ("coarse plan", "plan only", "coarse tuner", "inferline", "mark")
+    load = transition("150 to 250 queries/s in 60 s", _law("image"), rates=(150.0, 250.0), transition_s=60.0, seed=seed)
+    return _compared("inferline-fig12", "image", [partial(_followed, "image", load, names, seed)], progress)
+
+
+def run_inferline_activation(
+    *,
+    loads: Sequence[str] = tuple(AUTOSCALE_LIKE),
+    activations_s: Sequence[float] = ACTIVATIONS_S,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> TunerComparison:
+    """What neither shows: the loads of Fig. 6, and burstier ones, with replicas that take longer to become active."""
+    changing = [*(autoscale_like(name, _law("social"), seed) for name in loads), _burstier(60.0, seed)]
+    jobs = [
+        partial(_followed, "social", load, ("inferline", "mark", "mark lean"), seed, activations_s=activations_s)
+        for load in changing
+    ]
+    return _compared("inferline-activation", "social", jobs, progress)
+
+
+def _burstier(transition_s: float, seed: int) -> ChangingLoad:
+    return transition(
+        f"CV 1 to 4 in {transition_s:g} s",
+        _law("social"),
+        rates=(150.0, 150.0),
+        cvs=(1.0, 4.0),
+        transition_s=transition_s,
+        seed=seed,
+    )
+
+
+def _followed(
+    pipeline: str,
+    load: ChangingLoad,
+    names: Sequence[str],
+    seed: int,
+    *,
+    activations_s: Sequence[float] = (ACTIVATION_S,),
+) -> list[FollowedLoad]:
+    followers = Followers(pipeline, load, seed=seed)
+    return [
+        FollowedLoad(
+            load.name,
+            activation_s,
+            followers.follow(names, activation_s),
+            PAPER.get(load.name, {}) if activation_s == ACTIVATION_S else {},
+        )
+        for activation_s in activations_s
+    ]
+
+
+def _compared(
+    figure: str, pipeline: str, jobs: Sequence[_Job], progress: Callable[[float], None] | None
+) -> TunerComparison:
+    found: list[FollowedLoad] = []
+    for done, job in enumerate(jobs, 1):
+        found += job()
+        if progress is not None:
+            progress(done / len(jobs))
+    return TunerComparison(figure, pipeline, SLO, tuple(found))
+
+
+def _law(pipeline: str) -> Lineage:
+    return PIPELINES[pipeline][1]

@@ -1,0 +1,75 @@
+"""The tuner that looks ahead by its activation: a margin, and no thrash."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mark.pipelines.envelope import envelope_windows_s
+from mark.pipelines.horizon_tuner import MARGIN, HorizonTuner
+from mark.pipelines.levels import LoadLevels
+from mark.pipelines.tuner import Replicas, Tuner
+
+WINDOWS_S = envelope_windows_s(1.0)
+# A replica for every query/s, a second stage for every two; a window holds what comes evenly, and 4 beyond it.
+RATES = np.arange(1.0, 201.0)
+LEVELS = LoadLevels(
+    RATES,
+    np.stack([RATES, np.ceil(RATES / 2.0)], axis=1).astype(np.int64),
+    WINDOWS_S,
+    np.ceil(np.outer(RATES, WINDOWS_S) + 4.0).astype(np.int64),
+)
+_FITS: Tuner = HorizonTuner(LEVELS, 5.0)
+
+
+def evenly(rate: float, begin_s: float, end_s: float) -> np.ndarray:
+    return begin_s + np.arange(round((end_s - begin_s) * rate)) / rate
+
+
+def followed(tuner: HorizonTuner, arrivals_s: np.ndarray, begin_s: float, end_s: float) -> list[Replicas]:
+    state, asked = tuner.begin(), []
+    for now_s in np.arange(begin_s, end_s):
+        replicas, state = tuner.step(state, arrivals_s[arrivals_s < now_s], float(now_s))
+        asked.append(replicas)
+    return asked
+
+
+def test_a_steady_load_gets_its_level_and_the_margin_of_the_horizon() -> None:
+    arrivals_s = evenly(40.0, 0.0, 300.0)
+    for activation_s, margin in ((5.0, MARGIN), (90.0, MARGIN), (90.0, 0.0)):
+        asked = set(followed(HorizonTuner(LEVELS, activation_s, margin), arrivals_s, 150.0, 300.0))
+        assert len(asked) == 1
+        (replicas,) = asked
+        assert replicas[0] == pytest.approx(40.0 * (1.0 + margin * math.sqrt(activation_s)), abs=4.0)
+        assert replicas[1] == math.ceil(replicas[0] / 2)
+
+
+def test_more_load_is_noticed_at_the_next_step() -> None:
+    arrivals_s = np.concatenate([evenly(20.0, 0.0, 200.0), evenly(60.0, 200.0, 260.0)])
+    asked = np.array(followed(HorizonTuner(LEVELS, 90.0, 0.0), arrivals_s, 190.0, 260.0))[:, 0]
+    assert asked[10] == asked[0]  # at 200 s nothing has come
+    assert asked[11] >= 50
+    assert asked[-1] == pytest.approx(60.0, abs=4.0)
+
+
+def test_a_replica_is_kept_for_as_long_as_it_would_take_to_have_it_back() -> None:
+    """One burst of 60: after half a minute it is no longer recent, and its replicas are kept for the rest."""
+    arrivals_s = np.sort(np.concatenate([evenly(20.0, 0.0, 600.0), np.full(60, 200.0)]))
+    for activation_s, held_s in ((5.0, 60.0), (180.0, 180.0)):
+        asked = np.array(followed(HorizonTuner(LEVELS, activation_s, 0.0), arrivals_s, 190.0, 600.0))[:, 0]
+        highest = 190 + np.flatnonzero(asked == asked.max())
+        assert highest[0] == 201  # the first step that sees it
+        assert highest[-1] == pytest.approx(200 + 30 + held_s, abs=2)
+        assert asked[-1] == asked[0]
+
+
+@given(st.lists(st.floats(0.0, 120.0), max_size=60), st.sampled_from([5.0, 90.0]))
+def test_every_stage_keeps_a_replica_and_the_same_is_asked_again(arrivals: list[float], activation_s: float) -> None:
+    tuner, arrivals_s = HorizonTuner(LEVELS, activation_s), np.sort(np.array(arrivals))
+    asked = followed(tuner, arrivals_s, 100.0, 140.0)
+    assert min(min(replicas) for replicas in asked) >= 1
+    assert asked == followed(tuner, arrivals_s, 100.0, 140.0)

@@ -1,0 +1,69 @@
+"""InferLine's tuner figures as table, JSON and page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mark.pipelines.tuned_run import TunedRun
+from mark.reporting.inferline.tuners_page import render_tuners, tuner_takeaways, tuners_json, tuners_table
+from mark.studies.inferline.tuners import SLO, FollowedLoad, TunerComparison
+from tests.reporting.test_forecast import printed
+from tests.reporting.test_report import EVIL, parsed
+
+
+def run(usd: float, late: int) -> TunedRun:
+    """A hundred queries in 20 s, some of them late; two replicas and then three."""
+    latency_s = np.where(np.arange(100) < late, 1.0, 0.05)
+    paid = np.array([[2]] * 10 + [[3]] * 10)
+    return TunedRun(
+        0.0, 20.0, np.arange(100) / 5.0, latency_s, np.arange(20.0), paid, paid, usd, paid[:, 0].astype(np.float64)
+    )
+
+
+def found(figure: str = "inferline-fig6", title: str = "big spike") -> TunerComparison:
+    runs = {"coarse": run(5.0, 7), "inferline": run(2.0, 1), "mark": run(1.5, 0)}
+    paper = {"coarse": (36.30, 0.937), "inferline": (8.50, 0.998)}
+    return TunerComparison(
+        figure, "social", SLO, (FollowedLoad(title, 5.0, runs, paper), FollowedLoad(title, 90.0, runs, {}))
+    )
+
+
+def test_who_kept_the_promise_is_said_by_load_and_activation() -> None:
+    assert tuner_takeaways(found()) == [
+        "coarse missed the promise on big spike, activation 5 s (93.00 %), big spike, activation 90 s (93.00 %).",
+        "inferline kept the promise in every case.",
+        "mark kept the promise in every case.",
+        "mark's bill is 0.75 to 0.75 times that of InferLine's planner and tuner.",
+    ]
+
+
+def test_table_json_and_page_hold_the_same_numbers_beside_the_papers() -> None:
+    shown = printed(tuners_table(found()))
+    assert "Fig. 6 of the paper" in shown
+    assert "$36.30" in shown
+    assert "93.7 %" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    data = json.loads(json.dumps(tuners_json(found())))
+    load = data["loads"][0]
+    assert (data["schema"], data["figure"], load["activation_s"]) == (1, "inferline-fig6", 5.0)
+    assert load["paper"]["coarse"] == {"usd": 36.30, "in_time": 0.937}
+    coarse = load["runs"]["coarse"]
+    assert coarse["in_time"] == pytest.approx(0.93)
+    assert (coarse["usd"], coarse["queries"], coarse["changes"]) == (5.0, 100, 1)
+    assert coarse["windows"]["missed"] == [0.14, 0.0]
+    assert coarse["windows"]["paid"] == [[2], [3]]
+    assert "$36.30" in render_tuners(found())
+
+
+def test_the_table_of_activation_times_is_not_called_a_figure() -> None:
+    shown = printed(tuners_table(found("inferline-activation")))
+    assert "Not a figure of the paper" in shown
+    assert "Activation times" in render_tuners(found("inferline-activation"))
+
+
+def test_no_text_from_outside_becomes_markup() -> None:
+    tags, usual = (parsed(render_tuners(made)).tags for made in (found(title=EVIL), found()))
+    assert [tag for tag, _ in tags] == [tag for tag, _ in usual]
