@@ -1,0 +1,61 @@
+"""Pipelines of tests as the bound takes them: each stage a service of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mark.bounds.pipeline_bound import PipelineBoundProblem
+from mark.domain.function_offer import FunctionOffer
+from mark.domain.offer import Catalog, Delay, Market, Offer
+from mark.domain.pipeline import Pipeline
+from mark.domain.profile import Candidate, Profile, ProfileRow
+from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
+from mark.domain.slo import Slo
+from mark.pipelines.estimate import QuerySample, StageOption
+from mark.profiling.policy import candidate
+
+
+def stage_of(
+    options: Sequence[StageOption], slo: Slo, *, function: tuple[float, float] | None = None, boot_s: float = 180.0
+) -> ResolvedService:
+    """Options on demand, and a function of ($ per call, seconds a call)."""
+    offers, candidates, profiles = [], [], {}
+    for one in options:
+        rows = [ProfileRow(b, 1e3 * float(one.service_s[b]), workers=one.workers) for b in range(1, len(one.service_s))]
+        profile = Profile("m", one.hardware, tuple(rows))
+        found = candidate(profile, slo)
+        if isinstance(found, Candidate):
+            offers.append(Offer(one.hardware, Market.ON_DEMAND, one.usd_per_hour, boot=Delay(boot_s, boot_s), vcpu=2.0))
+            candidates.append(found)
+            profiles[one.hardware] = profile
+    functions: tuple[FunctionOffer, ...] = ()
+    use, names = None, ()
+    if function is not None:
+        usd, call_s = function
+        functions = (FunctionOffer(1024, 0.0, usd * 1e6, 1.0, 1000, 1000.0, 300.0),)
+        names = (functions[0].name,)
+        profiles[names[0]] = Profile("m", names[0], (ProfileRow(1, 1e3 * call_s),))
+        use = FunctionUse(functions[0], call_s, 0.0, "assumed")
+    service = ServiceConfig("s", "m", slo, "c", (Market.ON_DEMAND,), ("*",), 100, 100.0, names)
+    return ResolvedService(
+        service, Catalog("c", tuple(offers), functions), tuple(offers), tuple(candidates), use, profiles=profiles
+    )
+
+
+def problem_of(
+    pipeline: Pipeline,
+    sample: QuerySample,
+    stages: Sequence[ResolvedService],
+    slo: Slo,
+    *,
+    end_s: float | None = None,
+    warm_start: bool = True,
+) -> PipelineBoundProblem:
+    """The part ends, unless said, when all that is in time is answered."""
+    calls, pattern = np.unique(sample.calls, axis=0, return_inverse=True)
+    end_s = float(sample.arrivals_s.max()) + slo.rt_max_s if end_s is None else end_s
+    return PipelineBoundProblem(
+        pipeline, sample.arrivals_s, pattern.reshape(-1), calls, tuple(stages), slo, end_s, warm_start
+    )
