@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from mark.bounds.linear_program import BoundProgram
 from mark.bounds.lower_bound import StepSeries, best_proof, build_problem, program_of
 from mark.domain.arrays import FloatArray
-from mark.domain.errors import BadInput
+from mark.domain.errors import BadInput, Infeasible
 from mark.domain.function_offer import is_function
 from mark.domain.pipeline import Pipeline
-from mark.domain.profile import Candidate, Profile
+from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.pipelines.paths import call_windows_s, pattern_path_s
@@ -117,29 +117,11 @@ def pipeline_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) -> 
 
     Each instance hosts one stage. Deterministic. Raises BadInput for a `late_allowed` that is negative or not finite.
     """
-    if not (math.isfinite(late_allowed) and late_allowed >= 0.0):
-        raise BadInput("the number of late queries must be finite and not negative", "late_allowed", late_allowed)
-    least_s = [least_call_s(stage) for stage in problem.stages]
-    rt_max_s = problem.slo.rt_max_s + TOLERANCE_S
-    hopeless = pattern_path_s(problem.pipeline, problem.calls, least_s) > rt_max_s
-    late = late_allowed - int(np.count_nonzero(hopeless[problem.pattern]))
-    if late < 0.0:
-        note = (
-            f"{late_allowed - late:,.0f} queries take longer than {problem.slo.rt_max_s * 1e3:g} ms even if nothing "
-            f"waits, {late_allowed:,.0f} may be late"
-        )
-        return PipelineBound(None, late_allowed, (), note)
-    ready_s, until_s = call_windows_s(problem.pipeline, problem.calls, least_s, rt_max_s)
-    needed = np.where(np.isfinite(until_s), problem.calls, 0)
-    stages = [
-        _Stage.of(problem, stage, needed[:, stage], ready_s[:, stage], until_s[:, stage])
-        for stage in range(len(problem.stages))
-    ]
-    slack = [_most(stage.calls, late) for stage in stages]  # calls that may be late: those of so many queries
-    for stage, most in zip(stages, slack, strict=True):
-        if stage.stranded > most * (1.0 + _ROUNDING):
-            note = f"{stage.name} can answer {stage.stranded:,.0f} calls nowhere in time, {most:,.0f} may be late"
-            return PipelineBound(None, late_allowed, (), note)
+    try:
+        stages, late = stage_problems(problem, late_allowed)
+    except Infeasible as error:
+        return PipelineBound(None, late_allowed, (), str(error))
+    slack = [stage.most_calls(late) for stage in stages]
     best: PipelineBound | None = None
     for _ in range(_ROUNDS):
         priced = [stage.priced(most) for stage, most in zip(stages, slack, strict=True)]
@@ -159,6 +141,35 @@ def pipeline_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) -> 
     return best
 
 
+def stage_problems(problem: PipelineBoundProblem, late_allowed: float) -> tuple[list[StageProblem], float]:
+    """The problem of each stage alone, and how many of the queries that could be in time may be late.
+
+    Raises Infeasible where more than `late_allowed` cannot be in time, and BadInput for one that is negative or not
+    finite.
+    """
+    if not (math.isfinite(late_allowed) and late_allowed >= 0.0):
+        raise BadInput("the number of late queries must be finite and not negative", "late_allowed", late_allowed)
+    least_s = [least_call_s(stage) for stage in problem.stages]
+    rt_max_s = problem.slo.rt_max_s + TOLERANCE_S
+    hopeless = pattern_path_s(problem.pipeline, problem.calls, least_s) > rt_max_s
+    late = late_allowed - int(np.count_nonzero(hopeless[problem.pattern]))
+    if late < 0.0:
+        what = f"take longer than {problem.slo.rt_max_s * 1e3:g} ms even if nothing waits"
+        raise Infeasible(f"{late_allowed - late:,.0f} queries {what}, {late_allowed:,.0f} may be late")
+    ready_s, until_s = call_windows_s(problem.pipeline, problem.calls, least_s, rt_max_s)
+    needed = np.where(np.isfinite(until_s), problem.calls, 0)
+    stages = [
+        StageProblem.of(problem, stage, needed[:, stage], ready_s[:, stage], until_s[:, stage])
+        for stage in range(len(problem.stages))
+    ]
+    for stage in stages:
+        most = stage.most_calls(late)
+        if stage.stranded > most * (1.0 + _ROUNDING):
+            what = f"{stage.name} can answer {stage.stranded:,.0f} calls nowhere in time"
+            raise Infeasible(f"{what}, {most:,.0f} may be late")
+    return stages, late
+
+
 def least_call_s(stage: ResolvedService) -> float:
     """The least that a call may take on anything that the stage may run on; infinite: on nothing."""
     profiles = [candidate.profile for candidate in stage.candidates]
@@ -168,13 +179,16 @@ def least_call_s(stage: ResolvedService) -> float:
     return min(times_s, default=math.inf)
 
 
-def within_window(stage: ResolvedService, window_s: float) -> ResolvedService:
-    """The stage as far as it can answer a call within `window_s`: with batches that end in time, on what has such."""
+def within_window(stage: ResolvedService, window_s: float, made_s: FloatArray) -> ResolvedService:
+    """The stage as far as it can answer calls within `window_s`, made at these times (ascending).
+
+    With the batches that can fill up and end in time, and on what can do one call at least.
+    """
     service = replace(stage.service, slo=Slo(window_s, stage.slo.attainment))
     kept = [
         (offer, replace(candidate, ceiling_rps=ceiling))
         for offer, candidate in zip(stage.offers, stage.candidates, strict=True)
-        if (ceiling := _ceiling_rps(candidate, window_s)) > 0.0
+        if (ceiling := _ceiling_rps(candidate, window_s, made_s)) > 0.0
     ]
     function, _ = choose_function(service, stage.catalog, stage.profiles) if service.functions else (None, {})
     return replace(
@@ -188,20 +202,31 @@ def within_window(stage: ResolvedService, window_s: float) -> ResolvedService:
     )
 
 
-def _ceiling_rps(candidate: Candidate, window_s: float) -> float:
-    """Most calls/s of an instance, in batches that take no longer than the window; 0: none is as quick."""
-    batch_s = _batch_s(candidate.profile)
-    sizes = np.arange(1, len(batch_s) + 1)
-    fits = batch_s + candidate.overhead_s <= window_s + TOLERANCE_S
-    if fits.all():
-        return candidate.ceiling_rps
-    return candidate.workers * float((sizes / batch_s)[fits].max(initial=0.0))
+def _ceiling_rps(candidate: Candidate, window_s: float, made_s: FloatArray) -> float:
+    """Most calls/s of an instance; 0: it is too slow for a single one.
 
-
-def _batch_s(profile: Profile) -> FloatArray:
-    """Of batches of 1, 2, ... up to the largest that is known."""
+    Calls that are answered by one batch in time are made within the window less the time of the batch.
+    """
+    profile = candidate.profile
     sizes = np.arange(1, profile.rows[-1].batch + 1)
-    return np.interp(sizes, [row.batch for row in profile.rows], [row.latency_ms / 1e3 for row in profile.rows])
+    batch_s = np.interp(sizes, [row.batch for row in profile.rows], [row.latency_ms / 1e3 for row in profile.rows])
+    # Other calls may fill a batch up, so that of so many in time only that it is no smaller is known.
+    least_s = np.minimum.accumulate(batch_s[::-1])[::-1]
+
+    def possible(calls: int) -> bool:
+        left_s = window_s - float(least_s[calls - 1]) - candidate.overhead_s + TOLERANCE_S
+        if calls > len(made_s) or left_s < 0.0:
+            return False
+        return float((made_s[calls - 1 :] - made_s[: len(made_s) - calls + 1]).min()) <= left_s
+
+    # More of them take longer and were made within a longer time.
+    low, high = 0, len(sizes) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if possible(middle) else (low, middle)
+    if low == len(sizes):
+        return candidate.ceiling_rps
+    return candidate.workers * float((sizes / least_s)[:low].max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -215,12 +240,16 @@ class _Prices:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Stage:
-    """A stage's own problem; `calls` (N,) of each query and the bin `place` (N,) in which they can be made."""
+class StageProblem:
+    """A stage's own problem: N queries with their `calls` that are needed, and when these can be made.
+
+    `resolved` has what can answer them within the window, with its capacity in batches that do.
+    """
 
     name: str
-    calls: Ints
-    place: Ints
+    calls: Ints  # (N,)
+    made_s: FloatArray  # (N,) at the earliest
+    place: Ints  # (N,) the bin of `made_s`
     bins: int
     bin_s: float
     window_s: float
@@ -230,19 +259,20 @@ class _Stage:
     @classmethod
     def of(
         cls, problem: PipelineBoundProblem, stage: int, calls: Ints, ready_s: FloatArray, until_s: FloatArray
-    ) -> _Stage:
+    ) -> StageProblem:
         visited = calls > 0
+        name, resolved = problem.pipeline.names[stage], problem.stages[stage]
+        own = calls[problem.pattern]
+        made_s = problem.arrivals_s + np.where(visited, ready_s, 0.0)[problem.pattern]
         window_s = float((until_s - ready_s)[visited].max(initial=0.0))
+        if window_s <= 0.0 or not own.any():
+            return cls(name, np.zeros_like(own), made_s, np.zeros_like(own), 1, problem.end_s, 0.0, resolved, problem)
         # As many as fit, so that none is cut: what is served in the last is not paid for.
-        bins = max(1, min(MOST_BINS, int(problem.end_s / window_s))) if window_s > 0.0 else 1
+        bins = max(1, min(MOST_BINS, int(problem.end_s / window_s)))
         bin_s = max(problem.end_s / bins, window_s)
-        place = np.zeros(len(problem.arrivals_s), dtype=np.int64)
-        if window_s > 0.0:
-            possible_s = problem.arrivals_s + np.where(visited, ready_s, 0.0)[problem.pattern]
-            place = np.minimum((possible_s / bin_s).astype(np.int64), bins - 1)
-        resolved = within_window(problem.stages[stage], window_s) if window_s > 0.0 else problem.stages[stage]
-        name = problem.pipeline.names[stage]
-        return cls(name, calls[problem.pattern], place, bins, bin_s, window_s, resolved, problem)
+        place = np.minimum((made_s / bin_s).astype(np.int64), bins - 1)
+        resolved = within_window(resolved, window_s, np.sort(np.repeat(made_s, own)))
+        return cls(name, own, made_s, place, bins, bin_s, window_s, resolved, problem)
 
     @property
     def stranded(self) -> float:
@@ -253,6 +283,10 @@ class _Stage:
             return float(self.calls.sum())
         program = self._program()
         return 0.0 if program is None else program.stranded * program.requests
+
+    def most_calls(self, queries: float) -> float:
+        """That so many queries have together."""
+        return float(self.calls @ (1.0 - _but_the_dearest(self.calls.astype(np.float64), queries)))
 
     def priced(self, late: float) -> _Prices:
         """Prices that prove most where so many calls may be late."""
@@ -294,11 +328,6 @@ class _Stage:
                 spot_first_hour_free=self.problem.spot_first_hour_free,
             )
         )
-
-
-def _most(calls: Ints, queries: float) -> float:
-    """The most calls that so many queries have together."""
-    return float(calls.sum()) - float(calls @ _but_the_dearest(calls.astype(np.float64), queries))
 
 
 def _but_the_dearest(worth: FloatArray, late: float) -> FloatArray:

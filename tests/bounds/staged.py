@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,19 @@ from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import QuerySample, StageOption
 from mark.profiling.policy import candidate
+from tests.pipelines.planned import anything_small
+
+
+def anything_sold(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
+    """`anything_small` without what is free: an offer has a price."""
+    pipeline, sample, options, slo = anything_small(seed)
+    sold = [[replace(one, usd_per_hour=max(one.usd_per_hour, 0.01)) for one in of] for of in options]
+    return pipeline, sample, sold, slo
+
+
+def even(queries: int, rate: float, *calls: int) -> QuerySample:
+    """Arrivals at equal distances."""
+    return QuerySample(np.arange(queries) / rate, np.tile(calls, (queries, 1)).astype(np.int64))
 
 
 def stage_of(

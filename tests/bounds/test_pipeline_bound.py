@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -15,9 +16,9 @@ from mark.bounds.pipeline_bound import PipelineBound, pipeline_bound
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
 from mark.domain.slo import Slo
-from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption, usd_per_hour
-from tests.bounds.staged import problem_of, stage_of
-from tests.pipelines.planned import anything_small, chain, cheapest, option, traffic
+from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, usd_per_hour
+from tests.bounds.staged import anything_sold, even, problem_of, stage_of
+from tests.pipelines.planned import chain, cheapest, option, traffic
 
 # How far the search for prices may stay below the best, relative.
 CLOSE = 2e-3
@@ -26,18 +27,6 @@ CLOSE = 2e-3
 def usd(bound: PipelineBound) -> float:
     assert bound.usd is not None
     return bound.usd
-
-
-def anything_sold(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
-    """`anything_small` without what is free: an offer has a price."""
-    pipeline, sample, options, slo = anything_small(seed)
-    sold = [[replace(one, usd_per_hour=max(one.usd_per_hour, 0.01)) for one in of] for of in options]
-    return pipeline, sample, sold, slo
-
-
-def even(queries: int, rate: float, *calls: int) -> QuerySample:
-    """Arrivals at equal distances."""
-    return QuerySample(np.arange(queries) / rate, np.tile(calls, (queries, 1)).astype(np.int64))
 
 
 # -- against fleets that keep the promise ------------------------------------------------------------------------------
@@ -55,7 +44,7 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
 
 
 def test_it_is_not_far_below_a_fleet_that_is_busy() -> None:
-    """20 queries/s on instances that do 10 each, batches as large as there are: whole instances, and few of them idle."""
+    """20 queries/s on instances that do 10 each, and 20 each: three whole ones, and none of them idle."""
     pipeline, sample = chain("a", "b"), even(400, 20.0, 1, 1)
     options = [[option("x", 1.0, 0.0, 0.1, 1)], [option("y", 2.0, 0.0, 0.05, 1)]]
     slo = Slo(0.2, 0.99)
@@ -112,17 +101,22 @@ def test_late_queries_are_the_dearest_of_all_stages_together() -> None:
 
 
 def test_batches_end_within_what_the_other_stages_leave() -> None:
-    """b needs 150 of 400 ms: a batch of 4 of a, 320 ms, is out of the question; one of 2 is not, 160 ms."""
-    slo = Slo(0.4, 0.99)
-    stages = [stage_of([option("x", 1.0, 0.0, 0.08, 4)], slo), stage_of([option("y", 1.0, 0.0, 0.15, 1)], slo)]
-    gains = stage_of([option("z", 1.0, 0.14, 0.01, 4)], slo)  # 150, 160, 170 and 180 ms
-    sample = even(2000, 20.0, 1, 1)
-    for quick, expected in ((stages[0], 0.08), (gains, 0.18 / 4.0)):
-        bound = pipeline_bound(problem_of(chain("a", "b"), sample, [quick, stages[1]], slo))
-        assert bound.stages[0].usd == pytest.approx(2000 * expected / 3600.0, rel=0.02)
-    short = Slo(0.32, 0.99)  # leaves 170 ms
-    bound = pipeline_bound(problem_of(chain("a", "b"), sample, [gains, stages[1]], short))
-    assert bound.stages[0].usd == pytest.approx(2000 * 0.17 / 3.0 / 3600.0, rel=0.02)
+    """Four queries at a time. b needs 150 ms, so that of 400 ms a has 250, and of 320 ms 170."""
+    sample = QuerySample(np.repeat(np.arange(500) / 5.0, 4), np.ones((2000, 2), dtype=np.int64))
+    a = option("x", 1.0, 0.14, 0.01, 4)  # 150, 160, 170 and 180 ms
+    b = option("y", 1.0, 0.0, 0.15, 1)
+    for rt_max_s, batch in ((0.4, 4), (0.32, 3)):
+        slo = Slo(rt_max_s, 0.99)
+        bound = pipeline_bound(problem_of(chain("a", "b"), sample, [stage_of([a], slo), stage_of([b], slo)], slo))
+        expected = 2000 * float(a.service_s[batch]) / batch / 3600.0
+        assert bound.stages[0].usd == pytest.approx(expected, rel=0.02)
+
+
+def test_batches_are_no_larger_than_what_comes_in_time_for_them() -> None:
+    """A query every 50 ms: of 250 ms a batch of four, 180 ms, leaves 70, in which two come; a batch of two 160."""
+    slo, sample = Slo(0.25, 0.99), even(2000, 20.0, 1)
+    bound = pipeline_bound(problem_of(chain("a"), sample, [stage_of([option("x", 1.0, 0.14, 0.01, 4)], slo)], slo))
+    assert bound.stages[0].usd == pytest.approx(2000 * 0.16 / 2 / 3600.0, rel=0.02)
 
 
 def test_a_stage_whose_answer_is_not_waited_for_costs_nothing() -> None:
@@ -211,7 +205,7 @@ def test_a_looser_promise_does_not_cost_more(seed: int) -> None:
     problem = problem_of(pipeline, long, stages, slo, end_s=end_s)
     by_late = [usd(pipeline_bound(problem, late)) for late in (0.0, 10.0, 40.0, 200.0)]
     for values in (by_time, by_late):
-        assert all(b <= a * 1.02 + 1e-12 for a, b in zip(values, values[1:], strict=False)), values
+        assert all(b <= a * 1.02 + 1e-12 for a, b in itertools.pairwise(values)), values
 
 
 def test_every_query_late_costs_nothing() -> None:
