@@ -47,7 +47,7 @@ def fixed_fleet_bound(problem: PipelineBoundProblem, late_allowed: float = 0.0) 
 
 def least_calls_per_s(stage: StageProblem, late_calls: float) -> float:
     """What a stage must be able to do so that at most so many of its calls are not answered within the window."""
-    made_s = np.sort(np.repeat(stage.made_s, stage.calls))
+    made_s = stage.made_s
     if len(made_s) <= late_calls:
         return 0.0
     low, high = 0.0, 1.0 / stage.window_s

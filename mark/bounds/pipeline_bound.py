@@ -8,6 +8,7 @@ at least what all queries pay, less the dearest of those that may be late.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
+from mark.pipelines.estimate import QuerySample
 from mark.pipelines.paths import call_windows_s, pattern_path_s
 from mark.planning.resolve import choose_function
 from mark.rules.admission import TOLERANCE_S
@@ -54,6 +56,21 @@ class PipelineBoundProblem:
     warm_start: bool = True
     spot: tuple[StepSeries, ...] = ()
     spot_first_hour_free: bool = False
+
+    @classmethod
+    def of_sample(
+        cls,
+        pipeline: Pipeline,
+        sample: QuerySample,
+        stages: Sequence[ResolvedService],
+        slo: Slo,
+        *,
+        end_s: float,
+        warm_start: bool = True,
+    ) -> PipelineBoundProblem:
+        """Of queries that say themselves what they call."""
+        calls, pattern = np.unique(sample.calls, axis=0, return_inverse=True)
+        return cls(pipeline, sample.arrivals_s, pattern.reshape(-1), calls, tuple(stages), slo, end_s, warm_start)
 
     def __post_init__(self) -> None:
         if len(self.stages) != len(self.pipeline.stages) or self.calls.shape[1:] != (len(self.stages),):
@@ -241,15 +258,15 @@ class _Prices:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageProblem:
-    """A stage's own problem: N queries with their `calls` that are needed, and when these can be made.
+    """A stage's own problem: the calls of its N queries that are needed, and when these can be made.
 
     `resolved` has what can answer them within the window, with its capacity in batches that do.
     """
 
     name: str
-    calls: Ints  # (N,)
-    made_s: FloatArray  # (N,) at the earliest
-    place: Ints  # (N,) the bin of `made_s`
+    calls_of: Ints  # (patterns,)
+    made_after_s: FloatArray  # (patterns,) from the arrival, at the earliest
+    place: NDArray[np.int32]  # (N,) the bin in which calls can be made
     bins: int
     bin_s: float
     window_s: float
@@ -262,17 +279,30 @@ class StageProblem:
     ) -> StageProblem:
         visited = calls > 0
         name, resolved = problem.pipeline.names[stage], problem.stages[stage]
-        own = calls[problem.pattern]
-        made_s = problem.arrivals_s + np.where(visited, ready_s, 0.0)[problem.pattern]
         window_s = float((until_s - ready_s)[visited].max(initial=0.0))
-        if window_s <= 0.0 or not own.any():
-            return cls(name, np.zeros_like(own), made_s, np.zeros_like(own), 1, problem.end_s, 0.0, resolved, problem)
+        made_after_s = np.where(visited, ready_s, 0.0)
         # As many as fit, so that none is cut: what is served in the last is not paid for.
-        bins = max(1, min(MOST_BINS, int(problem.end_s / window_s)))
+        bins = max(1, min(MOST_BINS, int(problem.end_s / window_s))) if window_s > 0.0 else 1
         bin_s = max(problem.end_s / bins, window_s)
-        place = np.minimum((made_s / bin_s).astype(np.int64), bins - 1)
-        resolved = within_window(resolved, window_s, np.sort(np.repeat(made_s, own)))
-        return cls(name, own, made_s, place, bins, bin_s, window_s, resolved, problem)
+        made_s = problem.arrivals_s + made_after_s[problem.pattern]
+        place = (
+            np.minimum(made_s / bin_s, bins - 1).astype(np.int32) if bin_s > 0.0 else np.zeros(len(made_s), np.int32)
+        )
+        made_s = np.sort(np.repeat(made_s, calls[problem.pattern]))
+        if len(made_s):
+            resolved = within_window(resolved, window_s, made_s)
+        return cls(name, calls, made_after_s, place, bins, bin_s, window_s, resolved, problem)
+
+    @property
+    def calls(self) -> Ints:
+        """Of each query, (N,)."""
+        return self.calls_of[self.problem.pattern]
+
+    @property
+    def made_s(self) -> FloatArray:
+        """When each call can be made at the earliest, ascending."""
+        made_s = self.problem.arrivals_s + self.made_after_s[self.problem.pattern]
+        return np.sort(np.repeat(made_s, self.calls))
 
     @property
     def stranded(self) -> float:

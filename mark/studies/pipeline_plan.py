@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mark.billing.extras import LEFT_OUT
+from mark.bounds.fixed_bound import FixedFleetBound, fixed_fleet_bound
+from mark.bounds.pipeline_bound import PipelineBoundProblem
 from mark.config.fleet import markets_of
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Market
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
-from mark.domain.service import ResolvedService
+from mark.domain.service import ResolvedService, ServiceConfig
 from mark.pipelines.estimate import QuerySample
 from mark.pipelines.lineage_file import load_lineage
 from mark.pipelines.options import InstanceOption, instance_options, varies
@@ -31,6 +33,7 @@ WINDOW_S = 120.0
 FEWEST_QUERIES = 1_000.0  # of a window, or it is made longer: of fewer the slowest say little
 MOST_QUERIES = 20_000.0  # or it ends earlier: more would hardly change the plan, only take longer
 MOST_STAGE_CALLS = 400_000.0  # and earlier where queries fan out so much that a stage would have more
+MEAN_TIMES = "batches are taken to last their mean time: what p99_ms says of them is left out"
 SHORT_S = 30.0  # of which a note speaks where it ended so early
 
 
@@ -40,6 +43,7 @@ class PlannedPipeline:
 
     config: PipelineConfig
     plan: PipelinePlan
+    bound: FixedFleetBound | None  # of a fixed fleet for the same queries
     lineage: Lineage
     trace: str
     at_s: float  # the window was looked for from here, in seconds from the trace's first row
@@ -79,7 +83,7 @@ def plan_pipeline_once(
         duration_s = min(WITHIN_S, math.inf if duration_s is None else duration_s)
     part = trace.part(request.start_s, duration_s, request.scale)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
-    pipeline, law, seen = _graph(config, lineage, queries)
+    pipeline, law, seen = graph_and_law(config, lineage, queries)
     most_queries = min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
     window = _shortened(trace, busiest, request.scale, most_queries)
     sample = _sample(trace, window, law, request)
@@ -102,6 +106,7 @@ def plan_pipeline_once(
     return PlannedPipeline(
         config=config,
         plan=plan,
+        bound=_bound(plan, [resolved[name] for name in pipeline.names], window.duration_s),
         lineage=law,
         trace=trace.name,
         at_s=part.start_s,
@@ -124,15 +129,22 @@ def plan_pipeline_once(
 
 
 def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
-    """A stage's instance types on demand. Raises BadInput, Infeasible, with the stage's section as the place."""
+    """A stage's instance types on demand. Raises BadInput and Infeasible."""
     markets, where = config.fleet.markets, f"{config.source} [fleet] markets"
     if request.markets is not None:
         markets, where = markets_of(request.markets, "markets"), "markets"
     if Market.ON_DEMAND not in markets:
         raise BadInput("of a pipeline only instances on demand are planned so far", where, ", ".join(markets))
     service = replace(config.service(stage), markets=(Market.ON_DEMAND,), functions=())
+    return stage_looked_up(config, stage, service, replace(request, markets=None))
+
+
+def stage_looked_up(
+    config: PipelineConfig, stage: StageConfig, service: ServiceConfig, request: RunRequest
+) -> ResolvedService:
+    """A stage as this service. Raises BadInput, Infeasible, with the stage's section as the place."""
     try:
-        return looked_up(service, replace(request, markets=None))
+        return looked_up(service, request)
     except Infeasible as error:
         raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}") from None
     except BadInput as error:
@@ -141,8 +153,14 @@ def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -
         raise BadInput(error.what, f"{config.source} [stage.{stage.name}] model", error.value) from None
 
 
-def _graph(config: PipelineConfig, lineage: str | None, queries: str | None) -> tuple[Pipeline, Lineage, list[str]]:
-    """The graph, the law of visits, and what to know of them."""
+def graph_and_law(
+    config: PipelineConfig, lineage: str | None, queries: str | None
+) -> tuple[Pipeline, Lineage, list[str]]:
+    """The graph, the law of visits, and what to know of them.
+
+    They are the file's, with `lineage` (a file of `mark pipeline trace`) instead of its shares; or the driver's, traced
+    on the file `queries`. Raises BadInput.
+    """
     if config.driver is None:
         if queries is not None:
             what = "there is no driver to run on queries: the sections [stage.NAME] say the graph, and `lineage` visits"
@@ -192,6 +210,11 @@ def _sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> Qu
     if not len(arrivals_s):
         raise BadInput(f"no request was drawn between {window.start_s:g} and {window.end_s:g} s", trace.name)
     return QuerySample(arrivals_s, law.drawn(len(arrivals_s), np.random.default_rng(request.seed)))
+
+
+def _bound(plan: PipelinePlan, stages: list[ResolvedService], duration_s: float) -> FixedFleetBound | None:
+    problem = PipelineBoundProblem.of_sample(plan.pipeline, plan.sample, stages, plan.slo, end_s=duration_s)
+    return fixed_fleet_bound(problem, (1.0 - plan.slo.attainment) * len(plan.sample.arrivals_s))
 
 
 def _few(queries: int) -> list[str]:
@@ -246,7 +269,7 @@ def _left_out(
         later.append("several stages on one instance")
     notes = [f"not planned for pipelines yet: {', '.join(later)}"] if later else []
     if any(varies(one) for offered in options for one in offered):
-        notes.append("batches are taken to last their mean time: what p99_ms says of them is left out")
+        notes.append(MEAN_TIMES)
     if trace.bin_s > 5.0 and trace.kind == "counts":
         notes.append(f"within a bin of {trace.bin_s:g} s of the trace arrivals are Poisson; burstier ones need more")
     if bills_extras:

@@ -68,8 +68,5 @@ def problem_of(
     warm_start: bool = True,
 ) -> PipelineBoundProblem:
     """The part ends, unless said, when all that is in time is answered."""
-    calls, pattern = np.unique(sample.calls, axis=0, return_inverse=True)
     end_s = float(sample.arrivals_s.max()) + slo.rt_max_s if end_s is None else end_s
-    return PipelineBoundProblem(
-        pipeline, sample.arrivals_s, pattern.reshape(-1), calls, tuple(stages), slo, end_s, warm_start
-    )
+    return PipelineBoundProblem.of_sample(pipeline, sample, stages, slo, end_s=end_s, warm_start=warm_start)
