@@ -344,7 +344,8 @@ class StageProblem:
         usd = float((self.calls * in_time) @ prices.usd[self.place]) - prices.launched_usd
         functions_usd = min(usd, prices.functions * self.resolved.in_time_usd) if prices.functions > 0.0 else 0.0
         share = min(1.0, prices.functions / calls) if calls else 0.0
-        return StageBound(self.name, calls, self.window_s, self.bin_s, usd - functions_usd, functions_usd, share)
+        window_s = max(0.0, self.window_s - TOLERANCE_S)
+        return StageBound(self.name, calls, window_s, self.bin_s, usd - functions_usd, functions_usd, share)
 
     def _program(self) -> BoundProgram | None:
         return program_of(

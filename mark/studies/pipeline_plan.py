@@ -177,9 +177,7 @@ def graph_and_law(
             raise BadInput(error.what, lineage, error.value) if error.where == "stages" else error from None
         return config.pipeline, law, _unvisited(law)
     if queries is None:
-        what = (
-            f"the driver {config.driver} is traced for the plan: give `queries` FILE, as `mark pipeline trace` takes it"
-        )
+        what = f"the driver {config.driver} is traced for this: give `queries` FILE, as `mark pipeline trace` takes it"
         if lineage is not None:
             what += " (a lineage does not say which stages wait for which)"
         raise BadInput(what, f"{config.source} [service] pipeline")
