@@ -71,17 +71,17 @@ def bound_pipeline(
         spot,
         request.spot_first_hour_free,
     )
-    bounds = []
-    for n, share in enumerate((0.0, 1.0 - config.slo.attainment)):
-        bounds.append(pipeline_bound(problem, share * len(arrivals_s)))
-        if progress is not None:
-            progress((n + 1) / 2)
+    at_zero = pipeline_bound(problem)
+    if progress is not None:
+        progress(0.5)
+    within_slo = pipeline_bound(problem, (1.0 - config.slo.attainment) * len(arrivals_s))
     profiles = [candidate.profile for stage in resolved.values() for candidate in stage.candidates]
     return BoundedPipeline(
         config,
         trace.name,
         len(arrivals_s),
-        *bounds,
+        at_zero,
+        within_slo,
         notes=(
             f"prices of {first.priced}",
             *seen,

@@ -45,7 +45,8 @@ def stage_of(
             candidates.append(found)
             profiles[one.hardware] = profile
     functions: tuple[FunctionOffer, ...] = ()
-    use, names = None, ()
+    use: FunctionUse | None = None
+    names: tuple[str, ...] = ()
     if function is not None:
         usd, call_s = function
         functions = (FunctionOffer(1024, 0.0, usd * 1e6, 1.0, 1000, 1000.0, 300.0),)

@@ -65,7 +65,7 @@ def test_no_fleet_that_happens_to_keep_its_own_promise_costs_less(seed: int, dat
     late = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s).miss_share(choices) * len(sample.arrivals_s)
     assume(late < len(sample.arrivals_s))
     problem = problem_of(pipeline, sample, [stage_of(of, slo) for of in options], slo)
-    assert usd(pipeline_bound(problem, late)) <= usd_per_hour(choices) * problem.end_s / 3600.0 * (1.0 + 1e-12)
+    assert usd(pipeline_bound(problem, late)) <= usd_per_hour(tuple(choices)) * problem.end_s / 3600.0 * (1.0 + 1e-12)
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
