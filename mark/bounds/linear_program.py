@@ -198,12 +198,17 @@ class Proof:
 
     `gap`: how far below the best proof it may lie, relative; None where that was not measured. `factor`: how many bins
     the proposal took as one.
+
+    `value` is `demand` times `prices`, less `launched` for starts that bring credits (and less what is free, where
+    anything is): no instance that is paid these prices for what it serves earns more than it costs.
     """
 
     value: float
     left_out: float
     gap: float | None
     factor: int
+    prices: FloatArray  # (T - 1,), in `usd` per `requests`
+    launched: float  # in `usd`
 
 
 def prove(
@@ -231,18 +236,25 @@ def prove(
     o = program.start
     r0 = o.copy() if program.warm_start else np.zeros_like(o)
 
+    def caps(r: FloatArray) -> FloatArray:
+        earlier = np.vstack([r0, r[:-1]])
+        each = np.where(program.available, k + c + r - earlier, math.inf)
+        return np.asarray(each.min(axis=1, initial=worth), dtype=np.float64)
+
     def certified(r: FloatArray) -> float:
         value = dual.certify(program.demand, c, program.available, o, r0, k, worth, r)
-        if program.free == 0.0:
-            return value
-        earlier = np.vstack([r0, r[:-1]])
-        caps = np.where(program.available, k + c + r - earlier, math.inf).min(axis=1, initial=worth)
-        return _beside_free(program.demand, caps, program.free)
+        return value if program.free == 0.0 else _beside_free(program.demand, caps(r), program.free)
+
+    def prices(r: FloatArray) -> FloatArray:
+        cap = caps(r)
+        return np.minimum(cap[:-1], cap[1:])
 
     # Everything at its running price: a proof too, should the search find none.
-    value = certified(np.tile(r0, (program.bins, 1)))
+    best = np.tile(r0, (program.bins, 1))
+    value = certified(best)
     if not (program.types and worth > _TINY and program.bins > 1):
-        return Proof(max(0.0, value - launch_usd), float(program.demand.sum()), None, 1)
+        left_out = float(program.demand.sum())
+        return Proof(max(0.0, value - launch_usd), left_out, None, 1, prices(best), launch_usd)
     factor = max(1, math.ceil(program.bins * program.types**2 / work))
     small = program if factor == 1 else program.coarse(factor)
     if program.free > 0.0:
@@ -257,9 +269,11 @@ def prove(
         known = np.vstack([r0, r * factor])
         at = np.arange(program.bins)
         r = np.stack([np.interp(at, ends, known[:, i]) for i in range(program.types)], axis=1)
-    value = max(value, certified(r))
+    if (found := certified(r)) > value:
+        value, best = found, r
     measured = factor == 1 and value > 0.0 and program.free == 0.0
-    return Proof(max(0.0, value - launch_usd), left_out, gap / value if measured else None, factor)
+    gap_share = gap / value if measured else None
+    return Proof(max(0.0, value - launch_usd), left_out, gap_share, factor, prices(best), launch_usd)
 
 
 def _beside_free(demand: FloatArray, caps: FloatArray, free: float) -> float:

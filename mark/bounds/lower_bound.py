@@ -76,8 +76,8 @@ class BoundProblem:
     def __post_init__(self) -> None:
         if self.counts.ndim != 1 or not np.all(np.isfinite(self.counts)) or np.any(self.counts < 0.0):
             raise BadInput("counts must be a row of finite numbers, not negative", "bound", self.counts.shape)
-        if not (math.isfinite(self.bin_s) and self.bin_s >= bin_width_s(self.resolved.slo) - 1e-9):
-            raise BadInput("a bin must be as wide as max(RT_max, 1 s) at least", "bound bin_s", self.bin_s)
+        if not (math.isfinite(self.bin_s) and self.bin_s >= self.resolved.slo.rt_max_s - 1e-9):
+            raise BadInput("a bin must be as wide as RT_max at least", "bound bin_s", self.bin_s)
         if not (math.isfinite(self.end_s) and self.end_s >= 0.0):
             raise BadInput("the end must be finite and not negative", "bound end_s", self.end_s)
         if self.spot and len(self.spot) != len(self.resolved.offers):
@@ -178,6 +178,17 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
         notes.append("nothing to prove: as many requests may be late as the program has")
         return bound(0.0, 0.0)
 
+    proof, worth = best_proof(program, late_allowed)
+    late = late_allowed / program.requests
+    if proof.factor > 1:
+        notes.append(f"found on bins of {problem.bin_s * proof.factor:g} s, proven on bins of {problem.bin_s:g} s")
+    served = proof.left_out - late if worth >= program.function else 0.0
+    measured = proof.gap if late == 0.0 and not program.credits.any() else None
+    return bound((proof.value - late * worth) * program.usd, served * program.requests, measured)
+
+
+def best_proof(program: BoundProgram, late_allowed: float) -> tuple[Proof, float]:
+    """The best proof found where so many requests may be late, fewer than there are, and at which price of one."""
     credit_price = np.zeros(program.types)
     if program.credits.any():
         small = program.coarse(-(-program.bins // _CREDIT_BINS))
@@ -185,20 +196,16 @@ def lower_bound(problem: BoundProblem, late_allowed: float = 0.0) -> Bound:
         if solution is not None:
             credit_price = solution.credit_price
     late = late_allowed / program.requests
-    worth = program.highest + float(credit_price.max(initial=0.0)) if function_usd == math.inf else program.function
+    worth = program.highest + float(credit_price.max(initial=0.0)) if program.function == math.inf else program.function
     proof: Proof | None = None
     if late > 0.0:
-        if function_usd < math.inf:
+        if program.function < math.inf:
             proof = prove(program, worth, credit_price)
         if proof is None or proof.left_out < late:
             worth, proof = _late_price(program, late, worth, credit_price), None
     if proof is None:
         proof = prove(program, worth, credit_price)
-    if proof.factor > 1:
-        notes.append(f"found on bins of {problem.bin_s * proof.factor:g} s, proven on bins of {problem.bin_s:g} s")
-    served = proof.left_out - late if worth >= program.function else 0.0
-    measured = proof.gap if late == 0.0 and not program.credits.any() else None
-    return bound((proof.value - late * worth) * program.usd, served * program.requests, measured)
+    return proof, worth
 
 
 def _late_price(program: BoundProgram, late: float, highest: float, credit_price: FloatArray) -> float:

@@ -1,25 +1,45 @@
-"""mark bound: the clairvoyant lower bound of the bill."""
+"""mark bound: the clairvoyant lower bound of the bill, of a service or of a pipeline."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 
-from mark.cli.options import add_run_options, request_from
+from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress
+from mark.config.pipeline_file import names_pipeline
 from mark.reporting.bound import bound_json, bound_table
+from mark.reporting.pipeline_bound import pipeline_bound_json, pipeline_bound_table
 from mark.simulation.bounding import bound
+from mark.studies.pipeline_bound import bound_pipeline
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    parser.description = "A proven lower bound of the bill of every policy that answers all of the requests."
+    parser.description = (
+        "A proven lower bound of the bill of every policy that answers all of the requests, "
+        "or as many as the SLO asks for; of a pipeline by stage, too."
+    )
     parser.add_argument("trace", metavar="TRACE", help="file, folder or synthetic:NAME?key=value")
+    add_pipeline_options(parser)
     add_run_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    if names_pipeline(args.service):
+        return _pipeline(args)
+    refuse_pipeline_options(args)
     with progress("bounding") as bar:
         at_zero, within_slo, requests = bound(request_from(args, bar))
     data = bound_json(args.service, args.trace, requests, at_zero, within_slo)
     deliver(data, args.json, lambda: bound_table(at_zero, within_slo, requests))
+    return 0
+
+
+def _pipeline(args: argparse.Namespace) -> int:
+    # What a driver and its models print is none of the result.
+    with progress("bounding") as bar, redirect_stdout(sys.stderr):
+        found = bound_pipeline(request_from(args), lineage=args.lineage, queries=args.queries, progress=bar)
+    deliver(pipeline_bound_json(args.service, found), args.json, lambda: pipeline_bound_table(found))
     return 0

@@ -9,6 +9,7 @@ from typing import Literal
 from mark.cli.arguments import add_json, html_file
 from mark.cli.numbers import above_zero, seconds, seed, span
 from mark.cli.reading import add_reading, reading
+from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
 from mark.planning.policies.registry import policy_names
 from mark.simulation.request import RunRequest
@@ -57,6 +58,22 @@ def add_run_options(
     if service != "elsewhere":
         result.add_argument("--report", type=html_file, metavar="FILE.html", help=report)
     result.add_argument("--fail-below-slo", action="store_true", help="exit 4 when an SLO was missed")
+
+
+def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
+    """What a pipeline's queries call, beside what its file says."""
+    pipeline = parser.add_argument_group("of a pipeline")
+    pipeline.add_argument("--queries", metavar="FILE", help="JSON Lines, a query a line: its driver is traced on them")
+    pipeline.add_argument(
+        "--lineage", metavar="FILE.csv", help="what is visited together, where the file says the graph and not a driver"
+    )
+
+
+def refuse_pipeline_options(args: argparse.Namespace) -> None:
+    """For a service. Raises BadInput where one of these options is given."""
+    for option in ("queries", "lineage"):
+        if getattr(args, option) is not None:
+            raise BadInput(f"{args.service} is no pipeline", option, getattr(args, option))
 
 
 def request_from(args: argparse.Namespace, progress: Callable[[float], None] | None = None) -> RunRequest:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mark.catalog.commitment import DISCOUNTS, SOURCE
 from mark.cli.numbers import seconds
-from mark.cli.options import add_run_options, request_from
+from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
 from mark.cli.output import deliver, progress
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
@@ -56,13 +56,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help=f"what committing takes off the on-demand price, several by commas (default: {_DISCOUNTS}, of m6a in "
         "October 2026)",
     )
-    pipeline = parser.add_argument_group("of a pipeline")
-    pipeline.add_argument(
-        "--queries", metavar="FILE", help="JSON Lines, a query a line: its driver is traced on them for the plan"
-    )
-    pipeline.add_argument(
-        "--lineage", metavar="FILE.csv", help="what is visited together, where the file says the graph and not a driver"
-    )
+    add_pipeline_options(parser)
     add_run_options(parser)
     parser.set_defaults(run=run)
 
@@ -71,9 +65,7 @@ def run(args: argparse.Namespace) -> int:
     args.trace = args.trace or args.trace_option
     if names_pipeline(args.service):
         return _pipeline(args)
-    for option in ("queries", "lineage"):
-        if getattr(args, option) is not None:
-            raise BadInput(f"{args.service} is no pipeline", option, getattr(args, option))
+    refuse_pipeline_options(args)
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     if args.advise_commitment:
         return _advise(args)

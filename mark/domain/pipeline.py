@@ -182,4 +182,9 @@ class Lineage:
 
     def drawn(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Calls of so many queries, drawn with what was seen as the law; shape (queries, stages)."""
-        return self.calls[rng.choice(len(self.queries), size=queries, p=self.queries / self.queries.sum())]
+        return self.calls[self.drawn_patterns(queries, rng)]
+
+    def drawn_patterns(self, queries: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The same as positions of patterns, shape (queries,)."""
+        drawn = rng.choice(len(self.queries), size=queries, p=self.queries / self.queries.sum())
+        return np.asarray(drawn, dtype=np.int64)

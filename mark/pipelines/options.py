@@ -75,15 +75,49 @@ def shared_options(
     ]
 
 
+def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]) -> tuple[ResolvedService, ...]:
+    """The stages with an offer's price by what all `workers` of the stage take of the instance.
+
+    What stages that share an instance pay together for it is no more than its price, so that a bound of the sum of
+    their bills is one of the bill.
+    """
+    offers = [offer for stage in stages for offer in stage.offers]
+    usd_per_vcpu_hour = min((o.usd_per_hour / o.vcpu for o in offers if o.vcpu and not o.gpus), default=0.0)
+
+    def priced(offer: Offer, workers: int, on_processor: bool) -> Offer:
+        if not offer.vcpu:
+            return offer
+        placement = _placement(offer, workers, on_processor)
+        return replace(offer, usd_per_hour=workers * _usd_per_hour(placement, usd_per_vcpu_hour))
+
+    return tuple(
+        replace(
+            stage,
+            offers=tuple(
+                priced(offer, candidate.workers, on_processor)
+                for offer, candidate in zip(stage.offers, stage.candidates, strict=True)
+            ),
+        )
+        for stage, on_processor in zip(stages, without_gpu, strict=True)
+    )
+
+
 def _shared(one: InstanceOption, without_gpu: bool, usd_per_vcpu_hour: float) -> InstanceOption:
-    offer, workers = one.offer, one.option.workers
-    host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
-    placement = Placement(host, offer.vcpu / workers)
-    if offer.gpus and not without_gpu:
-        placement = Placement(host, min(VCPUS_OF_GPU_WORKER, offer.vcpu / workers), offer.gpus / workers)
-    of_vcpu, of_gpu = resource_usd_per_hour(host, usd_per_vcpu_hour)
-    usd_per_hour = placement.vcpus * of_vcpu + placement.gpus * of_gpu
+    placement = _placement(one.offer, one.option.workers, without_gpu)
+    usd_per_hour = _usd_per_hour(placement, usd_per_vcpu_hour)
     return replace(one, option=replace(one.option, usd_per_hour=usd_per_hour, workers=1, placement=placement))
+
+
+def _placement(offer: Offer, workers: int, without_gpu: bool) -> Placement:
+    host = Host(offer.instance, offer.usd_per_hour, offer.vcpu, offer.gpus)
+    if offer.gpus and not without_gpu:
+        return Placement(host, min(VCPUS_OF_GPU_WORKER, offer.vcpu / workers), offer.gpus / workers)
+    return Placement(host, offer.vcpu / workers)
+
+
+def _usd_per_hour(placement: Placement, usd_per_vcpu_hour: float) -> float:
+    of_vcpu, of_gpu = resource_usd_per_hour(placement.host, usd_per_vcpu_hour)
+    return placement.vcpus * of_vcpu + placement.gpus * of_gpu
 
 
 def _option(offer: Offer, profile: Profile, rt_max_s: float) -> StageOption:

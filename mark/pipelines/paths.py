@@ -21,18 +21,79 @@ def pattern_path_s(pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequ
     A query may go on earlier than all its predecessors answer only where a join says so: by the first answer, or a time
     after it. What joins wait for depends on all of the times, so this is the rule of the kernel for a query alone.
     """
-    end_s = np.zeros(calls.shape)
+    _, end_s = _times_s(pipeline, calls, service_s)
+    return _latest_s(pipeline, end_s)
+
+
+def call_windows_s(
+    pipeline: Pipeline, calls: NDArray[np.int64], service_s: Sequence[float], rt_max_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When calls of a query that is answered within `rt_max_s` are made and answered, as the others leave time for it.
+
+    Both are (patterns, stages), in seconds from the query's arrival: no call is made before the first, and none that
+    the query needs is answered after the second. `service_s` is the least that a call of each stage may take. The
+    second is infinite where the query could be in time without an answer of the stage, because a join goes on without
+    it or because it is not called; and where the query cannot be in time at all.
+    """
+    ready_s, end_s = _times_s(pipeline, calls, service_s)
+    in_time = _latest_s(pipeline, end_s) <= rt_max_s
+    until_s = np.full(calls.shape, np.inf)
+    for stage in range(calls.shape[1]):
+        called = np.flatnonzero((calls[:, stage] > 0) & in_time)
+        never_s = np.full(len(called), np.inf)
+        needed = called[_end_with_s(pipeline, calls[called], service_s, stage, never_s) > rt_max_s]
+        # An answer that comes later by some time makes the query later by that at most. So an answer comes too late by
+        # as much as the query does, or more: this goes down to the latest time that will do, or stops above it.
+        answer_s = np.full(len(needed), rt_max_s)
+        for _ in range(2 + len(service_s)):
+            late_s = _end_with_s(pipeline, calls[needed], service_s, stage, answer_s) - rt_max_s
+            answer_s -= np.maximum(late_s, 0.0)
+        until_s[needed, stage] = answer_s
+    return ready_s, until_s
+
+
+def _end_with_s(
+    pipeline: Pipeline,
+    calls: NDArray[np.int64],
+    service_s: Sequence[float],
+    stage: int,
+    answer_s: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """When queries end whose calls of `stage` are answered at `answer_s`, (patterns,), and all others at once."""
+    _, end_s = _times_s(pipeline, calls, service_s, (stage, answer_s))
+    return _latest_s(pipeline, end_s)
+
+
+def _times_s(
+    pipeline: Pipeline,
+    calls: NDArray[np.int64],
+    service_s: Sequence[float],
+    answered: tuple[int, NDArray[np.float64]] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When each stage can be called, and when it is done with the query; both (patterns, stages).
+
+    `answered` is a stage and when its calls are, (patterns,), whatever it takes.
+    """
+    ready_s, end_s = np.zeros(calls.shape), np.zeros(calls.shape)
     for stage, before in enumerate(pipeline.predecessors):
-        ready_s = np.zeros(len(calls))
         if before:
             earlier, visited = end_s[:, before], calls[:, before] > 0
-            ready_s = earlier.max(axis=1)
+            ready_s[:, stage] = earlier.max(axis=1)
             join = pipeline.stages[stage].join
             if np.isfinite(join.deadline_s):
                 answers = np.sort(np.where(visited, earlier, np.inf), axis=1)
                 if join.least <= answers.shape[1]:
-                    ready_s = np.minimum(ready_s, answers[:, join.least - 1] + join.deadline_s)
-        end_s[:, stage] = ready_s + np.where(calls[:, stage] > 0, service_s[stage], 0.0)
+                    goes_on_s = answers[:, join.least - 1] + join.deadline_s
+                    ready_s[:, stage] = np.minimum(ready_s[:, stage], goes_on_s)
+        called = calls[:, stage] > 0
+        if answered is not None and answered[0] == stage:
+            end_s[:, stage] = np.where(called, answered[1], ready_s[:, stage])
+        else:
+            end_s[:, stage] = ready_s[:, stage] + np.where(called, service_s[stage], 0.0)
+    return ready_s, end_s
+
+
+def _latest_s(pipeline: Pipeline, end_s: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(end_s[:, _last(pipeline)].max(axis=1), dtype=np.float64)
 
 

@@ -41,7 +41,7 @@ def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
         _milliseconds(plan),
         text("What else would cost what", "bold"),
         _alternatives(plan),
-        *sentences(_closing(plan)),
+        *sentences(_closing(planned)),
         *small_print(planned.notes),
     )
 
@@ -67,6 +67,8 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
         "usd_per_hour": found.usd_per_hour,
         "usd_per_month": found.usd_per_hour * HOURS_PER_MONTH,
         "usd_per_million_queries": _per_million(planned),
+        "bound_usd_per_hour": None if planned.bound is None else planned.bound.usd_per_hour,
+        "regret": _regret(planned),
         "attainment": 1.0 - found.miss_share,
         "miss_limit": found.miss_limit,
         "confidence": CONFIDENCE,
@@ -127,6 +129,7 @@ def _stage_json(planned: PlannedPipeline, s: int) -> dict[str, Any]:
         "share": planned.lineage.shares[s],
         "calls_per_query": float(plan.sample.calls[:, s].mean()),
         "workers": plan.found.choices[s].workers,
+        "bound_usd_per_hour": None if planned.bound is None else planned.bound.stages[s],
         "basis": str(planned.options[s][plan.found.choices[s].option.hardware].basis),
         "utilisation": seen.utilisation,
         "mean_batch": seen.batch,
@@ -271,7 +274,8 @@ def _costs(plan: PipelinePlan, usd_per_hour: float | None) -> Sequence[str]:
     return usd(usd_per_hour), "same" if abs(difference) < 0.005 else f"{difference:+.2f}"
 
 
-def _closing(plan: PipelinePlan) -> list[str]:
+def _closing(planned: PlannedPipeline) -> list[str]:
+    plan = planned.plan
     s = plan.bottleneck
     name, hardware = plan.pipeline.names[s], plan.found.choices[s].option
     same = "(the same arrivals, closer together)"
@@ -296,9 +300,22 @@ def _closing(plan: PipelinePlan) -> list[str]:
             f"InferLine's plan is cheaper because it trusts one sample: of new traffic up to "
             f"{percent(single.miss_limit, 2)} would be late, where {100.0 * allowed:g} % may be."
         )
+    regret = _regret(planned)
+    if planned.bound is not None and regret is not None:
+        least = (
+            f"No fixed fleet keeps the promise on these queries for less than "
+            f"{usd(planned.bound.usd_per_hour)}/h, even one that knows them all in advance"
+        )
+        lines.append(f"{least}. This plan costs {regret:.2f} times that.")
     if not plan.complete:
         lines.append("A search ended for its bound on work: there may be something cheaper.")
     return lines
+
+
+def _regret(planned: PlannedPipeline) -> float | None:
+    """Dollars over the least of a fixed fleet."""
+    bound = planned.bound
+    return planned.plan.found.usd_per_hour / bound.usd_per_hour if bound is not None and bound.usd_per_hour else None
 
 
 def _times(headroom: float) -> str:

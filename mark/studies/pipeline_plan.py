@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mark.billing.extras import LEFT_OUT
+from mark.bounds.fixed_bound import FixedFleetBound, fixed_fleet_bound
+from mark.bounds.pipeline_bound import PipelineBoundProblem
 from mark.config.fleet import markets_of
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.offer import Market
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
-from mark.domain.service import ResolvedService
+from mark.domain.service import ResolvedService, ServiceConfig
 from mark.pipelines.estimate import QuerySample
 from mark.pipelines.lineage_file import load_lineage
-from mark.pipelines.options import InstanceOption, instance_options, shared_options
+from mark.pipelines.options import InstanceOption, instance_options, shared_options, shared_stages
 from mark.pipelines.plan import PipelinePlan, plan_pipeline
 from mark.pipelines.trace_file import trace_file
 from mark.simulation.inputs import looked_up, trace_named_in
@@ -40,6 +42,7 @@ class PlannedPipeline:
 
     config: PipelineConfig
     plan: PipelinePlan
+    bound: FixedFleetBound | None  # of a fixed fleet for the same queries
     lineage: Lineage
     trace: str
     at_s: float  # the window was looked for from here, in seconds from the trace's first row
@@ -79,15 +82,14 @@ def plan_pipeline_once(
         duration_s = min(WITHIN_S, math.inf if duration_s is None else duration_s)
     part = trace.part(request.start_s, duration_s, request.scale)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
-    pipeline, law, seen = _graph(config, lineage, queries)
+    pipeline, law, seen = graph_and_law(config, lineage, queries)
     most_queries = min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
     window = _shortened(trace, busiest, request.scale, most_queries)
     sample = _sample(trace, window, law, request)
     options = [instance_options(resolved[name]) for name in pipeline.names]
     shared = None
-    if config.packs == "auto" and len(options) > 1:
-        without_gpu = {stage.name: stage.without_gpu for stage in config.stages}
-        by_worker = shared_options(options, [without_gpu[name] for name in pipeline.names])
+    if shares_instances(config):
+        by_worker = shared_options(options, _without_gpu(config, pipeline))
         shared = [[one.option for one in offered] for offered in by_worker]
     try:
         plan = plan_pipeline(
@@ -108,6 +110,7 @@ def plan_pipeline_once(
     return PlannedPipeline(
         config=config,
         plan=plan,
+        bound=_bound(plan, stages_that_share(config, pipeline, resolved), window.duration_s, shares_instances(config)),
         lineage=law,
         trace=trace.name,
         at_s=part.start_s,
@@ -130,15 +133,22 @@ def plan_pipeline_once(
 
 
 def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
-    """A stage's instance types on demand. Raises BadInput, Infeasible, with the stage's section as the place."""
+    """A stage's instance types on demand. Raises BadInput and Infeasible."""
     markets, where = config.fleet.markets, f"{config.source} [fleet] markets"
     if request.markets is not None:
         markets, where = markets_of(request.markets, "markets"), "markets"
     if Market.ON_DEMAND not in markets:
         raise BadInput("of a pipeline only instances on demand are planned so far", where, ", ".join(markets))
     service = replace(config.service(stage), markets=(Market.ON_DEMAND,), functions=())
+    return stage_looked_up(config, stage, service, replace(request, markets=None))
+
+
+def stage_looked_up(
+    config: PipelineConfig, stage: StageConfig, service: ServiceConfig, request: RunRequest
+) -> ResolvedService:
+    """A stage as this service. Raises BadInput, Infeasible, with the stage's section as the place."""
     try:
-        return looked_up(service, replace(request, markets=None))
+        return looked_up(service, request)
     except Infeasible as error:
         raise Infeasible(f"{config.source} [stage.{stage.name}]: {error}") from None
     except BadInput as error:
@@ -147,8 +157,14 @@ def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -
         raise BadInput(error.what, f"{config.source} [stage.{stage.name}] model", error.value) from None
 
 
-def _graph(config: PipelineConfig, lineage: str | None, queries: str | None) -> tuple[Pipeline, Lineage, list[str]]:
-    """The graph, the law of visits, and what to know of them."""
+def graph_and_law(
+    config: PipelineConfig, lineage: str | None, queries: str | None
+) -> tuple[Pipeline, Lineage, list[str]]:
+    """The graph, the law of visits, and what to know of them.
+
+    They are the file's, with `lineage` (a file of `mark pipeline trace`) instead of its shares; or the driver's, traced
+    on the file `queries`. Raises BadInput.
+    """
     if config.driver is None:
         if queries is not None:
             what = "there is no driver to run on queries: the sections [stage.NAME] say the graph, and `lineage` visits"
@@ -165,9 +181,7 @@ def _graph(config: PipelineConfig, lineage: str | None, queries: str | None) -> 
             raise BadInput(error.what, lineage, error.value) if error.where == "stages" else error from None
         return config.pipeline, law, _unvisited(law)
     if queries is None:
-        what = (
-            f"the driver {config.driver} is traced for the plan: give `queries` FILE, as `mark pipeline trace` takes it"
-        )
+        what = f"the driver {config.driver} is traced for this: give `queries` FILE, as `mark pipeline trace` takes it"
         if lineage is not None:
             what += " (a lineage does not say which stages wait for which)"
         raise BadInput(what, f"{config.source} [service] pipeline")
@@ -198,6 +212,33 @@ def _sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> Qu
     if not len(arrivals_s):
         raise BadInput(f"no request was drawn between {window.start_s:g} and {window.end_s:g} s", trace.name)
     return QuerySample(arrivals_s, law.drawn(len(arrivals_s), np.random.default_rng(request.seed)))
+
+
+def shares_instances(config: PipelineConfig) -> bool:
+    """May several stages be on one instance?"""
+    return config.packs == "auto" and len(config.stages) > 1
+
+
+def stages_that_share(
+    config: PipelineConfig, pipeline: Pipeline, resolved: Mapping[str, ResolvedService]
+) -> tuple[ResolvedService, ...]:
+    """In the pipeline's order; where stages may share instances, at the prices of their parts."""
+    stages = tuple(resolved[name] for name in pipeline.names)
+    return shared_stages(stages, _without_gpu(config, pipeline)) if shares_instances(config) else stages
+
+
+def _without_gpu(config: PipelineConfig, pipeline: Pipeline) -> list[bool]:
+    by_name = {stage.name: stage.without_gpu for stage in config.stages}
+    return [by_name[name] for name in pipeline.names]
+
+
+def _bound(
+    plan: PipelinePlan, stages: Sequence[ResolvedService], duration_s: float, shared: bool
+) -> FixedFleetBound | None:
+    problem = PipelineBoundProblem.of_sample(
+        plan.pipeline, plan.sample, stages, plan.slo, end_s=duration_s, shared=shared
+    )
+    return fixed_fleet_bound(problem, (1.0 - plan.slo.attainment) * len(plan.sample.arrivals_s))
 
 
 def _few(queries: int) -> list[str]:

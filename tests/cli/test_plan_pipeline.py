@@ -235,7 +235,7 @@ def test_an_impossible_promise_says_what_came_closest(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (TRACED, "traced.toml [service] pipeline: the driver two_of_test:respond is traced for the plan: give --q"),
+        (TRACED, "traced.toml [service] pipeline: the driver two_of_test:respond is traced for this: give --q"),
         ([*TRACED, "--lineage", "lineage.csv"], "(a lineage does not say which stages wait for which)"),
         ([*TRACED, "--queries", "q.jsonl", "--lineage", "lineage.csv"], "--lineage: is what the driver's --queries"),
         ([*PLAN, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),

@@ -74,12 +74,19 @@ def test_a_planned_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
     assert written["usd_per_hour"] == pytest.approx(sum(stage["usd_per_hour"] for stage in written["stages"]))
 
 
+def test_a_bound_of_a_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    service = ROOT / "examples" / "pipeline" / "social.toml"
+    written = _written(tmp_path, "bound", "synthetic:poisson?rate=40", "--duration", "60", "--service", str(service))
+    assert _keys(written) == _keys(_examples()[4])
+    assert written["bound_usd"] == written["bounds"][0]["usd"]
+
+
 def test_a_frontier_has_the_keys_of_its_example(tmp_path: Path) -> None:
     part = ("--duration", "60", "--policy", "reactive", "--jobs", "1")
     grid = ("--slo-ms", "450,600", "--attainment", "0.98,0.998")
     asked = ("frontier", "synthetic:poisson?rate=5", "--service", "inception-v3", *part, *grid)
     written = _written(tmp_path, *asked)
-    assert _keys(written) == _keys(_examples()[4])
+    assert _keys(written) == _keys(_examples()[5])
     (own,) = (point for point in written["points"] if point["own"])
     assert (own["next_10_ms"], own["next_nine"]) == (written["next_10_ms"], written["next_nine"])
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.kernel.pipeline import PipelineQueries, PipelineSimulation
 from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, StageOption, estimate
-from mark.pipelines.paths import critical_path_s, longest_path_s, pattern_path_s
-from tests.pipelines.planned import chain, traffic
+from mark.pipelines.paths import call_windows_s, critical_path_s, longest_path_s, pattern_path_s
+from tests.pipelines.planned import anything_small, chain, traffic
 
 
 def diamond(join: Join) -> Pipeline:
@@ -51,6 +52,63 @@ def test_it_is_what_the_kernel_says_of_a_query_alone(data: st.DataObject) -> Non
     choices = [StageChoice(StageOption("x", 1.0, np.array([0.0, time_s])), 1, 2) for time_s in service_s]
     seen = estimate(pipeline, QuerySample(np.array([0.0]), calls), choices)
     assert seen.latency_s.tolist() == pattern_path_s(pipeline, calls, service_s).tolist()
+
+
+@pytest.mark.parametrize(
+    ("join", "until_s"),
+    [
+        (Join(), [4.0, 9.0, 9.0, 10.0]),  # a leaves time for the longer side
+        (FIRST, [7.0, np.inf, np.inf, 10.0]),  # either of b and c will do
+        (Join(1, 2.0), [5.0, np.inf, np.inf, 10.0]),
+        (Join(2, 0.0), [4.0, 9.0, 9.0, 10.0]),
+    ],
+)
+def test_a_call_is_answered_in_time_for_what_comes_behind_it(join: Join, until_s: list[float]) -> None:
+    """a takes 1 s, b 2, c 5 and d 1; 10 s in all."""
+    ready_s, latest_s = call_windows_s(diamond(join), np.array([[1, 1, 3, 1]]), [1.0, 2.0, 5.0, 1.0], 10.0)
+    ready_d_s = {Join(): 6.0, FIRST: 3.0, Join(1, 2.0): 5.0}.get(join, 6.0)
+    assert ready_s.tolist() == [[0.0, 1.0, 1.0, ready_d_s]]
+    assert latest_s.tolist() == [until_s]
+
+
+def test_stages_that_are_not_called_and_queries_that_cannot_be_in_time_have_no_window() -> None:
+    calls = np.array([[1, 1, 0, 1], [1, 0, 1, 1]])
+    _, until_s = call_windows_s(diamond(Join()), calls, [1.0, 2.0, 5.0, 1.0], 6.0)
+    assert until_s.tolist() == [[3.0, 5.0, np.inf, 6.0], [np.inf] * 4]
+
+
+def _times_of_calls(
+    pipeline: Pipeline, sample: QuerySample, choices: list[StageChoice]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """By stage: when each query's calls could be made, and when they were answered, as simulated."""
+    queries = PipelineQueries.of(sample.arrivals_s, sample.calls, None)
+    simulated = PipelineSimulation(
+        queries,
+        pipeline.predecessors,
+        [stage.join for stage in pipeline.stages],
+        [choice.option.service_s[: choice.batch + 1] for choice in choices],
+    )
+    for stage, choice in enumerate(choices):
+        for _ in range(choice.workers):
+            simulated.add(stage, stage, -np.inf)
+    simulated.advance()
+    outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
+    return [(queries.as_given(one.ready_s), queries.as_given(one.answer_s)) for one in outcomes]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 3))
+def test_queries_in_time_keep_to_the_windows_of_their_calls(seed: int, replicas: int) -> None:
+    """Whatever waits: no call is made before its window, and none that is needed is answered behind it."""
+    pipeline, sample, options, slo = anything_small(seed)
+    choices = [StageChoice(of[seed % len(of)], of[seed % len(of)].largest_batch, replicas) for of in options]
+    least_s = [float(choice.option.service_s[1:].min()) for choice in choices]
+    ready_s, until_s = call_windows_s(pipeline, sample.calls, least_s, slo.rt_max_s)
+    in_time = estimate(pipeline, sample, choices).latency_s <= slo.rt_max_s
+    for stage, (made_s, answered_s) in enumerate(_times_of_calls(pipeline, sample, choices)):
+        called = in_time & (sample.calls[:, stage] > 0)
+        assert np.all((made_s - sample.arrivals_s)[called] >= ready_s[called, stage] - 1e-9)
+        assert np.all((answered_s - sample.arrivals_s)[called] <= until_s[called, stage] + 1e-9)
 
 
 @pytest.mark.parametrize(

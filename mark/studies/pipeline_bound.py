@@ -1,0 +1,99 @@
+"""From a pipeline file and a trace to the clairvoyant bound: everything looked up, and what each query calls drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.billing.extras import LEFT_OUT
+from mark.bounds.pipeline_bound import PipelineBound, PipelineBoundProblem, pipeline_bound
+from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.domain.errors import BadInput
+from mark.domain.offer import Market
+from mark.ec2.spot_series import load_spot_series
+from mark.simulation.inputs import trace_named_in
+from mark.simulation.request import RunRequest
+from mark.studies.pipeline_plan import graph_and_law, shares_instances, stage_looked_up, stages_that_share
+
+# What a query takes of memory is some hundred bytes.
+MOST_QUERIES = 20_000_000
+MEAN_TIMES = "batches do what their mean times allow: what p99_ms says is left out"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedPipeline:
+    """The bound with no late query, and with as many as the promise allows."""
+
+    config: PipelineConfig
+    trace: str
+    queries: int
+    shared: bool  # may several stages be on one instance?
+    at_zero: PipelineBound
+    within_slo: PipelineBound
+    notes: tuple[str, ...]
+
+
+def bound_pipeline(
+    request: RunRequest,
+    *,
+    lineage: str | None = None,
+    queries: str | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> BoundedPipeline:
+    """The least that a pipeline's fleet can cost in the request's part; `lineage` and `queries` as for a plan.
+
+    What each query calls is drawn with the seed. Raises BadInput for whatever cannot be used, Infeasible where a stage
+    has neither an instance type nor a function that is fast enough.
+    """
+    config = load_pipeline(request.service)
+    # Before the models of a driver are loaded: a wrong name should not take a minute to show.
+    resolved = {stage.name: stage_looked_up(config, stage, config.service(stage), request) for stage in config.stages}
+    first = resolved[config.names[0]].catalog
+    prices = {offer.instance: offer.usd_per_hour for offer in first.offers if offer.market is Market.ON_DEMAND}
+    spot = tuple(load_spot_series(path, prices) for path in request.spot_traces)
+    trace = trace_named_in(request)
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    if part.requests > MOST_QUERIES:
+        what = f"at most {MOST_QUERIES:,} queries of a pipeline are bounded at a time: choose a shorter part"
+        raise BadInput(what, trace.name, f"{part.requests:,.0f}")
+    if spot and shares_instances(config):
+        what = 'prices of spot are not known by part of an instance: leave them out, or say [packs] allow = "separate"'
+        raise BadInput(what, "spot_traces", ", ".join(request.spot_traces))
+    pipeline, law, seen = graph_and_law(config, lineage, queries)
+    chunks = [times for times, _ in trace.chunks(part.start_s, part.end_s, request.scale, request.seed)]
+    arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)
+    problem = PipelineBoundProblem(
+        pipeline,
+        arrivals_s,
+        law.drawn_patterns(len(arrivals_s), np.random.default_rng(request.seed)),
+        law.calls,
+        stages_that_share(config, pipeline, resolved),
+        config.slo,
+        part.duration_s,
+        not request.cold_start,
+        spot,
+        request.spot_first_hour_free,
+        shares_instances(config),
+    )
+    at_zero = pipeline_bound(problem)
+    if progress is not None:
+        progress(0.5)
+    within_slo = pipeline_bound(problem, (1.0 - config.slo.attainment) * len(arrivals_s))
+    profiles = [candidate.profile for stage in resolved.values() for candidate in stage.candidates]
+    return BoundedPipeline(
+        config,
+        trace.name,
+        len(arrivals_s),
+        problem.shared,
+        at_zero,
+        within_slo,
+        notes=(
+            f"prices of {first.priced}",
+            *seen,
+            *([MEAN_TIMES] if any(row.p99_ms is not None for one in profiles for row in one.rows) else []),
+            *(["commitments are left out: every instance is paid"] if config.fleet.committed else []),
+            *([LEFT_OUT] if first.bills_extras else []),
+        ),
+    )
