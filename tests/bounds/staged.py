@@ -15,8 +15,9 @@ from mark.domain.profile import Candidate, Profile, ProfileRow
 from mark.domain.service import FunctionUse, ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import QuerySample, StageOption
+from mark.pipelines.options import InstanceOption, shared_options, shared_stages
 from mark.profiling.policy import candidate
-from tests.pipelines.planned import anything_small
+from tests.pipelines.planned import anything_small, chain, option, traffic
 
 
 def anything_sold(seed: int) -> tuple[Pipeline, QuerySample, list[list[StageOption]], Slo]:
@@ -71,3 +72,44 @@ def problem_of(
     """The part ends, unless said, when all that is in time is answered."""
     end_s = float(sample.arrivals_s.max()) + slo.rt_max_s if end_s is None else end_s
     return PipelineBoundProblem.of_sample(pipeline, sample, stages, slo, end_s=end_s, warm_start=warm_start)
+
+
+def sharing(seed: int) -> tuple[PipelineBoundProblem, list[list[StageOption]], Slo]:
+    """Two stages, the first on processors and the second on a GPU as well, which has three vCPUs to spare.
+
+    The problem at the prices of their parts, and their options by the worker.
+    """
+    rng = np.random.default_rng(seed)
+    slo = Slo(float(rng.choice([0.15, 0.3])), 0.95)
+    each_s = float(rng.choice([0.004, 0.02, 0.05]))
+    options = [
+        [option("small", 0.1, 0.002, each_s, 2, workers=2), option("gpu", 0.6, 0.002, 1.2 * each_s, 2, workers=4)],
+        [option("small", 0.1, 0.01, 0.06, 2, workers=1), option("gpu", 0.6, 0.01, 0.005, 4)],
+    ]
+    sizes = {"small": (2.0, 0), "gpu": (4.0, 1)}
+    stages = []
+    for of in options:
+        stage = stage_of(of, slo)
+        offers = [replace(o, vcpu=vcpus, gpus=gpus) for o in stage.offers for vcpus, gpus in [sizes[o.instance]]]
+        stages.append(replace(stage, offers=tuple(offers)))
+    without_gpu = [True, False]
+    offered = [
+        [
+            InstanceOption(offer, candidate.profile, option)
+            for offer, candidate in zip(stage.offers, stage.candidates, strict=True)
+            for option in of
+            if option.hardware == offer.instance
+        ]
+        for stage, of in zip(stages, options, strict=True)
+    ]
+    by_worker = [[one.option for one in of] for of in shared_options(offered, without_gpu)]
+    pipeline, sample = chain("a", "b"), traffic(150, float(rng.choice([10.0, 60.0])), 1.5, (1.0, 0.7), seed)
+    end_s = float(sample.arrivals_s.max()) + slo.rt_max_s
+    problem = PipelineBoundProblem.of_sample(
+        pipeline, sample, shared_stages(stages, without_gpu), slo, end_s=end_s, shared=True
+    )
+    return problem, by_worker, slo
+
+
+def sample_of(problem: PipelineBoundProblem) -> QuerySample:
+    return QuerySample(problem.arrivals_s, problem.calls[problem.pattern])

@@ -14,7 +14,7 @@ from mark.bounds.fixed_bound import FixedFleetBound, fixed_fleet_bound, least_ca
 from mark.bounds.pipeline_bound import PipelineBoundProblem, stage_problems
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import QuerySample
-from tests.bounds.staged import anything_sold, even, problem_of, stage_of
+from tests.bounds.staged import anything_sold, even, problem_of, sample_of, sharing, stage_of
 from tests.pipelines.planned import chain, cheapest, option
 
 
@@ -99,3 +99,11 @@ def test_a_looser_promise_costs_no_more() -> None:
         by_late = [bounded(problem, late).usd_per_hour for late in (0.0, 1.0, 3.0, 9.0)]
         for values in (by_time, by_late):
             assert all(b <= a * (1.0 + 1e-6) for a, b in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
+    problem, by_worker, slo = sharing(seed)
+    found = bounded(problem, (1.0 - slo.attainment) * len(problem.arrivals_s))
+    least = cheapest(problem.pipeline, sample_of(problem), by_worker, slo, 6)
+    assert 0.2 * least <= found.usd_per_hour <= least * (1.0 + 1e-12)

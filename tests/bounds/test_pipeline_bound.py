@@ -15,9 +15,10 @@ from mark.bounds.lower_bound import build_problem, lower_bound
 from mark.bounds.pipeline_bound import PipelineBound, pipeline_bound
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
+from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, usd_per_hour
-from tests.bounds.staged import anything_sold, even, problem_of, stage_of
+from tests.bounds.staged import anything_sold, even, problem_of, sample_of, sharing, stage_of
 from tests.pipelines.planned import chain, cheapest, option, traffic
 
 # How far the search for prices may stay below the best, relative.
@@ -41,6 +42,32 @@ def test_the_cheapest_fleet_that_keeps_the_promise_costs_no_less(seed: int) -> N
     least = cheapest(pipeline, sample, options, slo, 4) * problem.end_s / 3600.0
     assert usd(bound) <= least * (1.0 + 1e-12)
     assert sum(stage.usd for stage in bound.stages) == pytest.approx(usd(bound), rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None:
+    """Whole instances with workers of both stages, beside the stages at the prices of their parts."""
+    problem, by_worker, slo = sharing(seed)
+    bound = pipeline_bound(problem, (1.0 - slo.attainment) * len(problem.arrivals_s))
+    least = cheapest(problem.pipeline, sample_of(problem), by_worker, slo, 6) * problem.end_s / 3600.0
+    assert 0.0 < usd(bound) <= least * (1.0 + 1e-12)
+
+
+def test_where_times_vary_nothing_is_said_of_the_quickest() -> None:
+    """A call has all of RT_max then, and an instance what it does by its mean times."""
+    pipeline, sample, slo = chain("a", "b"), even(400, 20.0, 1, 1), Slo(0.2, 0.99)
+    stages = [stage_of([option("x", 1.0, 0.0, 0.05, 2)], slo) for _ in "ab"]
+    steady = pipeline_bound(problem_of(pipeline, sample, stages, slo))
+
+    def varying(stage: ResolvedService) -> ResolvedService:
+        (one,) = stage.candidates
+        rows = tuple(replace(row, p99_ms=2.0 * row.latency_ms) for row in one.profile.rows)
+        return replace(stage, candidates=(replace(one, profile=replace(one.profile, rows=rows), sigma=0.3),))
+
+    loose = pipeline_bound(problem_of(pipeline, sample, [varying(stage) for stage in stages], slo))
+    assert [stage.window_s for stage in steady.stages] == pytest.approx([0.15, 0.15])
+    assert [stage.window_s for stage in loose.stages] == pytest.approx([0.2, 0.2])
+    assert usd(loose) <= usd(steady)
 
 
 def test_it_is_not_far_below_a_fleet_that_is_busy() -> None:

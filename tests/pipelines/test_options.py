@@ -7,9 +7,9 @@ import pytest
 
 from mark.domain.offer import Catalog, Delay, Market, Offer
 from mark.domain.profile import Basis, Profile, ProfileRow
-from mark.domain.service import ServiceConfig
+from mark.domain.service import ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
-from mark.pipelines.options import InstanceOption, instance_options, shared_options
+from mark.pipelines.options import InstanceOption, instance_options, shared_options, shared_stages
 from mark.planning.resolve import resolve
 from mark.profiling.policy import sigma_of
 
@@ -30,12 +30,16 @@ CATALOG = Catalog(
 
 
 def found(rt_max_s: float = 0.1, **rows: tuple[ProfileRow, ...]) -> list[InstanceOption]:
+    return instance_options(resolved(rt_max_s, **rows))
+
+
+def resolved(rt_max_s: float = 0.1, **rows: tuple[ProfileRow, ...]) -> ResolvedService:
     profiles = {name.replace("_", "."): Profile("m", name.replace("_", "."), of) for name, of in rows.items()}
     service = ServiceConfig(
         name="s", model="m", slo=Slo(rt_max_s, 0.99), catalog="test", markets=(Market.ON_DEMAND, Market.SPOT),
         instances=("*",), max_instances=10, max_usd_per_hour=10.0, functions=(),
     )  # fmt: skip
-    return instance_options(resolve(service, CATALOG, {"m": profiles}))
+    return resolve(service, CATALOG, {"m": profiles})
 
 
 def test_instances_on_demand_the_cheapest_zone_of_each_with_their_workers() -> None:
@@ -94,3 +98,18 @@ def test_a_gpu_worker_takes_one_vcpu_or_its_share() -> None:
     ((shared,),) = shared_options([options], [False])
     assert shared.option.placement is not None
     assert (shared.option.placement.vcpus, shared.option.placement.gpus) == (0.5, 0.125)
+
+
+def test_stages_at_the_prices_of_their_parts() -> None:
+    """What stages that fill an instance pay together is its price; of one without known vCPUs each pays the whole."""
+    rows = (ProfileRow(1, 10.0, workers=1),)
+    stage = resolved(e_gpu=rows, d_large=rows, c_large=(ProfileRow(1, 10.0),))
+    on_gpu, beside = shared_stages([stage, stage], [False, True])
+    prices = [
+        {offer.name: offer.usd_per_hour for offer in one.offers if offer.market is Market.ON_DEMAND}
+        for one in (on_gpu, beside)
+    ]
+    assert prices[0]["e.gpu/on-demand"] == pytest.approx(0.5 + 0.05)  # the GPU and one vCPU
+    assert prices[1]["e.gpu/on-demand"] == pytest.approx(4 * 0.05)
+    assert prices[0]["d.large/on-demand"] == prices[1]["d.large/on-demand"] == pytest.approx(0.1)
+    assert prices[0]["c.large/on-demand/z"] == 0.1
