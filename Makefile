@@ -77,6 +77,7 @@ bench: $(VENV)/.dev  ## minutes; run it on a quiet machine
 	$(BIN)/python benchmarks/pipelines.py
 	$(BIN)/python benchmarks/pipeline_planning.py
 	$(BIN)/python benchmarks/pipeline_packs.py
+	$(BIN)/python benchmarks/pipeline_bound.py
 	$(BIN)/python benchmarks/predictors.py
 
 bench-forecasts: $(VENV)/.dev .venv-peers/.done  ## beside statsforecast on real traffic; an hour or more
