@@ -81,7 +81,8 @@ def test_the_margin_is_of_the_rate_and_not_of_its_bursts() -> None:
     bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)
     arrivals_s = np.sort(np.concatenate([steady_s, bursts_s]))
     lean, wide = (
-        np.array(followed(HorizonTuner(LEVELS, 100.0, margin), arrivals_s, 200.0, 290.0))[-1, 0] for margin in (0.0, 0.1)
+        np.array(followed(HorizonTuner(LEVELS, 100.0, margin), arrivals_s, 200.0, 290.0))[-1, 0]
+        for margin in (0.0, 0.1)
     )
     assert lean > 35
     assert wide - lean == pytest.approx(0.1 * 10.0 * 20.0, abs=2.0)
