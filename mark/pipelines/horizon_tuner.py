@@ -4,9 +4,9 @@ InferLine's tuner (SoCC '20, section 5) asks for what the load of now needs, whi
 later. An instance of a cloud takes 60 to 180 s. So this one
 
 - knows the load by its envelope, as a level of the planned pipeline (`mark.pipelines.levels`): bursts and rate at once;
-- forecasts it at the activation horizon as a random walk: it stays as it is, and may grow without notice by a margin
-  that widens with the root of time. A trend fitted to the last minutes and continued was tried, and bought nothing but
-  replicas after a spike had begun: what comes without notice is borne by what stands already;
+- forecasts it at the activation horizon as a random walk: it stays as it is, and may grow without notice by a margin of
+  its mean rate that widens with the root of time. A trend fitted to the last minutes and continued was tried, and
+  bought nothing but replicas after a spike had begun: what comes without notice is borne by what stands already;
 - lets a replica go once nothing has needed it for as long as it would take to have it back, a minute at least: by then
   keeping it has cost as much as asking for it again would.
 """
@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from mark.domain.arrays import FloatArray
 from mark.pipelines.envelope import RecentEnvelope
 from mark.pipelines.levels import LoadLevels
@@ -23,7 +25,7 @@ from mark.pipelines.tuner import Replicas
 
 RECENT_S = 30.0  # the envelope is of windows that ended since then
 HELD_S = 60.0
-# Of the load, by the root of a second: what may come without notice, 22 % at 5 s and 95 % at 90 s
+# Of the mean rate, by the root of a second: what may come without notice, 22 % at 5 s and 95 % at 90 s
 MARGIN = 0.1
 
 
@@ -48,7 +50,10 @@ class HorizonTuner:
 
     def step(self, state: HorizonState, arrivals_s: FloatArray, now_s: float) -> tuple[Replicas, HorizonState]:
         envelope = state.envelope.advanced(arrivals_s, now_s)
-        rate = self.levels.rate_of(envelope.counts) * (1.0 + self.margin * math.sqrt(self.activation_s))
+        # The level has the bursts in it; what may come on top is of the rate, or bursts would count twice.
+        mean_rate = (len(arrivals_s) - int(np.searchsorted(arrivals_s, now_s - RECENT_S))) / RECENT_S
+        unforeseen = self.margin * math.sqrt(self.activation_s) * mean_rate
+        rate = self.levels.rate_of(envelope.counts) + unforeseen
         held_s = max(HELD_S, self.activation_s)
         rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, rate))
         replicas = self.levels.replicas_at(max(rate for _, rate in rates))

@@ -73,3 +73,16 @@ def test_every_stage_keeps_a_replica_and_the_same_is_asked_again(arrivals: list[
     asked = followed(tuner, arrivals_s, 100.0, 140.0)
     assert min(min(replicas) for replicas in asked) >= 1
     assert asked == followed(tuner, arrivals_s, 100.0, 140.0)
+
+
+def test_the_margin_is_of_the_rate_and_not_of_its_bursts() -> None:
+    """Bursts of 30 within a second, every ten seconds, at 20 queries/s: the level has them in it already."""
+    steady_s = evenly(17.0, 0.0, 300.0)
+    bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)
+    arrivals_s = np.sort(np.concatenate([steady_s, bursts_s]))
+    lean, wide = (
+        np.array(followed(HorizonTuner(LEVELS, 100.0, margin), arrivals_s, 200.0, 290.0))[-1, 0]
+        for margin in (0.0, 0.1)
+    )
+    assert lean > 35
+    assert wide - lean == pytest.approx(0.1 * 10.0 * 20.0, abs=2.0)

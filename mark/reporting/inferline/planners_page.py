@@ -83,7 +83,7 @@ def planners_figure(found: PlannerComparison) -> Figure:
 
 
 def planner_takeaways(found: PlannerComparison) -> list[str]:
-    """The paper's ratio beside ours, and who keeps the promise on new traffic."""
+    """The paper's ratio beside ours, and which planners keep the promise on new traffic."""
     lines = [
         f"Coarse-grained for the peak costs up to {_most(found):.1f} times InferLine's plan; the paper: up to "
         f"{COARSE_OVER_INFERLINE}."

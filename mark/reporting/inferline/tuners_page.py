@@ -1,4 +1,4 @@
-"""Figs. 6 and 10 to 12 of InferLine, ours, and the table of activation times: who follows a load at which price."""
+"""Figs. 6 and 10 to 12 of InferLine, ours, and the table of activation times: what following a load costs and keeps."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def load_figure(found: TunerComparison, load: FollowedLoad) -> Figure:
 
 
 def tuner_takeaways(found: TunerComparison) -> list[str]:
-    """Who kept the promise where, and what it cost against InferLine's."""
+    """Which runs kept the promise where, and what ours cost against InferLine's."""
     lines = []
     for name in dict.fromkeys(name for load in found.loads for name in load.runs):
         missed = [

@@ -31,7 +31,7 @@ def found(figure: str = "inferline-fig6", title: str = "big spike") -> TunerComp
     )
 
 
-def test_who_kept_the_promise_is_said_by_load_and_activation() -> None:
+def test_what_kept_the_promise_is_said_by_load_and_activation() -> None:
     assert tuner_takeaways(found()) == [
         "coarse missed the promise on big spike, activation 5 s (93.00 %), big spike, activation 90 s (93.00 %).",
         "inferline kept the promise in every case.",

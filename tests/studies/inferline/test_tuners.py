@@ -27,7 +27,7 @@ def followers() -> Followers:
     return Followers("cascade", load)
 
 
-def test_who_follows_keeps_more_of_the_promise_than_who_does_not(followers: Followers) -> None:
+def test_following_keeps_more_of_the_promise_than_standing_still(followers: Followers) -> None:
     runs = followers.follow(NAMES, 5.0)
     missed = {name: run.miss_share(SLO.rt_max_s) for name, run in runs.items()}
     assert missed["inferline"] < 0.5 * missed["plan only"]
