@@ -94,7 +94,7 @@ def test_a_frontier_has_the_keys_of_its_example(tmp_path: Path) -> None:
 def test_a_plan_has_the_keys_of_its_example(tmp_path: Path) -> None:
     part = ("synthetic:poisson?rate=400", "--duration", "7200", "--at", "3600", "--predictor", "seasonal-naive")
     written = _written(tmp_path, "plan", *part, "--service", "inception-v3", "--running", "c5.large=2")
-    assert _keys(written) == _keys(_examples()[5])
+    assert _keys(written) == _keys(_examples()[6])
     own_usd = written["chosen"]["usd_per_hour"]
     short, long = written["prices"]["other_slos"]
     assert short["usd_per_hour"] >= own_usd >= long["usd_per_hour"]
