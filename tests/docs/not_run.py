@@ -80,6 +80,7 @@ NOT_RUN = {
         "README.md",
         ".venv/bin/pip install -c constraints.txt",
     ): "takes a minute and a model; the quick start and the page on ALB logs run the like",
+    ("README.md", ".venv/bin/mark plan --service examples/p"): "the page on pipelines runs it",
     ("README.md", ".venv/bin/mark testbed up examples/testb"): "the page on the testbed runs the like",
     ("README.md", "make test           # lint, strict types"): "what CI runs; minutes and more",
 }
