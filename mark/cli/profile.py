@@ -5,25 +5,36 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mark.catalog.tables import CATALOG_NAMES, load_catalog
 from mark.cli.arguments import add_json, html_file, writable
 from mark.cli.numbers import above_zero, count, seed
 from mark.cli.output import deliver, progress, write_file
+from mark.config.pipeline_file import load_pipeline, names_pipeline
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
 from mark.domain.slo import Slo
 from mark.models.registry_place import located
 from mark.models.sample import call_from_file
+from mark.pipelines.stage_profiles import stage_profilings
 from mark.profiling.machine import this_machine
-from mark.profiling.measure import check_sizes, profile_csv
+from mark.profiling.measure import Measured, check_sizes, profile_csv
 from mark.profiling.measure_server import Profiling, of_service, profile
 from mark.profiling.policy import candidate
 from mark.profiling.table import load_profiles
-from mark.reporting.profile import profile_json, profile_table, profiled_on_table, render_profile
+from mark.reporting.profile import (
+    profile_json,
+    profile_table,
+    profiled_on_table,
+    profiled_pipeline_json,
+    profiled_pipeline_table,
+    render_profile,
+)
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +45,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="module:Class, onnx:FILE, torch:FILE, sklearn:FILE, the address of a server that already runs, or a "
-        "service file",
+        help="module:Class, onnx:FILE, torch:FILE, sklearn:FILE, the address of a server that already runs, or the "
+        "file of a service or pipeline",
     )
     what = parser.add_argument_group("what is measured")
     what.add_argument(
@@ -45,6 +56,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--input", type=Path, metavar="FILE", help="a request body of one item: JSON, npy, CSV, text or bytes "
         "(default: the model's `warmup`, or zeros of its `inputs`)",
     )  # fmt: skip
+    what.add_argument(
+        "--queries",
+        metavar="FILE",
+        help="JSON Lines: queries of a pipeline, whose stages are measured on what they get",
+    )
     what.add_argument("--workers", type=count, metavar="N", help="processes, all busy at a time (default: 1)")
     what.add_argument("--threads", type=count, metavar="N", help="threads of numerical libraries in each")
     what.add_argument("--background", type=count, metavar="N", help="number of busy processes beside it (default: 0)")
@@ -80,6 +96,10 @@ def run(args: argparse.Namespace) -> int:
     for option in ("budget_usd", "site", "markets"):
         if getattr(args, option) is not None:
             raise BadInput("goes with --on only", f"--{option.replace('_', '-')}", getattr(args, option))
+    if names_pipeline(args.model):
+        return _run_pipeline(args)
+    if args.queries is not None:
+        raise BadInput(f"{args.model} is no pipeline", "--queries", args.queries)
     slo, batching = None, "work-conserving"
     if args.model.endswith(".toml") or args.model in SERVICE_NAMES:
         service = load_service(args.model)
@@ -88,31 +108,63 @@ def run(args: argparse.Namespace) -> int:
         what = Profiling(located(args.model), named=args.model)
     if args.slo_ms is not None:
         slo = Slo(args.slo_ms / 1e3, 0.98 if slo is None else slo.attainment)
-    if args.out is not None and Path(args.out).exists():
-        load_profiles(args.out)  # before the measurement: what is no profile is not written over
-    asked = ("batches", "instance", "workers", "threads", "background", "precision", "seconds", "seed")
-    said = {name: value for name in asked if (value := getattr(args, name)) is not None}
+    _check_out(args)
+    said = _said(args)
     if args.input is not None:
-        said["call"] = call_from_file(args.input)
+        said["calls"] = (call_from_file(args.input),)
     with progress("measuring") as bar:
         measured = profile(replace(what, **said), bar)
-    if "://" not in args.model and (
-        wrong := this_machine().mismatch(measured.instance, load_catalog(CATALOG_NAMES[-1]))
-    ):
-        measured = replace(measured, notes=(*measured.notes, wrong))
+    if "://" not in args.model:
+        measured = _of_this_machine(measured)
     promise = None if slo is None else (slo, candidate(measured.profile(), slo, batching))
     deliver(profile_json(measured, promise), args.json, lambda: profile_table(measured, promise))
     if args.out is not None:
-        write_file(args.out, profile_csv(measured, Path(args.out)), "--out")
+        write_file(args.out, profile_csv([measured], Path(args.out)), "--out")
     if args.report is not None:
         write_file(args.report, render_profile(measured, promise), "--report")
     return 0
 
 
+def _run_pipeline(args: argparse.Namespace) -> int:
+    for option in ("input", "slo_ms", "report"):
+        if getattr(args, option) is not None:
+            raise BadInput("is for one model, and a pipeline has several", f"--{option.replace('_', '-')}")
+    _check_out(args)
+    config = load_pipeline(args.model)
+    # What a driver and its models print is none of the result.
+    with progress("tracing") as bar, redirect_stdout(sys.stderr):
+        asked = stage_profilings(config, args.queries, bar)
+    found = []
+    for number, one in enumerate(asked, 1):
+        with progress(f"measuring {', '.join(one.stages)} ({number} of {len(asked)})") as bar:
+            found.append((one.stages, _of_this_machine(profile(replace(one.what, **_said(args)), bar))))
+    deliver(profiled_pipeline_json(config.name, found), args.json, lambda: profiled_pipeline_table(config.name, found))
+    if args.out is not None:
+        write_file(args.out, profile_csv([measured for _, measured in found], Path(args.out)), "--out")
+    return 0
+
+
+def _check_out(args: argparse.Namespace) -> None:
+    """Before the measurement: what is no profile is not written over."""
+    if args.out is not None and Path(args.out).exists():
+        load_profiles(args.out)
+
+
+def _said(args: argparse.Namespace) -> dict[str, Any]:
+    asked = ("batches", "instance", "workers", "threads", "background", "precision", "seconds", "seed")
+    return {name: value for name in asked if (value := getattr(args, name)) is not None}
+
+
+def _of_this_machine(measured: Measured) -> Measured:
+    """With a note where it is not what `--instance` says."""
+    wrong = this_machine().mismatch(measured.instance, load_catalog(CATALOG_NAMES[-1]))
+    return replace(measured, notes=(*measured.notes, wrong)) if wrong else measured
+
+
 def _run_on(args: argparse.Namespace) -> int:
     from mark.launch.profile_on import ProfileOnOptions, profile_on  # brings the cloud's clients
 
-    for option in ("instance", "workers", "threads", "background", "report"):
+    for option in ("instance", "workers", "threads", "background", "report", "queries"):
         if getattr(args, option) is not None:
             raise BadInput("does not go with --on", f"--{option}", getattr(args, option))
     if not args.model.endswith(".toml") and args.model not in SERVICE_NAMES:
@@ -144,8 +196,7 @@ def _run_on(args: argparse.Namespace) -> int:
             signal.signal(number, handler)
     deliver(found.as_json(), args.json, lambda: profiled_on_table(found.as_json()))
     if args.out is not None:
-        for measured in found.measured.values():
-            write_file(args.out, profile_csv(measured, Path(args.out)), "--out")
+        write_file(args.out, profile_csv(list(found.measured.values()), Path(args.out)), "--out")
     return 0 if found.best is not None else 3
 
 

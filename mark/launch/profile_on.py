@@ -359,7 +359,7 @@ def save_profile(measured: Measured, file: Path) -> None:
 
     Raises BadInput where the file exists and is no profile, OSError.
     """
-    text = profile_csv(measured, file)
+    text = profile_csv([measured], file)
     target = file.resolve()  # a link stays one
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -486,7 +486,7 @@ def _rented(
             url,
             named=service.model,
             instance=rent.instance,
-            call=options.call,
+            calls=() if options.call is None else (options.call,),
             batches=rent.batches,
             precision=options.precision,
             seconds=rent.seconds,

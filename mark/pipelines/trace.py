@@ -41,6 +41,7 @@ class PipelineTrace:
     pipeline: Pipeline
     lineage: Lineage  # columns in the order of the pipeline's stages
     repeated: Mapping[str, int]  # stages that are called again for their own answer, and the first line that shows it
+    items: Mapping[str, Sequence[Any]]  # of each stage the first that it was called with, as many as were to be kept
 
     @property
     def unvisited(self) -> tuple[str, ...]:
@@ -54,8 +55,10 @@ def trace(
     queries: Sequence[SampleQuery],
     file: str,
     progress: Callable[[float], None] | None = None,
+    *,
+    most_items: int = 0,
 ) -> PipelineTrace:
-    """Run the driver on every query, with a function for the model of each stage.
+    """Run the driver on every query, with a function for the model of each stage; keep so many items of each.
 
     `file` is what messages call the file of the queries. A stage's model is asked once for equal items of a query,
     whatever the number of trials, so that it need not answer the same each time. Raises BadInput for a driver that
@@ -64,10 +67,14 @@ def trace(
     edges: dict[tuple[str, str], int] = {}
     repeated: dict[str, int] = {}
     calls = np.zeros((len(queries), len(answers)), dtype=np.int64)
+    items: dict[str, list[Any]] = {name: [] for name in answers}
     with _loop() as loop:
         for n, query in enumerate(queries):
             seen = _Trials(loop, driver, answers, query, f"{file}:{query.line}").observe()
             calls[n] = [seen.calls[name] for name in answers]
+            for name, item in seen.items:
+                if len(items[name]) < most_items:
+                    items[name].append(item)
             for edge in seen.edges:
                 edges.setdefault(edge, query.line)
             for name in seen.repeated:
@@ -81,7 +88,7 @@ def trace(
     stages = [PipelineStage(name, name, tuple(first for first in names if (first, name) in kept)) for name in names]
     pipeline = Pipeline.ordered(stages)
     columns = [names.index(name) for name in pipeline.names]
-    return PipelineTrace(pipeline, Lineage.of(pipeline.names, calls[:, columns]), repeated)
+    return PipelineTrace(pipeline, Lineage.of(pipeline.names, calls[:, columns]), repeated, items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +96,14 @@ class _Observed:
     calls: Counter[str]
     edges: list[tuple[str, str]]
     repeated: list[str]
+    items: list[tuple[str, Any]]  # stages and what they were called with
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     calls: Counter[str]
     early: Counter[str]  # of them those before an answer that was held back had to be given
+    items: list[tuple[str, Any]]
 
 
 class _Trials:
@@ -107,7 +116,8 @@ class _Trials:
         self._known: dict[tuple[str, bytes], bytes | Exception] = {}
 
     def observe(self) -> _Observed:
-        calls = self._run().calls
+        first = self._run()
+        calls = first.calls
         stages = [name for name in self._answers if calls[name]]
         edges, repeated = [], []
         if len(stages) > 1 or max(calls.values(), default=0) > 1:
@@ -118,7 +128,7 @@ class _Trials:
                     repeated.append(held)
         check_order(dict.fromkeys(edges, self._query.line), self._where.rpartition(":")[0])
         self._check_reasons(calls, stages, edges, repeated)
-        return _Observed(calls, edges, repeated)
+        return _Observed(calls, edges, repeated, first.items)
 
     def _check_reasons(
         self, calls: Counter[str], stages: list[str], edges: list[tuple[str, str]], repeated: list[str]
@@ -184,7 +194,9 @@ class _Trials:
                 left.cancel()
             self._until_idle()
         stages = [call.stage for call in made]
-        return _Run(Counter(stages), Counter(stages[:early]))
+        # As they were when they were sent, where that can be told.
+        items = [call.item if call.packed is None else pickle.loads(call.packed) for call in made]
+        return _Run(Counter(stages), Counter(stages[:early]), list(zip(stages, items, strict=True)))
 
     def _until_idle(self) -> None:
         """Raises BadInput where something calls `sys.exit`, which a loop lets through, and would end us as if done."""

@@ -19,16 +19,18 @@ from mark.pipelines.queries import read_queries
 from mark.pipelines.trace import Answer, PipelineTrace, trace
 
 
-def trace_file(config: PipelineConfig, queries: str, progress: Callable[[float], None] | None = None) -> PipelineTrace:
+def trace_file(
+    config: PipelineConfig, queries: str, progress: Callable[[float], None] | None = None, *, most_items: int = 0
+) -> PipelineTrace:
     """Run the pipeline's driver with its own models on the queries of a file (JSON Lines).
 
-    Models are loaded here, each reference once, and asked for one item at a time. Raises BadInput for a pipeline
-    without a driver, for what cannot be loaded, and as `trace` does.
+    So many items of each stage are kept. Models are loaded here, each reference once, and asked for one item at a time.
+    Raises BadInput for a pipeline without a driver, for what cannot be loaded, and as `trace` does.
     """
     sample = read_queries(queries)
     driver = open_driver(config)
     answers = _answers(config)
-    found = trace(driver, answers, sample, queries, progress)
+    found = trace(driver, answers, sample, queries, progress, most_items=most_items)
     models = {stage.name: stage.model for stage in config.stages}
     stages = tuple(replace(stage, model=models[stage.name]) for stage in found.pipeline.stages)
     return replace(found, pipeline=Pipeline(stages))

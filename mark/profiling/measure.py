@@ -252,7 +252,7 @@ _COLUMNS = (
 )
 
 
-def profile_csv(measured: Measured, file: Path) -> str:
+def profile_csv(measured: Sequence[Measured], file: Path) -> str:
     """The text of a profile file. Rows that `file` has of other models and instances stay as they are.
 
     Raises BadInput where the file exists and is no profile.
@@ -262,18 +262,19 @@ def profile_csv(measured: Measured, file: Path) -> str:
         load_profiles(str(file))
         rows = csv.DictReader(StringIO(file.read_text("utf-8-sig"), newline=""), skipinitialspace=True)
         others = [{(key or "").strip(): cell.strip() for key, cell in row.items()} for row in rows]
-        ours = (measured.model, measured.instance)
-        others = [row for row in others if (row["model"], row["instance"]) != ours]
+        ours = {(one.model, one.instance) for one in measured}
+        others = [row for row in others if (row["model"], row["instance"]) not in ours]
     text = StringIO(newline="")
     writer = csv.DictWriter(text, _COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(others)
-    for row, size in zip(measured.profile().rows, measured.sizes, strict=True):
+    rows_of = ((one, *pair) for one in measured for pair in zip(one.profile().rows, one.sizes, strict=True))
+    for one, row, size in rows_of:
         said = f"mark profile: {size.count} times, +-{size.half_s / size.mean_s:.1%}"
         writer.writerow(
             {
-                "model": measured.model,
-                "instance": measured.instance,
+                "model": one.model,
+                "instance": one.instance,
                 "batch": row.batch,
                 "latency_ms": row.latency_ms,
                 "p99_ms": row.p99_ms,

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,7 +24,7 @@ import uvloop
 
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.service import ServiceConfig
-from mark.models import oip, sagemaker
+from mark.models import oip, results, sagemaker
 from mark.models.call import Call, Reply
 from mark.models.load import find
 from mark.models.registry_place import pinned
@@ -57,17 +58,17 @@ class Profiling:
     """What to measure, and how well.
 
     `model` is a reference as in a service file, looked for from the folder `search`; `named` is what the profile calls
-    it (the reference unless said). `call` is a request of one item; None: made of the model's own `warmup` or
-    `inputs`. Each size is measured until the 95 % interval of its mean is within `precision` of it and its p99 is
-    known, or for `seconds`. `background` is how many processes compute meanwhile. `headers` go with every request to a
-    server that already runs.
+    it (the reference unless said). `calls` are requests of one item each, of which batches take the next ones in turn;
+    none: one made of the model's own `warmup` or `inputs`. Each size is measured until the 95 % interval of its mean is
+    within `precision` of it and its p99 is known, or for `seconds`. `background` is how many processes compute
+    meanwhile. `headers` go with every request to a server that already runs.
     """
 
     model: str
     search: Path = Path()
     named: str = ""
     instance: str = "local"
-    call: Call | None = None
+    calls: tuple[Call, ...] = ()
     batches: tuple[int, ...] = SIZES
     precision: float = 0.02
     seconds: float = 10.0
@@ -115,10 +116,11 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
     pool = _Pool(what)
     try:
         cold_s = await pool.start()
-        call = what.call if what.call is not None else await pool.sample()
+        calls = what.calls or (await pool.sample(),)
+        turns = cycle(calls)
         while (size := sampling.next()) is not None:
             try:
-                times_s, service_s = await pool.run([call] * size)
+                times_s, service_s = await pool.run(list(islice(turns, size)))
             except _BatchFailed as failed:
                 sampling.fail(size, str(failed))
             else:
@@ -130,8 +132,10 @@ async def _workers(what: Profiling, tell: Progress) -> Measured:
     hops = zip(sampling.times_s[smallest], sampling.service_s[smallest], strict=True)
     overhead_s: float | None = None
     notes: tuple[str, ...] = ()
+    if calls[0].protocol == results.PROTOCOL:  # which no client may send: what a stage is given costs no bouncer's HTTP
+        return measured_of(what, sampling, overhead_s, cold_s, notes)
     try:
-        around_s = await _around_service_s(what, call)
+        around_s = await _around_service_s(what, calls[0])
     except _BatchFailed as failed:
         notes = (f"what a bouncer adds is not known, and taken as 0: {failed}",)
     else:
@@ -147,7 +151,7 @@ def _server(what: Profiling, tell: Progress) -> Measured:
     if isinstance(model, ServerModel):
         model.headers = what.headers
     model.load()
-    call = what.call if what.call is not None else sample_call(model)
+    call = what.calls[0] if what.calls else sample_call(model)
     if call is None:
         raise BadInput(_INPUTS, what.model)
     try:

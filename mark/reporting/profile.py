@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mark.domain.profile import Candidate
@@ -42,6 +42,25 @@ def profile_table(measured: Measured, promise: Promise | None) -> RenderableType
 def profile_json(measured: Measured, promise: Promise | None) -> dict[str, Any]:
     """`promise` is null without an SLO; where nothing keeps it, all but `rt_max_ms` and `why_not` are."""
     return {**measured.as_json(), "promise": None if promise is None else _promise_json(*promise)}
+
+
+def profiled_pipeline_table(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> RenderableType:
+    """The models of a pipeline, each with the stages that it answers for."""
+    table = columns("stages", *_HEADS)
+    warnings = []
+    for stages, measured in found:
+        for place, cells in enumerate(_cells(measured)):
+            table.add_row(text("" if place else ", ".join(stages)), *cells)
+        warnings += [text(f"warning: {', '.join(stages)}: {warning}", "yellow") for warning in measured.warnings()]
+    measured = found[0][1]
+    on = f"{measured.workers} worker{'s' if measured.workers > 1 else ''} on {measured.instance}"
+    return page(text(f"{name}: {on}", "bold"), table, *warnings)
+
+
+def profiled_pipeline_json(name: str, found: Sequence[tuple[Sequence[str], Measured]]) -> dict[str, Any]:
+    """docs/json.md describes it."""
+    models = [{"stages": list(stages), **profile_json(measured, None)} for stages, measured in found]
+    return {"schema": 1, "pipeline": name, "models": models}
 
 
 def profiled_on_table(found: Mapping[str, Any]) -> RenderableType:

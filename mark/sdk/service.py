@@ -169,7 +169,7 @@ class Service:
             with ThreadPoolExecutor(1) as thread:
                 measured = thread.submit(profile, what).result()
         if out is not None:
-            Path(out).write_text(profile_csv(measured, Path(out)), encoding="utf-8")
+            Path(out).write_text(profile_csv([measured], Path(out)), encoding="utf-8")
         return measured
 
     def simulate(self, trace: Traffic, policy: str = "mark", **options: Unpack[RunOptions]) -> SimulationResult:

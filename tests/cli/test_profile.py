@@ -206,3 +206,69 @@ def test_what_was_rented_is_shown_and_written(
     assert "The bill: $0.0023 of at most $2." in shown
     assert "never rented" in shown
     assert load_profiles(str(out))["nasnet"]["c5.large"].latency_s(1) == 0.1
+
+
+PIPELINE = """
+[service]
+name = "two"
+slo_ms = 100
+slo_attainment = 0.95
+profile = "p.csv"
+pipeline = "profiled_of_test:respond"
+[fleet]
+instances = ["c5.large"]
+catalog = "aws-2019"
+[stage.first]
+model = "profiled_of_test:first"
+[stage.second]
+model = "profiled_of_test:second"
+"""
+# The second is slow on what the driver sends it, and refuses anything else.
+PIPELINE_CODE = """
+import time
+import mark
+
+@mark.pipeline
+async def respond(query, models):
+    return await models.second({"of": await models.first(query)})
+
+@mark.model
+def first(batch):
+    return batch
+
+@mark.model
+def second(batch):
+    time.sleep(0.02 * len(batch))
+    return [one["of"] for one in batch]
+"""
+
+
+def test_the_stages_of_a_pipeline_are_measured_on_what_they_get(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the plan takes what was measured."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("two.toml").write_text(PIPELINE)
+    Path("profiled_of_test.py").write_text(PIPELINE_CODE)
+    Path("q.jsonl").write_text("1\n2\n")
+    asked = ["profile", "two.toml", "--queries", "q.jsonl", *QUICK, "--out", "p.csv"]
+    assert main([*asked, "--json", "p.json"]) == 0
+    captured = capfd.readouterr()
+    assert "two: 1 worker on c5.large" in captured.out
+    assert captured.err.count("out: p.csv") == 1
+    said = json.loads(Path("p.json").read_text())
+    assert [(one["stages"], one["failed"]) for one in said["models"]] == [(["first"], {}), (["second"], {})]
+    assert said["models"][1]["sizes"][1]["mean_ms"] >= 80.0
+    assert set(load_profiles("p.csv")) == {"profiled_of_test:first", "profiled_of_test:second"}
+    assert main(["plan", "--service", "two.toml", "--trace", "synthetic:poisson?rate=5", "--duration", "300",
+                 "--queries", "q.jsonl", "--json", "-"]) == 0  # fmt: skip
+    sys.modules.pop("profiled_of_test", None)
+    for wrong, what in (
+        (["--input", "q.jsonl"], "--input: is for one model, and a pipeline has several"),
+        (["--slo-ms", "5"], "--slo-ms: is for one model, and a pipeline has several"),
+    ):
+        assert main([*asked, *wrong]) == 2
+        assert what in capfd.readouterr().err
+    assert main(["profile", "profiled_of_test:first", "--queries", "q.jsonl"]) == 2
+    assert "--queries: profiled_of_test:first is no pipeline" in capfd.readouterr().err

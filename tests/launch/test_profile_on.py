@@ -425,7 +425,8 @@ def holding() -> Iterator[str]:
 
 def test_a_server_that_hangs_leaves_what_it_answered(holding: str) -> None:
     body = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [1]}]}'
-    what = Profiling(holding, named="m", instance="c.large", batches=(1,), call=Call("oip", "application/json", body))
+    calls = (Call("oip", "application/json", body),)
+    what = Profiling(holding, named="m", instance="c.large", batches=(1,), calls=calls)
     found = measure_in_time(what, lambda: 1.0)
     assert [(size.batch, size.count) for size in found.sizes] == [(1, 2)]
     assert found.notes[-1] == "a batch of 1 counts 2 of its rounds only: the type is slow"

@@ -490,3 +490,17 @@ def test_any_graph_is_found_again(data: st.DataObject) -> None:
         needed |= {(a, b) for b in above for a in above[b]}
     every = ancestors(needed)
     assert all(a in every[b] for a, b in found)
+
+
+def test_the_first_items_of_each_stage_are_kept_as_they_were_sent() -> None:
+    async def respond(query: Any, models: Models) -> Any:
+        item = [query]
+        first = await models.a(item)
+        item.append("changed later")
+        return await models.b({"a": first}) if query > 1 else first
+
+    answers = dict.fromkeys("ab", lambda item: item[0] if isinstance(item, list) else item)
+    sample = [SampleQuery(n, str(n)) for n in (1, 2, 3)]
+    found = trace(pipeline(respond), answers, sample, "q.jsonl", most_items=2)
+    assert found.items == {"a": [[1], [2]], "b": [{"a": 2}, {"a": 3}]}
+    assert trace(pipeline(respond), answers, sample, "q.jsonl").items == {"a": [], "b": []}

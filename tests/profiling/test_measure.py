@@ -191,7 +191,7 @@ def test_whatever_was_measured_is_a_profile_that_can_be_read(
         cold_s=1.5,
         workers=2,
     )
-    file.write_text(profile_csv(found, file))
+    file.write_text(profile_csv([found], file))
     assert load_profiles(str(file))["m"]["local"] == found.profile()
 
 
@@ -202,7 +202,7 @@ def test_the_file_keeps_what_it_has_of_others(tmp_path: Path) -> None:
         "m,local,1,99,assumed,\n"
         'm,c5.large,1,30.5,measured,"here, there"\n'
     )
-    text = profile_csv(measured(size(1, 10.0), size(4, 20.0, count=9)), file)
+    text = profile_csv([measured(size(1, 10.0), size(4, 20.0, count=9))], file)
     file.write_text(text)
     found = load_profiles(str(file))["m"]
     assert found["c5.large"].rows[0].latency_ms == 30.5
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_profile_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes.csv"
     file.write_text("dear diary\n")
     with pytest.raises(BadInput, match="unknown column: dear diary"):
-        profile_csv(measured(size(1, 1.0)), file)
+        profile_csv([measured(size(1, 1.0))], file)
 
 
 def test_json_says_intervals_in_milliseconds() -> None:

@@ -139,17 +139,17 @@ def test_what_cannot_be_measured_is_said(folder: Path) -> None:
 
 def test_a_request_of_ones_own_is_repeated(folder: Path) -> None:
     body = orjson.dumps("a word")
-    found = profile(quick("timed:silent", folder, call=Call("sagemaker", "application/json", body)))
+    found = profile(quick("timed:silent", folder, calls=(Call("sagemaker", "application/json", body),)))
     assert [size.batch for size in found.sizes] == [1, 4]
     refused = Call("sagemaker", "application/json", b"{")
     with pytest.raises(BadInput, match="the body is not JSON"):
-        profile(quick("timed:silent", folder, call=refused))
+        profile(quick("timed:silent", folder, calls=(refused,)))
 
 
 @pytest.mark.slow
 def test_busy_processes_beside_end_with_the_measurement(folder: Path) -> None:
     seen: set[psutil.Process] = set()
-    plan = quick("timed:silent", folder, background=1, call=Call("sagemaker", "text/plain", b"x"), batches=(1,))
+    plan = quick("timed:silent", folder, background=1, calls=(Call("sagemaker", "text/plain", b"x"),), batches=(1,))
     with new_children() as children:
         found = profile(plan, lambda share: seen.update(children()))
     assert found.background == 1
@@ -194,7 +194,7 @@ def server() -> Any:
 
 def test_a_running_server_is_measured_as_clients_see_it(server: str, tmp_path: Path) -> None:
     call = Call("sagemaker", "application/json", b"21")
-    found = profile(quick(server, tmp_path, call=call, batches=(1, 2, 4), seconds=0.1))
+    found = profile(quick(server, tmp_path, calls=(call,), batches=(1, 2, 4), seconds=0.1))
     assert [size.batch for size in found.sizes] == [1, 2]
     assert "answered 413" in found.failed[4]
     assert (found.overhead_s, found.cold_s, found.sizes[0].service_s) == (None, None, None)
