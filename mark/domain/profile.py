@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +22,12 @@ class Basis(StrEnum):
     MEASURED = "measured"
     DERIVED = "derived"
     ASSUMED = "assumed"
+
+
+def weakest(found: Iterable[Basis]) -> Basis:
+    """What one may say of numbers that rest on all of these."""
+    order = (Basis.MEASURED, Basis.DERIVED, Basis.ASSUMED)
+    return max(found, key=order.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
         single_s = p.service_s[kind, 1]
         size = 0
         members = 0
-        first = first_left = -1  # whose call is first in the batch, and how many it has left then
+        leader = leader_left = -1  # whose call is first in the batch, and how many it has left then
         split = -1  # the query of which only some calls fit
         while size < most and waiting > 0:
             while p.bits[stage, lowest] == np.uint64(0):
@@ -269,7 +269,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             else:
                 taken = min(left, most - size)
                 if size == 0:
-                    first, first_left = query, left
+                    leader, leader_left = query, left
                 size += taken
                 p.total[stage, WAIT_S] += taken * (now_s - p.ready_s[stage, query])
                 if taken < left:
@@ -284,7 +284,7 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             continue
         service_s = p.service_s[kind, size]
         if p.sigma[kind] > 0.0:
-            service_s *= factor_of(p.seed, stage, first, first_left, p.sigma[kind])
+            service_s *= factor_of(p.seed, stage, leader, leader_left, p.sigma[kind])
         answer_s = now_s + service_s
         set_leaf(p.tree, at, levels, replica, answer_s)
         p.total[stage, BUSY_S] += service_s

@@ -65,7 +65,7 @@ _FEW, _HOPELESS = 4, 2.0
 _AMPLE = 2.0
 # Quantile 0.999 of the standard normal distribution
 _Z999 = 3.090232306167813
-# Combinations that are looked at where instances are shared: there the sum of own needs may be far below any bill
+# That are looked at: where instances are shared the sum of own needs may be far below any bill
 _MOST_COMBINATIONS = 20_000
 
 
@@ -77,7 +77,7 @@ class Configuration:
     miss_share: float  # of the sample's queries
     miss_limit: float  # what that of new traffic stays below, with the confidence asked for
     calls_simulated: int
-    complete: bool  # the search ended by itself, not for its bound on work
+    complete: bool  # the search ended by itself, not for its bounds on work
 
     @property
     def usd_per_hour(self) -> float:
@@ -195,6 +195,7 @@ class _Search:
         self._most_now = math.inf  # calls that may be simulated: own needs and a first answer are found in any case
         self._found: list[Choices] = []  # each better than the one before
         self._closest: tuple[float, Choices] | None = None
+        self._cut_off = False  # combinations were left that might have been cheaper
         self._seen: dict[Choices, bool] = {}
         self._misses: dict[tuple[PipelineEstimator, Choices], float] = {}
 
@@ -222,7 +223,7 @@ class _Search:
         limit = share
         if self._others:
             limit = max(self._limit(self._best), least_limit(len(self._sample.arrivals_s), self._confidence))
-        return Configuration(self._best, share, limit, self._work(), complete)
+        return Configuration(self._best, share, limit, self._work(), complete and not self._cut_off)
 
     def _shed_best(self) -> None:
         if self._best is not None:
@@ -376,7 +377,10 @@ class _Search:
     def _combine(self) -> None:
         """Own needs of all stages together, grown, in order of dollars, while any may be below the best."""
         disappointing = 0
-        for choices in itertools.islice(_by_cost(self._needs), _MOST_COMBINATIONS):
+        for number, choices in enumerate(_by_cost(self._needs)):
+            if number == _MOST_COMBINATIONS:
+                self._cut_off = True
+                break
             if least_usd_per_hour(choices) >= self._best_usd() or disappointing >= _PATIENCE:
                 break
             if usd_per_hour(choices) < self._best_usd() and self._fast_enough(choices):

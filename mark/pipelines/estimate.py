@@ -135,13 +135,26 @@ def usd_per_hour(choices: Choices) -> float:
 
 
 def with_choice(choices: Choices, stage: int, choice: StageChoice) -> Choices:
-    """Another one for that stage."""
+    """The choices with this one for that stage."""
     return (*choices[:stage], choice, *choices[stage + 1 :])
 
 
 def with_more(choices: Choices, stage: int, replicas: int) -> Choices:
     """So many replicas more for that stage; below zero: fewer."""
     return with_choice(choices, stage, replace(choices[stage], replicas=choices[stage].replicas + replicas))
+
+
+def with_one_less(choices: Choices, stage: int) -> Choices | None:
+    """One replica less for that stage, of its first hardware or of what is beside it; None: it has one only."""
+    choice = choices[stage]
+    if choice.replicas > 1:
+        return with_more(choices, stage, -1)
+    if not choice.beside:
+        return None
+    (option, replicas), *others = choice.beside
+    return with_choice(
+        choices, stage, StageChoice(option, min(choice.batch, option.largest_batch), replicas, tuple(others))
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)

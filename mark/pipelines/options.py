@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.domain.offer import Market, Offer
-from mark.domain.profile import Basis, Profile
+from mark.domain.offer import Delay, Market, Offer
+from mark.domain.profile import Basis, Profile, weakest
 from mark.domain.service import ResolvedService
 from mark.pipelines.estimate import Floats, StageOption
 from mark.pipelines.packs import Host, Placement, resource_usd_per_hour
@@ -30,8 +30,7 @@ class InstanceOption:
     @property
     def basis(self) -> Basis:
         """The weakest of the rows that its times are from."""
-        found = {row.basis for row in self.profile.rows}
-        return next(basis for basis in (Basis.ASSUMED, Basis.DERIVED, Basis.MEASURED) if basis in found)
+        return weakest(row.basis for row in self.profile.rows)
 
 
 def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
@@ -56,7 +55,7 @@ def instance_options(resolved: ResolvedService) -> list[InstanceOption]:
 def shared_options(
     offered: Sequence[Sequence[InstanceOption]], without_gpu: Sequence[bool]
 ) -> list[list[InstanceOption]]:
-    """The same by the worker, for each stage: instances of a type may have workers of several stages.
+    """Options of each stage by the worker, in place of whole instances: its instances may have other stages' workers.
 
     An instance that `workers` of a stage keep busy has their share of its vCPUs for each; where it has GPUs, and the
     stage is not `without_gpu`, of its GPUs, and of the vCPUs one a worker at most. Types whose vCPUs the catalogue does
@@ -76,15 +75,19 @@ def shared_options(
 
 
 def shared_stages(stages: Sequence[ResolvedService], without_gpu: Sequence[bool]) -> tuple[ResolvedService, ...]:
-    """The stages with an offer's price by what all `workers` of the stage take of the instance.
+    """The stages with an offer's price by what all `workers` of the stage take of the instance, for a lower bound.
 
-    What stages that share an instance pay together for it is no more than its price, so that a bound of the sum of
-    their bills is one of the bill.
+    What stages that share an instance pay together for its hours is no more than its price, so that a bound of the sum
+    of their bills is one of the bill. Boots cost nothing here, because a worker of one stage may follow that of another
+    on an instance that runs; and burstables are always at full speed, because stages share their credits as well.
     """
     offers = [offer for stage in stages for offer in stage.offers]
     usd_per_vcpu_hour = min((o.usd_per_hour / o.vcpu for o in offers if o.vcpu and not o.gpus), default=0.0)
 
     def priced(offer: Offer, workers: int, on_processor: bool) -> Offer:
+        if offer.market is Market.BURSTABLE:
+            offer = replace(offer, market=Market.ON_DEMAND, credits=None)
+        offer = replace(offer, boot=Delay(0.0, 0.0))
         if not offer.vcpu:
             return offer
         placement = _placement(offer, workers, on_processor)

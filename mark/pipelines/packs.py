@@ -72,7 +72,7 @@ def packs(placed: Sequence[tuple[Placement, int]]) -> tuple[Pack, ...]:
 
 
 def packed_usd_per_hour(placed: Sequence[tuple[Placement, int]]) -> float:
-    """Of the instances that `packs` finds."""
+    """Dollars of the instances that hold so many workers of each stage, as `packs` puts them there."""
     by_host: dict[Host, list[tuple[float, float, int]]] = {}
     for placement, count in placed:
         by_host.setdefault(placement.host, []).append((placement.vcpus, placement.gpus, count))

@@ -26,6 +26,7 @@ from mark.pipelines.estimate import (
     StageOption,
     usd_per_hour,
     with_more,
+    with_one_less,
 )
 from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.packs import Pack
@@ -149,7 +150,7 @@ def plan_pipeline(
     single = _if_any(lambda: inferline_plan(pipeline, sample, options, slo)[0])
     tell(0.8)
     stages = range(len(found.choices))
-    less = [_one_less(found.choices, stage) for stage in stages]
+    less = [with_one_less(found.choices, stage) for stage in stages]
     asked = [choices for choices in (*less, single) if choices is not None]
     limits = iter(miss_limits(pipeline, sample, asked, slo, resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed))
     one_less = tuple(None if one is None else _lasting_limit(one, next(limits), lasting) for one in less)
@@ -191,10 +192,6 @@ def _by_the_worker(choices: Choices, shared: Sequence[Sequence[StageOption]]) ->
         for option in options
         if option.hardware == choice.option.hardware
     )
-
-
-def _one_less(choices: Choices, stage: int) -> Choices | None:
-    return None if choices[stage].replicas == 1 else with_more(choices, stage, -1)
 
 
 def _lasting_limit(choices: Choices, limit: float, calls_per_s: Sequence[float]) -> float:

@@ -71,8 +71,12 @@ def run_tuned(
 
     At `begin_s` the planned replicas are active. One that is asked for serves `activation_s` later and is paid from
     when it was asked for. Of those that go, the last asked for is the first; it takes no further batch, and is paid for
-    as long as its largest batch takes. Raises BadInput where no query arrives, and for a step that is not above zero.
+    as long as its largest batch takes. Raises BadInput where no query arrives, for a step that is not above zero, and
+    for replicas that share instances: what one more of them costs depends on the others.
     """
+    for name, choice in zip(pipeline.names, choices, strict=True):
+        if choice.beside or choice.option.placement is not None:
+            raise BadInput("shares instances, and only replicas by themselves are tuned", f"choice of {name}")
     if not step_s > 0.0:
         raise BadInput("must be above zero", "step_s", step_s)
     order = np.argsort(queries.arrivals_s, kind="stable")
@@ -87,6 +91,7 @@ def run_tuned(
         pipeline.predecessors,
         [stage.join for stage in pipeline.stages],
         [choice.option.service_s[: choice.batch + 1] for choice in choices],
+        sigmas=[choice.option.sigma for choice in choices],
     )
     fleets = [_StageFleet(simulated, stage, choice, begin_s) for stage, choice in enumerate(choices)]
     state = None if tuner is None else tuner.begin()

@@ -52,6 +52,7 @@ def pipeline_bound_json(service: str, bounded: BoundedPipeline) -> dict[str, Any
         "schema": 1,
         "service": service,
         "trace": {"name": bounded.trace, "requests": bounded.queries},
+        "shared": bounded.shared,
         "bound_usd": bounded.at_zero.usd,
         "bounds": [
             {

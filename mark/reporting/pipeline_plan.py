@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mark.domain.price_list import usd_per_hour_per_ms
+from mark.domain.profile import weakest
 from mark.pipelines.configure import CONFIDENCE
 from mark.pipelines.estimate import usd_per_hour, with_more
 from mark.pipelines.plan import MOST_HEADROOM
@@ -130,7 +131,7 @@ def _stage_json(planned: PlannedPipeline, s: int) -> dict[str, Any]:
         "calls_per_query": float(plan.sample.calls[:, s].mean()),
         "workers": plan.found.choices[s].workers,
         "bound_usd_per_hour": None if planned.bound is None else planned.bound.stages[s],
-        "basis": str(planned.options[s][plan.found.choices[s].option.hardware].basis),
+        "basis": str(weakest(planned.options[s][option.hardware].basis for option, _ in plan.found.choices[s].parts)),
         "utilisation": seen.utilisation,
         "mean_batch": seen.batch,
         "wait_ms": seen.wait_s * 1e3,

@@ -59,8 +59,8 @@ def bound_pipeline(
         what = f"at most {MOST_QUERIES:,} queries of a pipeline are bounded at a time: choose a shorter part"
         raise BadInput(what, trace.name, f"{part.requests:,.0f}")
     if spot and shares_instances(config):
-        what = 'prices of spot are not known by part of an instance: leave them out, or say [packs] allow = "separate"'
-        raise BadInput(what, "spot_traces", ", ".join(request.spot_traces))
+        what = 'series are not known by part of an instance: leave this out, or say [packs] allow = "separate"'
+        raise BadInput(what, "spot_trace", ", ".join(request.spot_traces))
     pipeline, law, seen = graph_and_law(config, lineage, queries)
     chunks = [times for times, _ in trace.chunks(part.start_s, part.end_s, request.scale, request.seed)]
     arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)

@@ -127,6 +127,7 @@ def plan_pipeline_once(
             *_short(window, most_queries),
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
+            *_steady(plan),
             *_left_out(config, request, trace, first.catalog.bills_extras),
         ),
     )
@@ -263,11 +264,17 @@ def _limits(config: PipelineConfig, plan: PipelinePlan) -> list[str]:
     return notes
 
 
+def _steady(plan: PipelinePlan) -> list[str]:
+    if not any(option.sigma for choice in plan.found.choices for option, _ in choice.parts):
+        return []
+    return ["the least of a fixed fleet is by mean times: that luck with them might do better is left out"]
+
+
 def _assumed(plan: PipelinePlan, options: tuple[Mapping[str, InstanceOption], ...]) -> list[str]:
     usd = sum(
         of_stage
         for of_stage, choice, by_hardware in zip(plan.stage_usd_per_hour, plan.found.choices, options, strict=True)
-        if by_hardware[choice.option.hardware].basis is Basis.ASSUMED
+        if any(by_hardware[option.hardware].basis is Basis.ASSUMED for option, _ in choice.parts)
     )
     return (
         [f"{100.0 * usd / plan.found.usd_per_hour:.0f} % of the dollars rest on assumed rows of profiles"]

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, Join, Pipeline, PipelineStage
-from mark.pipelines.estimate import Estimate, PipelineEstimator, QuerySample, StageChoice, StageOption, estimate
+from mark.pipelines.estimate import (
+    Estimate,
+    PipelineEstimator,
+    QuerySample,
+    StageChoice,
+    StageOption,
+    estimate,
+    with_one_less,
+)
 from tests.kernel.pipeline_reference import PipelineCase, PipelineWorld, PulledBy
 
 SOCIAL = Pipeline(
@@ -153,6 +161,14 @@ def test_a_replica_with_workers_is_as_many_that_are_bought_at_once() -> None:
     same(instances, estimate(SOCIAL, queries, [StageChoice(one, 4, 6)] * 4))
     assert instances.usd_per_hour == 4.0
     assert three.calls_per_s(4) == pytest.approx(3 * one.calls_per_s(4)) == pytest.approx(3 * 4 / table[4])
+
+
+def test_one_replica_less_is_taken_from_what_is_beside_where_the_first_has_one_only() -> None:
+    slow = option(1 / 32, 1 / 32, largest=2)
+    alone, beside = StageChoice(OPTIONS[0], 4, 1), StageChoice(OPTIONS[0], 4, 1, ((slow, 3), (OPTIONS[1], 1)))
+    assert with_one_less((alone,), 0) is None
+    assert with_one_less((alone, StageChoice(OPTIONS[0], 4, 2)), 1) == (alone, alone)
+    assert with_one_less((beside,), 0) == (StageChoice(slow, 2, 3, ((OPTIONS[1], 1),)),)
 
 
 # -- what is remembered --------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mark.domain.offer import Catalog, Delay, Market, Offer
+from mark.domain.offer import BurstCredits, Catalog, Delay, Market, Offer
 from mark.domain.profile import Basis, Profile, ProfileRow
 from mark.domain.service import ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
@@ -24,6 +24,7 @@ CATALOG = Catalog(
         Offer("b.gpu", Market.ON_DEMAND, 0.7, BOOT),
         Offer("d.large", Market.ON_DEMAND, 0.1, BOOT, vcpu=2.0),
         Offer("e.gpu", Market.ON_DEMAND, 0.7, BOOT, vcpu=4.0, gpus=1),
+        Offer("t.large", Market.BURSTABLE, 0.06, BOOT, vcpu=2.0, credits=BurstCredits(0.2, 24.0, 576.0, 0.0)),
     ),
     (),
 )
@@ -36,7 +37,8 @@ def found(rt_max_s: float = 0.1, **rows: tuple[ProfileRow, ...]) -> list[Instanc
 def resolved(rt_max_s: float = 0.1, **rows: tuple[ProfileRow, ...]) -> ResolvedService:
     profiles = {name.replace("_", "."): Profile("m", name.replace("_", "."), of) for name, of in rows.items()}
     service = ServiceConfig(
-        name="s", model="m", slo=Slo(rt_max_s, 0.99), catalog="test", markets=(Market.ON_DEMAND, Market.SPOT),
+        name="s", model="m", slo=Slo(rt_max_s, 0.99), catalog="test",
+        markets=(Market.ON_DEMAND, Market.SPOT, Market.BURSTABLE),
         instances=("*",), max_instances=10, max_usd_per_hour=10.0, functions=(),
     )  # fmt: skip
     return resolve(service, CATALOG, {"m": profiles})
@@ -113,3 +115,14 @@ def test_stages_at_the_prices_of_their_parts() -> None:
     assert prices[1]["e.gpu/on-demand"] == pytest.approx(4 * 0.05)
     assert prices[0]["d.large/on-demand"] == prices[1]["d.large/on-demand"] == pytest.approx(0.1)
     assert prices[0]["c.large/on-demand/z"] == 0.1
+
+
+def test_of_shared_instances_neither_boots_nor_credits_are_paid_twice() -> None:
+    """Stages that follow each other on an instance share its boot, and at the same time its credits: both are free."""
+    rows = (ProfileRow(1, 10.0, workers=2),)
+    (stage,) = shared_stages([resolved(t_large=rows, d_large=rows)], [False])
+    assert [(offer.instance, offer.market, offer.credits, offer.boot) for offer in stage.offers] == [
+        ("d.large", Market.ON_DEMAND, None, Delay(0.0, 0.0)),
+        ("t.large", Market.ON_DEMAND, None, Delay(0.0, 0.0)),
+    ]
+    assert [offer.usd_per_hour for offer in stage.offers] == pytest.approx([0.1, 0.06])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from mark.domain.errors import BadInput
 from mark.pipelines.estimate import QuerySample, StageChoice, estimate
+from mark.pipelines.packs import Host
 from mark.pipelines.tuned_run import TunedRun, run_tuned
 from mark.pipelines.tuner import Replicas, Tuner
-from tests.pipelines.planned import chain, option, traffic
+from tests.pipelines.planned import chain, option, traffic, worker_on
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def test_without_a_tuner_it_is_the_estimate_of_what_is_served() -> None:
     sample = traffic(3000, 60.0, 2.0, (1.0, 0.6), seed=3)
     choices = (
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 2),
-        StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 1),
+        StageChoice(replace(option("gpu", 0.7, 0.004, 0.003), sigma=0.3), 4, 1),
     )
     pipeline, end_s = chain("a", "b"), float(sample.arrivals_s[-1]) + 1e-9
     found = run_tuned(pipeline, sample, choices, None, begin_s=0.0, end_s=end_s, slo_s=0.1, activation_s=5.0)
@@ -127,4 +128,20 @@ def test_bad_input_is_one_line(arrivals_s: list[float], step_s: float, told: str
     with pytest.raises(BadInput, match=told):
         run_tuned(
             chain("a"), queries, second(1), None, begin_s=10.0, end_s=30.0, slo_s=1.0, activation_s=5.0, step_s=step_s
+        )
+
+
+def test_replicas_that_share_instances_are_not_tuned() -> None:
+    queries = QuerySample(np.array([11.0]), np.ones((1, 1), dtype=np.int64))
+    shared = worker_on(Host("small", 0.1, 2.0, 0.0), 0.0, 1.0)
+    with pytest.raises(BadInput, match="choice of a: shares instances"):
+        run_tuned(
+            chain("a"),
+            queries,
+            (StageChoice(shared, 1, 1),),
+            None,
+            begin_s=10.0,
+            end_s=30.0,
+            slo_s=1.5,
+            activation_s=5.0,
         )
