@@ -512,7 +512,7 @@ def measure_in_time(what: Profiling, left_s: LeftS) -> Measured:
         model.headers = what.headers
         model.trust_any_certificate()
     within(model.load, left_s())
-    call = what.call if what.call is not None else sample_call(model)
+    call = what.calls[0] if what.calls else sample_call(model)
     if call is None:
         raise BadInput("declares neither inputs nor warmup: give a request", what.model)
     try:

@@ -156,7 +156,7 @@ class Service:
         if self._folders:
             what = replace(what, search=self._folders[0])
         if input is not None:
-            what = replace(what, call=call_from_file(Path(input)))
+            what = replace(what, calls=(call_from_file(Path(input)),))
         if what.threads is None and "OMP_NUM_THREADS" not in os.environ:
             what = replace(what, threads=1)  # as `mark serve` has it
         if out is not None and Path(out).exists():
