@@ -61,6 +61,13 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str, dict[str, str]]:
     return said.code(), said.details() or "", {key: str(value) for key, value in said.trailing_metadata() or ()}
 
 
+async def waiting(place: Place, call: asyncio.Future[Any]) -> None:
+    """Until a batch waits for the worker that is held; a call that has ended before says how."""
+    while not place.pool.waiting:
+        assert not call.done(), call.result()
+        await asyncio.sleep(0)
+
+
 # Messages
 
 
@@ -317,8 +324,7 @@ def test_whatever_another_server_answers_the_call_ends(
         async with Place() as place:
             place.pool.held = True
             call = asyncio.ensure_future(failure(place.stub.ModelInfer(infer_request())))
-            while not place.pool.waiting:
-                await asyncio.sleep(0)
+            await waiting(place, call)
             place.pool.waiting.clear()
             place.replica.worker_done(0, [reply], 0.001)
             assert (await call)[:2] == (code, said)
@@ -361,8 +367,7 @@ def test_a_cancelled_client_leaves_the_server_working(run: Run) -> None:
         async with Place() as place:
             place.pool.held = True
             call = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
-            while not place.pool.waiting:
-                await asyncio.sleep(0)
+            await waiting(place, call)
             call.cancel()
             await asyncio.wait([call])
             await place.stub.ServerLive(service_pb2.ServerLiveRequest())  # behind the cancellation, so that has come
@@ -379,8 +384,7 @@ def test_refusals_say_when_to_come_back(run: Run) -> None:
         async with Place() as place:
             place.pool.held = True
             first = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
-            while not place.pool.waiting:
-                await asyncio.sleep(0)
+            await waiting(place, first)
             place.replica.bouncer.drain(0.0, 0.0)
             code, said, trailing = await failure(place.stub.ModelInfer(infer_request()))
             assert (code, said) == (grpc.StatusCode.UNAVAILABLE, "draining: nothing new is taken")
@@ -547,8 +551,7 @@ def test_a_drain_answers_calls_under_way_and_refuses_new_ones(run: Run) -> None:
         async with Place() as place:
             place.pool.held = True
             first = asyncio.ensure_future(place.stub.ModelInfer(infer_request()))
-            while not place.pool.waiting:
-                await asyncio.sleep(0)
+            await waiting(place, first)
             draining = asyncio.ensure_future(place.replica.drain(time.monotonic() + 10.0))
             await asyncio.sleep(0)
             code, _, _ = await failure(place.stub.ModelInfer(infer_request()))
