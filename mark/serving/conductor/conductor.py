@@ -425,11 +425,12 @@ class _GraphItem:
             try:
                 call = self._call_of(stage)
             except (RecursionError, TypeError) as error:
+                run.progress.settle(stage, now_s, FAILED)
                 what = f"what it is asked cannot be encoded: {type(error).__name__}"
-                conductor.fail(run, error_reply(500, f"stage {conductor._names[stage]}: {what}"))
-                return
-            conductor.call(run, stage, call, now_s, needed_s[stage], self._told, self._probes)
-            if self._finished or run.progress.over:  # it was refused at once
+                self._told(stage, None, error_reply(500, f"stage {conductor._names[stage]}: {what}"))
+            else:
+                conductor.call(run, stage, call, now_s, needed_s[stage], self._told, self._probes)
+            if self._finished or run.progress.over:  # by one that failed or was refused at once
                 return
         if progress.lost_by is not None:
             self._finished, lost_by = True, progress.lost_by
