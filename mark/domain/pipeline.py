@@ -38,6 +38,10 @@ class Join:
         if not self.deadline_s >= 0.0:
             raise BadInput("must not be negative", "deadline_s", self.deadline_s)
 
+    def needs_all(self, predecessors: int) -> bool:
+        """Does a stage that has so many wait for the answers of all that a query visits?"""
+        return self.deadline_s == math.inf or self.least >= predecessors
+
 
 ALL = Join()
 FIRST = Join(1, 0.0)
@@ -109,6 +113,21 @@ class Pipeline:
         """Of each stage the positions of those that it comes after."""
         position = {name: n for n, name in enumerate(self.names)}
         return tuple(tuple(position[name] for name in stage.after) for stage in self.stages)
+
+    @property
+    def awaited(self) -> tuple[bool, ...]:
+        """Of each stage: is no query that visits it done without its answer?
+
+        It is a last one, or one behind it is awaited itself and needs the answers of all.
+        """
+        predecessors = self.predecessors
+        followed, needed = {before for above in predecessors for before in above}, set[int]()
+        awaited = [False] * len(predecessors)
+        for stage in reversed(range(len(predecessors))):
+            awaited[stage] = stage not in followed or stage in needed
+            if awaited[stage] and self.stages[stage].join.needs_all(len(predecessors[stage])):
+                needed.update(predecessors[stage])
+        return tuple(awaited)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
-from mark.domain.service import ServiceConfig
+from mark.domain.profile import Profile
 from mark.domain.slo import Slo
 from mark.launch.server import ServerOptions, listen, on_instances, serving_of
 from mark.models.driver import PipelineDriver
@@ -29,8 +30,9 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
     """What the options and the pipeline file say of the data plane.
 
     RT_max is parted among stages that follow each other, by what one item takes where profiles say it for all of them,
-    else equally: a batch of a stage is to leave time for the others. Raises BadInput, and Infeasible where a query on a
-    graph takes longer than RT_max by the profile.
+    else equally: a batch of a stage is to leave time for the others. Where no instance type is named and profiles are
+    of several, this machine is none of them for certain, and stages that have code learn what they take. Raises
+    BadInput, and Infeasible where a query on a graph takes longer than RT_max by the profile.
     """
     for option, given in (("function", options.function), ("to_measure", options.to_measure)):
         if given:
@@ -40,7 +42,10 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         pinned(replace(config.service(stage), profile_file=options.profile or config.profile_file))
         for stage in config.stages
     ]
-    single_s = [_single_s(options, service) for service in services]
+    found = [on_instances(service_profiles(service).get(service.model, {})) for service in services]
+    mixed = options.instance is None and len({instance for of_model in found for instance in of_model}) > 1
+    learn = [mixed and ":" in service.model for service in services]
+    single_s = [None if learns else _single_s(options, of_model) for learns, of_model in zip(learn, found, strict=True)]
     known = [one for one in single_s if one is not None]
     profiled = len(known) == len(single_s)
     graph = None if config.pipeline is None else StageGraph(config.pipeline)
@@ -50,10 +55,10 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         what = f"a query takes {query_s * 1e3:.1f} ms at least, RT_max is {rt_max_s * 1e3:g} ms"
         raise Infeasible(f"{config.source}: {what}")
     shares = parts(known if profiled else [1.0] * len(single_s), graph)
-    for stage, service, one_s, part in zip(config.stages, services, single_s, shares, strict=True):
+    for stage, service, learns, one_s, part in zip(config.stages, services, learn, single_s, shares, strict=True):
         slo = Slo(max(part * rt_max_s, one_s or 0.0), config.slo.attainment)
         own = replace(options, workers=options.workers or stage.workers)
-        stages[stage.name] = serving_of(own, replace(service, slo=slo))
+        stages[stage.name] = serving_of(own, replace(service, slo=slo), learn=learns)
     return Serving(
         name=config.name,
         versions=Versions({"1": (config.driver or config.source, 1.0)}),
@@ -76,11 +81,10 @@ def _driver(config: PipelineConfig) -> PipelineDriver | None:
     return open_driver(config)
 
 
-def _single_s(options: ServerOptions, service: ServiceConfig) -> float | None:
-    """What one item takes on this machine, by the profile of the model on it; None: there is none."""
-    found = on_instances(service_profiles(service).get(service.model, {}))
+def _single_s(options: ServerOptions, of_model: Mapping[str, Profile]) -> float | None:
+    """What one item takes on this machine, by the profiles of the model by instance type; None: there is none."""
     if options.instance is not None:
-        profile = found.get(options.instance)
+        profile = of_model.get(options.instance)
     else:
-        profile = next(iter(found.values())) if len(found) == 1 else None
+        profile = next(iter(of_model.values())) if len(of_model) == 1 else None
     return None if profile is None else profile.latency_s(1) + profile.overhead_s

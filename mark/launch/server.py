@@ -93,13 +93,16 @@ def listen(options: ServerOptions, serving_of_file: Callable[[], server_process.
     server_process.run(lambda: server_process.serve(serving, listener, started))
 
 
-def serving_of(options: ServerOptions, service: ServiceConfig) -> server_process.Serving:
-    """What the options and the service file say of the data plane. Raises BadInput."""
+def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = False) -> server_process.Serving:
+    """What the options and the service file say of the data plane; with `learn` times are not those of a profile.
+
+    Raises BadInput.
+    """
     file = options.profile or service.profile_file
     profiled = replace(service, profile_file=file)
     profiles = service_profiles(profiled)
     of_model = profiles.get(service.model, {})
-    if options.to_measure:
+    if options.to_measure or learn:
         found, instance = None, options.instance or ""
     else:
         found, instance = _candidate(service, of_model, options.instance)

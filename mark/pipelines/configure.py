@@ -258,7 +258,7 @@ class _Search:
     def _own_needs(self) -> list[list[StageChoice]]:
         """Of each stage what is not dominated, the cheapest first; replicas are those of its own need."""
         fastest = [min(float(option.service_s[1]) for option in options) for options in self._options]
-        awaited = _awaited(self._pipeline)
+        awaited = self._pipeline.awaited
         found = []
         for stage in range(len(self._options)):
             visits = self._patterns[:, stage] > 0
@@ -642,21 +642,6 @@ def _undominated(choices: Sequence[StageChoice]) -> list[StageChoice]:
 
 def _ascending(choices: Sequence[StageChoice]) -> list[StageChoice]:
     return sorted(choices, key=lambda choice: (choice.usd_per_hour, choice.option.service_s[1]))
-
-
-def _awaited(pipeline: Pipeline) -> list[bool]:
-    """Of each stage: is no query that visits it done without its answer?
-
-    It is the last, or one behind it waits for all and is awaited itself.
-    """
-    awaited = [True] * len(pipeline.stages)
-    behind: list[list[int]] = [[] for _ in pipeline.stages]
-    for stage in reversed(range(len(pipeline.stages))):
-        if behind[stage]:
-            awaited[stage] = any(awaited[s] and pipeline.stages[s].join.deadline_s == math.inf for s in behind[stage])
-        for before in pipeline.predecessors[stage]:
-            behind[before].append(stage)
-    return awaited
 
 
 def _most_within(sample: QuerySample, window_s: float) -> int:

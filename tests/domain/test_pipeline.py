@@ -57,6 +57,17 @@ def test_a_pipeline_in_the_wrong_order_is_refused() -> None:
         Pipeline((stage("b", "a"), stage("a")))
 
 
+@pytest.mark.parametrize(
+    ("join", "awaited"),
+    [(ALL, True), (FIRST, False), (Join(1, 0.04), False), (Join(2, 0.04), True)],  # two of two are all
+)
+def test_a_stage_is_awaited_unless_a_join_behind_it_can_do_without(join: Join, awaited: bool) -> None:
+    found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
+    assert found.awaited == (awaited, awaited, awaited, True)
+    # What only such a stage comes after is not either.
+    assert Pipeline((*found.stages, stage("e", "b"))).awaited == (True, True, awaited, True, True)
+
+
 def test_joins() -> None:
     assert (ALL.least, ALL.deadline_s) == (1, math.inf)
     assert (FIRST.least, FIRST.deadline_s) == (1, 0.0)

@@ -19,10 +19,10 @@ CHAIN = '[stage.a]\nmodel = "m:A"\n[stage.b]\nmodel = "m:B"\nafter = ["a"]\n'
 PROFILE = "model,instance,batch,latency_ms\nm:A,c7i.large,1,2\nm:A,c7i.large,8,4\nm:B,c7i.large,1,6\n"
 
 
-def serving(folder: Path, stages: str = CHAIN, more: str = "", **options: Any) -> Serving:
+def serving(folder: Path, stages: str = CHAIN, more: str = "", profile: str = PROFILE, **options: Any) -> Serving:
     path = folder / "p.toml"
     path.write_text(HEAD.format(more=more) + stages)
-    (folder / "p.csv").write_text(PROFILE)
+    (folder / "p.csv").write_text(profile)
     return pipeline_serving_of(replace(ServerOptions(service=str(path)), **options), load_pipeline(str(path)))
 
 
@@ -40,6 +40,22 @@ def test_rt_max_is_parted_by_the_profile_else_equally(tmp_path: Path) -> None:
     batches = {name: stage.candidate.policy.n_batch for name, stage in found.pipeline.stages.items()}
     assert batches == {"a": 8, "b": 1}
     assert rt_max_ms(serving(tmp_path, CHAIN.replace('after = ["a"]', ""))) == {"a": 100.0, "b": 100.0}
+
+
+def test_what_two_machines_take_is_not_mixed(tmp_path: Path) -> None:
+    """Rows of one stage on one instance type and of the other on another: this machine may be neither."""
+    profile = PROFILE.replace("m:A,c7i.large", "m:A,g4dn.xlarge").replace("m:B,c7i.large,1,6", "m:B,c7i.large,1,200")
+    found = serving(tmp_path, more='profile = "p.csv"', profile=profile)  # 200 ms are no reason to refuse
+    assert rt_max_ms(found) == {"a": 50.0, "b": 50.0}
+    assert found.pipeline is not None
+    assert [stage.candidate for stage in found.pipeline.stages.values()] == [None, None]
+    # Which machine it is may be said.
+    with pytest.raises(BadInput, match="no profile of m:B on it"):
+        serving(tmp_path, more='profile = "p.csv"', profile=profile, instance="g4dn.xlarge")
+    # A model without code is replayed as on its own type, wherever it runs.
+    replayed = serving(tmp_path, CHAIN.replace("m:A", "A"), 'profile = "p.csv"', profile.replace("m:A", "A"))
+    assert replayed.pipeline is not None
+    assert [stage.candidate is None for stage in replayed.pipeline.stages.values()] == [False, True]
 
 
 def test_workers_are_the_option_s_the_stage_s_or_one(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from mark.models.driver import PipelineDriver, StageCall, StageFailed
 from mark.models.model import Model
 from mark.models.results import call_with, results_of
 from mark.rules.admission import in_time
-from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL
+from mark.serving.backend.bouncer import DRAINING, QUEUE_FULL, TOO_LARGE
 from mark.serving.backend.metrics import ModelMetrics
 from mark.serving.backend.port import Backend
 from mark.serving.backend.refusals import error_reply, refusal
@@ -57,15 +57,21 @@ _Told = Callable[[int, Any, Reply | None], None]
 class _Run:
     """A request on its way. Its items are queries that go their ways at the same time."""
 
-    __slots__ = ("futures", "left", "opened", "probes", "progress", "request", "results", "tasks", "timer")
+    __slots__ = ("futures", "left", "opened", "progress", "request", "rest", "results", "tasks", "timer")
 
-    def __init__(self, request: Request, opened: Opened, progress: QueryProgress, probes: bool) -> None:
-        self.request, self.opened, self.progress, self.probes = request, opened, progress, probes
+    def __init__(self, request: Request, opened: Opened, progress: QueryProgress) -> None:
+        self.request, self.opened, self.progress = request, opened, progress
         self.left = len(opened.batch)
+        self.rest: list[tuple[int, Any]] = []  # items that begin once the first has its result
         self.results: list[Any] = [None] * self.left
         self.futures: list[asyncio.Future[Any]] = []  # what a driver was given
         self.tasks: dict[int, asyncio.Task[None]] = {}  # of a driver, by item
         self.timer: asyncio.TimerHandle | None = None
+
+    def forget(self) -> None:
+        """It is answered: calls that still run hold it, and what a stage failed with holds it in a cycle."""
+        for kept in (self.opened.batch, self.rest, self.results, self.futures, self.tasks):
+            kept.clear()
 
 
 class Conductor:
@@ -73,8 +79,9 @@ class Conductor:
 
     What comes next is said by `graph` or `driver`, one of them. A query whose deadline passes is answered then, and
     nothing more is begun for it. Times of stages are learned, and can be wrong: where queries were dropped because of
-    them, one is served every `probe_every_s` whatever they say. At most `most_queries` requests are under way, with
-    bodies of `most_held_bytes` together.
+    them, one is served every `probe_every_s` whatever they say. At most `most_queries` are under way, with bodies of
+    `most_held_bytes` together; a request holds `most_items` of them at most, for all of them begin in one turn of the
+    loop.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class Conductor:
         version: str = "1",
         probe_every_s: float = 1.0,
         most_queries: int = 10_000,
+        most_items: int = 1_000,
         most_held_bytes: int = 512 << 20,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,7 +112,8 @@ class Conductor:
         # A driver reads a query's parts by their names, whichever protocol brought them.
         self._model.by_name = driver is not None
         self._runs: set[_Run] = set()
-        self._most_queries, self._held_bytes, self._most_held_bytes = most_queries, 0, most_held_bytes
+        self._queries, self._most_queries, self._most_items = 0, most_queries, min(most_items, most_queries)
+        self._held_bytes, self._most_held_bytes = 0, most_held_bytes
         self._probe_every_s, self._probe_s, self._dropped = probe_every_s, 0.0, False
         self._draining = False
         self._settled: asyncio.Future[None] | None = None
@@ -122,8 +131,14 @@ class Conductor:
 
     def offer(self, request: Request) -> None:
         """Begin with its stages, or refuse it: at once."""
-        size = len(request.call.body)
-        if self._draining or len(self._runs) >= self._most_queries or self._held_bytes + size > self._most_held_bytes:
+        size, items = len(request.call.body), request.items
+        if items > self._most_items:
+            self.metrics.refused[TOO_LARGE] += 1
+            what = f"a request to a pipeline has {self._most_items} items at most, not {items}"
+            self._answer(request, error_reply(413, what), NOBODY)
+            return
+        full = self._queries + items > self._most_queries or self._held_bytes + size > self._most_held_bytes
+        if self._draining or full:
             reason = DRAINING if self._draining else QUEUE_FULL
             self.metrics.refused[reason] += 1
             self._answer(request, refusal(reason), NOBODY)
@@ -132,19 +147,33 @@ class Conductor:
         if opened.replies[0] is not None:  # what cannot be read
             self._answer(request, opened.replies[0], INSTANCE)
             return
+        # A driver makes its own calls of an item, on a graph all first stages have the same.
+        batch = opened.batch
+        try:
+            queries = list(enumerate(batch if self._graph is None else [call_with(item) for item in batch]))
+        except (RecursionError, TypeError):
+            self._answer(request, error_reply(400, "an item is nested too deeply, or no plain value"), INSTANCE)
+            return
         now_s = self._now()
         probes = self._dropped and now_s >= self._probe_s
         if probes:
             self._dropped, self._probe_s = False, now_s + self._probe_every_s
-        run = _Run(request, opened, QueryProgress(self._names, request.deadline_s), probes)
+        run = _Run(request, opened, QueryProgress(self._names, request.deadline_s))
         self._held_bytes += size
+        self._queries += items
         self._runs.add(run)
         self._wait(run, now_s)
-        for index, item in enumerate(opened.batch):
+        if probes:  # one item does, alone: others may be dropped, and the request with it
+            queries, run.rest = queries[:1], queries[1:]
+        self._start(run, queries, now_s, probes)
+
+    def _start(self, run: _Run, items: Sequence[tuple[int, Any]], now_s: float, probes: bool) -> None:
+        """Begin with items: of a graph each as the call of its first stages."""
+        for index, item in items:
             if self._graph is not None:
-                _GraphItem(self, self._graph, run, index, item).start(now_s)
+                _GraphItem(self, self._graph, run, index, item, probes).start(now_s)
             else:
-                run.tasks[index] = self._loop.create_task(self._drive(run, index, item))
+                run.tasks[index] = self._loop.create_task(self._drive(run, index, item, probes))
             if run.progress.over:
                 return
 
@@ -167,11 +196,11 @@ class Conductor:
         least_s = tuple([replica.bouncer.least_s for replica in self._replicas])
         return least_s if self._graph is None else self._graph.needed_s(least_s)
 
-    def call(self, run: _Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told) -> None:
+    def call(self, run: _Run, stage: int, call: Call, now_s: float, needed_s: float, told: _Told, probes: bool) -> None:
         """Offer a call that has begun to the stage's replica, which has until so long before the query's deadline
         that what comes behind it takes at least."""
         replica, request = self._replicas[stage], run.request
-        if run.probes:  # by the replica's own promise: it serves what it thinks too slow now and then
+        if probes:  # by the replica's own promise: it serves what it thinks too slow now and then
             deadline_s = now_s + self.stages[stage].rt_max_s
         else:
             deadline_s = run.progress.deadline_s - (needed_s - replica.bouncer.least_s)
@@ -182,7 +211,6 @@ class Conductor:
 
     def too_late(self, stage: int) -> Reply:
         """What a query is told whose call of the stage was dropped."""
-        self._dropped = True
         return error_reply(504, f"stage {self._names[stage]}: less time is left than it takes")
 
     def _replied(
@@ -221,10 +249,15 @@ class Conductor:
     # Ends
 
     def done(self, run: _Run, index: int, result: Any) -> None:
-        """An item has its result."""
+        """An item has its result: to be told once."""
+        if run.progress.over:
+            return
         run.results[index] = result
         run.left -= 1
-        if not run.left and not run.progress.over:
+        if run.rest:
+            rest, run.rest = run.rest, []
+            self._start(run, rest, self._now(), probes=False)
+        elif not run.left:
             run.opened.results = run.results
             (reply,) = encode(self._model, run.opened)
             self.end(run, reply, INSTANCE)
@@ -239,12 +272,15 @@ class Conductor:
             return
         self._runs.discard(run)
         self._held_bytes -= len(run.request.call.body)
+        self._queries -= run.request.items
+        self._dropped = self._dropped or run.progress.dropped
         if run.timer is not None:
             run.timer.cancel()
         for task in run.tasks.values():
             task.cancel()
         for future in run.futures:
             future.cancel()
+        run.forget()
         if made_by == NOBODY:
             self.metrics.refused["expired" if reply.status == 504 else "stage"] += 1
         run.request.stages = run.progress.said()
@@ -281,26 +317,24 @@ class Conductor:
 
     # Drivers
 
-    async def _drive(self, run: _Run, index: int, item: Any) -> None:
+    async def _drive(self, run: _Run, index: int, item: Any, probes: bool) -> None:
         assert self._driver is not None, "only a driver is driven"
         try:
-            result = await self._driver(item, _DriverModels(self, run))
+            result = await self._driver(item, _DriverModels(self, run, probes))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if run.progress.over:  # it was cancelled, or fails because of that
                 return
-            failed = _stage_failed(error)
-            if failed is None:
+            reply = _reply_in(error)
+            if reply is None:
                 _LOG.exception("driver %s failed", self._driver.name, extra={"request_id": run.request.id})
                 reply = error_reply(500, f"the driver failed: {type(error).__name__}")
-            else:
-                reply = failed.reply
             del run.tasks[index]  # the others are cancelled
             self.fail(run, reply)
         else:
-            del run.tasks[index]
+            run.tasks.pop(index, None)
             self.done(run, index, result)
 
-    def begin(self, run: _Run, stage: int, item: Any) -> asyncio.Future[Any]:
+    def begin(self, run: _Run, stage: int, probes: bool, item: Any) -> asyncio.Future[Any]:
         """A driver calls a stage."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if run.progress.over:  # its answer is given
@@ -308,10 +342,10 @@ class Conductor:
             return future
         call = call_with(item)
         run.futures.append(future)
-        now_s, needed_s = self._now(), 0.0 if run.probes else self.needed_s()[stage]
+        now_s, needed_s = self._now(), 0.0 if probes else self.needed_s()[stage]
         if run.progress.in_time(now_s, needed_s):
             run.progress.begin(stage, now_s)
-            self.call(run, stage, call, now_s, needed_s, partial(self._tell, future))
+            self.call(run, stage, call, now_s, needed_s, partial(self._tell, future), probes)
         else:
             run.progress.drop(stage, now_s)
             self._tell(future, stage, None, self.too_late(stage))
@@ -342,20 +376,29 @@ class Conductor:
 class _GraphItem:
     """An item on a graph. A stage gets the answer of the stage that it comes after, or those of several by name."""
 
-    __slots__ = ("_conductor", "_due_s", "_errors", "_graph", "_index", "_item", "_outputs", "_progress", "_run")
+    __slots__ = (
+        "_call", "_conductor", "_due_s", "_errors", "_finished", "_graph", "_index", "_outputs", "_probes", "_progress",
+        "_run",
+    )  # fmt: skip
 
-    def __init__(self, conductor: Conductor, graph: StageGraph, run: _Run, index: int, item: Any) -> None:
-        self._conductor, self._graph, self._run, self._index, self._item = conductor, graph, run, index, item
+    def __init__(
+        self, conductor: Conductor, graph: StageGraph, run: _Run, index: int, call: Call, probes: bool
+    ) -> None:
+        self._conductor, self._graph, self._run, self._index = conductor, graph, run, index
+        self._call, self._probes = call, probes  # of the first stages
         self._progress = GraphProgress(graph, run.progress)
         self._outputs: dict[int, Any] = {}
         self._errors: dict[int, Reply] = {}
         self._due_s = -1.0  # of the timer that is set
+        self._finished = False  # what still comes changes nothing
 
     def start(self, now_s: float) -> None:
         needed_s = self._needed_s()
         self._go_on(self._progress.start(now_s, needed_s), now_s, needed_s)
 
     def _told(self, stage: int, result: Any, reply: Reply | None) -> None:
+        if self._finished:
+            return
         now_s, needed_s = self._conductor._now(), self._needed_s()
         if reply is None:
             self._outputs[stage] = result
@@ -366,32 +409,42 @@ class _GraphItem:
         self._go_on(called, now_s, needed_s)
 
     def _woken(self) -> None:
+        if self._finished:
+            return
         now_s, needed_s = self._conductor._now(), self._needed_s()
         self._due_s = -1.0
         self._go_on(self._progress.woken(now_s, needed_s), now_s, needed_s)
 
     def _needed_s(self) -> Sequence[float]:
         needed_s = self._conductor.needed_s()
-        return [0.0] * len(needed_s) if self._run.probes else needed_s
+        return [0.0] * len(needed_s) if self._probes else needed_s
 
     def _go_on(self, called: Sequence[int], now_s: float, needed_s: Sequence[float]) -> None:
         conductor, progress, run = self._conductor, self._progress, self._run
         for stage in called:
-            conductor.call(run, stage, call_with(self._item_of(stage)), now_s, needed_s[stage], self._told)
-            if run.progress.over:  # it was refused at once
+            try:
+                call = self._call_of(stage)
+            except (RecursionError, TypeError) as error:
+                run.progress.settle(stage, now_s, FAILED)
+                what = f"what it is asked cannot be encoded: {type(error).__name__}"
+                self._told(stage, None, error_reply(500, f"stage {conductor._names[stage]}: {what}"))
+            else:
+                conductor.call(run, stage, call, now_s, needed_s[stage], self._told, self._probes)
+            if self._finished or run.progress.over:  # by one that failed or was refused at once
                 return
         if progress.lost_by is not None:
-            lost_by = progress.lost_by
+            self._finished, lost_by = True, progress.lost_by
             conductor.fail(run, self._errors[lost_by] if lost_by in self._errors else conductor.too_late(lost_by))
         elif progress.done:
+            self._finished = True
             conductor.done(run, self._index, self._together(self._graph.sinks, self._graph.sinks))
         elif now_s < (due_s := progress.due_s()) != self._due_s and due_s < run.progress.deadline_s:
             self._due_s = due_s
             conductor._loop.call_later(due_s - now_s, self._woken)
 
-    def _item_of(self, stage: int) -> Any:
+    def _call_of(self, stage: int) -> Call:
         above = self._graph.predecessors[stage]
-        return self._together(above, self._progress.used[stage]) if above else self._item
+        return call_with(self._together(above, self._progress.used[stage])) if above else self._call
 
     def _together(self, stages: Sequence[int], answered: Sequence[int]) -> Any:
         """What one stage said, or what each of several said that have answered."""
@@ -403,22 +456,22 @@ class _GraphItem:
 class _DriverModels:
     """What a driver is given beside the query: `NAME(item)` begins a call of that stage."""
 
-    __slots__ = ("_conductor", "_run")
+    __slots__ = ("_conductor", "_probes", "_run")
 
-    def __init__(self, conductor: Conductor, run: _Run) -> None:
-        self._conductor, self._run = conductor, run
+    def __init__(self, conductor: Conductor, run: _Run, probes: bool) -> None:
+        self._conductor, self._run, self._probes = conductor, run, probes
 
     def __getattr__(self, name: str) -> StageCall:
         if name.startswith("_"):
             raise AttributeError(name)
-        return partial(self._conductor.begin, self._run, self._conductor.stage_named(name))
+        return partial(self._conductor.begin, self._run, self._conductor.stage_named(name), self._probes)
 
 
-def _stage_failed(error: BaseException) -> StageFailed | None:
-    """What a stage failed with, also among the errors of a task group."""
+def _reply_in(error: BaseException) -> Reply | None:
+    """What a stage failed with, also among the errors of a task group. The reply only: errors hold those they pass."""
     if isinstance(error, BaseExceptionGroup):
-        return next((found for one in error.exceptions if (found := _stage_failed(one)) is not None), None)
-    return error if isinstance(error, StageFailed) else None
+        return next((reply for one in error.exceptions if (reply := _reply_in(one)) is not None), None)
+    return error.reply if isinstance(error, StageFailed) else None
 
 
 _: type[Backend] = Conductor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from mark.domain.pipeline import Pipeline
@@ -20,18 +19,13 @@ class StageGraph:
         )
         self.sources = tuple(stage for stage in range(count) if not self.predecessors[stage])
         self.sinks = tuple(stage for stage in range(count) if not self.successors[stage])
-        # Without which no query is answered: the last ones, and what those wait for that need all of it.
-        self._essential = set(self.sinks)
-        for stage in reversed(range(count)):
-            if any(self._cannot_do_without(later) for later in self.successors[stage]):
-                self._essential.add(stage)
+        self._awaited = pipeline.awaited
         self._least_s: tuple[float, ...] = ()
         self._needed_s: Sequence[float] = ()
 
     def _cannot_do_without(self, stage: int) -> bool:
         """Has no query an answer unless all predecessors of the stage have?"""
-        join = self.joins[stage]
-        return stage in self._essential and (join.deadline_s == math.inf or join.least >= len(self.predecessors[stage]))
+        return self._awaited[stage] and self.joins[stage].needs_all(len(self.predecessors[stage]))
 
     def needed_s(self, least_s: tuple[float, ...]) -> Sequence[float]:
         """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least.
@@ -50,7 +44,7 @@ class StageGraph:
     def query_s(self, least_s: tuple[float, ...]) -> float:
         """The least time from a query to its answer, where a stage takes `least_s` at least."""
         needed_s = self.needed_s(least_s)
-        bound = [needed_s[stage] for stage in self.sources if stage in self._essential]
+        bound = [needed_s[stage] for stage in self.sources if self._awaited[stage]]
         return max(bound) if bound else min(needed_s[stage] for stage in self.sources)
 
 

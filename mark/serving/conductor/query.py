@@ -33,12 +33,13 @@ class QueryProgress:
     Whether a driver or a graph says what comes next makes no difference here, nor does how many items it has.
     """
 
-    __slots__ = ("_stages", "_visits", "answers", "deadline_s", "over")
+    __slots__ = ("_stages", "_visits", "answers", "deadline_s", "dropped", "over")
 
     def __init__(self, stages: Sequence[str], deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self.over = False  # it has its answer
         self.answers = 0  # of stages, so far
+        self.dropped = False  # a stage was not called, for want of time
         self._stages = stages
         self._visits: dict[int, _Visit] = {}
 
@@ -53,6 +54,7 @@ class QueryProgress:
     def drop(self, stage: int, now_s: float) -> None:
         """The stage would be called, were there time for it."""
         self._visit(stage, now_s).state = LATE
+        self.dropped = True
 
     def _visit(self, stage: int, now_s: float) -> _Visit:
         visit = self._visits.get(stage)

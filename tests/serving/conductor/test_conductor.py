@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import mark
 from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
 from mark.models.call import Call, Reply
 from mark.models.driver import PipelineDriver, StageFailed
+from mark.models.items import items_in
 from mark.serving.backend.bouncer import Bouncer, FixedTimes
 from mark.serving.backend.metrics import Metrics, ModelMetrics
 from mark.serving.backend.replica import Replica
@@ -38,6 +41,7 @@ class Cast:
         driver: Any = None,
         pipeline: Pipeline | None = None,
         takes_s: Mapping[str, float] | None = None,
+        most_batch: int = 8,
         **options: Any,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -45,7 +49,7 @@ class Cast:
         stages = []
         for name, predict in models.items():
             model = predict if isinstance(predict, mark.Model) else mark.model(predict)
-            times = FixedTimes([0.0] + [(takes_s or {}).get(name, 1e-3)] * 8, 8)
+            times = FixedTimes([0.0] + [(takes_s or {}).get(name, 1e-3)] * most_batch, most_batch)
             bouncer = Bouncer(times, rt_max_s=RT_MAX_S, workers=0, probe_every_s=0.01)
             replica = Replica(bouncer, None, ModelMetrics("p", "1", name), loop, rt_max_s=RT_MAX_S)
             self.pools[name] = Pool(replica, model)
@@ -71,7 +75,7 @@ class Cast:
         self._number += 1
         now_s = self.conductor._now()
         call = Call(protocol, "application/json", json.dumps(value).encode())
-        request = Request(call, 1, now_s, now_s + allowed_s, self._answered, f"r{self._number}")
+        request = Request(call, items_in(call), now_s, now_s + allowed_s, self._answered, f"r{self._number}")
         self.conductor.offer(request)
         return request.id
 
@@ -221,6 +225,68 @@ def test_a_join_waits_for_its_time_after_enough_have_answered() -> None:
         cast.pools["a"].held = False
         cast.pools["a"].release()
         assert (await cast.ask(0))[1] == {"a": 1, "b": 2}
+
+    run(main)
+
+
+def echo(batch: list[Any]) -> Any:
+    return batch
+
+
+@pytest.mark.parametrize("join", [FIRST, Join(1, 0.1)])
+def test_what_comes_for_a_finished_item_changes_nothing(join: Join) -> None:
+    """Neither an answer that its join has gone on without, nor a timer that is set for it, finishes another item."""
+
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), join))
+        cast = Cast({"a": plus(1), "b": plus(2), "c": echo}, pipeline=pipeline, most_batch=1)
+        late, last = cast.pools["b"], cast.pools["c"]
+        late.held, last.held = join == FIRST, True
+        identity = cast.send({"instances": [0, 10]})
+        await cast.has("c")
+        last.release()  # of the first item
+        await cast.has("c")
+        if join == FIRST:
+            late.held = False
+            late.release()
+        await asyncio.sleep(1.5 * join.deadline_s)
+        assert identity not in cast.answers
+        last.held = False
+        last.release()
+        wanted = [{"a": 1}, {"a": 11}] if join == FIRST else [{"a": 1, "b": 2}, {"a": 11, "b": 12}]
+        assert await cast.answer(identity) == (200, {"predictions": wanted}, INSTANCE)
+
+    run(main)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_too_deeply_is_the_client_s_fault_and_leaves_nothing() -> None:
+    async def main() -> None:
+        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=1)
+        wanted = (400, {"error": "an item is nested too deeply, or no plain value"}, INSTANCE)
+        assert await cast.ask(nested(600)) == wanted
+        assert await cast.ask(0) == (200, 1, INSTANCE)
+
+    run(main)
+
+
+def test_what_a_stage_made_that_cannot_be_passed_on_is_an_error_at_once() -> None:
+    """Also at a depth at which its own server could just say it."""
+
+    async def main() -> None:
+        pipeline = graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), ALL_OF))
+        models: dict[str, Predict] = {"a": lambda batch: [nested(each) for each in batch], "b": echo}
+        cast = Cast(models | {"c": lambda batch: [0] * len(batch)}, pipeline=pipeline)
+        answers = [await cast.ask(depth) for depth in range(400, 500, 2)]
+        assert {status for status, *_ in answers} == {200, 500}
+        said = {body["error"] for status, body, _ in answers if status == 500}
+        assert "stage c: what it is asked cannot be encoded: RecursionError" in said
 
     run(main)
 
@@ -386,6 +452,49 @@ def test_times_that_are_wrong_are_found_out(driven: bool) -> None:
     run(main)
 
 
+def test_a_stage_that_a_join_does_without_is_tried_again_too() -> None:
+    async def main() -> None:
+        cast = Cast(
+            {"a": plus(1), "b": plus(2), "c": echo},
+            pipeline=graph(a=((), ALL_OF), b=((), ALL_OF), c=(("a", "b"), FIRST)),
+            takes_s={"b": 10 * RT_MAX_S},
+            probe_every_s=1e9,
+        )
+        for calls in (0, 1, 1):  # the second finds out
+            assert await cast.ask(0) == (200, {"a": 1}, INSTANCE)
+            assert len(cast.pools["b"].calls) == calls
+
+    run(main)
+
+
+@pytest.mark.parametrize("driven", [False, True])
+def test_of_several_items_one_finds_out_alone(driven: bool) -> None:
+    """Whatever becomes of the others: a request whose other items are dropped would end before the second stage."""
+
+    @mark.pipeline
+    async def chain(query: Any, models: mark.StageModels) -> Any:
+        return await models.b(await models.a(query))
+
+    async def main() -> None:
+        pipeline = None if driven else graph(a=((), ALL_OF), b=(("a",), ALL_OF))
+        cast = Cast(
+            {"a": plus(1), "b": plus(1)},
+            pipeline=pipeline,
+            driver=chain if driven else None,
+            takes_s={"b": 10 * RT_MAX_S},
+            probe_every_s=1e9,
+        )
+        asked = {"instances": [0, 1, 2]}
+        assert [(await cast.ask(asked))[0] for _ in range(2)] == [504, 504]
+        assert len(cast.pools["b"].calls) == 1
+        # The others follow it, where there is time.
+        cast = Cast({"a": plus(1), "b": plus(1)}, pipeline=pipeline, driver=chain if driven else None)
+        await cast.ask(0, allowed_s=0.0015)
+        assert await cast.ask(asked) == (200, {"predictions": [2, 3, 4]}, INSTANCE)
+
+    run(main)
+
+
 def test_a_stage_gets_the_time_that_is_left_less_what_comes_behind_it() -> None:
     offered: list[Request] = []
 
@@ -471,6 +580,48 @@ def test_more_than_it_may_have_under_way_is_refused() -> None:
         cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_held_bytes=4)
         assert (await cast.ask("long"))[0] == 429
         assert (await cast.ask(1))[0] == 200
+
+    run(main)
+
+
+def test_the_items_of_requests_are_limited() -> None:
+    async def main() -> None:
+        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=3, most_items=2)
+        wanted = (413, {"error": "a request to a pipeline has 2 items at most, not 3"}, NOBODY)
+        assert await cast.ask({"instances": [1, 2, 3]}) == wanted
+        cast.pools["a"].held = True
+        first = cast.send({"instances": [1, 2]})
+        assert (await cast.ask({"instances": [1, 2]}))[0] == 429
+        await cast.has("a")
+        cast.pools["a"].held = False
+        cast.pools["a"].release()
+        assert (await cast.answer(first))[0] == 200
+        assert (await cast.ask({"instances": [1, 2]}))[0] == 200
+        # More than there is room for at any time is not to be sent again.
+        cast = Cast({"a": plus(1)}, pipeline=graph(a=((), ALL_OF)), most_queries=2)
+        assert (await cast.ask({"instances": [1, 2, 3]}))[0] == 413
+
+    run(main)
+
+
+def test_a_query_that_ends_on_a_failed_stage_waits_for_no_garbage_collection() -> None:
+    queries: list[weakref.ref[Any]] = []
+
+    @mark.pipeline
+    async def fails(query: Any, models: mark.StageModels) -> Any:
+        queries.append(weakref.ref(query["x"]))
+        return await models.bad(query["x"])
+
+    async def main() -> None:
+        cast = Cast({"bad": raises}, driver=fails)
+        tensor = {"name": "x", "shape": [1, 2], "datatype": "INT64", "data": [1, 20]}
+        gc.disable()
+        try:
+            assert (await cast.ask({"inputs": [tensor]}, protocol="oip"))[0] == 500
+            await asyncio.sleep(0)
+            assert [query() for query in queries] == [None]
+        finally:
+            gc.enable()
 
     run(main)
 
