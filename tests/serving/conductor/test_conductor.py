@@ -233,7 +233,7 @@ def echo(batch: list[Any]) -> Any:
     return batch
 
 
-@pytest.mark.parametrize("join", [FIRST, Join(1, 0.1)])
+@pytest.mark.parametrize("join", [FIRST, Join(1, 0.5)])
 def test_what_comes_for_a_finished_item_changes_nothing(join: Join) -> None:
     """Neither an answer that its join has gone on without, nor a timer that is set for it, finishes another item."""
 
@@ -390,7 +390,7 @@ def test_at_the_deadline_a_query_is_answered_and_its_driver_cancelled() -> None:
     async def main() -> None:
         cast = Cast({"a": plus(1), "b": plus(2)}, driver=waits)
         cast.pools["b"].held = True
-        status, body, made_by = await cast.ask(0, allowed_s=0.03)
+        status, body, made_by = await cast.ask(0, allowed_s=0.5)
         assert (status, made_by) == (504, NOBODY)
         assert body == {"error": "stage b: the deadline passed before it was answered"}
         assert cast.said("r1") == {"a": "", "b": "late"}
