@@ -182,7 +182,6 @@ def test_other_files_are_refused(place: Path, capsys: Captured) -> None:
     [
         ["simulate", "synthetic:poisson?rate=1", "--service", "video.toml"],
         ["compare", "synthetic:poisson?rate=1", "--service", "video.toml"],
-        ["profile", "video.toml"],
     ],
 )
 def test_commands_that_take_no_pipeline_yet_say_so(place: Path, capsys: Captured, command: list[str]) -> None:
