@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mark.bounds.lower_bound import Bound
+    from mark.bounds.pipeline_bound import PipelineBound
 
 
 def bound_table(at_zero: Bound, within_slo: Bound, requests: int) -> RenderableType:
@@ -44,16 +45,18 @@ def bound_json(service: str, trace: str, requests: int, at_zero: Bound, within_s
         "service": service,
         "trace": {"name": trace, "requests": requests},
         "bound_usd": at_zero.usd,
-        "bounds": [
-            {
-                "late_allowed": bound.late_allowed,
-                "usd": bound.usd,
-                "instance_usd": bound.instance_usd,
-                "function_usd": bound.function_usd,
-                "function_share": bound.function_share,
-                "bin_s": bound.bin_s,
-                "note": bound.note,
-            }
-            for bound in (at_zero, within_slo)
-        ],
+        "bounds": [proven_json(bound) for bound in (at_zero, within_slo)],
+    }
+
+
+def proven_json(bound: Bound | PipelineBound) -> dict[str, Any]:
+    """A bound as JSON, of a service or of a pipeline without its stages."""
+    return {
+        "late_allowed": bound.late_allowed,
+        "usd": bound.usd,
+        "instance_usd": bound.instance_usd,
+        "function_usd": bound.function_usd,
+        "function_share": bound.function_share,
+        "bin_s": bound.bin_s,
+        "note": bound.note,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mark.reporting.bound import proven_json
 from mark.reporting.layout import columns, page, sentences, small_print, text
 from mark.reporting.words import count, milliseconds, percent, usd
 
@@ -56,13 +57,7 @@ def pipeline_bound_json(service: str, bounded: BoundedPipeline) -> dict[str, Any
         "bound_usd": bounded.at_zero.usd,
         "bounds": [
             {
-                "late_allowed": bound.late_allowed,
-                "usd": bound.usd,
-                "instance_usd": bound.instance_usd,
-                "function_usd": bound.function_usd,
-                "function_share": bound.function_share,
-                "bin_s": bound.bin_s,
-                "note": bound.note,
+                **proven_json(bound),
                 "stages": [
                     {
                         "stage": stage.stage,

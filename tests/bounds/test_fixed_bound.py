@@ -14,6 +14,7 @@ from mark.bounds.fixed_bound import FixedFleetBound, fixed_fleet_bound, least_ca
 from mark.bounds.pipeline_bound import PipelineBoundProblem, stage_problems
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import QuerySample
+from mark.pipelines.options import shared_stages
 from tests.bounds.staged import anything_sold, even, problem_of, sample_of, sharing, stage_of
 from tests.pipelines.planned import chain, cheapest, option
 
@@ -107,3 +108,14 @@ def test_the_cheapest_fleet_of_shared_instances_costs_no_less(seed: int) -> None
     found = bounded(problem, (1.0 - slo.attainment) * len(problem.arrivals_s))
     least = cheapest(problem.pipeline, sample_of(problem), by_worker, slo, 6)
     assert 0.2 * least <= found.usd_per_hour <= least * (1.0 + 1e-12)
+
+
+def test_of_shared_instances_whole_workers_are_counted() -> None:
+    """Three stages with one worker each fit on two instances of two: three instances would be above that."""
+    slo, sample = Slo(0.5, 0.99), even(200, 10.0, 1, 1, 1)
+    stages = [stage_of([option("small", 0.1, 0.0, 0.02, 1, workers=2)], slo) for _ in "abc"]
+    pipeline = chain("a", "b", "c")
+    separate = problem_of(pipeline, sample, stages, slo)
+    assert bounded(separate).usd_per_hour == pytest.approx(0.3)
+    shared = replace(separate, stages=shared_stages(stages, [False] * 3), shared=True)
+    assert bounded(shared).usd_per_hour == pytest.approx(3 * 0.05)

@@ -184,6 +184,15 @@ def test_stages_share_an_instance_unless_the_file_says_otherwise(place: Path, ca
         assert said in out
 
 
+def test_the_share_of_the_dollars_that_rests_on_assumed_rows_is_named(place: Path, capsys: Captured) -> None:
+    head, *rows = PROFILE.splitlines()
+    rows = [f"{row},{'assumed' if row.startswith('other') else 'measured'}" for row in rows]
+    (place / "two.csv").write_text("\n".join([f"{head},basis", *rows, ""]))
+    found = planned(PLAN, capsys)
+    assert "50 % of the dollars rest on assumed rows of profiles" in found["notes"]
+    assert [stage["basis"] for stage in found["stages"]] == ["measured", "assumed"]
+
+
 def test_what_is_not_planned_is_named(place: Path, capsys: Captured) -> None:
     text = FILE.replace(
         "[fleet]", '[fleet]\nmarkets = ["on-demand", "spot"]\nmax_instances = 1\nmax_usd_per_hour = 0.1'

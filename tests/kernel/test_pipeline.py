@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, Join
 from mark.kernel.pipeline import NEVER_S, PipelineQueries, PipelineSimulation, StageOutcome
+from mark.kernel.random import factor_of
 from tests.kernel.pipeline_reference import PipelineCase, PipelineWorld, PulledBy
 from tests.kernel.test_queueing import SERVICE_S, WITHIN, number_in_system
 
@@ -313,6 +315,13 @@ def test_varying_times_have_their_mean_and_their_spread() -> None:
     assert abs(np.corrcoef(of_one[1:], of_one[:-1])[0, 1]) < 0.03
     assert abs(np.corrcoef(of_one, served_s(2))[0, 1]) < 0.03
     np.testing.assert_array_equal(of_one, served_s(1))
+
+
+def test_every_call_has_a_factor_of_its_own() -> None:
+    asked = list(itertools.product(range(3), repeat=4))
+    found = [factor_of(seed, stage, query, call, 0.5) for seed, stage, query, call in asked]
+    assert len(set(found)) == len(asked)
+    assert found == [factor_of(seed, stage, query, call, 0.5) for seed, stage, query, call in asked]
 
 
 # -- queueing theory -----------------------------------------------------------------------------------------------

@@ -251,9 +251,10 @@ def test_shared_instances_within_two_percent_of_the_cheapest_of_all(seed: int) -
     assert found.usd_per_hour <= 1.02 * cheapest(pipeline, sample, options, slo, most_replicas=5) + 1e-9
 
 
-def test_room_that_is_left_is_used() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_room_that_is_left_is_used(seed: int) -> None:
     """One more worker of either stage would cost another instance."""
-    pipeline, sample, options, slo = shared(3)
+    pipeline, sample, options, slo = shared(seed)
     choices = configure(pipeline, sample, options, slo, resamples=5).choices
     for stage, choice in enumerate(choices):
         more = (*choices[:stage], StageChoice(choice.option, choice.batch, choice.replicas + 1), *choices[stage + 1 :])
