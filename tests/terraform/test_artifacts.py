@@ -23,7 +23,7 @@ provider "aws" {
   skip_credentials_validation = true
   skip_metadata_api_check     = true
   skip_requesting_account_id  = true
-  max_retries                 = 2
+  max_retries                 = 8
 }
 
 variable "artifacts" {

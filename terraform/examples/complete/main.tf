@@ -11,11 +11,13 @@ provider "aws" {
     }
   }
 
-  # Endpoints come from AWS_ENDPOINT_URL. What an emulator lacks fails at once instead of being tried for minutes.
+  # Endpoints come from AWS_ENDPOINT_URL. What an emulator lacks fails in a minute instead of being tried 25 times. Not
+  # at once: an answer that comes sooner than the SDK has put its own request away is lost (aws-sdk-go-v2, issue 2737),
+  # and an emulator on the same machine answers that fast. Two attempts in a row were seen to be lost so.
   s3_use_path_style           = var.emulated
   skip_credentials_validation = var.emulated
   skip_metadata_api_check     = var.emulated
-  max_retries                 = var.emulated ? 2 : null
+  max_retries                 = var.emulated ? 8 : null
 }
 
 data "aws_caller_identity" "this" {}
