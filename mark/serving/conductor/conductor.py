@@ -39,6 +39,7 @@ _LOG = logging.getLogger("mark.serving")
 _STATES = {429: REFUSED, 503: REFUSED, 504: LATE}
 # Statuses that are no model's.
 _REFUSED = frozenset((413, 429, 503, 504))
+_NOT_PLAIN = "an item is nested too deeply, or no plain value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class Conductor:
         try:
             queries = list(enumerate(batch if self._graph is None else [call_with(item) for item in batch]))
         except (RecursionError, TypeError):
-            self._answer(request, error_reply(400, "an item is nested too deeply, or no plain value"), INSTANCE)
+            self._answer(request, error_reply(400, _NOT_PLAIN), INSTANCE)
             return
         now_s = self._now()
         probes = self._dropped and now_s >= self._probe_s
@@ -340,9 +341,16 @@ class Conductor:
         if run.progress.over:  # its answer is given
             future.cancel()
             return future
-        call = call_with(item)
         run.futures.append(future)
         now_s, needed_s = self._now(), 0.0 if probes else self.needed_s()[stage]
+        try:
+            call = call_with(item)
+        except RecursionError:  # the query's fault or a stage's; what is no plain value is the driver's, which it is told
+            first = run.progress.answers == 0
+            run.progress.begin(stage, now_s)
+            run.progress.settle(stage, now_s, FAILED)
+            self._tell(future, stage, None, self._of_stage(stage, error_reply(400, _NOT_PLAIN), first))
+            return future
         if run.progress.in_time(now_s, needed_s):
             run.progress.begin(stage, now_s)
             self.call(run, stage, call, now_s, needed_s, partial(self._tell, future), probes)

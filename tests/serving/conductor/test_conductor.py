@@ -291,6 +291,30 @@ def test_what_a_stage_made_that_cannot_be_passed_on_is_an_error_at_once() -> Non
     run(main)
 
 
+async def _passes_on(query: Any, models: mark.StageModels) -> Any:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_awaited(models.bad(query)))
+
+
+async def _passes_an_answer_on(query: Any, models: mark.StageModels) -> Any:
+    return await models.bad([await models.bad(0), nested(600)])
+
+
+@pytest.mark.parametrize(("respond", "status"), [(_passes_on, 400), (_passes_an_answer_on, 500)])
+def test_what_a_driver_passes_on_too_deeply_nested_is_the_client_s_fault_until_a_stage_has_answered(
+    respond: Any, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        cast = Cast({"bad": plus(1)}, driver=PipelineDriver(respond), most_queries=1)
+        said = {"error": "stage bad: an item is nested too deeply, or no plain value"}
+        assert await cast.ask(nested(600)) == (status, said, INSTANCE)
+        assert cast.said("r1") == {"bad": "failed"}
+        assert (await cast.ask(nested(600)))[0] == status  # the first has left nothing
+        assert not caplog.records
+
+    run(main)
+
+
 class Pair(mark.Model):
     inputs = (mark.TensorSpec("pair", "FP32", (2,)),)
 
