@@ -1,4 +1,4 @@
-"""One service of the manager: what it takes over when it begins. The rest is in `test_manager`, where it has its turns."""
+"""One service of the manager: what it finds when it begins. Its rounds are tested in `test_manager`."""
 
 from __future__ import annotations
 
