@@ -81,20 +81,20 @@ def _boxes(plan: PipelinePlan) -> list[StageBox]:
 
 def _spent_figure(plan: PipelinePlan) -> Figure:
     """A bar each for the mean query, the slowest 1 % and the bill, in the colours of the stages."""
-    figure = new_figure(1, 2, column_widths=[0.62, 0.38], horizontal_spacing=0.12)
+    figure = new_figure(2, 1, row_heights=[0.66, 0.34], vertical_spacing=0.3)
     for s, name in enumerate(plan.pipeline.names):
         colour = {"color": COLOURS[s % len(COLOURS)]}
         label, both = html.escape(name), ["slowest 1 %", "mean query"]
         path_ms = [1e3 * float(plan.slow_path_s[s]), 1e3 * float(plan.path_s[s])]
         figure.add_bar(x=path_ms, y=both, name=label, orientation="h", marker=colour, row=1, col=1)
         bill = [plan.stage_usd_per_hour[s]]
-        figure.add_bar(x=bill, y=["bill"], name=label, orientation="h", marker=colour, showlegend=False, row=1, col=2)
+        figure.add_bar(x=bill, y=["bill"], name=label, orientation="h", marker=colour, showlegend=False, row=2, col=1)
     figure.add_vline(x=1e3 * plan.slo.rt_max_s, line={"dash": "dash", "width": 1}, row=1, col=1)
     figure.update_layout(barmode="stack", bargap=0.35, legend_traceorder="normal")
     figure.update_xaxes(title="ms; dashed: RT_max", row=1, col=1)
-    figure.update_xaxes(title="$ an hour", row=1, col=2)
+    figure.update_xaxes(title="$ an hour", row=2, col=1)
     figure.update_yaxes(automargin=True)
-    return styled(figure, 240)
+    return styled(figure, 360)
 
 
 def _ms(seconds: float) -> str:
