@@ -19,7 +19,8 @@ export MARK_CACHE_DIR ?= $(CURDIR)/.kernel
 unexport PYTHONDONTWRITEBYTECODE
 # One worker more than there are processors: a third of the tests' time is waiting.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
+# AGAIN=--last-failed runs only what failed the last time.
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) $(AGAIN)
 
 test: lint  ## what CI runs first
 	@$(MAKE) -j 2 types kernel

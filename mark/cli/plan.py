@@ -13,7 +13,7 @@ from dataclasses import replace
 from mark.catalog.commitment import DISCOUNTS, SOURCE
 from mark.cli.numbers import seconds
 from mark.cli.options import add_pipeline_options, add_run_options, refuse_pipeline_options, request_from
-from mark.cli.output import deliver, progress
+from mark.cli.output import deliver, progress, write_file
 from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
@@ -21,6 +21,7 @@ from mark.planning.market.commitment import advise
 from mark.planning.policies.names import split_policy
 from mark.reporting.commitment import commitment_json, commitment_table
 from mark.reporting.explain import explain, plan_table
+from mark.reporting.pipeline_page import pipeline_plan_page
 from mark.reporting.pipeline_plan import pipeline_plan_json, pipeline_plan_table
 from mark.simulation.inputs import open_service, trace_named_in
 from mark.simulation.run import simulate
@@ -57,7 +58,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "October 2026)",
     )
     add_pipeline_options(parser)
-    add_run_options(parser)
+    add_run_options(parser, report="a page with the graph and its figures, of a pipeline")
     parser.set_defaults(run=run)
 
 
@@ -66,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if names_pipeline(args.service):
         return _pipeline(args)
     refuse_pipeline_options(args)
+    if args.report:
+        raise BadInput("only the plan of a pipeline is shown as a page; mark compare has one of a service", "--report")
     args.policy, args.predictor = split_policy(args.policy or "mark", args.predictor)
     if args.advise_commitment:
         return _advise(args)
@@ -90,6 +93,8 @@ def _pipeline(args: argparse.Namespace) -> int:
             request_from(args), args.at, lineage=args.lineage, queries=args.queries, progress=bar
         )
     deliver(pipeline_plan_json(planned), args.json, lambda: pipeline_plan_table(planned))
+    if args.report:
+        write_file(args.report, pipeline_plan_page(planned), "--report")
     return 0
 
 

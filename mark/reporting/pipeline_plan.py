@@ -28,21 +28,24 @@ if TYPE_CHECKING:
     from mark.studies.pipeline_plan import PlannedPipeline
 
 
+Rows = list[list[str]]  # the heads of a table, and its rows
+
+
 def pipeline_plan_table(planned: PlannedPipeline) -> RenderableType:
     """What to buy, where the dollars and the milliseconds go, and what else would cost what."""
     plan = planned.plan
     graph = zip(drawn(plan.pipeline), plan.pipeline.names, strict=True)
     return page(
-        *sentences(_headline(planned)),
+        *sentences(headline(planned)),
         text(""),
         *[text(f"{left} {name}") for left, name in graph],
-        _stages(plan),
-        *([_packs(plan)] if _shares(plan) else []),
-        *sentences(_promise(planned)),
-        _milliseconds(plan),
+        _table(stage_rows(plan)),
+        *([_table(pack_rows(plan))] if shares_instances(plan) else []),
+        *sentences(promise(planned)),
+        _table(milliseconds_rows(plan)),
         text("What else would cost what", "bold"),
-        _alternatives(plan),
-        *sentences(_closing(planned)),
+        _table(alternative_rows(plan)),
+        *sentences(closing(planned)),
         *small_print(planned.notes),
     )
 
@@ -156,7 +159,7 @@ def _bought(plan: PipelinePlan, choices: Choices) -> list[dict[str, Any]]:
     ]
 
 
-def _headline(planned: PlannedPipeline) -> list[str]:
+def headline(planned: PlannedPipeline) -> list[str]:
     plan, window = planned.plan, planned.window
     queries = len(plan.sample.arrivals_s)
     looked_at = duration(planned.until_s - planned.at_s)
@@ -175,43 +178,42 @@ def _headline(planned: PlannedPipeline) -> list[str]:
     ]
 
 
-def _stages(plan: PipelinePlan) -> Table:
+def stage_rows(plan: PipelinePlan) -> Rows:
     """With instances that stages share, by the worker; a stage's dollars are its part of theirs."""
-    shares = _shares(plan)
-    count = "workers" if shares else "count"
-    table = columns("stage", "on", count, "batch\nup to", "mean", "busy", "$/h", "of the\ndollars")
+    shared = shares_instances(plan)
+    rows = [["stage", "on", "workers" if shared else "count", "batch\nup to", "mean", "busy", "$/h", "of the\ndollars"]]
     names, usd_per_hour = plan.pipeline.names, plan.stage_usd_per_hour
     for name, choice, seen, of_stage in zip(names, plan.found.choices, plan.seen.stages, usd_per_hour, strict=True):
-        table.add_row(
-            text(name),
-            text(", ".join(option.hardware for option, _ in choice.parts)),
-            f"{choice.workers if shares else choice.replicas:,}",
+        rows.append([
+            name,
+            ", ".join(option.hardware for option, _ in choice.parts),
+            f"{choice.workers if shared else choice.replicas:,}",
             f"{choice.batch:,}",
             number(seen.batch, 1),
             percent(seen.utilisation, 0),
             usd(of_stage),
             percent(of_stage / plan.found.usd_per_hour, 0),
-        )
-    replicas = sum(choice.workers if shares else choice.replicas for choice in plan.found.choices)
-    table.add_row("all", "", f"{replicas:,}", "", "", "", usd(plan.found.usd_per_hour), "")
-    return table
+        ])  # fmt: skip
+    count = sum(choice.workers if shared else choice.replicas for choice in plan.found.choices)
+    rows.append(["all", "", f"{count:,}", "", "", "", usd(plan.found.usd_per_hour), ""])
+    return rows
 
 
-def _shares(plan: PipelinePlan) -> bool:
+def shares_instances(plan: PipelinePlan) -> bool:
     """Is what is bought shared by several stages, or may it be?"""
     return any(choice.option.placement is not None for choice in plan.found.choices)
 
 
-def _packs(plan: PipelinePlan) -> Table:
+def pack_rows(plan: PipelinePlan) -> Rows:
     """What to buy, by what is on it."""
-    table = columns("buy", "instances", "$/h", "")
+    rows = [["buy", "instances", "$/h", ""]]
     for pack in plan.packs:
         on_it = [f"{name} {n:,}" for name, n in zip(plan.pipeline.names, pack.workers, strict=True) if n]
-        table.add_row(text(pack.instance), f"{pack.count:,}", usd(pack.usd_per_hour), text("each: " + ", ".join(on_it)))
-    return table
+        rows.append([pack.instance, f"{pack.count:,}", usd(pack.usd_per_hour), "each: " + ", ".join(on_it)])
+    return rows
 
 
-def _promise(planned: PlannedPipeline) -> list[str]:
+def promise(planned: PlannedPipeline) -> list[str]:
     plan = planned.plan
     found = plan.found
     late = (
@@ -228,38 +230,49 @@ def _promise(planned: PlannedPipeline) -> list[str]:
     ]
 
 
-def _milliseconds(plan: PipelinePlan) -> Table:
+def milliseconds_rows(plan: PipelinePlan) -> Rows:
     """By stage: of a call, then of a query along its critical path, in the mean and of the slowest."""
-    heads = ("calls\na query", "wait\nms", "batch\nms", "of the\nmean query", "of the\nslowest 1 %")
-    table = columns("stage", *heads, f"one {'worker' if _shares(plan) else 'replica'} less:\nlate, at most")
+    less_head = f"one {'worker' if shares_instances(plan) else 'replica'} less:\nlate, at most"
+    rows = [
+        ["stage", "calls\na query", "wait\nms", "batch\nms", "of the\nmean query", "of the\nslowest 1 %", less_head]
+    ]
     for s, (name, seen) in enumerate(zip(plan.pipeline.names, plan.seen.stages, strict=True)):
         less = plan.one_less[s]
-        table.add_row(
-            text(name),
+        rows.append([
+            name,
             number(float(plan.sample.calls[:, s].mean())),
             _ms(seen.wait_s),
             _ms(seen.service_s),
             _ms(float(plan.path_s[s])),
             _ms(float(plan.slow_path_s[s])),
             "the only one" if less is None else "falls behind" if less == 1.0 else percent(less, 2),
-        )
-    table.add_row("all", "", "", "", _ms(float(np.sum(plan.path_s))), _ms(float(np.sum(plan.slow_path_s))), "")
-    return table
+        ])  # fmt: skip
+    rows.append(["all", "", "", "", _ms(float(np.sum(plan.path_s))), _ms(float(np.sum(plan.slow_path_s))), ""])
+    return rows
 
 
-def _alternatives(plan: PipelinePlan) -> Table:
-    table = columns("", "$/h", "against\nplan", "late,\nat most")
-    table.add_row("this plan", usd(plan.found.usd_per_hour), "", percent(plan.found.miss_limit, 2))
-    for other in plan.other_slos:
-        table.add_row(text(_within(plan, other)), *_costs(plan, other.usd_per_hour), "")
+def alternative_rows(plan: PipelinePlan) -> Rows:
+    """The plan, and what stricter and looser promises, separate instances and InferLine's planner come to."""
+    rows = [["", "$/h", "against\nplan", "late,\nat most"]]
+    rows.append(["this plan", usd(plan.found.usd_per_hour), "", percent(plan.found.miss_limit, 2)])
+    rows += [[_within(plan, other), *_costs(plan, other.usd_per_hour), ""] for other in plan.other_slos]
     if plan.separate_usd_per_hour is not None:
-        table.add_row(text("each stage on instances of its own"), *_costs(plan, plan.separate_usd_per_hour), "")
+        rows.append(["each stage on instances of its own", *_costs(plan, plan.separate_usd_per_hour), ""])
     single = plan.inferline
-    label = text("InferLine's planner: single moves, one sample")
+    label = "InferLine's planner: single moves, one sample"
     if single is None:
-        table.add_row(label, "finds none", "", "")
+        rows.append([label, "finds none", "", ""])
     else:
-        table.add_row(label, *_costs(plan, single.usd_per_hour), percent(single.miss_limit, 2))
+        rows.append([label, *_costs(plan, single.usd_per_hour), percent(single.miss_limit, 2)])
+    return rows
+
+
+def _table(rows: Rows) -> Table:
+    """The first row has the heads."""
+    heads, *others = rows
+    table = columns(*heads)
+    for row in others:
+        table.add_row(*map(text, row))
     return table
 
 
@@ -275,13 +288,13 @@ def _costs(plan: PipelinePlan, usd_per_hour: float | None) -> Sequence[str]:
     return usd(usd_per_hour), "same" if abs(difference) < 0.005 else f"{difference:+.2f}"
 
 
-def _closing(planned: PlannedPipeline) -> list[str]:
+def closing(planned: PlannedPipeline) -> list[str]:
     plan = planned.plan
     s = plan.bottleneck
     name, hardware = plan.pipeline.names[s], plan.found.choices[s].option
     same = "(the same arrivals, closer together)"
-    unit = "worker" if _shares(plan) else "replica"
-    more = f"worker more on {hardware.hardware}" if _shares(plan) else f"{hardware.hardware} more"
+    unit = "worker" if shares_instances(plan) else "replica"
+    more = f"worker more on {hardware.hardware}" if shares_instances(plan) else f"{hardware.hardware} more"
     usd_more = usd_per_hour(with_more(plan.found.choices, s, 1)) - plan.found.usd_per_hour
     if plan.headroom >= MOST_HEADROOM:
         lines = [f"This fleet keeps the promise on {_times(plan.headroom)} this traffic {same}."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,13 @@ TRACED = ["plan", "--service", "traced.toml", "--trace", "t.csv"]
 
 
 def test_the_bill_the_time_and_the_bottleneck_are_printed(place: Path, capsys: Captured) -> None:
-    assert main(PLAN) == 0
+    assert main([*PLAN, "--report", "page.html"]) == 0
     out = " ".join(capsys.readouterr().out.split())
+    page = (place / "page.html").read_text()
+    heads = re.findall("<h2>(.*?)</h2>", page)
+    assert heads[:3] == ["The graph", "Where the milliseconds and the dollars go", "Stage by stage"]
+    for on_page in ("2 workers on c7i.large", "$0.089/h, 50 % of the bill", "10 % busy", "20 ms, slowest 20 ms"):
+        assert f">{on_page}</text>" in page
     for said in (
         "two: $0.18/h keeps 95 % of the queries within 100 ms",
         "Planned for 2 min from 0 s on (t.csv): 1,200 queries from 0 s, 10 a second.",
