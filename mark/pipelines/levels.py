@@ -78,8 +78,15 @@ def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: 
         arrivals_s = even.arrivals_s / level
         here = _enough(pipeline, QuerySample(arrivals_s, even.calls), here, strict, level * calls_per_query)
         replicas.append([choice.replicas for choice in here])
-        counts.append(most_within(arrivals_s, windows_s))
+        counts.append(most_within(_lasting(arrivals_s, level, float(windows_s[-1])), windows_s))
     return LoadLevels(rates, np.array(replicas), windows_s, np.array(counts))
+
+
+def _lasting(arrivals_s: FloatArray, rate: float, longest_s: float) -> FloatArray:
+    """Arrivals at this rate, again and again where they are shorter than the longest window: it would miss some."""
+    span_s = len(arrivals_s) / rate
+    times = 1 if span_s >= longest_s else math.ceil(longest_s / span_s) + 1
+    return np.concatenate([arrivals_s + span_s * n for n in range(times)])
 
 
 def _even(sample: QuerySample) -> tuple[QuerySample, float]:

@@ -55,6 +55,14 @@ def test_each_keeps_the_promise_by_itself_with_a_share_of_what_may_miss(
         assert estimate(chain("a", "b"), new, bought).miss_share(SLO.rt_max_s) <= 2.5 * CALM_SHARE * 0.02
 
 
+def test_a_level_is_known_in_windows_that_are_longer_than_the_sample_at_its_rate(levels: LoadLevels) -> None:
+    """At 400 queries/s the sample's 6,000 queries are gone after 15 s."""
+    expected = levels.rates * levels.windows_s[-1]
+    assert levels.windows_s[-1] > 20.0
+    assert levels.counts[:, -1].tolist() == pytest.approx(expected.tolist(), rel=0.15)
+    assert levels.rate_of(np.array(levels.counts[len(levels.rates) // 2])) <= levels.rates[len(levels.rates) // 2]
+
+
 def test_a_sample_whose_rate_changes_has_the_levels_of_an_even_one() -> None:
     """Two half minutes of 50 and of 150 queries/s are evened to 100."""
     rng = np.random.default_rng(1)
