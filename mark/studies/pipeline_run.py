@@ -392,8 +392,15 @@ def _latency(latency_s: FloatArray) -> Latency:
     def quantile(share: float) -> float:
         return float(ascending_ms[max(1, math.ceil(share * len(ascending_ms) - 1e-9)) - 1])
 
-    shares = (0.5, 0.95, 0.98, 0.99, 0.999)
-    return Latency(float(ascending_ms.mean()), *(quantile(share) for share in shares), float(ascending_ms[-1]))
+    return Latency(
+        mean=float(ascending_ms.mean()),
+        p50=quantile(0.5),
+        p95=quantile(0.95),
+        p98=quantile(0.98),
+        p99=quantile(0.99),
+        p999=quantile(0.999),
+        max=float(ascending_ms[-1]),
+    )
 
 
 def _limits(config: PipelineConfig, outcome: _Outcome) -> list[str]:

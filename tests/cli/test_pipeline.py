@@ -181,7 +181,7 @@ def test_other_files_are_refused(place: Path, capsys: Captured) -> None:
     "command",
     [
         ["frontier", "synthetic:poisson?rate=1", "--service", "video.toml"],
-        ["forecast", "backtest", "synthetic:poisson?rate=1", "--service", "video.toml"],
+        ["diff", "video.toml", "video.toml", "--trace", "synthetic:poisson?rate=1"],
     ],
 )
 def test_commands_that_take_no_pipeline_yet_say_so(place: Path, capsys: Captured, command: list[str]) -> None:

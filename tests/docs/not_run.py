@@ -25,7 +25,7 @@ NOT_RUN = {
     ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",
     (
         "pipelines.md",
-        'mark compare "synthetic:gamma?rate=50&ra',
+        'mark compare "synthetic:gamma?rate=800&r',
     ): "a minute; tests/cli/test_simulate_pipeline.py compares small ones",
     (
         "profiling.md",

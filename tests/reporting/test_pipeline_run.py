@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mark.domain.slo import Slo
 from mark.reporting.pipeline_run import cheapest_kept, pipeline_compare_table, pipeline_run_json, pipeline_run_table
@@ -14,7 +15,7 @@ from tests.reporting.test_forecast import printed
 STAGE = StageRun("vision", "g6.xlarge", 8, 1000, 2.0, 2.5, 3, 0.5, 0.004)
 
 
-def run(policy: str, usd: float, misses: int, **changed: object) -> PipelineRun:
+def run(policy: str, usd: float, misses: int, **changed: Any) -> PipelineRun:
     found = PipelineRun(
         "social", policy, 0, Slo(0.3, 0.99), "aws-2026", "t.csv", 0.0, 3600.0, 1000, misses, 0.9, 2,
         Latency(50.0, 40.0, 80.0, 90.0, 100.0, 200.0, 400.0), usd, 2.5, 3, (replace(STAGE, usd=usd),),
