@@ -1,22 +1,35 @@
-"""mark compare: several policies on one trace, side by side."""
+"""mark compare: several policies on one trace, side by side, of a service or of a pipeline."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 
 from mark.cli.executors import add_executor, executor_from
-from mark.cli.options import add_run_options, policy_list, request_from
+from mark.cli.options import (
+    add_no_bound,
+    add_pipeline_options,
+    add_run_options,
+    policy_list,
+    refuse_pipeline_options,
+    refuse_service_options,
+    request_from,
+)
 from mark.cli.output import deliver, progress
 from mark.cli.report import report, slo_code
+from mark.config.pipeline_file import names_pipeline
 from mark.domain.errors import BadInput
+from mark.pipelines.policies import PIPELINE_POLICIES
 from mark.planning.policies.target_tracking import tracked_type
+from mark.reporting.pipeline_run import pipeline_compare_json, pipeline_compare_table
 from mark.reporting.table import compare_table
 from mark.reporting.takeaway import savings_json
 from mark.simulation.inputs import open_service
 from mark.simulation.request import RunRequest
 from mark.studies.attribution import compare_attributed
+from mark.studies.pipeline_run import simulate_pipeline
 
 _MANAGED = "target-tracking"
 _DEFAULT = f"mark,mark-paper,reactive,static-peak,best-fixed,{_MANAGED},oracle"
@@ -29,7 +42,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--policies",
         type=policy_list,
         metavar="A,B,C",
-        help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT})",
+        help=f"policies, each name[:predictor]; --policy adds one in front (default: {_DEFAULT}; "
+        f"of a pipeline {','.join(PIPELINE_POLICIES)})",
     )
     parser.add_argument(
         "--attribute",
@@ -37,14 +51,18 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="A,B|none",
         help="whose dollars above the bound to split (default: all that forecast but the paper's; 1 or 2 runs more)",
     )
+    add_pipeline_options(parser)
     add_run_options(parser)
+    add_no_bound(parser)
     add_executor(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    named = args.policies or _default(request_from(args))
-    names = named if args.policy in (None, *named) else (args.policy, *named)
+    if names_pipeline(args.service):
+        return _pipeline(args)
+    refuse_pipeline_options(args)
+    names = _with_policy(args, args.policies or _default(request_from(args)))
     executor = executor_from(args)
     with progress("comparing") as bar:
         request = replace(request_from(args, bar), explain=bool(args.report))
@@ -59,6 +77,23 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         report(args, results, attribution, executor=executor)
     return slo_code(args, results)
+
+
+def _pipeline(args: argparse.Namespace) -> int:
+    refuse_service_options(args)
+    names = _with_policy(args, args.policies or tuple(PIPELINE_POLICIES))
+    executor = executor_from(args)
+    # What a driver and its models print is none of the result.
+    with progress("comparing") as bar, redirect_stdout(sys.stderr):
+        runs = simulate_pipeline(
+            request_from(args, bar), names, lineage=args.lineage, queries=args.queries, executor=executor
+        )
+    deliver(pipeline_compare_json(runs), args.json, lambda: pipeline_compare_table(runs))
+    return 4 if args.fail_below_slo and not all(run.kept for run in runs.values()) else 0
+
+
+def _with_policy(args: argparse.Namespace, named: tuple[str, ...]) -> tuple[str, ...]:
+    return named if args.policy in (None, *named) else (args.policy, *named)
 
 
 def _default(request: RunRequest) -> tuple[str, ...]:

@@ -69,6 +69,17 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_no_bound(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-bound", action="store_true", help="leave out the clairvoyant bound, and with it regret")
+
+
+def refuse_service_options(args: argparse.Namespace) -> None:
+    """For a run of a pipeline. Raises BadInput where one of these options is given."""
+    for option in ("predictor", "spot_trace", "spot_first_hour_free", "cold_start", "attribute", "report"):
+        if getattr(args, option, None) not in (None, False, []):
+            raise BadInput("a pipeline is simulated without this option", f"--{option.replace('_', '-')}")
+
+
 def refuse_pipeline_options(args: argparse.Namespace) -> None:
     """For a service. Raises BadInput where one of these options is given."""
     for option in ("queries", "lineage"):
@@ -95,6 +106,7 @@ def request_from(args: argparse.Namespace, progress: Callable[[float], None] | N
         cold_start=args.cold_start,
         spot_first_hour_free=args.spot_first_hour_free,
         **reading(args),
+        with_bound=not getattr(args, "no_bound", False),
         progress=progress,
     )
 

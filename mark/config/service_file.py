@@ -57,7 +57,7 @@ def load_service(name_or_path: str) -> ServiceConfig:
             raise BadInput(what + did_you_mean(name_or_path, SERVICE_NAMES), name_or_path)
     tables = tables_of(path)
     if is_pipeline(tables):
-        takers = "`mark check`, `mark pipeline trace`, `mark profile`, `mark plan`, `mark bound` and `mark serve` do"
+        takers = "`mark check`, `pipeline trace`, `profile`, `plan`, `bound`, `simulate`, `compare` and `serve` do"
         raise BadInput(f"is a pipeline, which this command does not take yet: {takers}", str(path))
     check_sections(path, tables, _KEYS)
     return _service(path, tables)

@@ -30,6 +30,8 @@ EVEN_S = 30.0
 CALM_SHARE = 0.2
 # Enough queries to see 0.1 % of them
 MOST_QUERIES = 50_000
+# Times the replicas that keep up, and as many more: no query waits
+_MANY = 100
 # Replicas that a level may need beyond those of the one below
 _MOST_STEPS = 400
 
@@ -61,8 +63,9 @@ class LoadLevels:
 def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo) -> LoadLevels:
     """For a configuration planned on this sample, each level with a fifth of the misses that the promise allows.
 
-    A level has the sample's queries, evened to one rate and that many times closer together. Raises BadInput for a
-    sample of less than two queries, Infeasible where no number of replicas keeps the promise.
+    Of those that replicas can avoid, that is: what is late although nothing waits may all be late. A level has the
+    sample's queries, evened to one rate and that many times closer together. Raises BadInput for a sample of less than
+    two queries, Infeasible where no number of replicas keeps the promise.
     """
     even, rate = _even(sample)
     calls_per_query = even.calls.mean(axis=0)
@@ -73,13 +76,23 @@ def load_levels(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: 
     rates = np.asarray(rate * LOWEST * RATIO ** np.arange(count), dtype=np.float64)
     replicas, counts = [], []
     here = tuple(replace(choice, replicas=1) for choice in choices)
-    strict = Slo(slo.rt_max_s, 1.0 - CALM_SHARE * (1.0 - slo.attainment))
+    lowest = QuerySample(even.arrivals_s / rates[0], even.calls)
+    always_late = _late_without_waiting(pipeline, lowest, here, slo, rates[0] * calls_per_query)
+    allowed = 1.0 - slo.attainment
+    strict = Slo(slo.rt_max_s, 1.0 - min(allowed, always_late + CALM_SHARE * (allowed - always_late)))
     for level in rates:
         arrivals_s = even.arrivals_s / level
         here = _enough(pipeline, QuerySample(arrivals_s, even.calls), here, strict, level * calls_per_query)
         replicas.append([choice.replicas for choice in here])
-        counts.append(most_within(arrivals_s, windows_s))
+        counts.append(most_within(_lasting(arrivals_s, level, float(windows_s[-1])), windows_s))
     return LoadLevels(rates, np.array(replicas), windows_s, np.array(counts))
+
+
+def _lasting(arrivals_s: FloatArray, rate: float, longest_s: float) -> FloatArray:
+    """Arrivals at this rate, again and again where they are shorter than the longest window: it would miss some."""
+    span_s = len(arrivals_s) / rate
+    times = 1 if span_s >= longest_s else math.ceil(longest_s / span_s) + 1
+    return np.concatenate([arrivals_s + span_s * n for n in range(times)])
 
 
 def _even(sample: QuerySample) -> tuple[QuerySample, float]:
@@ -95,6 +108,17 @@ def _even(sample: QuerySample) -> tuple[QuerySample, float]:
     before[-1] = len(arrivals_s)
     even_s = np.interp(arrivals_s, edges_s, before)
     return QuerySample(even_s[:MOST_QUERIES], calls[:MOST_QUERIES]), (len(arrivals_s) - 1) / long_s
+
+
+def _late_without_waiting(
+    pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo, calls_per_s: FloatArray
+) -> float:
+    """The share of the queries whose own times are beyond RT_max, by luck or by what they call."""
+    many = [
+        _MANY * calls / choice.option.calls_per_s(1) + _MANY for choice, calls in zip(choices, calls_per_s, strict=True)
+    ]
+    ample = tuple(replace(choice, replicas=math.ceil(count)) for choice, count in zip(choices, many, strict=True))
+    return PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s).miss_share(ample)
 
 
 def _enough(pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo, calls_per_s: FloatArray) -> Choices:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +19,9 @@ from mark.rules.admission import TOLERANCE_S
 
 STEP_S = 1.0
 
+Activation = Callable[[int, int], float]
+"""Seconds from asking for a replica to its first batch, by (stage, how many that stage asked for before)."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TunedRun:
@@ -33,6 +36,11 @@ class TunedRun:
     active: IntArray  # (T, S) replicas that serve from the step on
     usd: float  # from `begin_s` to `end_s`
     usd_per_hour: FloatArray  # (T,) of what is paid for
+    stage_usd: FloatArray  # (S,) sums to `usd`
+    paid_s: FloatArray  # (S,) seconds for which replicas are paid, all together
+    calls: IntArray  # (S,)
+    wait_s: FloatArray  # (S,) of all calls together, from ready to start
+    busy_s: FloatArray  # (S,) of all workers together
 
     def missed(self, slo_s: float) -> BoolArray:
         """Of each query: was it answered too late? Shape (N,)."""
@@ -64,15 +72,17 @@ def run_tuned(
     begin_s: float,
     end_s: float,
     slo_s: float,
-    activation_s: float,
+    activation_s: float | Activation,
     step_s: float = STEP_S,
+    seed: int = 0,
 ) -> TunedRun:
     """Serve the queries that arrive in [begin_s, end_s); the tuner sees those before, too. None: nothing changes.
 
     At `begin_s` the planned replicas are active. One that is asked for serves `activation_s` later and is paid from
     when it was asked for. Of those that go, the last asked for is the first; it takes no further batch, and is paid for
-    as long as its largest batch takes. Raises BadInput where no query arrives, for a step that is not above zero, and
-    for replicas that share instances: what one more of them costs depends on the others.
+    as long as its largest batch takes. `seed` is of the times of batches where options have a spread. Raises BadInput
+    where no query arrives, for a step that is not above zero, and for replicas that share instances: what one more of
+    them costs depends on the others.
     """
     for name, choice in zip(pipeline.names, choices, strict=True):
         if choice.beside or choice.option.placement is not None:
@@ -92,6 +102,7 @@ def run_tuned(
         [stage.join for stage in pipeline.stages],
         [choice.option.service_s[: choice.batch + 1] for choice in choices],
         sigmas=[choice.option.sigma for choice in choices],
+        seed=seed,
     )
     fleets = [_StageFleet(simulated, stage, choice, begin_s) for stage, choice in enumerate(choices)]
     state = None if tuner is None else tuner.begin()
@@ -107,6 +118,9 @@ def run_tuned(
         active.append([fleet.active(now_s) for fleet in fleets])
     simulated.advance()
     prices = np.array([choice.option.usd_per_hour for choice in choices])
+    paid_s = np.array([fleet.paid_s(end_s) for fleet in fleets])
+    stage_usd = paid_s / HOUR_S * prices
+    outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
     return TunedRun(
         begin_s,
         end_s,
@@ -115,15 +129,23 @@ def run_tuned(
         times_s,
         np.array(paid),
         np.array(active),
-        sum(fleet.usd(end_s) for fleet in fleets),
+        float(stage_usd.sum()),
         np.array(paid) @ prices,
+        stage_usd,
+        paid_s,
+        np.array([outcome.started for outcome in outcomes]),
+        np.array([outcome.wait_s for outcome in outcomes]),
+        np.array([outcome.busy_s for outcome in outcomes]),
     )
 
 
-def _carry_out(fleets: Sequence[_StageFleet], replicas: Replicas, now_s: float, activation_s: float) -> None:
+def _carry_out(
+    fleets: Sequence[_StageFleet], replicas: Replicas, now_s: float, activation_s: float | Activation
+) -> None:
     for fleet, wanted in zip(fleets, replicas, strict=True):
         for _ in range(wanted - len(fleet.held)):
-            fleet.ask(now_s, now_s + activation_s)
+            takes_s = activation_s(fleet.stage, fleet.asked) if callable(activation_s) else activation_s
+            fleet.ask(now_s, now_s + takes_s)
         for _ in range(len(fleet.held) - wanted):
             fleet.remove(now_s)
 
@@ -138,6 +160,7 @@ class _StageFleet:
     begin_s: float
     held: list[tuple[float, float, list[int]]] = field(default_factory=list)  # asked, ready, numbers of its workers
     gone_s: float = 0.0
+    asked: int = 0
 
     def __post_init__(self) -> None:
         for _ in range(self.choice.replicas):
@@ -146,6 +169,7 @@ class _StageFleet:
     def ask(self, now_s: float, ready_s: float) -> None:
         numbers = [self.simulated.add(self.stage, self.stage, ready_s) for _ in range(self.choice.option.workers)]
         self.held.append((now_s, ready_s, numbers))
+        self.asked += 1
 
     def remove(self, now_s: float) -> None:
         asked_s, ready_s, numbers = self.held.pop()
@@ -157,6 +181,5 @@ class _StageFleet:
     def active(self, now_s: float) -> int:
         return sum(ready_s <= now_s for _, ready_s, _ in self.held)
 
-    def usd(self, end_s: float) -> float:
-        paid_s = self.gone_s + sum(end_s - asked_s for asked_s, _, _ in self.held)
-        return paid_s / HOUR_S * self.choice.option.usd_per_hour
+    def paid_s(self, end_s: float) -> float:
+        return self.gone_s + sum(end_s - asked_s for asked_s, _, _ in self.held)

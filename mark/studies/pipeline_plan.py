@@ -72,14 +72,14 @@ def plan_pipeline_once(
     if at_s is not None:
         request = replace(request, start_s=at_s)
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
-    resolved = {stage.name: _resolved(config, stage, request) for stage in config.stages}
+    resolved = {stage.name: on_demand_stage(config, stage, request) for stage in config.stages}
     trace = trace_named_in(request)
     part = _searched(request, trace, at_s)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
     pipeline, law, seen = graph_and_law(config, lineage, queries)
-    most_queries = min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
-    window = _shortened(trace, busiest, request.scale, most_queries)
-    sample = _sample(trace, window, law, request)
+    most_queries = most_sampled(law)
+    window = shortened(trace, busiest, request.scale, most_queries)
+    sample = drawn_sample(trace, window, law, request)
     options = [instance_options(resolved[name]) for name in pipeline.names]
     plan = _planned(config, pipeline, sample, options, window.duration_s, request.seed, progress)
     by_hardware = tuple({one.option.hardware: one for one in offered} for offered in options)
@@ -105,7 +105,7 @@ def plan_pipeline_once(
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
             *_steady(plan),
-            *_left_out(config, request, trace, catalog.bills_extras),
+            *left_out(config, request, trace, catalog.bills_extras),
         ),
     )
 
@@ -132,7 +132,7 @@ def _planned(
     """On instances of these options, shared where the file lets stages share them. Raises Infeasible, and says what."""
     shared = None
     if shares_instances(config):
-        by_worker = shared_options(options, _without_gpu(config, pipeline))
+        by_worker = shared_options(options, without_gpu(config, pipeline))
         shared = [[one.option for one in offered] for offered in by_worker]
     whole = [[one.option for one in offered] for offered in options]
     try:
@@ -144,7 +144,7 @@ def _planned(
         raise Infeasible(f"no plan keeps the promise of {config.name} ({promise}): {error}") from None
 
 
-def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
+def on_demand_stage(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
     """A stage's instance types on demand. Raises BadInput and Infeasible."""
     markets, where = config.fleet.markets, f"{config.source} [fleet] markets"
     if request.markets is not None:
@@ -212,13 +212,20 @@ def _unvisited(law: Lineage) -> list[str]:
     return [f"no query visits {', '.join(never)}: one replica of the cheapest"] if never else []
 
 
-def _shortened(trace: Trace, window: Part, scale: float, most_queries: float) -> Part:
+def most_sampled(law: Lineage) -> float:
+    """Queries of a window that are simulated for a plan, at most."""
+    return min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
+
+
+def shortened(trace: Trace, window: Part, scale: float, most_queries: float) -> Part:
+    """As much of the window as holds so many queries."""
     if window.requests <= most_queries:
         return window
     return trace.part(window.start_s, window.duration_s * most_queries / window.requests, scale)
 
 
-def _sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> QuerySample:
+def drawn_sample(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> QuerySample:
+    """The window's queries in seconds from its start. Raises BadInput where none was drawn."""
     chunks = [times for times, _ in trace.chunks(window.start_s, window.end_s, request.scale, request.seed)]
     arrivals_s = np.concatenate(chunks) if chunks else np.empty(0)
     if not len(arrivals_s):
@@ -236,10 +243,11 @@ def stages_that_share(
 ) -> tuple[ResolvedService, ...]:
     """In the pipeline's order; where stages may share instances, at the prices of their parts."""
     stages = tuple(resolved[name] for name in pipeline.names)
-    return shared_stages(stages, _without_gpu(config, pipeline)) if shares_instances(config) else stages
+    return shared_stages(stages, without_gpu(config, pipeline)) if shares_instances(config) else stages
 
 
-def _without_gpu(config: PipelineConfig, pipeline: Pipeline) -> list[bool]:
+def without_gpu(config: PipelineConfig, pipeline: Pipeline) -> list[bool]:
+    """Of each stage: do its workers take none of an instance's GPUs?"""
     by_name = {stage.name: stage.without_gpu for stage in config.stages}
     return [by_name[name] for name in pipeline.names]
 
@@ -294,12 +302,13 @@ def _assumed(plan: PipelinePlan, options: tuple[Mapping[str, InstanceOption], ..
     )
 
 
-def _left_out(
+def left_out(
     config: PipelineConfig,
     request: RunRequest,
     trace: Trace,
     bills_extras: bool,
 ) -> list[str]:
+    """Notes on what is not planned or not in the bill, and on what the trace does not say."""
     markets = config.fleet.markets if request.markets is None else markets_of(request.markets, "markets")
     later = [market.value for market in markets if market is not Market.ON_DEMAND]
     if any(stage.functions for stage in config.stages):

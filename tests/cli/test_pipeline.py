@@ -180,8 +180,8 @@ def test_other_files_are_refused(place: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ["simulate", "synthetic:poisson?rate=1", "--service", "video.toml"],
-        ["compare", "synthetic:poisson?rate=1", "--service", "video.toml"],
+        ["frontier", "synthetic:poisson?rate=1", "--service", "video.toml"],
+        ["diff", "video.toml", "video.toml", "--trace", "synthetic:poisson?rate=1"],
     ],
 )
 def test_commands_that_take_no_pipeline_yet_say_so(place: Path, capsys: Captured, command: list[str]) -> None:

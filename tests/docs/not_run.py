@@ -24,6 +24,10 @@ NOT_RUN = {
         "pip install 'mark-serving[ray]'      # o",
     ): "needs a Ray cluster; tests/studies/test_ray_executor.py starts one",
     (
+        "pipelines.md",
+        'mark compare "synthetic:gamma?rate=800&r',
+    ): "a minute; tests/cli/test_simulate_pipeline.py compares small ones",
+    (
         "profiling.md",
         "mark profile ranker:Ranker --instance c5",
     ): "takes minutes; the page on a bouncer before your server profiles one in seconds",

@@ -99,3 +99,11 @@ def test_a_plan_has_the_keys_of_its_example(tmp_path: Path) -> None:
     short, long = written["prices"]["other_slos"]
     assert short["usd_per_hour"] >= own_usd >= long["usd_per_hour"]
     assert 0.0 < written["prices"]["usd_per_request"] <= written["prices"]["usd_per_miss"]
+
+
+def test_a_simulated_pipeline_has_the_keys_of_its_example(tmp_path: Path) -> None:
+    service = ROOT / "examples" / "pipeline" / "social.toml"
+    part = ("--duration", "60", "--policy", "coarse-mean")
+    written = _written(tmp_path, "simulate", "synthetic:poisson?rate=40", "--service", str(service), *part)
+    assert _keys(written) == _keys(_examples()[7])
+    assert written["usd"] == pytest.approx(sum(stage["usd"] for stage in written["stages"]))

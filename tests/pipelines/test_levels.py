@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,24 @@ def test_each_keeps_the_promise_by_itself_with_a_share_of_what_may_miss(
             StageChoice(one.option, one.batch, int(n)) for one, n in zip(CHOICES, levels.replicas[level], strict=True)
         )
         assert estimate(chain("a", "b"), new, bought).miss_share(SLO.rt_max_s) <= 2.5 * CALM_SHARE * 0.02
+
+
+def test_a_level_is_known_in_windows_that_are_longer_than_the_sample_at_its_rate(levels: LoadLevels) -> None:
+    """At 400 queries/s the sample's 6,000 queries are gone after 15 s."""
+    expected = levels.rates * levels.windows_s[-1]
+    assert levels.windows_s[-1] > 20.0
+    assert levels.counts[:, -1].tolist() == pytest.approx(expected.tolist(), rel=0.15)
+    assert levels.rate_of(np.array(levels.counts[len(levels.rates) // 2])) <= levels.rates[len(levels.rates) // 2]
+
+
+def test_what_no_replica_helps_is_no_reason_to_buy() -> None:
+    """Times vary so that 1.5 % of the calls are late by themselves, where a fifth of 2 % would be let pass."""
+    choices = (StageChoice(replace(option("cpu", 0.1, 0.0, 0.05, 1), sigma=0.7), 1, 3),)
+    sample = traffic(3000, 20.0, 1.0, (1.0,), seed=2)
+    alone = estimate(chain("a"), sample, (replace(choices[0], replicas=50),)).miss_share(0.2)
+    assert CALM_SHARE * 0.02 < alone < 0.02
+    levels = load_levels(chain("a"), sample, choices, SLO)
+    assert levels.replicas[-1, 0] <= 3 * levels.rates[-1] * 0.05
 
 
 def test_a_sample_whose_rate_changes_has_the_levels_of_an_even_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_a_tuner_that_changes_nothing_changes_nothing() -> None:
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 2),
         StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 1),
     )
-    asked = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.1, "activation_s": 5.0}
+    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.1, "activation_s": 5.0}
     still = run_tuned(chain("a", "b"), sample, choices, None, **asked)
     for step_s in (1.0, 0.3):
         stepped = run_tuned(chain("a", "b"), sample, choices, Scripted({0.0: (2, 1)}), **asked, step_s=step_s)
@@ -106,6 +107,28 @@ def test_all_workers_of_a_replica_come_and_go_with_it() -> None:
     """Two workers each: four calls at once are served with two replicas, and take twice as long with one."""
     found = run([18.0] * 4 + [25.0] * 4, {10.0: (1,), 12.0: (2,), 22.0: (1,)}, workers=2)
     assert found.latency_s.tolist() == pytest.approx([1.0] * 4 + [1.0, 1.0, 2.0, 2.0])
+
+
+def test_what_each_stage_costs_and_does_is_said() -> None:
+    """Two stages of a second a call get a second replica at 12 s, ready at 14 and at 21 s."""
+    queries = QuerySample(np.array([10.0, 10.0, 20.0]), np.array([[1, 1], [1, 0], [1, 1]]))
+    found = run_tuned(
+        chain("a", "b"),
+        queries,
+        (*second(1), *second(1)),
+        Scripted({10.0: (1, 1), 12.0: (2, 2)}),
+        begin_s=10.0,
+        end_s=30.0,
+        slo_s=9.0,
+        activation_s=lambda stage, asked: (2.0, 9.0)[stage] * asked,
+    )
+    assert found.paid_s.tolist() == [38.0, 38.0]
+    assert found.stage_usd.tolist() == pytest.approx([38.0, 38.0])
+    assert found.usd == pytest.approx(found.stage_usd.sum())
+    assert (found.calls.tolist(), found.busy_s.tolist()) == ([3, 2], [3.0, 2.0])
+    assert found.wait_s.tolist() == [1.0, 0.0]  # of the two that came at 10 s one waits for the other
+    serve = [found.step_s[np.argmax(found.active[:, stage] == 2)] for stage in (0, 1)]
+    assert serve == [14.0, 21.0]
 
 
 def test_queries_before_the_beginning_are_seen_and_not_served() -> None:

@@ -18,7 +18,7 @@ from mark.pipelines.horizon_tuner import MARGIN, HorizonTuner
 from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.levels import LoadLevels, load_levels
 from mark.pipelines.tuned_run import TunedRun, run_tuned
-from mark.pipelines.tuner import InferLineTuner, Tuner
+from mark.pipelines.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
 from mark.studies.inferline.pipelines import PIPELINES, options_of
 from mark.studies.inferline.workloads import AUTOSCALE_LIKE, ChangingLoad, autoscale_like, transition
 
@@ -26,8 +26,6 @@ SLO = Slo(0.150, 0.99)
 ACTIVATION_S = 5.0  # the paper's
 ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
 TRANSITIONS_S = (0.0, 60.0, 240.0)
-# InferLine waits for three activations before it scales down.
-STABLE_ACTIVATIONS = 3.0
 LEAN = 0.5  # of the margin of ours, as a cheaper one
 # Thesis, Fig. 4.6: dollars, and the share answered in time
 PAPER = {

@@ -18,9 +18,11 @@ def run(usd: float, late: int) -> TunedRun:
     """A hundred queries in 20 s, some of them late; two replicas and then three."""
     latency_s = np.where(np.arange(100) < late, 1.0, 0.05)
     paid = np.array([[2]] * 10 + [[3]] * 10)
+    dollars, hundred = np.array([usd]), np.array([100])
     return TunedRun(
-        0.0, 20.0, np.arange(100) / 5.0, latency_s, np.arange(20.0), paid, paid, usd, paid[:, 0].astype(np.float64)
-    )
+        0.0, 20.0, np.arange(100) / 5.0, latency_s, np.arange(20.0), paid, paid, usd, paid[:, 0].astype(np.float64),
+        dollars, paid.sum(axis=0).astype(np.float64), hundred, hundred * 0.01, hundred * 0.05,
+    )  # fmt: skip
 
 
 def found(figure: str = "inferline-fig6", title: str = "big spike") -> TunerComparison:

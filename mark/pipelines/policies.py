@@ -1,0 +1,125 @@
+"""Ways to plan a pipeline and to follow its load, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.domain.pipeline import Pipeline
+from mark.domain.slo import Slo
+from mark.pipelines.coarse import CoarseTuner, coarse_plan
+from mark.pipelines.configure import configure
+from mark.pipelines.estimate import Choices, QuerySample, StageOption
+from mark.pipelines.horizon_tuner import HorizonTuner
+from mark.pipelines.inferline import inferline_plan
+from mark.pipelines.levels import load_levels
+from mark.pipelines.plan import MOST_CALLS, RESAMPLES, plan_pipeline
+from mark.pipelines.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
+
+Planned = tuple[Choices, Tuner | None]
+"""What to begin with, and what changes its replicas; None: nothing does."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LoadWindow:
+    """The queries of a window, all of them and those that are simulated for a plan: its first ones, of many."""
+
+    whole: QuerySample
+    sample: QuerySample
+    sample_s: float  # how long that is
+
+    @property
+    def calls_per_s(self) -> list[float]:
+        """Of each stage in the mean of the sample."""
+        found: list[float] = (self.sample.calls.sum(axis=0) / self.sample_s).tolist()
+        return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PipelinePlanningContext:
+    """What a policy may know; `options[s]` are the instances that stage s may have for itself."""
+
+    pipeline: Pipeline
+    slo: Slo
+    options: Sequence[Sequence[StageOption]]
+    shared: Sequence[Sequence[StageOption]] | None  # the same by the worker, where stages may share instances
+    known: LoadWindow  # when the part begins
+    busiest: LoadWindow  # of the part
+    boot_s: Mapping[str, float]  # by instance type, in the mean
+    seed: int = 0
+
+    def activation_s(self, choices: Choices) -> float:
+        """Of the slowest to boot: a query waits for all of its stages."""
+        return max(self.boot_s[option.hardware] for choice in choices for option, _ in choice.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePolicy:
+    """`plan` raises Infeasible where it finds nothing that keeps the promise, and BadInput."""
+
+    plan: Callable[[PipelinePlanningContext], Planned]
+    foresees: bool = False  # does it plan on the part itself?
+
+
+def _mark(context: PipelinePlanningContext) -> Planned:
+    pipeline, known, slo = context.pipeline, context.known, context.slo
+    choices = configure(
+        pipeline, known.sample, context.options, slo, resamples=RESAMPLES, seed=context.seed, most_calls=MOST_CALLS,
+        lasting_calls_per_s=known.calls_per_s,
+    ).choices  # fmt: skip
+    if not np.ptp(known.whole.arrivals_s) > 0.0:
+        return choices, None  # all at once is no rate that others could be compared with
+    levels = load_levels(pipeline, known.whole, choices, slo)
+    return choices, HorizonTuner(levels, context.activation_s(choices))
+
+
+def _inferline(context: PipelinePlanningContext) -> Planned:
+    pipeline, known = context.pipeline, context.known
+    choices, _ = inferline_plan(pipeline, known.sample, context.options, context.slo)
+    stable_s = STABLE_ACTIVATIONS * context.activation_s(choices)
+    return choices, InferLineTuner.of(pipeline, known.whole, choices, stable_s)
+
+
+def _coarse_mean(context: PipelinePlanningContext) -> Planned:
+    sample = context.known.sample
+    choices = coarse_plan(context.pipeline, sample, context.options, context.slo, by="mean")
+    return choices, CoarseTuner.of(sample, choices)
+
+
+def _coarse_peak(context: PipelinePlanningContext) -> Planned:
+    return coarse_plan(context.pipeline, context.busiest.sample, context.options, context.slo, by="peak"), None
+
+
+def _fixed(context: PipelinePlanningContext) -> Planned:
+    busiest = context.busiest
+    plan = plan_pipeline(
+        context.pipeline, busiest.sample, context.options, context.slo, duration_s=busiest.sample_s,
+        seed=context.seed, shared=context.shared,
+    )  # fmt: skip
+    return plan.found.choices, None
+
+
+# In the order of lists.
+PIPELINE_POLICIES: Mapping[str, PipelinePolicy] = {
+    # Our planner, one stage an instance, and our tuner at the horizon of a boot; the default.
+    "mark": PipelinePolicy(_mark),
+    # InferLine's planner and tuner as printed, which ours have to beat.
+    "inferline": PipelinePolicy(_inferline),
+    # The pipeline as one black box, enough of it for the mean rate of the last half minute: what autoscalers do.
+    "coarse-mean": PipelinePolicy(_coarse_mean),
+    # The same black box for the highest peak, all the time: what the careful do.
+    "coarse-peak": PipelinePolicy(_coarse_peak, foresees=True),
+    # What `mark plan` says, all the time: whether it pays to follow.
+    "fixed": PipelinePolicy(_fixed, foresees=True),
+}
+
+
+def pipeline_policy(name: str) -> PipelinePolicy:
+    """Raises BadInput for a name that is none."""
+    if name not in PIPELINE_POLICIES:
+        known = ", ".join(PIPELINE_POLICIES)
+        raise BadInput(f"unknown of a pipeline (known: {known})", "policy", name, known=PIPELINE_POLICIES)
+    return PIPELINE_POLICIES[name]

@@ -1,0 +1,425 @@
+"""From a pipeline file and a trace to bills and latencies: policies whose fleets follow the traffic, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.domain.arrays import FloatArray
+from mark.domain.errors import BadInput, Infeasible
+from mark.domain.pipeline import Lineage, Pipeline
+from mark.domain.profile import Basis
+from mark.domain.service import ResolvedService
+from mark.domain.slo import Slo
+from mark.ec2.draws import Start
+from mark.pipelines.bought import bought, usd_by_stage
+from mark.pipelines.envelope import LONGEST_S
+from mark.pipelines.estimate import Choices, PipelineEstimator, QuerySample, usd_per_hour
+from mark.pipelines.lead_in import WaitingTuner, led_in
+from mark.pipelines.options import InstanceOption, instance_options, shared_options
+from mark.pipelines.policies import LoadWindow, PipelinePlanningContext, pipeline_policy
+from mark.pipelines.tuned_run import Activation, run_tuned
+from mark.pipelines.tuner import Tuner
+from mark.rules.admission import TOLERANCE_S
+from mark.simulation.inputs import trace_named_in
+from mark.simulation.request import RunRequest
+from mark.simulation.result import Latency
+from mark.studies.executor import HERE, StudyExecutor
+from mark.studies.pipeline_bound import promise_bound
+from mark.studies.pipeline_plan import (
+    FEWEST_QUERIES,
+    WINDOW_S,
+    drawn_sample,
+    graph_and_law,
+    left_out,
+    most_sampled,
+    on_demand_stage,
+    shares_instances,
+    shortened,
+    without_gpu,
+)
+from mark.workload.busiest import busiest_window
+from mark.workload.trace import Part, Trace
+
+# What a query takes of memory is some hundred bytes, in each process.
+MOST_QUERIES = 10_000_000
+# Of what comes before the part the last day is planned on: the hours of the day are in it, and no old peak.
+PLANNED_ON_S = 86_400.0
+# A tuner has run for so long when the part begins; all that it goes by is younger.
+LEAD_S = 600.0
+# Instances of a stage have numbers of their own in what is drawn.
+_MOST_INSTANCES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """What one stage cost and did. `busy` is the share of the paid time in which its workers are at work."""
+
+    stage: str
+    hardware: str
+    batch: int  # the largest
+    calls: int
+    usd: float
+    instances: float  # in the mean; where stages share them, of all that it is on
+    most_instances: int  # at a time
+    busy: float
+    wait_s: float  # mean of a call, from ready to start
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """One policy on one part of a trace; the part begins `start_s` after the trace's first row."""
+
+    service: str
+    policy: str
+    seed: int
+    slo: Slo
+    prices: str
+    trace: str
+    start_s: float
+    duration_s: float
+    queries: int
+    misses: int  # queries that were answered later than RT_max
+    worst_minute_attainment: float
+    minutes_below_target: int
+    latency_ms: Latency
+    usd: float
+    instances: float  # in the mean
+    most_instances: int  # at a time
+    stages: tuple[StageRun, ...]  # in the pipeline's order; their dollars sum to `usd`
+    planned_on: Part
+    notes: tuple[str, ...]
+    bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
+
+    @property
+    def attainment(self) -> float:
+        return 1.0 - self.misses / self.queries
+
+    @property
+    def kept(self) -> bool:
+        """Did it keep the promise?"""
+        return self.attainment >= self.slo.attainment - 1e-12
+
+    @property
+    def usd_per_million(self) -> float:
+        """Queries."""
+        return self.usd / self.queries * 1e6
+
+    @property
+    def regret(self) -> float | None:
+        """The bill over the bound; None without a bound, and where the promise was missed."""
+        return self.usd / self.bound_usd if self.kept and self.bound_usd else None
+
+
+def simulate_pipeline(
+    request: RunRequest,
+    policies: Sequence[str],
+    *,
+    lineage: str | None = None,
+    queries: str | None = None,
+    executor: StudyExecutor = HERE,
+) -> dict[str, PipelineRun]:
+    """One run for each policy, on the same arrivals and visits; keyed by the names given, in their order.
+
+    `lineage` and `queries` are as for a plan. Raises BadInput for whatever cannot be used, Infeasible where a stage has
+    no instance type that is fast enough or a policy finds nothing that keeps the promise.
+    """
+    if len(set(policies)) < len(policies):
+        raise BadInput("a policy is named twice", "policies", ",".join(policies))
+    for policy in policies:
+        pipeline_policy(policy)
+    # Before the models of a driver are loaded: a wrong name should not take a minute to show.
+    config = _open(request).config
+    pipeline, law, seen = graph_and_law(config, lineage, queries)
+    alone = replace(request, progress=None)
+    tasks = [_Task(alone, policy, pipeline, law) for policy in policies]
+    if request.with_bound:
+        tasks.append(_Task(alone, None, pipeline, law))
+    answers = executor.map(_carried_out, tasks, request.progress)
+    runs = [answer for answer in answers if isinstance(answer, PipelineRun)]
+    bounds = [answer for answer in answers if not isinstance(answer, PipelineRun)]
+    bound_usd, note = bounds[0] if bounds else (None, "")
+    notes = (f"bound: {note}",) if note else ()
+    return {run.policy: replace(run, bound_usd=bound_usd, notes=(*seen, *run.notes, *notes)) for run in runs}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Task:
+    request: RunRequest
+    policy: str | None  # None: the bound
+    pipeline: Pipeline
+    law: Lineage
+
+
+def _carried_out(
+    task: _Task, progress: Callable[[float], None] | None = None
+) -> PipelineRun | tuple[float | None, str]:
+    """A task of an executor: a run, or the bound and what is to know of it."""
+    if task.policy is not None:
+        return _run(task.request, task.policy, task.pipeline, task.law)
+    bound = promise_bound(task.request, task.pipeline, task.law)
+    return bound.usd, bound.note
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Opened:
+    """What a run needs of a request, but for what a driver says."""
+
+    config: PipelineConfig
+    resolved: Mapping[str, ResolvedService]  # by stage
+    trace: Trace
+    part: Part
+
+
+def _open(request: RunRequest) -> _Opened:
+    config = load_pipeline(request.service)
+    resolved = {stage.name: on_demand_stage(config, stage, request) for stage in config.stages}
+    trace = trace_named_in(request)
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    if part.requests > MOST_QUERIES:
+        what = f"at most {MOST_QUERIES:,} queries of a pipeline are simulated at a time: choose a shorter part"
+        raise BadInput(what, trace.name, f"{part.requests:,.0f}")
+    return _Opened(config, resolved, trace, part)
+
+
+def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> PipelineRun:
+    opened = _open(request)
+    config, trace, part = opened.config, opened.trace, opened.part
+    offered = [instance_options(opened.resolved[name]) for name in pipeline.names]
+    before, known = _known(request, trace, part)
+    busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
+    shared = None
+    if shares_instances(config):
+        by_worker = shared_options(offered, without_gpu(config, pipeline))
+        shared = [[one.option for one in of_stage] for of_stage in by_worker]
+    by_hardware = [{one.option.hardware: one for one in of_stage} for of_stage in offered]
+    context = PipelinePlanningContext(
+        pipeline,
+        config.slo,
+        [[one.option for one in of_stage] for of_stage in offered],
+        shared,
+        _window(trace, known, law, request),
+        _window(trace, busiest, law, request),
+        {name: one.offer.boot.mean_s for of_stage in by_hardware for name, one in of_stage.items()},
+        request.seed,
+    )
+    named = pipeline_policy(policy)
+    try:
+        choices, tuner = named.plan(context)
+    except Infeasible as error:
+        promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
+        raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
+    served = drawn_sample(trace, part, law, request)
+    if tuner is None:
+        outcome = _as_planned(pipeline, served, choices, config.slo, part.duration_s, request.seed)
+    else:
+        outcome = _followed(request, pipeline, trace, part, served, choices, tuner, config.slo, by_hardware, before)
+    first = opened.resolved[pipeline.names[0]].catalog
+    worst, below = _by_minute(served.arrivals_s, outcome.latency_s, config.slo, part.duration_s)
+    planned_on = busiest if named.foresees else known
+    return PipelineRun(
+        config.name,
+        policy,
+        request.seed,
+        config.slo,
+        first.priced,
+        trace.name,
+        part.start_s,
+        part.duration_s,
+        len(served.arrivals_s),
+        int(np.count_nonzero(outcome.latency_s > config.slo.rt_max_s + TOLERANCE_S)),
+        worst,
+        below,
+        _latency(outcome.latency_s),
+        sum(stage.usd for stage in outcome.stages),
+        outcome.instances,
+        outcome.most_instances,
+        outcome.stages,
+        planned_on,
+        notes=(
+            *_limits(config, outcome),
+            *_assumed(choices, outcome.stages, by_hardware),
+            *left_out(config, request, trace, first.bills_extras),
+        ),
+    )
+
+
+def _known(request: RunRequest, trace: Trace, part: Part) -> tuple[bool, Part]:
+    """Is what came before the part enough to plan on; and what is planned on, its busiest window.
+
+    Else that is the part's beginning, which a user would have to guess.
+    """
+    train_s = min(part.start_s, PLANNED_ON_S if request.train_s is None else request.train_s)
+    enough = train_s >= WINDOW_S
+    if enough and trace.total_counts(part.start_s - train_s, part.start_s, request.scale) >= FEWEST_QUERIES:
+        history = trace.part(part.start_s - train_s, train_s, request.scale)
+        return True, busiest_window(trace, history, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
+    window_s = min(WINDOW_S, part.duration_s)
+    while window_s < part.duration_s:
+        if trace.total_counts(part.start_s, part.start_s + window_s, request.scale) >= FEWEST_QUERIES:
+            break
+        window_s = min(2.0 * window_s, part.duration_s)
+    return False, trace.part(part.start_s, window_s, request.scale)
+
+
+def _window(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> LoadWindow:
+    whole = drawn_sample(trace, window, law, request)
+    sampled = shortened(trace, window, request.scale, most_sampled(law))
+    first = slice(max(1, int(np.searchsorted(whole.arrivals_s, sampled.duration_s))))
+    return LoadWindow(whole, QuerySample(whole.arrivals_s[first], whole.calls[first]), sampled.duration_s)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Outcome:
+    latency_s: FloatArray  # (N,)
+    stages: tuple[StageRun, ...]
+    instances: float
+    most_instances: int
+    most_usd_per_hour: float
+
+
+def _as_planned(
+    pipeline: Pipeline, served: QuerySample, choices: Choices, slo: Slo, duration_s: float, seed: int
+) -> _Outcome:
+    """Nothing follows; stages may share instances."""
+    seen = PipelineEstimator(pipeline, served, slo_s=slo.rt_max_s, memory_bytes=0, seed=seed).estimate(choices)
+    packs = bought(choices)
+    stages = []
+    for s, (choice, stage, of_stage) in enumerate(zip(choices, seen.stages, usd_by_stage(choices), strict=True)):
+        instances = sum(pack.count for pack in packs if pack.workers[s])
+        busy_s = stage.service_s * int(stage.batches.sum()) if stage.calls else 0.0
+        stages.append(
+            StageRun(
+                stage.stage,
+                ", ".join(option.hardware for option, _ in choice.parts),
+                choice.batch,
+                stage.calls,
+                of_stage * duration_s / 3600.0,
+                float(instances),
+                instances,
+                _busy(busy_s, choice.workers * duration_s),
+                stage.wait_s,
+            )
+        )
+    count = sum(pack.count for pack in packs)
+    return _Outcome(seen.latency_s, tuple(stages), float(count), count, usd_per_hour(choices))
+
+
+def _followed(
+    request: RunRequest,
+    pipeline: Pipeline,
+    trace: Trace,
+    part: Part,
+    served: QuerySample,
+    choices: Choices,
+    tuner: Tuner,
+    slo: Slo,
+    by_hardware: Sequence[Mapping[str, InstanceOption]],
+    before: bool,
+) -> _Outcome:
+    """The tuner has run before, or else begins once it has seen what its longest window holds."""
+    lead_s = min(LEAD_S, part.start_s) if before else 0.0
+    seen_s = np.empty(0)
+    if before:
+        chunks = trace.chunks(part.start_s - lead_s, part.start_s, request.scale, request.seed)
+        seen_s = np.concatenate([np.empty(0), *(times for times, _ in chunks)]) - lead_s
+        choices, tuner = led_in(choices, tuner, seen_s, min(0.0, LONGEST_S - lead_s), 0.0)
+    else:
+        tuner = WaitingTuner(tuner, tuple(choice.replicas for choice in choices), LONGEST_S)
+    uncalled = np.zeros((len(seen_s), len(choices)), dtype=np.int64)  # of what came before only the times matter
+    found = run_tuned(
+        pipeline,
+        QuerySample(np.concatenate([seen_s, served.arrivals_s]), np.concatenate([uncalled, served.calls])),
+        choices,
+        tuner,
+        begin_s=0.0,
+        end_s=part.duration_s,
+        slo_s=slo.rt_max_s,
+        activation_s=_boots(choices, by_hardware, request.seed),
+        seed=request.seed,
+    )
+    stages = [
+        StageRun(
+            name,
+            choice.option.hardware,
+            choice.batch,
+            int(found.calls[s]),
+            float(found.stage_usd[s]),
+            float(found.paid_s[s] / part.duration_s),
+            int(found.paid[:, s].max()),
+            _busy(float(found.busy_s[s]), float(found.paid_s[s]) * choice.option.workers),
+            float(found.wait_s[s] / found.calls[s]) if found.calls[s] else math.nan,
+        )
+        for s, (name, choice) in enumerate(zip(pipeline.names, choices, strict=True))
+    ]
+    return _Outcome(
+        found.latency_s,
+        tuple(stages),
+        sum(stage.instances for stage in stages),
+        int(found.paid.sum(axis=1).max()),
+        float(found.usd_per_hour.max()),
+    )
+
+
+def _boots(choices: Choices, by_hardware: Sequence[Mapping[str, InstanceOption]], seed: int) -> Activation:
+    """Drawn for each instance as in a service's run."""
+    offers = [of_stage[choice.option.hardware].offer for of_stage, choice in zip(by_hardware, choices, strict=True)]
+    return lambda stage, asked: Start(seed, stage * _MOST_INSTANCES + asked, 0).boot_s(offers[stage])
+
+
+def _busy(busy_s: float, paid_s: float) -> float:
+    """What is left in the queues at the end is worked off unpaid, and would make it more than all."""
+    return min(1.0, busy_s / paid_s) if paid_s else 0.0
+
+
+def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration_s: float) -> tuple[float, int]:
+    """The least share in time of the queries that came within a minute, and how many minutes have too small a one."""
+    minutes = max(1, math.ceil(duration_s / 60.0 - 1e-9))
+    at = np.minimum((arrivals_s / 60.0).astype(np.int64), minutes - 1)
+    came = np.bincount(at, minlength=minutes)
+    in_time = np.bincount(at, weights=latency_s <= slo.rt_max_s + TOLERANCE_S, minlength=minutes)
+    shares = in_time[came > 0] / came[came > 0]
+    return float(shares.min()), int(np.count_nonzero(shares < slo.attainment - 1e-12))
+
+
+def _latency(latency_s: FloatArray) -> Latency:
+    ascending_ms = np.sort(latency_s) * 1e3
+
+    def quantile(share: float) -> float:
+        return float(ascending_ms[max(1, math.ceil(share * len(ascending_ms) - 1e-9)) - 1])
+
+    return Latency(
+        mean=float(ascending_ms.mean()),
+        p50=quantile(0.5),
+        p95=quantile(0.95),
+        p98=quantile(0.98),
+        p99=quantile(0.99),
+        p999=quantile(0.999),
+        max=float(ascending_ms[-1]),
+    )
+
+
+def _limits(config: PipelineConfig, outcome: _Outcome) -> list[str]:
+    fleet, usd, count = config.fleet, outcome.most_usd_per_hour, outcome.most_instances
+    notes = []
+    if usd > fleet.max_usd_per_hour:
+        notes.append(f"up to ${usd:.2f}/h: dearer than [fleet] max_usd_per_hour = {fleet.max_usd_per_hour:g} allows")
+    if count > fleet.max_instances:
+        notes.append(f"up to {count} instances: more than [fleet] max_instances = {fleet.max_instances} allows")
+    return notes
+
+
+def _assumed(
+    choices: Choices, stages: Sequence[StageRun], by_hardware: Sequence[Mapping[str, InstanceOption]]
+) -> list[str]:
+    usd = sum(
+        stage.usd
+        for stage, choice, of_stage in zip(stages, choices, by_hardware, strict=True)
+        if any(of_stage[option.hardware].basis is Basis.ASSUMED for option, _ in choice.parts)
+    )
+    total = sum(stage.usd for stage in stages)
+    return [f"{100.0 * usd / total:.0f} % of the dollars rest on assumed rows of profiles"] if usd else []

@@ -1,0 +1,170 @@
+"""`mark simulate` and `mark compare` of a pipeline end to end: what they print, their JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.cli.main import main
+from tests.cli.test_plan_pipeline import CODE, DRIVER_FILE, FILE, PROFILE, TRACE, planned, refused
+
+Captured = pytest.CaptureFixture[str]
+
+SIMULATE = ["simulate", "t.csv", "--service", "two.toml"]
+COMPARE = ["compare", "t.csv", "--service", "two.toml", "--jobs", "1"]
+ONE_STAGE = FILE[: FILE.index("[stage.second]")]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with two pipelines, one with a driver, of which nothing stays imported."""
+    before = list(sys.path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.toml").write_text(FILE)
+    (tmp_path / "two.csv").write_text(PROFILE)
+    (tmp_path / "traced.toml").write_text(DRIVER_FILE)
+    (tmp_path / "two_of_test.py").write_text(CODE)
+    (tmp_path / "q.jsonl").write_text("1\n2\n3\n4\n")
+    (tmp_path / "t.csv").write_text(TRACE)
+    yield tmp_path
+    sys.path[:] = before
+    sys.modules.pop("two_of_test", None)
+
+
+def run(argv: list[str], capsys: Captured) -> dict[str, Any]:
+    return planned(argv, capsys)
+
+
+def test_all_policies_stand_side_by_side_on_the_same_queries(place: Path, capsys: Captured) -> None:
+    """Each answers what came, its stages' dollars are its bill, and none that keeps the promise undercuts the bound."""
+    assert main([*COMPARE, "--json", "found.json"]) == 0
+    found = json.loads((place / "found.json").read_text())
+    assert list(found["policies"]) == ["mark", "inferline", "coarse-mean", "coarse-peak", "fixed"]
+    for name, one in found["policies"].items():
+        assert (one["policy"], one["queries"], one["seed"]) == (name, 1200, 0)
+        assert one["misses"] == round((1.0 - one["attainment"]) * 1200) == 0
+        assert one["usd"] == pytest.approx(sum(stage["usd"] for stage in one["stages"]))
+        assert [stage["calls"] for stage in one["stages"]] == [1200, pytest.approx(600, abs=60)]
+        assert 0.0 < one["bound_usd"] <= one["usd"] == pytest.approx(one["regret"] * one["bound_usd"])
+    # One c7i.large for each stage, as `mark plan` says; as one black box the second is on its fastest, a c7i.xlarge.
+    assert found["policies"]["fixed"]["usd"] == pytest.approx(2 * 0.08925 * 120.0 / 3600.0)
+    assert found["policies"]["coarse-peak"]["usd"] == pytest.approx(3 * 0.08925 * 120.0 / 3600.0)
+    assert found["cheapest"] == "mark"
+    out = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "two on t.csv: 1,200 queries in 2 min, 10 a second; prices of aws-2026",
+        "coarse-peak $0.0089 -50 % 100.00 ok 20 30 30 2.0 2",
+        "fixed $0.0059 ref. 100.00 ok 20 60 60 2.0 2",
+        "mark is the cheapest that keeps the promise: 100.00 % of the queries within 100 ms (95 % asked) for $0.0059",
+        "note: planned on 2 min from 0 s on",
+        "note: visits are taken as independent of each other: the file says shares only",
+    ):
+        assert said in out
+
+
+def test_one_policy_is_printed_with_its_stages(place: Path, capsys: Captured) -> None:
+    assert main([*SIMULATE, "--policy", "inferline"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "policy inferline, planned on 2 min from 0 s on",
+        "Bill $0.0059 $4.96 per million queries; $130 a month at this pace",
+        "SLO ok 100.00 % within 100 ms (95.0 % asked), 0 late; worst minute 100.0 %, 0 min below",
+        "Latency 20 ms median; p95 60, p99 60, p99.9 60, slowest 60 ms",
+        "Instances 2.0 in the mean, 2 at most",
+        "first c7i.large 1 1.0 1 10 % 0.0 $0.0030 50 %",
+        "inferline keeps the promise: 100.00 %",
+    ):
+        assert said in out
+
+
+def test_one_stage_and_one_query_are_enough(place: Path, capsys: Captured) -> None:
+    (place / "two.toml").write_text(ONE_STAGE)
+    (place / "t.csv").write_text("t_seconds\n0.0\n")
+    policies = run(COMPARE, capsys)["policies"]
+    for one in policies.values():
+        assert (one["queries"], one["misses"], one["attainment"]) == (1, 0, 1.0)
+        assert one["latency_ms"]["p50"] == one["latency_ms"]["max"] == pytest.approx(20.0)
+        assert one["stages"][0]["calls"] == 1
+        assert one["bound_usd"] <= one["usd"]
+
+
+def test_the_fleet_follows_what_came_before_the_part(place: Path, capsys: Captured) -> None:
+    """Ten times the load from 300 s on: planned on what was before, and more is bought when it comes, not before.
+
+    The same seed draws the same; late are those that came until the new instances had booted.
+    """
+    times = [n / 10 for n in range(3000)] + [300.0 + n / 100 for n in range(18_000)]
+    (place / "t.csv").write_text("t_seconds\n" + "".join(f"{time:.2f}\n" for time in times))
+    (place / "two.toml").write_text(ONE_STAGE)
+    part = ["--start", "280", "--policy", "coarse-mean", "--no-bound"]
+    found = run([*SIMULATE, *part], capsys)
+    assert found["planned_on"] == {"start_s": 0.0, "duration_s": 120.0}
+    assert (found["start_s"], found["duration_s"], found["queries"]) == (280.0, pytest.approx(200.0), 18_200)
+    assert (found["bound_usd"], found["regret"]) == (None, None)
+    (first,) = found["stages"]
+    assert first["instances"]["max"] == 1  # two workers of 20 ms each do 100 queries a second
+    assert run([*SIMULATE, *part], capsys) == found
+    busier = run([*SIMULATE, *part, "--scale", "2.8"], capsys)
+    assert busier["stages"][0]["instances"]["max"] == 3
+    assert 1.0 < busier["stages"][0]["instances"]["mean"] < 3.0
+    assert 0 < busier["misses"] < busier["queries"]
+    assert busier["worst_minute_attainment"] < 0.95
+    assert busier["attainment"] == pytest.approx(1.0 - busier["misses"] / busier["queries"])
+    assert busier["usd"] == pytest.approx(first["usd"] * busier["stages"][0]["instances"]["mean"])
+    assert main([*SIMULATE, *part, "--scale", "2.8", "--fail-below-slo"]) == 4
+    capsys.readouterr()
+
+
+def test_a_fixed_fleet_shares_instances_where_the_file_allows_it(place: Path, capsys: Captured) -> None:
+    """As `mark plan` says for the same part."""
+    (place / "two.toml").write_text(FILE.replace('allow = "separate"', 'allow = "auto"'))
+    plan = planned(["plan", "--service", "two.toml", "--trace", "t.csv"], capsys)
+    found = run([*SIMULATE, "--policy", "fixed"], capsys)
+    assert found["usd"] == pytest.approx(plan["usd_per_hour"] * found["duration_s"] / 3600.0)
+    assert found["latency_ms"]["p99"] == pytest.approx(plan["latency_ms"]["p99"])
+    assert found["instances"] == {"mean": 1.0, "max": 1}
+    assert [stage["busy"] for stage in found["stages"]] == pytest.approx(
+        [stage["utilisation"] for stage in plan["stages"]], abs=0.01
+    )
+
+
+def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
+    traced = ["compare", "t.csv", "--service", "traced.toml", "--policies", "inferline,coarse-mean", "--jobs", "1"]
+    refused(traced, "traced.toml [service] pipeline: the driver two_of_test:respond is traced for this", capsys)
+    found = run([*traced, "--queries", "q.jsonl"], capsys)
+    for one in found["policies"].values():
+        assert [stage["stage"] for stage in one["stages"]] == ["twice", "half"]
+        assert one["stages"][1]["calls"] == pytest.approx(900, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([*SIMULATE, "--policy", "reactive"], "policy: unknown of a pipeline (known: mark, inferline, coarse-mean, co"),
+        ([*COMPARE, "--policies", "mark,inferlin"], "did you mean inferline?: inferlin"),
+        ([*COMPARE, "--attribute", "mark"], "--attribute: a pipeline is simulated without this option"),
+        ([*COMPARE, "--report", "r.html"], "--report: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--predictor", "auto"], "--predictor: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--spot-trace", "s.csv"], "--spot-trace: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--spot-first-hour-free"], "--spot-first-hour-free: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--cold-start"], "--cold-start: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far"),
+        ([*SIMULATE, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
+        ([*SIMULATE, "--start", "1h"], "--start: beyond the end of t.csv"),
+        ([*SIMULATE, "--scale", "1e5"], "t.csv: at most 10,000,000 queries of a pipeline are simulated at a time"),
+        (["simulate", "t.csv", "--service", "inception-v3", "--lineage", "l.csv"], "--lineage: inception-v3 is no"),
+        (["compare", "t.csv", "--service", "inception-v3", "--queries", "q"], "--queries: inception-v3 is no pipeline"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line(place: Path, capsys: Captured, argv: list[str], said: str) -> None:
+    refused(argv, said, capsys)
+
+
+def test_a_promise_that_no_plan_keeps_ends_with_3(place: Path, capsys: Captured) -> None:
+    (place / "two.toml").write_text(FILE.replace("slo_ms = 100", "slo_ms = 25"))
+    refused([*SIMULATE, "--policy", "coarse-mean"], "no plan of coarse-mean keeps the promise of two", capsys, code=3)

@@ -1,0 +1,75 @@
+"""The ways to plan a pipeline and to follow its load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.domain.slo import Slo
+from mark.pipelines.coarse import CoarseTuner
+from mark.pipelines.estimate import QuerySample
+from mark.pipelines.horizon_tuner import HorizonTuner
+from mark.pipelines.policies import PIPELINE_POLICIES, LoadWindow, PipelinePlanningContext, pipeline_policy
+from mark.pipelines.tuner import InferLineTuner
+from tests.pipelines.planned import chain, option, traffic
+
+
+def window(sample: QuerySample) -> LoadWindow:
+    return LoadWindow(sample, sample, 20.0)
+
+
+CALM, BUSY = (window(traffic(int(20 * rate), rate, 1.0, (1.0,), seed=1)) for rate in (20.0, 80.0))
+CONTEXT = PipelinePlanningContext(
+    chain("a"), Slo(0.2, 0.9), [[option("slow", 0.1, 0.0, 0.05), option("fast", 0.5, 0.0, 0.02)]], None, CALM, BUSY,
+    {"slow": 40.0, "fast": 90.0},
+)  # fmt: skip
+
+
+def calls_per_s(name: str, context: PipelinePlanningContext = CONTEXT) -> float:
+    (choice,), _ = PIPELINE_POLICIES[name].plan(context)
+    return choice.calls_per_s
+
+
+@pytest.mark.parametrize(
+    ("name", "tuner"),
+    [
+        ("mark", HorizonTuner),
+        ("inferline", InferLineTuner),
+        ("coarse-mean", CoarseTuner),
+        ("coarse-peak", type(None)),
+        ("fixed", type(None)),
+    ],
+)
+def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> None:
+    """What follows plans for the load of before, what never changes for the busiest minutes of the part."""
+    choices, follows = PIPELINE_POLICIES[name].plan(CONTEXT)
+    assert type(follows) is tuner
+    known = BUSY if PIPELINE_POLICIES[name].foresees else CALM
+    assert choices[0].calls_per_s >= known.calls_per_s[0] * 0.9
+    assert PIPELINE_POLICIES[name].foresees == (follows is None)
+    assert calls_per_s(name, replace(CONTEXT, busiest=CALM, known=BUSY)) != calls_per_s(name)
+
+
+def test_the_horizon_is_the_boot_of_the_slowest_type_in_the_plan() -> None:
+    choices, tuner = PIPELINE_POLICIES["mark"].plan(CONTEXT)
+    assert choices[0].option.hardware == "slow"
+    assert tuner.activation_s == CONTEXT.activation_s(choices) == 40.0
+    choices, tuner = PIPELINE_POLICIES["inferline"].plan(CONTEXT)
+    assert tuner.stable_s == 3.0 * CONTEXT.activation_s(choices)
+
+
+def test_queries_that_come_all_at_once_are_planned_and_not_followed() -> None:
+    once = window(QuerySample(np.zeros(3), np.ones((3, 1), dtype=np.int64)))
+    choices, tuner = PIPELINE_POLICIES["mark"].plan(replace(CONTEXT, known=once))
+    assert tuner is None
+    assert choices[0].replicas >= 1
+
+
+def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(
+        BadInput, match=r"known: mark, inferline, coarse-mean, coarse-peak, fixed\), did you mean fixed"
+    ):
+        pipeline_policy("fixd")
