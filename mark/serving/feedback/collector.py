@@ -103,10 +103,10 @@ class FeedbackCollector:
 
     async def close(self) -> None:
         """Write what there is; nothing may follow."""
-        if self._flush is not None:
-            self._flush.cancel()
         if self._flushing is not None:
             await self._flushing
+        if self._flush is not None:
+            self._flush.cancel()
         if self._answers:
             await self._write_answers()
         if self._writing is not None:
