@@ -56,6 +56,7 @@ _COMMANDS = {
     "gateway": _Command(
         "mark.cli.gateway", "one address before several bouncers, where there is no load balancer", "serve"
     ),
+    "feedback": _Command("mark.cli.feedback", "what clients said of answers: the logs of several bouncers, joined"),
     "controller": _Command("mark.cli.controller", "the service that decides, with its API and live page", "aws,serve"),
     "testbed": _Command("mark.cli.testbed", "the local cloud: real processes, no account", "testbed"),
     "deploy": _Command("mark.cli.deploy", "services on AWS, by Terraform", "aws"),

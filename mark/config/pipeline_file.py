@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mark.config.feedback import FEEDBACK_KEYS, feedback_of
 from mark.config.fleet import FLEET_KEYS, FleetConfig, check_name, fleet_of, functions_of, slo_of
 from mark.config.section import Section, check_sections, tables_of
 from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage
-from mark.domain.service import ServiceConfig
+from mark.domain.service import FeedbackSettings, ServiceConfig
 from mark.domain.slo import Slo
 
 PACKS = ("auto", "separate")
@@ -32,6 +33,7 @@ _KEYS = {
     "fleet": FLEET_KEYS,
     "overflow": {"function", "max_usd_per_hour"},
     "packs": {"allow"},
+    "feedback": FEEDBACK_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
 _STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", *_GRAPH_KEYS)
@@ -65,6 +67,7 @@ class PipelineConfig:
     packs: str  # auto: stages may share an instance; separate: one stage an instance
     profile_file: str | None
     source: str  # the file it was read from
+    feedback: FeedbackSettings | None = None  # on answers of the whole
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,6 +143,7 @@ def load_pipeline(file: str) -> PipelineConfig:
         packs=packs.one_of("allow", PACKS),
         profile_file=str(path.parent / profile) if profile else None,
         source=file,
+        feedback=feedback_of(path, tables),
     )
 
 

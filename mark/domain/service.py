@@ -78,6 +78,22 @@ class RolloutSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedbackSettings:
+    """Where feedback on answers is kept (`[feedback]` of the service file), and how much of it."""
+
+    log: str  # the folder
+    horizon_s: float = 86_400.0  # after an answer, in which it takes feedback
+    body_bytes: int = 4096  # of an input and of an output; of longer ones a digest is kept
+    memory_mb: int = 64  # of 1e6 bytes: answers that may still take feedback
+    log_mb: int = 256  # of 1e6 bytes: each of the three kinds of files
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the log takes at most."""
+        return 3 * self.log_mb * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """The service file, read and checked; still by name, nothing looked up."""
 
@@ -104,6 +120,7 @@ class ServiceConfig:
     control: ControlSettings = ControlSettings()
     slo_monitor: SloMonitorSettings = SloMonitorSettings()
     rollout: RolloutSettings = RolloutSettings()
+    feedback: FeedbackSettings | None = None  # None: none is taken
     versions: tuple[Version, ...] = ()  # served side by side instead of `model`, whose profile they share
     source: str = ""  # the file it was read from
     limits_unsaid: tuple[str, ...] = ()  # of max_instances and both max_usd_per_hour, those that are defaults

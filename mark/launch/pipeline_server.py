@@ -67,6 +67,7 @@ def pipeline_serving_of(options: ServerOptions, config: PipelineConfig) -> Servi
         drain_s=options.drain_s,
         linger_s=options.linger_s,
         pipeline=PipelineServing(stages, config.pipeline, driver),
+        feedback=config.feedback,
     )
 
 

@@ -153,6 +153,7 @@ def serving_of(options: ServerOptions, service: ServiceConfig, *, learn: bool = 
         drain_s=options.drain_s,
         linger_s=options.linger_s,
         worker_socket=options.worker_socket,
+        feedback=None if options.to_measure else service.feedback,
         loader=f"mark.serving.worker.loaders:{'load_paced' if options.pace else 'load'}",
     )
 

@@ -29,6 +29,7 @@ import uvloop
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
 from mark.domain.profile import Candidate
+from mark.domain.service import FeedbackSettings
 from mark.models.call import Reply
 from mark.models.driver import PipelineDriver
 from mark.models.versions import Versions
@@ -41,7 +42,11 @@ from mark.serving.backend.request import Request
 from mark.serving.backend.tuning import Corrected, SelfTuned
 from mark.serving.conductor.conductor import ConductedStage, Conductor
 from mark.serving.conductor.graph import StageGraph
+from mark.serving.feedback.collector import FeedbackCollector
+from mark.serving.feedback.joining import FeedbackJoin
+from mark.serving.feedback.log import FeedbackLog
 from mark.serving.frontend.auth import Auth
+from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.key_poll import KeyPoll
 from mark.serving.frontend.server import Answered, ServedVersion, Server
@@ -108,6 +113,7 @@ class Serving:
     loader: str = "mark.serving.worker.loaders:load"
     worker_socket: Path | None = None  # who listens there starts workers; None: they are children of this process
     pipeline: PipelineServing | None = None
+    feedback: FeedbackSettings | None = None  # None: none is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,8 @@ class ModelServer:
         self._failure: str | None = None
         self.stop = asyncio.Event()
         tracer = _tracer(serving.name) if listener.trace_requests else None
+        self._feedback = None if serving.feedback is None else _collector(serving.name, serving.feedback, self._loop)
+        self.metrics.feedback = self._feedback
         self._served = None if tracer is None else tracer.served
         if serving.pipeline is None:
             versions = [self._serve(version, reference) for version, reference in serving.versions.references.items()]
@@ -153,9 +161,10 @@ class ModelServer:
             serving.versions,
             serving.rt_max_s,
             self.metrics,
-            _observer(listener, tracer),
+            _observer(listener, tracer, self._feedback),
             tracer=tracer,
             limits=listener.limits,
+            feedback=None if self._feedback is None else FeedbackDoor(self._feedback),
         )
         admit = listener.auth.admit if listener.auth is not None else None
         self.http = HttpServer(self.server.handle, listener.limits, admit=admit)
@@ -372,6 +381,8 @@ class ModelServer:
         if self.grpc is not None:
             await self.grpc.close(5.0)
         await self.http.close(5.0)
+        if self._feedback is not None:
+            await self._feedback.close()
         if self._serving.functions is not None:
             await self._serving.functions.close()
 
@@ -390,13 +401,21 @@ def _tracer(name: str) -> Tracer:
     return from_environment(name)
 
 
-def _observer(listener: ListenerConfig, tracer: Tracer | None) -> Answered | None:
-    """What is called with every answer: logs, traces, both or nothing."""
+def _collector(name: str, settings: FeedbackSettings, loop: asyncio.AbstractEventLoop) -> FeedbackCollector:
+    join = FeedbackJoin(settings.horizon_s, settings.memory_mb * 1_000_000)
+    log = FeedbackLog(Path(settings.log), settings.log_mb * 1_000_000)
+    return FeedbackCollector(name, join, log, settings.body_bytes, loop)
+
+
+def _observer(listener: ListenerConfig, tracer: Tracer | None, feedback: FeedbackCollector | None) -> Answered | None:
+    """What is called with every answer: logs, traces, what joins feedback, or nothing."""
     observers: list[Answered] = []
     if listener.log_requests:
         observers.append(logs.answered(time.monotonic))
     if tracer is not None:
         observers.append(tracer.answered)
+    if feedback is not None:
+        observers.append(feedback.answered)
     if len(observers) < 2:
         return observers[0] if observers else None
 

@@ -51,6 +51,13 @@ def test_a_stage_may_say_its_workers(tmp_path: Path) -> None:
     assert "workers: must lie between 1" in refusal(tmp_path, HEAD + GRAPH + "workers = 0\n")
 
 
+def test_feedback_is_on_answers_of_the_whole(tmp_path: Path) -> None:
+    assert pipeline(tmp_path, HEAD + GRAPH).feedback is None
+    found = pipeline(tmp_path, HEAD + GRAPH + '[feedback]\nlog = "said"\n').feedback
+    assert found is not None
+    assert found.log == str(tmp_path / "said")
+
+
 def test_a_graph_that_is_said(tmp_path: Path) -> None:
     found = pipeline(tmp_path, HEAD + GRAPH + '[fleet]\ninstances = ["c7i.*"]\nmarkets = ["spot"]\n')
     assert (found.name, found.slo.rt_max_s, found.slo.attainment, found.driver) == ("social", 0.3, 0.99, None)

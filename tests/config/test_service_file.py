@@ -11,7 +11,14 @@ from mark.config.fleet import markets_of
 from mark.config.service_file import SERVICE_NAMES, load_service
 from mark.domain.errors import BadInput
 from mark.domain.offer import Market
-from mark.domain.service import Commitment, ControlSettings, ServiceConfig, SloMonitorSettings, Version
+from mark.domain.service import (
+    Commitment,
+    ControlSettings,
+    FeedbackSettings,
+    ServiceConfig,
+    SloMonitorSettings,
+    Version,
+)
 
 HEAD = '[service]\nname = "s"\nmodel = "m"\nslo_ms = 600\nslo_attainment = 0.98\n'
 
@@ -111,6 +118,15 @@ def test_what_the_paper_leaves_open_is_a_setting(tmp_path: Path) -> None:
     assert tuned.slo_monitor == SloMonitorSettings(200, 3, "c5.xlarge", 0.0)
 
 
+def test_feedback_is_taken_where_its_log_is_named(tmp_path: Path) -> None:
+    """Relative to the file; without the section none is."""
+    assert service(tmp_path, HEAD).feedback is None
+    log = str(tmp_path / "said")
+    assert service(tmp_path, HEAD + '[feedback]\nlog = "said"\n').feedback == FeedbackSettings(log)
+    told = '[feedback]\nlog = "/said"\nhorizon_s = 60\nbody_bytes = 0\nmemory_mb = 1\nlog_mb = 16\n'
+    assert service(tmp_path, HEAD + told).feedback == FeedbackSettings("/said", 60.0, 0, 1, 16)
+
+
 def test_a_fixed_fleet_is_said_by_its_number_alone(tmp_path: Path) -> None:
     fixed = service(tmp_path, HEAD + '[policy]\nkind = "fixed"\ninstance = "c5.large"\nmin = 4\n').as_is
     assert fixed is not None
@@ -198,6 +214,10 @@ POLICY = '[policy]\nkind = "asg"\ninstance = "c5.large"\ntarget = 0.5\n'
         (HEAD + POLICY.replace("asg", "fixed"), "[policy] target: a fixed fleet has no target"),
         (HEAD + '[policy]\nkind = "fixed"\ninstance = "x"\nmin = 3\nmax = 4\n', "must equal min in a fixed fleet"),
         (HEAD + "[policy]\n", "[policy] kind: missing"),
+        (HEAD + "[feedback]\n", "[feedback] log: missing"),
+        (HEAD + '[feedback]\nlog = "l"\nkeep = true\n', "[feedback] keep: unknown key: True"),
+        (HEAD + '[feedback]\nlog = "l"\nhorizon_s = 0\n', "[feedback] horizon_s: must be above zero: 0"),
+        (HEAD + '[feedback]\nlog = "l"\nlog_mb = 15\n', "[feedback] log_mb: must lie between 16 and"),
         (HEAD + "[control]\ntau = 5\n", "[control] tau: unknown key, did you mean tau_s?: 5"),
         (HEAD + "[control]\ntau_s = -1\n", "[control] tau_s: must be zero or more: -1"),
         (HEAD + "[control]\nhorizon_steps = 61\n", "[control] horizon_steps: forecasts reach 60 steps: 61"),

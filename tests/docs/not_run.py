@@ -11,6 +11,7 @@ NOT_RUN = {
     ("deploy.md", "mark keys list --name mark --region eu-w"): "needs an AWS account",
     ("deploy.md", "aws ssm start-session --target INSTANCE "): "needs an AWS account",
     ("deploy.md", "make test-slow          # every module w"): "takes minutes; CI runs it",
+    ("feedback.md", "mark serve service.toml"): "tests/serving/test_server_process.py does it, with two bouncers",
     (
         "forecasting.md",
         "mark forecast fit TRACE --predictor lstm",

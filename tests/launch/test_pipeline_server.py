@@ -42,6 +42,14 @@ def test_rt_max_is_parted_by_the_profile_else_equally(tmp_path: Path) -> None:
     assert rt_max_ms(serving(tmp_path, CHAIN.replace('after = ["a"]', ""))) == {"a": 100.0, "b": 100.0}
 
 
+def test_feedback_is_on_the_whole_and_on_no_stage(tmp_path: Path) -> None:
+    found = serving(tmp_path, CHAIN + '[feedback]\nlog = "said"\n')
+    assert found.feedback is not None
+    assert found.feedback.log == str(tmp_path / "said")
+    assert found.pipeline is not None
+    assert [stage.feedback for stage in found.pipeline.stages.values()] == [None, None]
+
+
 def test_what_two_machines_take_is_not_mixed(tmp_path: Path) -> None:
     """Rows of one stage on one instance type and of the other on another: this machine may be neither."""
     profile = PROFILE.replace("m:A,c7i.large", "m:A,g4dn.xlarge").replace("m:B,c7i.large,1,6", "m:B,c7i.large,1,200")

@@ -61,6 +61,8 @@ slo_attainment = 0.98
 "many" = { model = "models:Many", weight = 0.0 }
 "echo" = { model = "models:Echo", weight = 0.0 }
 "slow" = { model = "models:Slow", weight = 0.0 }
+[feedback]
+log = "feedback"
 """
 
 
@@ -85,7 +87,7 @@ class Addresses(NamedTuple):
 
 @pytest.fixture(scope="module")  # no longer: other files look for processes that were left behind
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """A service "plain": version 1 doubles, others answer requests that name them."""
+    """A service "plain": version 1 doubles, others answer requests that name them. It takes feedback."""
     with serving(tmp_path_factory.mktemp("plain")) as (_, addresses, _):
         yield addresses
 

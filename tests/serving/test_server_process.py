@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -224,6 +225,7 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
         assert "mark_usd_per_miss 0.5\n" in client.get("/metrics", headers={"mark-prices": "usd_per_miss=0.5"}).text
         assert "mark_usd_per_miss 0.5\n" in client.get("/metrics").text
         assert len(client.post(INFER, content=body(7), headers={"x-request-id": ""}).headers["x-request-id"]) > 8
+        assert client.post("/v2/models/echo/feedback", json={"id": "mine", "label": 7}).status_code == 404
         missing = client.post("/v2/models/other/infer", content=body(1))
         assert missing.status_code == 404
         assert "the model here is echo" in missing.json()["error"]
@@ -233,6 +235,52 @@ def test_it_answers_by_both_protocols_and_describes_its_model(folder: Path) -> N
         assert (short.status_code, list(short.json())) == (504, ["error"])
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_feedback_finds_its_answer_here_or_in_the_logs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two bouncers each joins what it answered itself; the rest is joined from their logs, and nothing twice."""
+    write_service(folder, more='[feedback]\nlog = "said"\nbody_bytes = 60\n')
+    door = "/v2/models/echo/feedback"
+    with served(folder) as (one, url), served(folder) as (other, beside):
+        with httpx.Client(base_url=url, trust_env=False) as here, httpx.Client(trust_env=False) as there:
+            made = here.post(INFER, content=body(1)).headers["x-request-id"]
+            here.post("/v2/models/echo/versions/1/infer", content=body(2), headers={"x-request-id": "mine"})
+            here.post("/invocations", json=[1.0, 2.0], headers={"x-request-id": "short"})
+            for result in ("applied", "duplicate"):
+                said = here.post(door, json=[{"id": made, "label": 7}, {"id": "none", "reward": 0.5}])
+                assert said.status_code == 200
+                results = [{"id": made, "result": result}, {"id": "none", "result": "unknown"}]
+                assert said.json() == {"results": results}
+            lines = b'{"id": "mine", "reward": 1}\n{"id": "short", "reward": -1, "by": "me"}\n'
+            said = there.post(beside + door, content=lines, headers={"content-type": "application/x-ndjson"})
+            assert [each["result"] for each in said.json()["results"]] == ["unknown", "unknown"]
+            refused = here.post(door, json={"id": "mine"})
+            assert (refused.status_code, refused.json()) == (
+                400,
+                {"error": "feedback 1: must have a label or a reward"},
+            )
+            assert here.get(door).status_code == 405
+            page = here.get("/metrics").text
+            assert 'mark_feedback_total{model="echo",result="applied"} 1.0\n' in page
+            assert 'mark_feedback_total{model="echo",result="duplicate"} 1.0\n' in page
+            assert 'mark_feedback_waiting_answers{model="echo"} 2.0\n' in page
+            assert door in here.get("/openapi.json").json()["paths"]
+        other.kill()  # what it said to have kept is kept
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(20) == 0
+    assert main(["feedback", "join", str(folder / "said")]) == 0
+    out, err = capsys.readouterr()
+    found = {line["id"]: line for line in map(json.loads, out.splitlines())}
+    assert len(out.splitlines()) == len(found) == 3
+    assert "mark: 3 observations, 2 of them joined here; of the other feedback 0 repeated, 2 without an answer" in err
+    assert found["short"]["feedback"] == {"reward": -1, "by": "me"}
+    assert found["short"]["input"]["text"] == found["short"]["output"]["text"].replace(" ", "") == "[1.0,2.0]"
+    assert found[made]["version"] == "1"
+    assert found[made]["input"] == {
+        "content_type": "",
+        "bytes": len(body(1)),
+        "sha256": hashlib.sha256(body(1)).hexdigest(),
+    }
 
 
 def test_sigterm_under_load_loses_no_request(folder: Path) -> None:

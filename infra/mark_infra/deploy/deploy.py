@@ -77,6 +77,7 @@ from mark_infra.deploy.terraform import Progress, ResourceChange, Terraform
 from mark_infra.deploy.wheelhouse import PackagesWanted, wheelhouse
 from mark_infra.store.store import open_table
 
+_BOUNCERS_OWN = "/var/lib/mark"  # by the unit in terraform/modules/fleet/bouncer.sh.tftpl
 _SITE = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
 _VERSIONS = "versions"  # of a registry, in the archive
 # What a model that is a file needs, by the kind of its reference.
@@ -463,7 +464,8 @@ class _Packer:
         wanted = PackagesWanted(name, one.files, on_instances, platform.machine, platform.gpus, cpu_index)
         packages = wheelhouse(wanted, self.own, self.pins, folder / "wheels")
         _check_imports(one, packages.modules)
-        disk = disk_gib(name, packages, *sizes, gpus=platform.gpus, limit=self.target.max_disk_gib)
+        log_bytes = 0 if one.service.feedback is None else one.service.feedback.disk_bytes
+        disk = disk_gib(name, packages, *sizes, gpus=platform.gpus, limit=self.target.max_disk_gib, log_bytes=log_bytes)
         content = ""
         if self.target.bake:
             # What is baked must be of the image that is planned, and not of one that Amazon publishes meanwhile.
@@ -716,6 +718,13 @@ def _check_endpoint(target: DeployTarget) -> None:
         raise BadInput("must be where the emulator is", "AWS_ENDPOINT_URL")
 
 
+def _check_feedback(service: ServiceConfig) -> None:
+    """Raises BadInput for a log where a bouncer on an instance may not write: it would not start."""
+    if service.feedback is not None and not Path(service.feedback.log).is_relative_to(_BOUNCERS_OWN):
+        what = f"must be below {_BOUNCERS_OWN}, where bouncers on instances may write"
+        raise BadInput(what, f"{service.source} [feedback] log", service.feedback.log)
+
+
 def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
     """Raises BadInput for what AWS or we would refuse of them, before anything is asked."""
     names = [one.service.name for one in shipments]
@@ -725,6 +734,7 @@ def _check_wishes(shipments: Sequence[Shipment], target: DeployTarget) -> None:
         raise BadInput("two services with one name, as AWS writes names", "SERVICE", ", ".join(names))
     for one in shipments:
         check_said(one.deployment)
+        _check_feedback(one.service)
     if target.certificate is None and "0.0.0.0/0" in target.clients:
         raise BadInput(
             "keys would travel the internet in clear: give `certificate`, or name your clients' networks", "clients"

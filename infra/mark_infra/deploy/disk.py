@@ -15,8 +15,17 @@ _ROOM_GIB = 2.0  # Python, the log agent, logs, what a model writes
 _INSTALLED = 1.5  # times the files of wheels: bytecode, and blocks that are not full (measured: 1.4)
 
 
-def disk_gib(service: str, packages: Wheelhouse, packed: int, unpacked: int, *, gpus: bool, limit: int | None) -> int:
-    """GiB for the image, the packages, and the service's files of `packed` and `unpacked` bytes.
+def disk_gib(
+    service: str,
+    packages: Wheelhouse,
+    packed: int,
+    unpacked: int,
+    *,
+    gpus: bool,
+    limit: int | None,
+    log_bytes: int = 0,
+) -> int:
+    """GiB for the image, the packages, the service's files of `packed` and `unpacked` bytes, and its feedback log.
 
     Raises BadInput where `limit` (GiB) is less.
     """
@@ -24,8 +33,9 @@ def disk_gib(service: str, packages: Wheelhouse, packed: int, unpacked: int, *, 
     # While they are unpacked the archives are there, too.
     installed = (2 * packages.packed_bytes + _INSTALLED * packages.unpacked_bytes) / GIB
     model = (packed + unpacked) / GIB
-    size = max(least, math.ceil(image + installed + model + _ROOM_GIB))
+    room = _ROOM_GIB + log_bytes / GIB
+    size = max(least, math.ceil(image + installed + model + room))
     if limit is not None and size > limit:
-        parts = f"image {image:.1f}, packages {installed:.1f}, the service's files {model:.1f}, room {_ROOM_GIB:.1f}"
+        parts = f"image {image:.1f}, packages {installed:.1f}, the service's files {model:.1f}, room {room:.1f}"
         raise BadInput(f"{service} needs a disk of {size} GiB ({parts})", "max_disk_gib", limit)
     return size

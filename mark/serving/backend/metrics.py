@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from mark.domain.price_list import PriceList
 
 if TYPE_CHECKING:
+    from mark.serving.feedback.collector import FeedbackCollector
     from mark.serving.overflow.functions import Spent
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -115,6 +116,7 @@ class Metrics(Collector):
         self.listener: ListenerStats | None = None
         self.spent: tuple[str, Spent] | None = None  # on functions, by which model
         self.prices = PriceList()  # as the controller told them
+        self.feedback: FeedbackCollector | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -195,11 +197,30 @@ class Metrics(Collector):
             )
             capped.add_metric((model,), spent.capped)
             yield from (calls, billed, capped)
+        if self.feedback is not None:
+            yield from _of_feedback(self.feedback)
         for name, what in _PRICES.items():
             if (usd := getattr(self.prices, name)) is not None:
                 yield GaugeMetricFamily(f"mark_{name}", what, usd)
         if self.listener is not None:
             yield from _of_listener(self.listener)
+
+
+def _of_feedback(feedback: FeedbackCollector) -> Iterator[Metric]:
+    results = CounterMetricFamily(
+        "mark_feedback", "Pieces of feedback, by what became of them.", labels=("model", "result")
+    )
+    for result, count in sorted(feedback.results.items()):
+        results.add_metric((feedback.model, result), count)
+    waiting = GaugeMetricFamily(
+        "mark_feedback_waiting_answers", "Answers in memory that may take feedback.", labels=("model",)
+    )
+    waiting.add_metric((feedback.model,), feedback.join.waiting)
+    unlogged = CounterMetricFamily(
+        "mark_feedback_unlogged_answers", "Answers that are not in the feedback log.", labels=("model",)
+    )
+    unlogged.add_metric((feedback.model,), feedback.unlogged)
+    yield from (results, waiting, unlogged)
 
 
 def _of_listener(listener: ListenerStats) -> Iterator[Metric]:

@@ -38,6 +38,7 @@ class Request:
     trace: RequestTrace | None = None  # where requests are traced
     key: str = ""  # the client's word for what it belongs to, say a user
     stages: str = ""  # of a pipeline's query that is answered: what became of its stages
+    version: str = ""  # of the model, that it was given to
 
     def attempt(
         self,

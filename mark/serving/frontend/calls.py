@@ -15,7 +15,7 @@ _LONGEST_NUMBER = 18  # digits, more than any body has bytes
 
 def oip_call(exchange: Exchange, most_bytes: int) -> Call:
     """By the Open Inference Protocol. Raises Refused; a compressed body may inflate to `most_bytes`."""
-    headers, body = exchange.headers, _body(exchange, most_bytes)
+    headers, body = exchange.headers, body_of(exchange, most_bytes)
     json_bytes = None
     length = headers.get(b"inference-header-content-length")
     if length is not None:
@@ -27,7 +27,7 @@ def oip_call(exchange: Exchange, most_bytes: int) -> Call:
 
 def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
     """By SageMaker's contract. Raises Refused; a compressed body may inflate to `most_bytes`."""
-    headers, body = exchange.headers, _body(exchange, most_bytes)
+    headers, body = exchange.headers, body_of(exchange, most_bytes)
     accept = _text(headers.get(b"accept", b""))
     if accept == RESULTS:
         raise Refused(406, "this form of an answer is not for clients")
@@ -36,7 +36,7 @@ def sagemaker_call(exchange: Exchange, most_bytes: int) -> Call:
 
 def only_ready(exchange: Exchange, most_bytes: int) -> bool:
     """Does a request for the repository's index ask for ready models only? Raises Refused."""
-    body = _body(exchange, most_bytes)
+    body = body_of(exchange, most_bytes)
     try:
         said = orjson.loads(body) if body else {}
     except ValueError:
@@ -47,7 +47,8 @@ def only_ready(exchange: Exchange, most_bytes: int) -> bool:
     return ready
 
 
-def _body(exchange: Exchange, most_bytes: int) -> bytes:
+def body_of(exchange: Exchange, most_bytes: int) -> bytes:
+    """The body as it was before it was compressed, if it was. Raises Refused."""
     coding = exchange.headers.get(b"content-encoding")
     return exchange.body if coding is None else inflated(exchange.body, coding, most_bytes)
 

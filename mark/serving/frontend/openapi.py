@@ -8,6 +8,7 @@ from typing import Any
 
 from mark.domain.version import VERSION
 from mark.models.model import DATATYPES
+from mark.serving.feedback.port import RESULTS
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
 # What the listener says of any request, before or while it reads it.
@@ -33,10 +34,12 @@ _INFER = {
 _NOT_FOUND = {404: "no such version"}
 
 
-def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def openapi(
+    name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]], *, feedback: bool = False
+) -> dict[str, Any]:
     """The description, version 3.1, of the routes of a model `name` in these versions.
 
-    `inputs` are those of its metadata, for an example.
+    `inputs` are those of its metadata, for an example. With `feedback` there is a route for it.
     """
     model, version = f"/v2/models/{name}", "/versions/{version}"
     paths: dict[str, Any] = {
@@ -58,6 +61,8 @@ def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]
             "/ready": {"get": _get(f"modelReady{more}", "Would a request for it be served?", ready, ready)},
             "/infer": {"post": _infer(f"infer{more}", [] if more else inputs)},
         }
+        if feedback:
+            routes["/feedback"] = {"post": _feedback(f"feedback{more}")}
         for rest, methods in routes.items():
             paths[prefix + rest] = methods
             if more:
@@ -69,7 +74,7 @@ def openapi(name: str, versions: Sequence[str], inputs: Sequence[dict[str, Any]]
         "info": {"title": f"mark: {name}", "version": VERSION},
         "paths": paths,
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": _SCHEMAS | (_FEEDBACK_SCHEMAS if feedback else {}),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -157,6 +162,27 @@ _SCHEMAS: dict[str, Any] = {
         ["model_name", "outputs"],
     ),
 }
+_FEEDBACK_SCHEMAS: dict[str, Any] = {
+    "Feedback": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "minLength": 1, "maxLength": 128, "description": "the answer's x-request-id"},
+            "label": {"description": "what the answer should have been"},
+            "reward": {"type": "number", "description": "how good it was"},
+        },
+        "required": ["id"],
+        "anyOf": [{"required": ["label"]}, {"required": ["reward"]}],
+    },
+    "FeedbackResults": _object(
+        {
+            "results": {
+                "type": "array",
+                "items": _object({"id": _TEXT, "result": {"enum": list(RESULTS)}}, ["id", "result"]),
+            }
+        },
+        ["results"],
+    ),
+}
 
 
 def _parameter(where: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -227,6 +253,15 @@ def _repository_index() -> dict[str, Any]:
     made["responses"] |= _errors({415: _INFER[415]})
     content = _content({_JSON: _object({"ready": _BOOLEAN})})
     return made | {"requestBody": {"required": False, "content": content}}
+
+
+def _feedback(identity: str) -> dict[str, Any]:
+    made = _operation(identity, "Say how good answers were", {200: {_JSON: _ref("FeedbackResults")}})
+    made["responses"] |= _errors({415: _INFER[415]})
+    several = {"type": "array", "items": _ref("Feedback"), "minItems": 1, "maxItems": 1000}
+    content = _content({_JSON: {"anyOf": [_ref("Feedback"), several]}, "application/x-ndjson": {}})
+    content[_JSON]["example"] = {"id": "r-17", "label": 7}
+    return made | {"requestBody": {"required": True, "content": content}}
 
 
 def _invocations() -> dict[str, Any]:

@@ -27,6 +27,7 @@ from mark.serving.backend.told_prices import ToldPrices
 from mark.serving.frontend import pages
 from mark.serving.frontend.calls import oip_call, only_ready, sagemaker_call
 from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.feedback_door import FeedbackDoor
 from mark.serving.frontend.limits import HttpLimits
 from mark.serving.frontend.openapi import openapi
 
@@ -59,7 +60,7 @@ class Server:
     """Routes of one service: its model under `name`, in one or several versions.
 
     `ready` is a condition beside the workers' (false while draining). `answered` is called with every answer (logs,
-    traces), `tracer` begins what traces say.
+    traces), `tracer` begins what traces say. `feedback` is where clients say how good answers were, None: nowhere.
     """
 
     def __init__(
@@ -73,10 +74,11 @@ class Server:
         *,
         tracer: Tracer | None = None,
         limits: HttpLimits | None = None,
+        feedback: FeedbackDoor | None = None,
     ) -> None:
         self.name, self.metrics, self.draining = name, metrics, False
         self.rt_max_s = rt_max_s
-        self._versions, self._tracer = versions, tracer
+        self._versions, self._tracer, self._feedback = versions, tracer, feedback
         self._most_bytes = (limits or HttpLimits()).body_bytes
         self.served, self.answered = served, answered
         self.told_prices = ToldPrices()
@@ -155,6 +157,7 @@ class Server:
         one = self._only
         if one is None or version is not None:
             one = self._by_version[version if version is not None else self._versions.choose(identity)]
+        request.version = one.version
         if self._tracer is not None:
             request.trace = self._tracer.begin(headers, one.version)
         if left_ms is not None:
@@ -194,6 +197,8 @@ class Server:
             routes[base] = get(b"GET", partial(self._model_metadata, version))
             routes[base + b"/ready"] = get(b"GET", partial(self._model_ready, version))
             routes[base + b"/infer"] = get(b"POST", partial(self._called, oip_call, version))
+            if self._feedback is not None:
+                routes[base + b"/feedback"] = get(b"POST", partial(self._feedback.post, version))
 
     def _only_by(self, method: bytes, route: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
         also = b"HEAD" if method == b"GET" else method
@@ -267,7 +272,8 @@ class Server:
     def _pages(self) -> dict[str, bytes]:
         metadata, found = self._described
         if metadata != self.served[0].metadata or not found:
-            said = openapi(self.name, self.versions, self.model_metadata(None).get("inputs", ()))
+            inputs = self.model_metadata(None).get("inputs", ())
+            said = openapi(self.name, self.versions, inputs, feedback=self._feedback is not None)
             found = {
                 "openapi": orjson.dumps(said),
                 "docs": pages.docs_page(said).encode(),

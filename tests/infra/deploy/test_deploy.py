@@ -179,6 +179,16 @@ def test_target_groups_are_as_many_as_classes_of_capacity() -> None:
     assert classes_of(replace(deployment, offers=(), candidates=())) == 1
 
 
+def test_a_feedback_log_must_be_where_bouncers_may_write(tmp_path: Path) -> None:
+    """Else no instance would ever be ready."""
+    file = Path(service(tmp_path))
+    whole = file.read_text()
+    target = DeployTarget(region="eu-west-1", clients=("10.0.0.0/8",), state=tmp_path / "s")
+    file.write_text(whole + '\n[feedback]\nlog = "feedback"\n')
+    with pytest.raises(BadInput, match=r"\[feedback\] log: must be below /var/lib/mark, .*: .*feedback$"):
+        plan([shipment(str(file))], target, lambda _: None)
+
+
 def test_limits_that_nobody_said_are_refused(tmp_path: Path) -> None:
     """With what they could cost: 500 c5.large, or 20 and all functions that an account may run."""
     whole = Path(service(tmp_path)).read_text()

@@ -26,6 +26,11 @@ def test_a_disk_holds_what_lies_on_it(packages: Wheelhouse, model_gib: float, gp
     assert disk_gib("echo", packages, model, model, gpus=gpus, limit=size) == size
 
 
+def test_a_feedback_log_has_its_place() -> None:
+    model = 5 * GIB // 2
+    assert disk_gib("echo", TORCH, model, model, gpus=False, limit=None, log_bytes=3 * GIB) == 11 + 3
+
+
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
     said = r"max_disk_gib: echo needs a disk of 11 GiB \(image 1\.7, packages 2\.1, .* files 5\.0, room 2\.0\): 8$"
     with pytest.raises(BadInput, match=said) as refused:

@@ -92,6 +92,7 @@ def test_unknown_clients_get_401_and_insufficient_keys_403() -> None:
         (b"/v2", INFER),
         (INFER_PATH, INFER),
         (b"/v2/models/m/ready", INFER),
+        (b"/v2/models/m/feedback", INFER),
         (b"/invocations", INFER),
         (b"/metrics", METRICS),
         (b"/v2/repository/models/m/load", ADMIN),

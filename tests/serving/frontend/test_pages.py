@@ -79,6 +79,16 @@ def test_the_index_names_each_operation_once() -> None:
     assert endpoints["GET /docs"] == "This description as a page"
 
 
+def test_feedback_is_described_where_it_is_taken() -> None:
+    """With what an item must have; the page shows an example."""
+    without, said = openapi("m", ["1"], []), openapi("m", ["1"], [], feedback=True)
+    door = "/v2/models/m/feedback"
+    assert set(said["paths"]) - set(without["paths"]) == {door, "/v2/models/m/versions/{version}/feedback"}
+    assert {"200", "400", "413", "503"} <= set(said["paths"][door]["post"]["responses"])
+    assert set(said["components"]["schemas"]) - set(without["components"]["schemas"]) == {"Feedback", "FeedbackResults"}
+    assert "curl -s $URL/v2/models/m/feedback -d" in docs_page(said)
+
+
 @pytest.mark.parametrize("path", [b"/", b"/docs", b"/openapi.json", b"/v2/repository/index"])
 def test_pages_need_the_same_key_as_the_description(path: bytes) -> None:
     auth = Auth({"k" * 16: Grant("client", frozenset((INFER,))), "m" * 16: Grant("prometheus", frozenset((METRICS,)))})

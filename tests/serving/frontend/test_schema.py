@@ -36,7 +36,7 @@ def test_no_case_meets_a_failure_or_an_undocumented_answer(addresses: Addresses,
     command += ["--generation-deterministic", "--no-shrink"] if EXAMPLES is None else ["--generation-database", "none"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-8000:] + found.stderr[-2000:]
-    assert "Tested: 15" in found.stdout
+    assert "Tested: 17" in found.stdout
 
 
 def test_the_description_is_served_with_an_example_that_works(addresses: Addresses) -> None:

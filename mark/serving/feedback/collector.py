@@ -1,0 +1,176 @@
+"""Feedback on the event loop: notes every answer, joins what comes back, and says so once a sink has it.
+
+The loop never waits for the sink, which has a thread. Answers go to it once a second; of what it cannot take in time
+some are lost, and counted. Feedback goes to it in batches: what comes while one is written is the next one, so that one
+fsync is for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from mark.models.call import Reply
+from mark.serving.feedback.joining import FeedbackJoin, size_of
+from mark.serving.feedback.port import (
+    APPLIED,
+    UNKNOWN,
+    Feedback,
+    FeedbackSink,
+    Observation,
+    RecordedBody,
+    ServedAnswer,
+)
+from mark.serving.observe.observed import ObservedRequest
+
+FAILED = "failed"  # the sink could not keep it: its client is asked to repeat it
+_FLUSH_S = 1.0
+_MOST_UNWRITTEN_BYTES = 16 * 1024 * 1024  # of answers, and of feedback
+_LOG = logging.getLogger(__name__)
+
+# Called with what became of each, in order; None: they could not be kept, and may be sent again.
+Told = Callable[[Sequence[str] | None], None]
+
+
+class FeedbackCollector:
+    """Collects feedback on the answers of `model`. `body_bytes` of an input and of an output are kept, or a digest.
+
+    `now` is Unix time in seconds. Everything but the sink runs on one event loop.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        join: FeedbackJoin,
+        sink: FeedbackSink,
+        body_bytes: int,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.model, self.join = model, join
+        self.results: Counter[str] = Counter()  # pieces of feedback, since the start
+        self.unlogged = 0  # answers that the sink did not get
+        self._sink, self._body_bytes = sink, body_bytes
+        self._loop, self._now = loop, now
+        self._thread = ThreadPoolExecutor(1, "feedback")
+        self._answers: list[ServedAnswer] = []
+        self._answer_bytes = 0
+        self._flush: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._posts: list[tuple[Sequence[Feedback], Told]] = []
+        self._post_bytes = 0
+        self._writing: asyncio.Task[None] | None = None
+
+    def answered(self, request: ObservedRequest, reply: Reply, made_by: str) -> None:
+        """Note an answer; refusals and errors are none."""
+        if reply.status != 200:
+            return
+        call = request.call
+        answer = ServedAnswer(
+            request.id,
+            self.model,
+            request.version,
+            self._now(),
+            made_by,
+            self._recorded(call.content_type, call.body, call.json_bytes),
+            self._recorded(reply.content_type, reply.body, reply.json_bytes),
+        )
+        self.join.answered(answer)
+        size = size_of(answer)
+        if self._answer_bytes + size > _MOST_UNWRITTEN_BYTES:
+            self.unlogged += 1
+            return
+        self._answers.append(answer)
+        self._answer_bytes += size
+        if self._flush is None and self._flushing is None:
+            self._flush = self._loop.call_later(_FLUSH_S, self._begin_flush)
+
+    def post(self, feedback: Sequence[Feedback], size: int, told: Told) -> bool:
+        """Take feedback, `size` bytes as it came; `told` is called once, later. False: too much is on its way."""
+        if self._post_bytes + size > _MOST_UNWRITTEN_BYTES:
+            self.results[FAILED] += len(feedback)
+            return False
+        self._posts.append((feedback, told))
+        self._post_bytes += size
+        if self._writing is None:
+            self._writing = self._loop.create_task(self._write())
+        return True
+
+    async def close(self) -> None:
+        """Write what there is; nothing may follow."""
+        if self._flushing is not None:
+            await self._flushing
+        if self._flush is not None:
+            self._flush.cancel()
+        if self._answers:
+            await self._write_answers()
+        if self._writing is not None:
+            await self._writing
+        await self._loop.run_in_executor(self._thread, self._sink.close)
+        self._thread.shutdown()
+
+    def _recorded(self, content_type: str, data: bytes | memoryview, json_bytes: int | None) -> RecordedBody:
+        size = len(data)
+        if size <= self._body_bytes:
+            return RecordedBody(content_type, size, bytes(data), "", json_bytes)
+        return RecordedBody(content_type, size, None, hashlib.sha256(data).hexdigest(), json_bytes)
+
+    # Answers
+
+    def _begin_flush(self) -> None:
+        self._flush = None
+        self._flushing = self._loop.create_task(self._write_answers())
+
+    async def _write_answers(self) -> None:
+        answers, size = self._answers, self._answer_bytes
+        self._answers = []
+        try:
+            await self._loop.run_in_executor(self._thread, self._sink.answered, answers)
+        except Exception as error:  # whatever it is, later ones are tried
+            self.unlogged += len(answers)
+            _LOG.error("%d answers are not in the feedback log: %r", len(answers), error)
+        self._answer_bytes -= size
+        self._flushing = None
+        if self._answers:
+            self._flush = self._loop.call_later(_FLUSH_S, self._begin_flush)
+
+    # Feedback
+
+    async def _write(self) -> None:
+        while self._posts:
+            posts = self._posts
+            self._posts, self._post_bytes = [], 0
+            kept = await self._keep([one for feedback, _ in posts for one in feedback])
+            results = iter(kept or ())
+            for feedback, told in posts:
+                told(None if kept is None else [next(results) for _ in feedback])
+        self._writing = None
+
+    async def _keep(self, feedback: Sequence[Feedback]) -> list[str] | None:
+        """What becomes of each, when the sink has it; None: it has not."""
+        received_at_s = self._now()
+        judged = self.join.judge(feedback, received_at_s)
+        observed = [
+            Observation(answer, one, received_at_s)
+            for one, (_, answer) in zip(feedback, judged, strict=True)
+            if answer is not None
+        ]
+        unknown = [one for one, (result, _) in zip(feedback, judged, strict=True) if result == UNKNOWN]
+        results = [result for result, _ in judged]
+        if observed or unknown:
+            try:
+                await self._loop.run_in_executor(self._thread, self._sink.received, observed, unknown, received_at_s)
+            except Exception as error:  # whatever it is, its clients are told
+                self.results[FAILED] += len(feedback)
+                _LOG.error("feedback cannot be kept: %r", error)
+                return None
+        for one, result in zip(feedback, results, strict=True):
+            self.results[result] += 1
+            if result == APPLIED:
+                self.join.applied(one.id, received_at_s)
+        return results

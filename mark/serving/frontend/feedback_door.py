@@ -1,0 +1,91 @@
+"""`POST /v2/models/M/feedback`: what clients say of answers that they have had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from mark.models.compression import Refused
+from mark.serving.backend.refusals import error_reply, retry_after
+from mark.serving.feedback.collector import FeedbackCollector
+from mark.serving.feedback.port import Feedback
+from mark.serving.frontend.calls import body_of
+from mark.serving.frontend.connection import Exchange
+from mark.serving.frontend.limits import JSON
+
+MOST_BYTES = 1024 * 1024  # of one request
+MOST_ITEMS = 1000
+_LONGEST_ID = 128  # as of a request
+_LINES = (b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")
+
+
+class FeedbackDoor:
+    """Takes feedback for a collector, and says what became of each piece once that is kept."""
+
+    def __init__(self, collector: FeedbackCollector) -> None:
+        self.collector = collector
+
+    def post(self, version: str | None, exchange: Exchange) -> None:
+        """Answer the exchange, later; feedback is on answers of `version`, None: of any."""
+        try:
+            body = body_of(exchange, MOST_BYTES)
+            feedback = feedback_in(body, exchange.headers.get(b"content-type", b""), version)
+        except Refused as error:
+            reply = error_reply(error.status, str(error))
+            exchange.answer(reply.status, reply.body, JSON, error.headers)
+            return
+
+        def told(results: Sequence[str] | None) -> None:
+            if results is None:
+                _again_later(exchange, "the feedback could not be kept")
+                return
+            said = [{"id": one.id, "result": result} for one, result in zip(feedback, results, strict=True)]
+            exchange.answer(200, orjson.dumps({"results": said}), JSON)
+
+        if not self.collector.post(feedback, len(body), told):
+            _again_later(exchange, "too much feedback is on its way")
+
+
+def feedback_in(body: bytes, content_type: bytes, version: str | None) -> list[Feedback]:
+    """The feedback in a body: an object, a list of them, or by its type JSON Lines. Raises Refused, for all of it."""
+    if len(body) > MOST_BYTES:
+        raise Refused(413, f"feedback of more than {MOST_BYTES} bytes")
+    if content_type.partition(b";")[0].strip().lower() in _LINES:
+        said: Any = [_loaded(line, f"line {n}") for n, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    else:
+        said = _loaded(body, "the body")
+    items = said if isinstance(said, list) else [said]
+    if not 1 <= len(items) <= MOST_ITEMS:
+        raise Refused(413 if items else 400, f"1 to {MOST_ITEMS} pieces of feedback at a time, not {len(items)}")
+    return [_feedback(item, f"feedback {number}", version) for number, item in enumerate(items, 1)]
+
+
+def _feedback(item: Any, where: str, version: str | None) -> Feedback:
+    if not isinstance(item, dict):
+        raise Refused(400, f"{where}: must be an object")
+    identity = item.pop("id", None)
+    if not isinstance(identity, str) or not 1 <= len(identity) <= _LONGEST_ID:
+        raise Refused(400, f"{where}: id must be the x-request-id of an answer, 1 to {_LONGEST_ID} characters")
+    reward = item.get("reward")
+    if "reward" not in item and "label" not in item:
+        raise Refused(400, f"{where}: must have a label or a reward")
+    if "reward" in item and (isinstance(reward, bool) or not isinstance(reward, int | float)):
+        raise Refused(400, f"{where}: reward must be a number")
+    if isinstance(reward, float) and not math.isfinite(reward):
+        raise Refused(400, f"{where}: reward must be finite")
+    return Feedback(identity, item, version)
+
+
+def _loaded(text: bytes, where: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        raise Refused(400, f"{where} is not JSON") from None
+
+
+def _again_later(exchange: Exchange, what: str) -> None:
+    reply = error_reply(503, what)
+    exchange.answer(reply.status, reply.body, JSON, retry_after(1.0))

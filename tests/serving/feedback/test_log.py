@@ -1,0 +1,97 @@
+"""The log of feedback: lines that any tool reads, in files that take no more than they may."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mark.domain.errors import BadInput
+from mark.serving.feedback.log import FeedbackLog
+from mark.serving.feedback.port import Observation, RecordedBody, ServedAnswer
+from tests.serving.feedback.made import answer, feedback
+
+MB = 1_000_000
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    files = sorted(folder.rglob(f"{kind}-*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_each_kind_has_its_lines(tmp_path: Path) -> None:
+    log = FeedbackLog(tmp_path / "log", 16 * MB)
+    log.answered([answer("a", 1.5), answer("b", 1.75)])
+    log.received([Observation(answer("a", 1.5), feedback("a", label="ü"), 2.0)], [feedback("x", "2", reward=-1)], 2.0)
+    log.close()
+    text = {"content_type": "application/json", "bytes": 2, "text": "{}"}
+    served = {"id": "a", "model": "echo", "version": "1", "served_at_s": 1.5, "answered_by": "instance"}
+    served |= {"input": text, "output": text}
+    assert lines(tmp_path, "answers") == [served, served | {"id": "b", "served_at_s": 1.75}]
+    assert lines(tmp_path, "observations") == [served | {"received_at_s": 2.0, "feedback": {"label": "ü"}}]
+    assert lines(tmp_path, "feedback") == [
+        {"id": "x", "received_at_s": 2.0, "feedback": {"reward": -1}, "version": "2"}
+    ]
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "log" / "1").iterdir()} == {0o600}
+
+
+def test_bodies_come_back_to_the_byte(tmp_path: Path) -> None:
+    """Text as text, with its lines in one line; bytes in base64; of what was too long its digest."""
+    log = FeedbackLog(tmp_path, 16 * MB)
+    binary = b'{"inputs": []}\n\xff\x00'
+    bodies = RecordedBody("x", len(binary), binary, "", 14), RecordedBody("x", 9000, None, "ab" * 32)
+    log.answered([ServedAnswer("a", "m", "1", 0.0, "function", *bodies), answer("b", data=b'{\n"x": 1}')])
+    log.close()
+    first, second = lines(tmp_path, "answers")
+    assert base64.b64decode(first["input"]["base64"]) == binary
+    assert first["input"]["json_bytes"] == 14
+    assert first["output"] == {"content_type": "x", "bytes": 9000, "sha256": "ab" * 32}
+    assert second["input"]["text"] == '{\n"x": 1}'
+
+
+def test_the_oldest_files_go_beyond_the_size(tmp_path: Path) -> None:
+    """Of their own kind only, and no line is torn between two files."""
+    log = FeedbackLog(tmp_path, MB // 10)
+    log.received([Observation(answer("kept"), feedback("kept"), 1.0)], [], 1.0)
+    for first in range(0, 300, 50):
+        log.answered([answer(str(number), data=b"x" * 200) for number in range(first, first + 50)])
+        assert sum(file.stat().st_size for file in tmp_path.rglob("answers-*")) <= MB // 10
+    log.close()
+    kept = [int(line["id"]) for line in lines(tmp_path, "answers")]
+    assert kept == list(range(kept[0], 300))
+    assert len(kept) > 100  # of 700 bytes each
+    assert [line["id"] for line in lines(tmp_path, "observations")] == ["kept"]
+
+
+def test_a_process_begins_new_files_and_counts_the_old_ones(tmp_path: Path) -> None:
+    """So that a line which a crash cut off ends its file; two processes do not share a folder."""
+    for _ in range(3):
+        log = FeedbackLog(tmp_path, MB // 10)
+        log.answered([answer(str(number), data=b"x" * 200) for number in range(100)])
+        beside = FeedbackLog(tmp_path, MB)
+        assert (log.folder.name, beside.folder.name) == ("1", "2")
+        log.close()
+        beside.close()
+    assert sum(file.stat().st_size for file in tmp_path.rglob("answers-*")) <= MB // 10
+
+
+def test_what_cannot_be_kept_is_said_and_the_log_goes_on(tmp_path: Path) -> None:
+    log = FeedbackLog(tmp_path, MB)
+    shutil.rmtree(log.folder)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No such file"):
+            log.received([], [feedback("a")], 1.0)
+    log.folder.mkdir()
+    log.received([], [feedback("b")], 2.0)
+    assert [line["id"] for line in lines(tmp_path, "feedback")] == ["b"]
+    log.close()
+
+
+def test_a_folder_that_cannot_be_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=r"\[feedback\] log: cannot be written \(.*\): .*file$"):
+        FeedbackLog(tmp_path / "file", MB)

@@ -1,0 +1,72 @@
+"""What clients may say of answers, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.models.compression import Refused
+from mark.serving.feedback.port import Feedback
+from mark.serving.frontend.feedback_door import MOST_BYTES, MOST_ITEMS, feedback_in
+
+
+@pytest.mark.parametrize("content_type", [b"", b"application/json", b"application/x-www-form-urlencoded"])
+def test_one_or_a_list(content_type: bytes) -> None:
+    """What is added is kept; both label and reward may be there, and a label may be anything."""
+    assert feedback_in(b'{"id": "a", "label": null}', content_type, None) == [Feedback("a", {"label": None})]
+    said = [{"id": "a", "label": {"x": [1]}, "reward": 0, "by": "me"}, {"id": "b", "reward": -0.5}]
+    assert feedback_in(json.dumps(said).encode(), content_type, "2") == [
+        Feedback("a", {"label": {"x": [1]}, "reward": 0, "by": "me"}, "2"),
+        Feedback("b", {"reward": -0.5}, "2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [b"application/x-ndjson", b"application/jsonl; charset=utf-8", b"Application/X-JsonLines"]
+)
+def test_json_lines(kind: bytes) -> None:
+    lines = b'{"id": "a", "label": 1}\r\n\n{"id": "b", "label": 2}'
+    assert [one.id for one in feedback_in(lines, kind, None)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "what"),
+    [
+        (b"", 400, "the body is not JSON"),
+        (b"{", 400, "the body is not JSON"),
+        (b'{"id": "a", "label": NaN}', 400, "the body is not JSON"),
+        (b"[]", 400, "1 to 1000 pieces of feedback at a time, not 0"),
+        (b"[" + b",".join([b"1"] * (MOST_ITEMS + 1)) + b"]", 413, "1 to 1000 pieces of feedback at a time, not 1001"),
+        (b" " * (MOST_BYTES + 1), 413, "feedback of more than 1048576 bytes"),
+        (b"7", 400, "feedback 1: must be an object"),
+        (b'[{"id": "a", "label": 1}, []]', 400, "feedback 2: must be an object"),
+        (b'{"label": 1}', 400, "feedback 1: id must be the x-request-id of an answer, 1 to 128 characters"),
+        (b'{"id": 7, "label": 1}', 400, "feedback 1: id must be"),
+        (b'{"id": "", "label": 1}', 400, "feedback 1: id must be"),
+        (b'{"id": "%b", "label": 1}' % (b"a" * 129), 400, "feedback 1: id must be"),
+        (b'{"id": "a"}', 400, "feedback 1: must have a label or a reward"),
+        (b'{"id": "a", "label": 1, "reward": true}', 400, "feedback 1: reward must be a number"),
+        (b'{"id": "a", "reward": "1"}', 400, "feedback 1: reward must be a number"),
+    ],
+)
+def test_what_is_wrong_is_refused_whole(body: bytes, status: int, what: str) -> None:
+    with pytest.raises(Refused) as refused:
+        feedback_in(body, b"", None)
+    assert refused.value.status == status
+    assert str(refused.value).startswith(what)
+
+
+def test_a_wrong_line_is_named() -> None:
+    with pytest.raises(Refused, match="line 2 is not JSON"):
+        feedback_in(b'{"id": "a", "label": 1}\n{', b"application/x-ndjson", None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.binary(max_size=60) | st.text('[]{}":,0123456789.eE- idlabreward\n').map(str.encode), st.booleans())
+def test_no_body_is_more_than_refused(body: bytes, lines: bool) -> None:
+    with suppress(Refused):
+        assert feedback_in(body, b"application/x-ndjson" if lines else b"", None)
