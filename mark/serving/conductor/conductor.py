@@ -345,7 +345,7 @@ class Conductor:
         now_s, needed_s = self._now(), 0.0 if probes else self.needed_s()[stage]
         try:
             call = call_with(item)
-        except RecursionError:  # the query's fault or a stage's; what is no plain value is the driver's, which it is told
+        except RecursionError:  # the query's fault or a stage's; what is no plain value is the driver's: it is told
             first = run.progress.answers == 0
             run.progress.begin(stage, now_s)
             run.progress.settle(stage, now_s, FAILED)
