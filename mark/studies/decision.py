@@ -34,12 +34,6 @@ class PlannedService:
     inputs: Inputs
 
 
-def plan_once(request: RunRequest, at_s: float, running: str | None = None) -> tuple[Plan, PlanningContext]:
-    """The plan and its context of `plan_service_once`."""
-    planned = plan_service_once(request, at_s, running)
-    return planned.plan, planned.context
-
-
 def plan_service_once(request: RunRequest, at_s: float, running: str | None = None) -> PlannedService:
     """What a policy would buy at `at_s` of the trace, and the situation it saw.
 

@@ -20,7 +20,7 @@ from mark.planning.resolve import resolve
 from mark.profiling.policy import candidate, p99_of, sigma_of
 from mark.profiling.version_profiles import mix, profile_source, service_profiles
 from mark.simulation.request import RunRequest
-from mark.studies.decision import plan_once
+from mark.studies.decision import plan_service_once
 from mark.testing.fakes import FakeObjects
 
 SLO = Slo(0.6, 0.98)
@@ -153,8 +153,8 @@ def test_a_slower_version_that_takes_a_share_makes_the_plan_larger(tmp_path: Pat
             f'"2" = {{ model = "new:M", weight = {share} }}\n[fleet]\ncatalog = "aws-2019"\ninstances = ["c5.large"]\n'
         )
         request = RunRequest("synthetic:poisson?rate=200", str(file), predictor="seasonal-naive", duration_s=300.0)
-        plan, context = plan_once(request, 1800.0)
-        planned[share] = sum(target.count for target in plan.targets)
-        (found,) = {round(each.capacity_rps, 3) for each in context.resolved.candidates}
+        made = plan_service_once(request, 1800.0)
+        planned[share] = sum(target.count for target in made.plan.targets)
+        (found,) = {round(each.capacity_rps, 3) for each in made.context.resolved.candidates}
         assert found == pytest.approx(4 / ((1 - share) * 0.160 + share * 0.300), abs=1e-3)
     assert planned[0.0] < planned[0.2] < planned[1.0]

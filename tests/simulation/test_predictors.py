@@ -14,7 +14,7 @@ from mark.simulation.inputs import open_inputs
 from mark.simulation.request import RunRequest
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import Simulation
-from mark.studies.decision import plan_once
+from mark.studies.decision import plan_service_once
 from tests.forecasting.faulty import Faulty
 from tests.simulation.laws import check_laws
 
@@ -108,10 +108,11 @@ def test_one_decision_survives_too_and_says_so(monkeypatch: pytest.MonkeyPatch) 
     """`mark plan` shows whose forecast it is, and why."""
     monkeypatch.setattr("mark.studies.decision.make_predictor", lambda *_: Failing("predict"))
     request = RunRequest(trace="synthetic:poisson?rate=20", service="inception-v3", duration_s=600.0)
-    plan, context = plan_once(request, 300.0)
-    assert context.forecast is not None
-    assert context.forecast.predictor == plan.predictor == "last-value"
-    assert plan.notes[-1] == ("last-value instead of faulty: its predict raised (ArithmeticError: predict of 60 steps)")
+    planned = plan_service_once(request, 300.0)
+    assert planned.context.forecast is not None
+    assert planned.context.forecast.predictor == planned.plan.predictor == "last-value"
+    said = "last-value instead of faulty: its predict raised (ArithmeticError: predict of 60 steps)"
+    assert planned.plan.notes[-1] == said
 
 
 @pytest.mark.parametrize(

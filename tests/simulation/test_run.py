@@ -19,7 +19,7 @@ from mark.simulation.request import RunRequest, Sensitivity
 from mark.simulation.result import SimulationResult
 from mark.simulation.run import simulate, simulate_inputs
 from mark.studies.compare import compare
-from mark.studies.decision import plan_once
+from mark.studies.decision import plan_service_once
 from tests.simulation.laws import check_laws
 
 HOUR = 3600.0
@@ -174,11 +174,11 @@ def test_bound_and_plan_answer_without_a_run() -> None:
     assert at_zero.usd is not None
     assert within_slo.usd is not None
     assert within_slo.usd <= at_zero.usd
-    plan, context = plan_once(request(policy="mark-paper"), 8 * HOUR)
-    assert context.forecast is not None
-    assert context.forecast.steps == 60
-    assert context.first
-    assert set(plan.counts) <= {offer.name for offer in context.resolved.offers}
+    planned = plan_service_once(request(policy="mark-paper"), 8 * HOUR)
+    assert planned.context.forecast is not None
+    assert planned.context.forecast.steps == 60
+    assert planned.context.first
+    assert set(planned.plan.counts) <= {offer.name for offer in planned.context.resolved.offers}
 
 
 @pytest.mark.parametrize(

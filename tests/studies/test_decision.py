@@ -12,7 +12,7 @@ from mark.domain.slo import Slo
 from mark.planning.policies.alternatives import weigh
 from mark.simulation.request import RunRequest
 from mark.simulation.run import simulate
-from mark.studies.decision import SLO_SHIFT, plan_once, plan_service_once, slo_prices
+from mark.studies.decision import SLO_SHIFT, plan_service_once, slo_prices
 
 BASE = RunRequest(
     trace="synthetic:mmpp?rates=20,80&dwell_s=300",
@@ -25,11 +25,11 @@ BASE = RunRequest(
 
 
 def test_a_fleet_that_runs_is_planned_on_from() -> None:
-    plan, context = plan_once(BASE, 3600.0, "c5.large=3, p2.xlarge=1")
-    assert not context.first
-    assert context.fleet.live() == {"c5.large/on-demand": 3, "p2.xlarge/on-demand": 1}
-    assert context.last_minute_rps is not None
-    assert plan.targets
+    planned = plan_service_once(BASE, 3600.0, "c5.large=3, p2.xlarge=1")
+    assert not planned.context.first
+    assert planned.context.fleet.live() == {"c5.large/on-demand": 3, "p2.xlarge/on-demand": 1}
+    assert planned.context.last_minute_rps is not None
+    assert planned.plan.targets
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_a_fleet_that_runs_is_planned_on_from() -> None:
 )  # fmt: skip
 def test_a_fleet_that_cannot_be_read_is_named(running: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        plan_once(BASE, 3600.0, running)
+        plan_service_once(BASE, 3600.0, running)
 
 
 def test_a_time_beyond_the_trace_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("t_seconds,count\n0,600\n60,600\n")
     with pytest.raises(BadInput, match=r"at_s: beyond the end of t\.csv at 120 s: 999"):
-        plan_once(replace(BASE, trace=str(path), duration_s=None), 999.0)
+        plan_service_once(replace(BASE, trace=str(path), duration_s=None), 999.0)
     with pytest.raises(BadInput, match="scale"):
-        plan_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
+        plan_service_once(replace(BASE, trace=str(path), duration_s=None, scale=-1.0), 0.0)
 
 
 @pytest.mark.parametrize("service", ["inception-v3", "nasnet", "lstm-ptb", "opennmt-ende"])
