@@ -301,7 +301,7 @@ def _headline(found: Frontier) -> str:
     trace = result.trace
     return (
         f"{result.service}, {result.policy} on {trace.name}: {count(trace.requests)} requests in "
-        f"{duration(trace.duration_s)}{f'; prices of {result.prices}' if result.prices else ''}"
+        f"{duration(trace.duration_s)}{f'; prices of {result.priced}' if result.priced else ''}"
     )
 
 

@@ -55,7 +55,7 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
         "schema": 1,
         "service": planned.config.name,
         "slo": {"rt_max_ms": plan.slo.rt_max_s * 1e3, "target": plan.slo.attainment},
-        "prices": planned.prices,
+        "priced": planned.priced,
         "window": {
             "trace": planned.trace,
             "searched_from_s": planned.at_s,
@@ -69,7 +69,7 @@ def pipeline_plan_json(planned: PlannedPipeline) -> dict[str, Any]:
         "usd_per_month": found.usd_per_hour * HOURS_PER_MONTH,
         "usd_per_million_queries": _per_million(planned),
         "bound_usd_per_hour": None if planned.bound is None else planned.bound.usd_per_hour,
-        "regret": _regret(planned),
+        "fixed_fleet_regret": _fixed_fleet_regret(planned),
         "attainment": 1.0 - found.miss_share,
         "miss_limit": found.miss_limit,
         "confidence": CONFIDENCE,
@@ -301,7 +301,7 @@ def _closing(planned: PlannedPipeline) -> list[str]:
             f"InferLine's plan is cheaper because it trusts one sample: of new traffic up to "
             f"{percent(single.miss_limit, 2)} would be late, where {100.0 * allowed:g} % may be."
         )
-    regret = _regret(planned)
+    regret = _fixed_fleet_regret(planned)
     if planned.bound is not None and regret is not None:
         least = (
             f"No fixed fleet keeps the promise on these queries for less than "
@@ -313,8 +313,8 @@ def _closing(planned: PlannedPipeline) -> list[str]:
     return lines
 
 
-def _regret(planned: PlannedPipeline) -> float | None:
-    """Dollars over the least of a fixed fleet."""
+def _fixed_fleet_regret(planned: PlannedPipeline) -> float | None:
+    """Dollars over the least of a fixed fleet; a run's regret is over a bound whose fleets change."""
     bound = planned.bound
     return planned.plan.found.usd_per_hour / bound.usd_per_hour if bound is not None and bound.usd_per_hour else None
 

@@ -84,7 +84,7 @@ def render_report(
             *(f"<p>{_html(sentence)}</p>" for sentence in sentences[1:]),
             f"<p class=facts>{_html(trace.name)}: {count(trace.requests)} requests in {duration(trace.duration_s)}",
             f"{mean} · promise: {percent(first.slo.attainment)} within {number(first.slo.rt_max_s * 1e3, 0)} ms",
-            f"{f' · prices of {_html(first.prices)}' if first.prices else ''} · seed {first.seed}</p>",
+            f"{f' · prices of {_html(first.priced)}' if first.priced else ''} · seed {first.seed}</p>",
             "</header>",
             _at_a_glance(results),
             f"<section class=cards style='--half:{-(-len(results) // 2)};--all:{len(results)}'>",

@@ -111,7 +111,7 @@ def _changed(diff: ServiceDiff) -> list[str]:
 
 def _basis(diff: ServiceDiff) -> str:
     trace = diff.before.trace
-    prices = " and ".join(dict.fromkeys(filter(None, (diff.before.prices, diff.after.prices))))
+    prices = " and ".join(dict.fromkeys(filter(None, (diff.before.priced, diff.after.priced))))
     return (
         f"{diff.before.policy} on {trace.name}: {trace.requests:,} requests in {duration(trace.duration_s)}, "
         f"extrapolated to a month of 730 h; prices of {prices}; seed {diff.before.seed}"

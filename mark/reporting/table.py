@@ -200,7 +200,7 @@ def _headline(result: SimulationResult) -> Text:
     mean = f", {rate(trace.requests / trace.duration_s)} a second" if trace.duration_s > 0.0 else ""
     return text(
         f"{result.service} on {trace.name}: {count(trace.requests)} requests in {duration(trace.duration_s)}{mean}"
-        f"{f'; prices of {result.prices}' if result.prices else ''}",
+        f"{f'; prices of {result.priced}' if result.priced else ''}",
         "bold",
     )
 

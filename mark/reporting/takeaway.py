@@ -250,8 +250,8 @@ def at_a_glance(results: Mapping[str, SimulationResult]) -> list[tuple[str, str]
     rows.append((best_here, f"{dollars(per_month(result.bill.total, length_s))} a month with {_shown(winner, result)}"))
     if other is not None and other != winner:
         rows.append(("Saves", saving_shown(result, results[other])))
-    if result.prices:
-        rows.append(("Prices", result.prices))
+    if result.priced:
+        rows.append(("Prices", result.priced))
     return rows
 
 

@@ -118,7 +118,7 @@ class SimulationResult:
     notes: tuple[str, ...] = ()  # gaps, skipped types, fallbacks, what the bill leaves out
     assumed_share: float = 0.0  # share of the bill that rests on assumed profile rows
     derived_share: float = 0.0  # the same of derived ones
-    prices: str = ""  # the catalogue, its region and the day of its prices
+    priced: str = ""  # the catalogue, its region and the day of its prices
     predictors: dict[str, int] = field(default_factory=dict)  # plans by the name of the predictor behind them
     weighed: tuple[Weighed, ...] = ()  # of plans that changed something, where the request asks to explain
     extra: dict[str, Any] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class SimulationResult:
             "policy": self.policy,
             "predictor": self.predictor,
             "predictors": self.predictors,
-            "prices": self.prices,
+            "priced": self.priced,
             "seed": self.seed,
             "trace": asdict(self.trace),
             "requests": requests,

@@ -287,7 +287,7 @@ class Simulation:
             notes=self._notes(resolved, first if plan is None else plan),
             assumed_share=self._share_on(Basis.ASSUMED, bill),
             derived_share=self._share_on(Basis.DERIVED, bill),
-            prices=inputs.resolved.catalog.priced,
+            priced=inputs.resolved.catalog.priced,
         )
 
     def _slo_result(self, requests: Requests) -> SloResult:

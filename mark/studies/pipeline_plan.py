@@ -51,7 +51,7 @@ class PlannedPipeline:
     window: Part  # that, or as much of it as is simulated
     options: tuple[Mapping[str, InstanceOption], ...]  # by hardware, in the order of the plan's stages
     skipped: Mapping[str, Mapping[str, str]]  # by stage: what it cannot run on, and why
-    prices: str
+    priced: str  # the catalogue, its region and the day of its prices
     notes: tuple[str, ...]
 
 
@@ -119,7 +119,7 @@ def plan_pipeline_once(
         window=window,
         options=by_hardware,
         skipped={name: dict(resolved[name].skipped) for name in pipeline.names},
-        prices=first.catalog.priced,
+        priced=first.catalog.priced,
         notes=(
             f"prices on demand of {first.catalog.priced}",
             *seen,

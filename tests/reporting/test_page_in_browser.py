@@ -77,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     decisions = tuple(Decision(60.0 * k, "launch", f"launch {k} c5.large", "done", 0.1) for k in range(500))
     runs = {
         name: result(
-            name, usd=10.0 + k, timeline=timeline(1440), decisions=decisions, prices="aws-2026, us-east-1, 2026-07-20"
+            name, usd=10.0 + k, timeline=timeline(1440), decisions=decisions, priced="aws-2026, us-east-1, 2026-07-20"
         )
         for k, name in enumerate(POLICIES)
     }

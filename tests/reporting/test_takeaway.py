@@ -148,7 +148,7 @@ def test_minutes_that_most_requests_survive_need_no_word() -> None:
 
 
 def test_a_glance_holds_two_bills_a_range_a_date() -> None:
-    runs = {"mark": result(usd=9.5, prices="aws-2026, us-east-1, 2026-07-20"), "as-is": result("as-is", usd=39.5)}
+    runs = {"mark": result(usd=9.5, priced="aws-2026, us-east-1, 2026-07-20"), "as-is": result("as-is", usd=39.5)}
     assert at_a_glance(runs) == [
         ("Today", "$1,217 a month with as-is"),
         ("Best here", "$304 a month with mark"),
