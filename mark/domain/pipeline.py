@@ -115,16 +115,21 @@ class Pipeline:
         return tuple(tuple(position[name] for name in stage.after) for stage in self.stages)
 
     @property
+    def last(self) -> tuple[int, ...]:
+        """Positions of the stages that no other comes after: with their answers a query is done."""
+        followed = {before for above in self.predecessors for before in above}
+        return tuple(stage for stage in range(len(self.stages)) if stage not in followed)
+
+    @property
     def awaited(self) -> tuple[bool, ...]:
         """Of each stage: is no query that visits it done without its answer?
 
         It is a last one, or one behind it is awaited itself and needs the answers of all.
         """
-        predecessors = self.predecessors
-        followed, needed = {before for above in predecessors for before in above}, set[int]()
+        predecessors, needed = self.predecessors, set(self.last)
         awaited = [False] * len(predecessors)
         for stage in reversed(range(len(predecessors))):
-            awaited[stage] = stage not in followed or stage in needed
+            awaited[stage] = stage in needed
             if awaited[stage] and self.stages[stage].join.needs_all(len(predecessors[stage])):
                 needed.update(predecessors[stage])
         return tuple(awaited)

@@ -10,7 +10,7 @@ from mark.config.pipeline_file import PipelineConfig, load_pipeline
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.profile import Profile
 from mark.domain.slo import Slo
-from mark.launch.server import ServerOptions, listen, on_instances, serving_of
+from mark.launch.server import ServerOptions, listen, on_instances, own_profile, serving_of
 from mark.models.driver import PipelineDriver
 from mark.models.registry_place import pinned
 from mark.models.versions import Versions
@@ -83,8 +83,5 @@ def _driver(config: PipelineConfig) -> PipelineDriver | None:
 
 def _single_s(options: ServerOptions, of_model: Mapping[str, Profile]) -> float | None:
     """What one item takes on this machine, by the profiles of the model by instance type; None: there is none."""
-    if options.instance is not None:
-        profile = of_model.get(options.instance)
-    else:
-        profile = next(iter(of_model.values())) if len(of_model) == 1 else None
-    return None if profile is None else profile.latency_s(1) + profile.overhead_s
+    own = own_profile(of_model, options.instance)
+    return None if own is None else own[1].latency_s(1) + own[1].overhead_s

@@ -170,19 +170,27 @@ def on_instances(of_model: Mapping[str, Profile]) -> dict[str, Profile]:
     return {name: profile for name, profile in of_model.items() if not is_function(name)}
 
 
+def own_profile(by_instance: Mapping[str, Profile], asked: str | None) -> tuple[str, Profile] | None:
+    """Which type this machine is, with its profile: that which is asked for, else the only one; None: there is none."""
+    instance = asked if asked is not None or len(by_instance) != 1 else next(iter(by_instance))
+    return (instance, by_instance[instance]) if instance is not None and instance in by_instance else None
+
+
 def _candidate(
     service: ServiceConfig, of_model: Mapping[str, Profile], asked: str | None
 ) -> tuple[Candidate | None, str]:
     """What the profile says of this machine and the type it is; None: no profile, service times will be learned."""
     found = on_instances(of_model)
-    if asked is not None and asked not in found:
-        raise BadInput(f"no profile of {service.model} on it, only on {', '.join(found) or 'none'}", "instance", asked)
-    if asked is None and len(found) != 1:
+    own = own_profile(found, asked)
+    if own is None:
+        if asked is not None:
+            what = f"no profile of {service.model} on it, only on {', '.join(found) or 'none'}"
+            raise BadInput(what, "instance", asked)
         if found and ":" not in service.model:
             raise BadInput(f"must be named, one of {', '.join(found)}", "instance")
         return None, ""
-    instance = asked if asked is not None else next(iter(found))
-    made = candidate(found[instance], service.slo, service.batching)
+    instance, profile = own
+    made = candidate(profile, service.slo, service.batching)
     if isinstance(made, str):
         raise BadInput(made, f"{service.model} on {instance}")
     return made, instance

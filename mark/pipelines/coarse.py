@@ -12,6 +12,7 @@ from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
+from mark.pipelines.envelope import most_within
 from mark.pipelines.estimate import Choices, QuerySample, StageChoice, StageOption
 from mark.pipelines.paths import longest_path_s
 from mark.pipelines.tuner import Replicas
@@ -94,6 +95,6 @@ def _queries_per_s(sample: QuerySample, slo: Slo, by: str) -> float:
     if by == "mean":
         return len(arrivals_s) / max(float(np.ptp(arrivals_s)), slo.rt_max_s)
     if by == "peak":
-        within = np.searchsorted(arrivals_s, arrivals_s + slo.rt_max_s) - np.arange(len(arrivals_s))
-        return float(within.max()) / slo.rt_max_s
+        window_s = slo.rt_max_s - TOLERANCE_S  # two that are one RT_max apart are never in one
+        return float(most_within(arrivals_s, np.array([window_s]))[0]) / slo.rt_max_s
     raise BadInput('must be "mean" or "peak"', "by", by)

@@ -94,7 +94,7 @@ def _times_s(
 
 
 def _latest_s(pipeline: Pipeline, end_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(end_s[:, _last(pipeline)].max(axis=1), dtype=np.float64)
+    return np.asarray(end_s[:, pipeline.last].max(axis=1), dtype=np.float64)
 
 
 def critical_path_s(
@@ -108,7 +108,7 @@ def critical_path_s(
     """
     queries = np.arange(len(ready_s))
     path_s = np.zeros(ready_s.shape)
-    last = np.array(_last(pipeline))
+    last = np.array(pipeline.last)
     here = last[answer_s[:, last].argmax(axis=1)]  # the stage of the path that each query is followed to
     until_s = answer_s[queries, here]
     for stage in reversed(range(len(pipeline.stages))):
@@ -124,9 +124,3 @@ def critical_path_s(
         path_s[followed, stage] = until_s[followed] - since_s
         until_s[followed] = since_s
     return path_s
-
-
-def _last(pipeline: Pipeline) -> list[int]:
-    """Stages that none comes after."""
-    later = {stage for before in pipeline.predecessors for stage in before}
-    return [stage for stage in range(len(pipeline.stages)) if stage not in later]

@@ -26,6 +26,7 @@ def test_stages_are_put_in_order_and_otherwise_keep_theirs() -> None:
     found = Pipeline.ordered([stage("d", "b", "c"), stage("c", "a"), stage("b", "a"), stage("a"), stage("x")])
     assert found.names == ("a", "x", "c", "b", "d")
     assert found.predecessors == ((), (), (0,), (0,), (3, 2))
+    assert found.last == (1, 4)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ class StageGraph:
             tuple(later for later in range(count) if stage in self.predecessors[later]) for stage in range(count)
         )
         self.sources = tuple(stage for stage in range(count) if not self.predecessors[stage])
-        self.sinks = tuple(stage for stage in range(count) if not self.successors[stage])
+        self.sinks = pipeline.last
         self._awaited = pipeline.awaited
         self._least_s: tuple[float, ...] = ()
         self._needed_s: Sequence[float] = ()
