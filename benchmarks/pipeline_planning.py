@@ -23,9 +23,10 @@ import numpy as np
 from mark.domain.pipeline import Pipeline
 from mark.domain.slo import Slo
 from mark.pipelines.coarse import coarse_plan
-from mark.pipelines.configure import CONFIDENCE, configure
+from mark.pipelines.configure import configure
 from mark.pipelines.estimate import Choices, QuerySample, estimate
 from mark.pipelines.inferline import inferline_plan
+from mark.pipelines.judge import CONFIDENCE
 from mark.studies.inferline.pipelines import PIPELINES, gamma_queries, options_of
 
 PLANNED_S, JUDGED_S = 120.0, 300.0

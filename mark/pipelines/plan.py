@@ -15,7 +15,7 @@ from mark.domain.pipeline import Pipeline
 from mark.domain.price_list import SloPrice
 from mark.domain.slo import Slo
 from mark.pipelines.bought import bought, usd_by_stage
-from mark.pipelines.configure import CONFIDENCE, Configuration, configure, keeps_up, miss_limits
+from mark.pipelines.configure import Configuration, configure
 from mark.pipelines.estimate import (
     Choices,
     Estimate,
@@ -29,6 +29,7 @@ from mark.pipelines.estimate import (
     with_one_less,
 )
 from mark.pipelines.inferline import inferline_plan
+from mark.pipelines.judge import CONFIDENCE, keeps_up, miss_limits
 from mark.pipelines.packs import Pack
 
 RESAMPLES = 20
@@ -72,7 +73,7 @@ class PipelinePlan:
     other_slos: tuple[SloPrice, ...]  # a shorter RT_max (where there is one) and a longer one
     inferline: SingleMovesPlan | None  # None: it finds none
     separate_usd_per_hour: float | None  # with an instance for one stage each; None: not possible, or not asked for
-    complete: bool  # all searches, those of other promises as well, ended by themselves
+    complete: bool  # all searches, those of other promises and of separate instances as well, ended by themselves
 
     @property
     def packs(self) -> tuple[Pack, ...]:
@@ -109,72 +110,116 @@ def plan_pipeline(
     can do the mean of its calls for ever. `most_calls` bounds each of the searches. Raises Infeasible where no
     configuration was found that keeps the promise, and BadInput as `configure` does.
     """
-
-    lasting = (sample.calls.sum(axis=0) / duration_s).tolist()
-
-    def tell(share: float) -> None:
-        if progress is not None:
-            progress(share)
-
-    def configured(
-        rt_max_s: float, on: Sequence[Sequence[StageOption]] = shared or options, start: Choices | None = None
-    ) -> Configuration:
-        return configure(
-            pipeline, sample, on, Slo(rt_max_s, slo.attainment), resamples=RESAMPLES, confidence=CONFIDENCE,
-            seed=seed, most_calls=most_calls, lasting_calls_per_s=lasting, start=start,
-        )  # fmt: skip
-
-    separate = start = None
-    if shared is not None and (separate := _if_any(lambda: configured(slo.rt_max_s, options))) is not None:
-        start = _by_the_worker(separate.choices, shared)
-    found = configured(slo.rt_max_s, start=start)
+    planner = _Planner(pipeline, sample, slo, (sample.calls.sum(axis=0) / duration_s).tolist(), seed, most_calls)
+    tell = progress or (lambda share: None)
+    offered = shared or options
+    separate = None if shared is None else _if_any(lambda: planner.configured(options))
+    start = None if shared is None or separate is None else _by_the_worker(separate.choices, shared)
+    found = planner.configured(offered, start=start)
     tell(0.3)
     # Where instances are shared a search sees less of what there is: it begins with what is known.
     begin = None if shared is None else found.choices
     shorter = None
     if slo.rt_max_s > SHIFT_S:
-        shorter = _if_any(lambda: configured(slo.rt_max_s - SHIFT_S, start=begin))
+        shorter = _if_any(lambda: planner.configured(offered, -SHIFT_S, begin))
     tell(0.5)
-    if shorter is not None and shorter.usd_per_hour < found.usd_per_hour:
-        # What keeps the shorter promise keeps this one: the search is no proof, and found less here.
-        limit = miss_limits(
-            pipeline, sample, [shorter.choices], slo, resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed
-        )
-        found = replace(shorter, miss_limit=limit[0])
-    longer = _if_any(lambda: configured(slo.rt_max_s + SHIFT_S, start=begin))
+    longer = _if_any(lambda: planner.configured(offered, SHIFT_S, begin))
+    searches = [one for one in (separate, found, shorter, longer) if one is not None]
+    found = planner.cheaper(found, shorter)
     tell(0.7)
-    longer_usd = min(found.usd_per_hour, math.inf if longer is None else longer.usd_per_hour)
+    single = _if_any(lambda: inferline_plan(pipeline, sample, options, slo)[0])
+    tell(0.8)
+    one_less = planner.one_less(found.choices)
+    inferline = None if single is None else SingleMovesPlan(single, planner.limits([single])[0])
+    tell(0.95)
     estimator = PipelineEstimator(pipeline, sample, slo_s=slo.rt_max_s)
     seen, path_s = estimator.estimate(found.choices), estimator.path_s(found.choices)
     slow = seen.latency_s >= seen.quantile_s(1.0 - _SLOWEST)
-    single = _if_any(lambda: inferline_plan(pipeline, sample, options, slo)[0])
-    tell(0.8)
-    stages = range(len(found.choices))
-    less = [with_one_less(found.choices, stage) for stage in stages]
-    asked = [choices for choices in (*less, single) if choices is not None]
-    limits = iter(miss_limits(pipeline, sample, asked, slo, resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed))
-    one_less = tuple(None if one is None else _lasting_limit(one, next(limits), lasting) for one in less)
-    inferline = None if single is None else SingleMovesPlan(single, next(limits))
-    tell(0.95)
-    other_slos = [SloPrice(slo.rt_max_s + SHIFT_S, longer_usd)]
-    if slo.rt_max_s > SHIFT_S:
-        other_slos.insert(0, SloPrice(slo.rt_max_s - SHIFT_S, None if shorter is None else shorter.usd_per_hour))
     return PipelinePlan(
-        pipeline,
-        slo,
-        sample,
-        replace(found, miss_share=seen.miss_share(slo.rt_max_s)),
-        seen,
-        path_s.mean(axis=0),
-        path_s[slow].mean(axis=0),
-        one_less,
-        _headroom(pipeline, sample, found.choices, slo, lasting),
-        tuple(_headroom(pipeline, sample, with_more(found.choices, stage, 1), slo, lasting) for stage in stages),
-        tuple(other_slos),
-        inferline,
-        None if separate is None else separate.usd_per_hour,
-        all(one is None or one.complete for one in (found, shorter, longer)),
+        pipeline=pipeline,
+        slo=slo,
+        sample=sample,
+        found=replace(found, miss_share=seen.miss_share(slo.rt_max_s)),
+        seen=seen,
+        path_s=path_s.mean(axis=0),
+        slow_path_s=path_s[slow].mean(axis=0),
+        one_less=one_less,
+        headroom=planner.headroom(found.choices),
+        one_more=tuple(planner.headroom(with_more(found.choices, s, 1)) for s in range(len(found.choices))),
+        other_slos=_other_slos(slo, found, shorter, longer),
+        inferline=inferline,
+        separate_usd_per_hour=None if separate is None else separate.usd_per_hour,
+        complete=all(search.complete for search in searches),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """What the searches of one plan have in common, and what is asked of their results."""
+
+    pipeline: Pipeline
+    sample: QuerySample
+    slo: Slo
+    lasting_calls_per_s: list[float]
+    seed: int
+    most_calls: int
+
+    def configured(
+        self, options: Sequence[Sequence[StageOption]], shift_s: float = 0.0, start: Choices | None = None
+    ) -> Configuration:
+        """For an RT_max that is so much longer."""
+        return configure(
+            self.pipeline, self.sample, options, Slo(self.slo.rt_max_s + shift_s, self.slo.attainment),
+            resamples=RESAMPLES, confidence=CONFIDENCE, seed=self.seed, most_calls=self.most_calls,
+            lasting_calls_per_s=self.lasting_calls_per_s, start=start,
+        )  # fmt: skip
+
+    def cheaper(self, found: Configuration, shorter: Configuration | None) -> Configuration:
+        """What keeps a shorter promise keeps this one: the search is no proof, and may have found less there."""
+        if shorter is None or shorter.usd_per_hour >= found.usd_per_hour:
+            return found
+        return replace(shorter, miss_limit=self.limits([shorter.choices])[0])
+
+    def limits(self, configurations: Sequence[Choices]) -> list[float]:
+        """Of each what the miss share of new traffic stays below."""
+        return miss_limits(
+            self.pipeline, self.sample, configurations, self.slo,
+            resamples=RESAMPLES, confidence=CONFIDENCE, seed=self.seed,
+        )  # fmt: skip
+
+    def one_less(self, choices: Choices) -> tuple[float | None, ...]:
+        """By stage the limit with one replica less; None: it has one only, 1: it would not keep up for long."""
+        less = [with_one_less(choices, stage) for stage in range(len(choices))]
+        lasting = [one for one in less if one is not None and keeps_up(one, self.lasting_calls_per_s)]
+        limits = dict(zip(lasting, self.limits(lasting), strict=True))
+        return tuple(None if one is None else limits.get(one, 1.0) for one in less)
+
+    def headroom(self, choices: Choices) -> float:
+        """How many times as fast the sample may come, to one percent, so that it keeps the promise itself."""
+
+        def kept(times: float) -> bool:
+            if not keeps_up(choices, [times * calls for calls in self.lasting_calls_per_s]):
+                return False
+            faster = QuerySample(self.sample.arrivals_s / times, self.sample.calls)
+            estimator = PipelineEstimator(self.pipeline, faster, slo_s=self.slo.rt_max_s, memory_bytes=0)
+            return estimator.feasible(choices, self.slo.attainment)
+
+        low, high = 100, round(100 * MOST_HEADROOM) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if kept(middle / 100.0) else (low, middle)
+        return low / 100.0
+
+
+def _other_slos(
+    slo: Slo, found: Configuration, shorter: Configuration | None, longer: Configuration | None
+) -> tuple[SloPrice, ...]:
+    """A longer promise costs no more than this one, which keeps it; of less than `SHIFT_S` there is no shorter one."""
+    longer_usd = min(found.usd_per_hour, math.inf if longer is None else longer.usd_per_hour)
+    prices = [SloPrice(slo.rt_max_s + SHIFT_S, longer_usd)]
+    if slo.rt_max_s > SHIFT_S:
+        prices.insert(0, SloPrice(slo.rt_max_s - SHIFT_S, None if shorter is None else shorter.usd_per_hour))
+    return tuple(prices)
 
 
 def _if_any(planned: Callable[[], _Planned]) -> _Planned | None:
@@ -192,26 +237,3 @@ def _by_the_worker(choices: Choices, shared: Sequence[Sequence[StageOption]]) ->
         for option in options
         if option.hardware == choice.option.hardware
     )
-
-
-def _lasting_limit(choices: Choices, limit: float, calls_per_s: Sequence[float]) -> float:
-    return limit if keeps_up(choices, calls_per_s) else 1.0
-
-
-def _headroom(
-    pipeline: Pipeline, sample: QuerySample, choices: Choices, slo: Slo, calls_per_s: Sequence[float]
-) -> float:
-    """How many times as fast the sample may come, to one percent, so that it keeps the promise itself."""
-
-    def kept(times: float) -> bool:
-        if not keeps_up(choices, [times * calls for calls in calls_per_s]):
-            return False
-        faster = QuerySample(sample.arrivals_s / times, sample.calls)
-        estimator = PipelineEstimator(pipeline, faster, slo_s=slo.rt_max_s, memory_bytes=0)
-        return estimator.feasible(choices, slo.attainment)
-
-    low, high = 100, round(100 * MOST_HEADROOM) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if kept(middle / 100.0) else (low, middle)
-    return low / 100.0

@@ -9,8 +9,8 @@ import numpy as np
 
 from mark.domain.price_list import usd_per_hour_per_ms
 from mark.domain.profile import weakest
-from mark.pipelines.configure import CONFIDENCE
 from mark.pipelines.estimate import usd_per_hour, with_more
+from mark.pipelines.judge import CONFIDENCE
 from mark.pipelines.plan import MOST_HEADROOM
 from mark.reporting.graph import drawn
 from mark.reporting.layout import columns, page, sentences, small_print, text

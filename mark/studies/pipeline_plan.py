@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -75,38 +74,16 @@ def plan_pipeline_once(
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
     resolved = {stage.name: _resolved(config, stage, request) for stage in config.stages}
     trace = trace_named_in(request)
-    if at_s is not None and at_s >= trace.duration_s:
-        raise BadInput(f"beyond the end of {trace.name} at {trace.duration_s:g} s", "at_s", at_s)
-    duration_s = request.duration_s
-    if at_s is not None:
-        duration_s = min(WITHIN_S, math.inf if duration_s is None else duration_s)
-    part = trace.part(request.start_s, duration_s, request.scale)
+    part = _searched(request, trace, at_s)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
     pipeline, law, seen = graph_and_law(config, lineage, queries)
     most_queries = min(MOST_QUERIES, MOST_STAGE_CALLS / float(law.calls_per_query.max(initial=1.0)))
     window = _shortened(trace, busiest, request.scale, most_queries)
     sample = _sample(trace, window, law, request)
     options = [instance_options(resolved[name]) for name in pipeline.names]
-    shared = None
-    if shares_instances(config):
-        by_worker = shared_options(options, _without_gpu(config, pipeline))
-        shared = [[one.option for one in offered] for offered in by_worker]
-    try:
-        plan = plan_pipeline(
-            pipeline,
-            sample,
-            [[one.option for one in offered] for offered in options],
-            config.slo,
-            duration_s=window.duration_s,
-            seed=request.seed,
-            progress=progress,
-            shared=shared,
-        )
-    except Infeasible as error:
-        promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
-        raise Infeasible(f"no plan keeps the promise of {config.name} ({promise}): {error}") from None
+    plan = _planned(config, pipeline, sample, options, window.duration_s, request.seed, progress)
     by_hardware = tuple({one.option.hardware: one for one in offered} for offered in options)
-    first = resolved[pipeline.names[0]]
+    catalog = resolved[pipeline.names[0]].catalog
     return PlannedPipeline(
         config=config,
         plan=plan,
@@ -119,18 +96,52 @@ def plan_pipeline_once(
         window=window,
         options=by_hardware,
         skipped={name: dict(resolved[name].skipped) for name in pipeline.names},
-        priced=first.catalog.priced,
+        priced=catalog.priced,
         notes=(
-            f"prices on demand of {first.catalog.priced}",
+            f"prices on demand of {catalog.priced}",
             *seen,
             *_few(len(sample.arrivals_s)),
             *_short(window, most_queries),
             *_limits(config, plan),
             *_assumed(plan, by_hardware),
             *_steady(plan),
-            *_left_out(config, request, trace, first.catalog.bills_extras),
+            *_left_out(config, request, trace, catalog.bills_extras),
         ),
     )
+
+
+def _searched(request: RunRequest, trace: Trace, at_s: float | None) -> Part:
+    """Where the busiest window is looked for: the request's part, with `at_s` an hour of it. Raises BadInput."""
+    duration_s = request.duration_s
+    if at_s is not None:
+        if at_s >= trace.duration_s:
+            raise BadInput(f"beyond the end of {trace.name} at {trace.duration_s:g} s", "at_s", at_s)
+        duration_s = WITHIN_S if duration_s is None else min(WITHIN_S, duration_s)
+    return trace.part(request.start_s, duration_s, request.scale)
+
+
+def _planned(
+    config: PipelineConfig,
+    pipeline: Pipeline,
+    sample: QuerySample,
+    options: Sequence[Sequence[InstanceOption]],
+    duration_s: float,
+    seed: int,
+    progress: Callable[[float], None] | None,
+) -> PipelinePlan:
+    """On instances of these options, shared where the file lets stages share them. Raises Infeasible, and says what."""
+    shared = None
+    if shares_instances(config):
+        by_worker = shared_options(options, _without_gpu(config, pipeline))
+        shared = [[one.option for one in offered] for offered in by_worker]
+    whole = [[one.option for one in offered] for offered in options]
+    try:
+        return plan_pipeline(
+            pipeline, sample, whole, config.slo, duration_s=duration_s, seed=seed, progress=progress, shared=shared
+        )
+    except Infeasible as error:
+        promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
+        raise Infeasible(f"no plan keeps the promise of {config.name} ({promise}): {error}") from None
 
 
 def _resolved(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
