@@ -2,112 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mark.cli.main import main
-
-Captured = pytest.CaptureFixture[str]
-
-FILE = """
-[service]
-name = "two"
-slo_ms = 100
-slo_attainment = 0.95
-profile = "two.csv"
-[fleet]
-instances = ["c7i.large", "c7i.xlarge"]
-[packs]
-allow = "separate"
-[stage.first]
-model = "one"
-[stage.second]
-model = "other"
-after = ["first"]
-share = 0.5
-"""
-PROFILE = """\
-model,instance,batch,latency_ms,workers
-one,c7i.large,1,20,2
-other,c7i.large,1,40,2
-other,c7i.xlarge,1,10,1
-two_of_test:double,c7i.large,1,20,2
-two_of_test:halve,c7i.large,1,30,2
-"""
-DRIVER_FILE = """
-[service]
-name = "traced"
-slo_ms = 100
-slo_attainment = 0.95
-profile = "two.csv"
-pipeline = "two_of_test:respond"
-[fleet]
-instances = ["c7i.large"]
-[stage.twice]
-model = "two_of_test:double"
-[stage.half]
-model = "two_of_test:halve"
-"""
-CODE = """
-import mark
-
-@mark.pipeline(slo_ms=100)
-async def respond(query, models):
-    print("a word of the driver's")
-    found = await models.twice(query)
-    return await models.half(found) if found > 2 else found
-
-@mark.model
-def double(batch):
-    return [2 * one for one in batch]
-
-@mark.model
-def halve(batch):
-    return [one / 2 for one in batch]
-"""
-# A steady query every 0.1 s
-TRACE = "t_seconds\n" + "".join(f"{n / 10:.1f}\n" for n in range(1200))
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with two pipelines, one with a driver, of which nothing stays imported."""
-    before = list(sys.path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "two.toml").write_text(FILE)
-    (tmp_path / "two.csv").write_text(PROFILE)
-    (tmp_path / "traced.toml").write_text(DRIVER_FILE)
-    (tmp_path / "two_of_test.py").write_text(CODE)
-    (tmp_path / "q.jsonl").write_text("1\n2\n3\n4\n")
-    (tmp_path / "lineage.csv").write_text("queries,second,first\n3,0,1\n1,1,1\n")
-    (tmp_path / "t.csv").write_text(TRACE)
-    yield tmp_path
-    sys.path[:] = before
-    sys.modules.pop("two_of_test", None)
-
+from tests.cli.two_stages import FILE, PROFILE, Captured, planned, refused
 
 PLAN = ["plan", "--service", "two.toml", "--trace", "t.csv"]
 TRACED = ["plan", "--service", "traced.toml", "--trace", "t.csv"]
-
-
-def planned(argv: list[str], capsys: Captured) -> dict:  # type: ignore[type-arg]
-    assert main([*argv, "--json", "-"]) == 0
-    found: dict = json.loads(capsys.readouterr().out)  # type: ignore[type-arg]
-    return found
-
-
-def refused(argv: list[str], said: str, capsys: Captured, code: int = 2) -> None:
-    assert main(argv) == code
-    captured = capsys.readouterr()
-    lines = captured.err.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("mark: error: ")
-    assert said in lines[0]
-    assert captured.out == ""
 
 
 def test_the_bill_the_time_and_the_bottleneck_are_printed(place: Path, capsys: Captured) -> None:

@@ -12,24 +12,13 @@ from numpy.typing import NDArray
 from mark.kernel.departures import REFUSED, Departures, by_request, joined
 from mark.kernel.stage import ROUTING, StageSimulation
 from tests.kernel.reference import Case, Outcome, World
-from tests.kernel.test_reference import END_S, cases
+from tests.kernel.test_reference import cases, empty_stage
 
 Floats = NDArray[np.float64]
 
 
 def stage_of(case: Case) -> StageSimulation:
-    stage = StageSimulation(
-        case.candidates,
-        rt_max_s=case.rt_max_s,
-        end_s=END_S,
-        function=case.function,
-        bouncers=case.bouncers,
-        late=case.late,
-        routing=case.routing,
-        classes=case.classes or None,
-        seed=case.seed,
-        keep=True,
-    )
+    stage = empty_stage(case)
     for change in case.changes:
         stage.add(change.number, change.candidate, 0.0)
     return stage

@@ -18,10 +18,9 @@ from tests.kernel.reference import Case, Change, World, candidate, function
 END_S = 1e4
 
 
-# drawing a case takes milliseconds, more on a busy machine: no reason to fail
-def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
-    """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
-    stage = StageSimulation(
+def empty_stage(case: Case) -> StageSimulation:
+    """The case before its first change."""
+    return StageSimulation(
         case.candidates,
         rt_max_s=case.rt_max_s,
         end_s=END_S,
@@ -33,6 +32,11 @@ def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
         classes=case.classes or None,
         keep=True,
     )
+
+
+def by_kernel(case: Case) -> tuple[StageSimulation, list[int]]:
+    """The case as the simulated cloud would drive it: advance to each change, make it, go on."""
+    stage = empty_stage(case)
     arrivals = np.array(case.arrivals_s)
     limits = np.array(case.limits_s) if case.limits_s else None
     position = 0

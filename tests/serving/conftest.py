@@ -1,17 +1,21 @@
-"""One `mark serve` process, with both addresses, for all tests that only ask it."""
+"""What tests of the data plane share: both event loops, and one `mark serve` process for those that only ask it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import pytest
+import uvloop
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
 
 MODELS = """
 import time
@@ -58,6 +62,18 @@ slo_attainment = 0.98
 "echo" = { model = "models:Echo", weight = 0.0 }
 "slow" = { model = "models:Slow", weight = 0.0 }
 """
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a test's coroutine on a plain loop and on uvloop, at most a minute."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def go(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(main, 60))
+
+    return go
 
 
 class Addresses(NamedTuple):

@@ -86,6 +86,16 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+async def failing(bench: Bench, error: Exception) -> FakeFunctions:
+    """Its functions, which have failed with this until they were left alone."""
+    assert bench.functions is not None
+    bench.functions.error = error
+    for number in range(MOST_FAILURES):
+        bench.offer(f"failed {number}")
+        await turns()
+    return bench.functions
+
+
 @on_a_loop
 async def test_what_arrives_together_shares_a_batch() -> None:
     bench = Bench(n_batch=4)
@@ -336,19 +346,15 @@ async def test_expired_work_is_dropped_before_it_costs_anything() -> None:
 async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
     """Then what they should have is refused at once; one request finds out whether they answer again."""
     bench = Bench(workers=0)
-    assert bench.functions is not None
-    bench.functions.error = FunctionsFailed("broken")
-    for number in range(MOST_FAILURES):
-        bench.offer(f"failed {number}")
-        await turns()
+    functions = await failing(bench, FunctionsFailed("broken"))
     bench.offer("refused")
     assert bench.answers.by_id["refused"][::2] == (503, NOBODY)
-    assert len(bench.functions.calls) == MOST_FAILURES
+    assert len(functions.calls) == MOST_FAILURES
     bench.now_s = FIRST_S
     bench.offer("probe", "meanwhile")
     await turns()
-    assert bench.functions.calls[MOST_FAILURES:] == [b"probe"]
-    bench.functions.error = None
+    assert functions.calls[MOST_FAILURES:] == [b"probe"]
+    functions.error = None
     bench.now_s = FIRST_S + 2.0 * FIRST_S
     bench.offer("second probe", "too early")
     await turns()
@@ -363,34 +369,26 @@ async def test_functions_that_fail_again_and_again_are_left_alone() -> None:
 async def test_a_request_too_urgent_to_probe_functions_skips_them() -> None:
     """Its deadline is before a function's answer: it is not admitted as if functions answered."""
     bench = Bench(workers=0)
-    assert bench.functions is not None
-    bench.functions.error = FunctionsFailed("broken")
-    for number in range(MOST_FAILURES):
-        bench.offer(f"failed {number}")
-        await turns()
+    functions = await failing(bench, FunctionsFailed("broken"))
     bench.now_s = FIRST_S
     bench.offer("in a hurry", deadline_s=bench.now_s + 1e-6)
     await turns()
-    assert len(bench.functions.calls) == MOST_FAILURES
+    assert len(functions.calls) == MOST_FAILURES
     assert bench.replica.bouncer.function_s == math.inf
     bench.offer("probe")
     await turns()
-    assert bench.functions.calls[MOST_FAILURES:] == [b"probe"]
+    assert functions.calls[MOST_FAILURES:] == [b"probe"]
 
 
 @on_a_loop
 async def test_an_open_breaker_refuses_overload_and_the_instance_serves() -> None:
     bench = Bench()
-    assert bench.functions is not None
     bench.offer("a", "b")  # all that fits
-    bench.functions.error = FunctionsFailed("broken")
-    for number in range(MOST_FAILURES):
-        bench.offer(f"failed {number}")
-        await turns()
+    functions = await failing(bench, FunctionsFailed("broken"))
     bench.offer("refused")
     assert bench.answers.by_id["refused"][::2] == (429, NOBODY)
     assert bench.metrics.refused["overloaded"] == 1
-    bench.functions.error = None
+    functions.error = None
     bench.now_s = 0.4
     bench.done()
     bench.offer("c")
@@ -408,12 +406,8 @@ async def test_an_open_breaker_refuses_overload_and_the_instance_serves() -> Non
 @on_a_loop
 async def test_throttled_functions_are_left_alone_until_their_retry_after() -> None:
     bench = Bench(workers=0)
-    assert bench.functions is not None
-    bench.functions.error = Throttled(7.0)
-    for number in range(MOST_FAILURES):
-        bench.offer(f"throttled {number}")
-        await turns()
-    bench.functions.error = None
+    functions = await failing(bench, Throttled(7.0))
+    functions.error = None
     bench.now_s = 6.9
     bench.offer("early")
     bench.now_s = 7.0
@@ -444,18 +438,14 @@ async def test_calls_that_fail_by_themselves_say_nothing_of_functions() -> None:
 @on_a_loop
 async def test_during_a_probe_other_overflow_is_refused() -> None:
     bench = Bench(workers=0)
-    assert bench.functions is not None
-    bench.functions.error = FunctionsFailed("broken")
-    for number in range(MOST_FAILURES):
-        bench.offer(f"failed {number}")
-        await turns()
+    functions = await failing(bench, FunctionsFailed("broken"))
     bench.now_s = FIRST_S
-    bench.functions.held = asyncio.Event()
+    functions.held = asyncio.Event()
     bench.offer("probe")
     await turns()
     bench.offer("meanwhile")
     assert bench.metrics.refused == {"functions": MOST_FAILURES, "no_worker": 1}
-    bench.functions.held.set()
+    functions.held.set()
     await turns()
 
 
@@ -598,12 +588,8 @@ async def test_a_call_cancelled_before_it_began_is_still_answered() -> None:
 @on_a_loop
 async def test_a_probe_that_is_cancelled_makes_room_for_another() -> None:
     bench = Bench(workers=0)
-    assert bench.functions is not None
-    bench.functions.error = FunctionsFailed("broken")
-    for number in range(MOST_FAILURES):
-        bench.offer(f"failed {number}")
-        await turns()
-    bench.functions.error = None
+    functions = await failing(bench, FunctionsFailed("broken"))
+    functions.error = None
     bench.now_s = FIRST_S
     bench.offer("probe")
     for task in asyncio.all_tasks() - {asyncio.current_task()}:

@@ -11,7 +11,7 @@ import json
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import grpc
 import numpy as np
 import pytest
 import trustme
-import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import mark
@@ -29,22 +28,9 @@ from mark.models.call import Reply
 from mark.serving.frontend.auth import INFER, METRICS, Auth, Grant
 from mark.serving.frontend.grpc_messages import CLASSES, BadMessage, call_of, response_of
 from mark.serving.frontend.tls import TlsFiles
-from tests.serving.conftest import serving
+from tests.serving.conftest import Run, serving
 from tests.serving.frontend import raw_grpc
 from tests.serving.place import RT_MAX_S, Place, Twice
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def go(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(main, 60))
-
-    return go
 
 
 def infer_request(rows: Sequence[Sequence[float]] = ((1.0, 2.0),), **more: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,12 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-import uvloop
 from cryptography.hazmat.primitives import serialization
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.http import HttpLimits, HttpServer
 from mark.serving.frontend.tls import TlsFiles
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def go(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(main, 60))
-
-    return go
+from tests.serving.conftest import Run
 
 
 @pytest.fixture(scope="module")

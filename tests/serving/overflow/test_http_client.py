@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mark.domain.errors import BadInput
 from mark.serving.frontend.tls import TlsFiles
 from mark.serving.overflow.http_client import Address, Answer, Asker, ClientConnection, Reach, Upstream
+from tests.serving.conftest import Run
 from tests.serving.fake_replicas import CLOSE, RESET, FakeReplica, said
 
 REQUEST = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: r\r\ncontent-length: 2\r\n\r\nhi"
@@ -264,23 +263,9 @@ def test_what_is_no_address(url: str) -> None:
 # --- over sockets
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def go(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(main, 60))
-
-    return go
-
-
 def reaching(url: str, **reach: Any) -> tuple[Upstream[str], Heard]:
     heard = Heard()
     return Upstream(Address.of(url), heard, Reach(**reach), asyncio.get_running_loop()), heard
-
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def test_connections_are_kept_and_as_many_as_are_needed(run: Run) -> None:

@@ -1,0 +1,28 @@
+"""What tests of commands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.two_stages import CODE, DRIVER_FILE, FILE, PROFILE, TRACE
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with two pipelines, one with a driver, of which nothing stays imported."""
+    before = list(sys.path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.toml").write_text(FILE)
+    (tmp_path / "two.csv").write_text(PROFILE)
+    (tmp_path / "traced.toml").write_text(DRIVER_FILE)
+    (tmp_path / "two_of_test.py").write_text(CODE)
+    (tmp_path / "q.jsonl").write_text("1\n2\n3\n4\n")
+    (tmp_path / "lineage.csv").write_text("queries,second,first\n3,0,1\n1,1,1\n")
+    (tmp_path / "t.csv").write_text(TRACE)
+    yield tmp_path
+    sys.path[:] = before
+    sys.modules.pop("two_of_test", None)
