@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 from tests.docs.pages import DOCS, ROOT
 
@@ -14,8 +13,9 @@ _NAME = re.compile(r"MARK_[A-Z][A-Z_]+")
 def _named_in_code(*folders: str) -> set[str]:
     """Names of variables among the strings of the code; names inside prose do not count."""
     found: set[str] = set()
-    for path in (file for folder in folders for file in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(Path(path).read_text())):
+    texts = (file.read_text() for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    for text in (text for text in texts if "MARK_" in text):  # parsing all of them takes two seconds
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value):
                 found.add(node.value)
     return found

@@ -78,7 +78,7 @@ def test_two_stages_in_series_agree_with_the_reference(first: Case, second: Case
         assert_equal(done, World(replace(second, arrivals_s=tuple(at_s), limits_s=tuple(limits_s))).run())
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(steady(), steady(), st.lists(st.floats(0.0, 10.0), max_size=20))
 def test_every_request_departs_once_from_each_stage(first: Case, second: Case, windows_s: list[float]) -> None:
     """What arrives departs, refused ones included; what the first stage answers arrives at the second."""

@@ -133,8 +133,8 @@ def test_what_is_best_when_the_work_is_used_up_is_still_told() -> None:
     """Its misses on the sample, too, which need not be known by then."""
     pipeline, options, slo = chain("a", "b"), [[CPU, GPU], [SLOW_CPU, GPU, FAST_GPU]], Slo(0.15, 0.99)
     sample = traffic(1000, 80.0, 2.0, (1.0, 0.6), seed=5)
-    for most_calls in range(1, 400_000, 20_000):
-        for resamples in (0, 20):
+    for resamples, whole in ((0, 17_000), (20, 103_000)):  # calls after which it ends by itself
+        for most_calls in range(1, whole, whole // 8):
             found = configure(pipeline, sample, options, slo, resamples=resamples, most_calls=most_calls)
             assert found.miss_share <= min(0.01, found.miss_limit)
 
