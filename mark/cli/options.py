@@ -70,6 +70,7 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_no_bound(parser: argparse.ArgumentParser) -> None:
+    """Of what simulates: the bound may take as long as the run."""
     parser.add_argument("--no-bound", action="store_true", help="leave out the clairvoyant bound, and with it regret")
 
 
