@@ -34,16 +34,21 @@ class HorizonState:
     """What the tuner remembers from one step to the next."""
 
     envelope: RecentEnvelope
-    rates: tuple[tuple[float, float], ...]  # when it was wanted (s), and for which rate (queries/s), while it counts
+    # While they count: when they were wanted (s), for which rate as it is, and with what may come (queries/s)
+    rates: tuple[tuple[float, float, float], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HorizonTuner:
-    """Replicas for the load at the activation horizon: see the module."""
+    """Replicas for the load at the activation horizon: see the module.
+
+    `bridged` are stages that have functions for what comes without notice: replicas for the load as it is are enough.
+    """
 
     levels: LoadLevels
     activation_s: float
     margin: float = MARGIN
+    bridged: tuple[bool, ...] = ()  # by stage; empty: none is
 
     def begin(self) -> HorizonState:
         return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())
@@ -53,8 +58,11 @@ class HorizonTuner:
         # The level has the bursts in it; what may come on top is of the rate, or bursts would count twice.
         mean_rate = (len(arrivals_s) - int(np.searchsorted(arrivals_s, now_s - RECENT_S))) / RECENT_S
         unforeseen = self.margin * math.sqrt(self.activation_s) * mean_rate
-        rate = self.levels.rate_of(envelope.counts) + unforeseen
+        rate = self.levels.rate_of(envelope.counts)
         held_s = max(HELD_S, self.activation_s)
-        rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, rate))
-        replicas = self.levels.replicas_at(max(rate for _, rate in rates))
+        rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, rate, rate + unforeseen))
+        replicas = self.levels.replicas_at(max(ahead for _, _, ahead in rates))
+        if self.bridged:
+            as_it_is = self.levels.replicas_at(max(rate for _, rate, _ in rates))
+            replicas = np.where(self.bridged, as_it_is, replicas)
         return tuple(int(n) for n in replicas), HorizonState(envelope, rates)

@@ -10,10 +10,13 @@ import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Pipeline
+from mark.domain.service import FunctionUse
 from mark.domain.time import HOUR_S
 from mark.kernel.pipeline import PipelineQueries, PipelineSimulation
 from mark.pipelines.estimate import Choices, QuerySample, StageChoice
+from mark.pipelines.stage_functions import stage_functions
 from mark.pipelines.tuner import Replicas, Tuner
 from mark.rules.admission import TOLERANCE_S
 
@@ -31,8 +34,15 @@ class TunedRun:
     step_s: FloatArray  # (T,) when each step was made
     paid: IntArray  # (T, S) replicas from the step on: those that serve and those that are being activated
     active: IntArray  # (T, S) replicas that serve from the step on
-    usd: float  # from `begin_s` to `end_s`
-    usd_per_hour: FloatArray  # (T,) of what is paid for
+    usd: float  # of replicas from `begin_s` to `end_s`
+    usd_per_hour: FloatArray  # (T,) of the replicas that are paid for
+    by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: there were no functions
+    function_usd: float = 0.0
+
+    @property
+    def total_usd(self) -> float:
+        """Of replicas and functions."""
+        return self.usd + self.function_usd
 
     def missed(self, slo_s: float) -> BoolArray:
         """Of each query: was it answered too late? Shape (N,)."""
@@ -66,13 +76,16 @@ def run_tuned(
     slo_s: float,
     activation_s: float,
     step_s: float = STEP_S,
+    functions: Sequence[FunctionUse | None] | None = None,
 ) -> TunedRun:
     """Serve the queries that arrive in [begin_s, end_s); the tuner sees those before, too. None: nothing changes.
 
     At `begin_s` the planned replicas are active. One that is asked for serves `activation_s` later and is paid from
     when it was asked for. Of those that go, the last asked for is the first; it takes no further batch, and is paid for
-    as long as its largest batch takes. Raises BadInput where no query arrives, for a step that is not above zero, and
-    for replicas that share instances: what one more of them costs depends on the others.
+    as long as its largest batch takes. `functions` are those of the stages, or None: they answer what no replica begins
+    in time (`mark.pipelines.stage_functions`), and bridge until one more is active. Raises BadInput where no query
+    arrives, for a step that is not above zero, functions of other stages, and replicas that share instances: what one
+    more of them costs depends on the others.
     """
     for name, choice in zip(pipeline.names, choices, strict=True):
         if choice.beside or choice.option.placement is not None:
@@ -92,6 +105,7 @@ def run_tuned(
         [stage.join for stage in pipeline.stages],
         [choice.option.service_s[: choice.batch + 1] for choice in choices],
         sigmas=[choice.option.sigma for choice in choices],
+        functions=None if functions is None else stage_functions(pipeline, choices, functions),
     )
     fleets = [_StageFleet(simulated, stage, choice, begin_s) for stage, choice in enumerate(choices)]
     state = None if tuner is None else tuner.begin()
@@ -106,6 +120,7 @@ def run_tuned(
         paid.append([len(fleet.held) for fleet in fleets])
         active.append([fleet.active(now_s) for fleet in fleets])
     simulated.advance()
+    outcomes = [] if functions is None else [simulated.outcome(stage) for stage in range(len(choices))]
     prices = np.array([choice.option.usd_per_hour for choice in choices])
     return TunedRun(
         begin_s,
@@ -117,6 +132,8 @@ def run_tuned(
         np.array(active),
         sum(fleet.usd(end_s) for fleet in fleets),
         np.array(paid) @ prices,
+        tuple(outcome.by_function for outcome in outcomes),
+        sum(outcome.function_usd for outcome in outcomes),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from mark.domain.pipeline import Lineage
+from mark.domain.service import FunctionUse
 from mark.domain.slo import Slo
 from mark.pipelines.coarse import CoarseTuner, coarse_plan
 from mark.pipelines.configure import configure
@@ -19,12 +20,14 @@ from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.levels import LoadLevels, load_levels
 from mark.pipelines.tuned_run import TunedRun, run_tuned
 from mark.pipelines.tuner import InferLineTuner, Tuner
-from mark.studies.inferline.pipelines import PIPELINES, options_of
+from mark.studies.inferline.bound import following_bound
+from mark.studies.inferline.pipelines import PIPELINES, functions_of, options_of
 from mark.studies.inferline.workloads import AUTOSCALE_LIKE, ChangingLoad, autoscale_like, transition
 
 SLO = Slo(0.150, 0.99)
 ACTIVATION_S = 5.0  # the paper's
 ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
+BRIDGED_FROM_S = 90.0  # functions are for activations of so long
 TRANSITIONS_S = (0.0, 60.0, 240.0)
 # InferLine waits for three activations before it scales down.
 STABLE_ACTIVATIONS = 3.0
@@ -38,12 +41,16 @@ PAPER = {
 
 @dataclass(frozen=True, slots=True)
 class FollowedLoad:
-    """One load, and several ways to follow it, by name; of those that the paper prints: (dollars, share in time)."""
+    """One load, and several ways to follow it, by name; of those that the paper prints: (dollars, share in time).
+
+    `bound_usd` is what none of them could pay less than, with functions; None: it was not asked for, or there is none.
+    """
 
     title: str
     activation_s: float
     runs: dict[str, TunedRun]
     paper: dict[str, tuple[float, float]]
+    bound_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,13 @@ class TunerComparison:
     loads: tuple[FollowedLoad, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    choices: Choices
+    tuner: Tuner | None
+    functions: list[FunctionUse | None] | None = None
+
+
 class Followers:
     """Ways to follow one load; each plan is made once, when it is first asked for."""
 
@@ -66,35 +80,44 @@ class Followers:
 
     def follow(self, names: Sequence[str], activation_s: float) -> dict[str, TunedRun]:
         """One run for each name."""
-        return {name: self._run(*self._way(name, activation_s), activation_s) for name in names}
+        return {name: self._run(self._way(name, activation_s), activation_s) for name in names}
 
-    def _way(self, name: str, activation_s: float) -> tuple[Choices, Tuner | None]:
+    def bound_usd(self, activation_s: float) -> float | None:
+        """What no fleet with functions could pay less than."""
+        return following_bound(self._pipeline, self._load, self._slo, self.functions, activation_s).usd
+
+    def _way(self, name: str, activation_s: float) -> _Way:
         stable_s = STABLE_ACTIVATIONS * activation_s
-        ways: dict[str, Callable[[], tuple[Choices, Tuner | None]]] = {
-            "plan only": lambda: (self.inferline, None),
-            "plan of all": lambda: (self._inferline(self._load.served), None),
-            "coarse plan": lambda: (self.coarse, None),
-            "coarse": lambda: (self.coarse, CoarseTuner.of(self._load.sample, self.coarse)),
-            "coarse tuner": lambda: (self.inferline, CoarseTuner.of(self._load.sample, self.inferline)),
-            "inferline": lambda: (
-                self.inferline,
-                InferLineTuner.of(self._pipeline, self._load.sample, self.inferline, stable_s),
+        ways: dict[str, Callable[[], _Way]] = {
+            "plan only": lambda: _Way(self.inferline, None),
+            "plan of all": lambda: _Way(self._inferline(self._load.served), None),
+            "coarse plan": lambda: _Way(self.coarse, None),
+            "coarse": lambda: _Way(self.coarse, CoarseTuner.of(self._load.sample, self.coarse)),
+            "coarse tuner": lambda: _Way(self.inferline, CoarseTuner.of(self._load.sample, self.inferline)),
+            "inferline": lambda: _Way(
+                self.inferline, InferLineTuner.of(self._pipeline, self._load.sample, self.inferline, stable_s)
             ),
-            "mark": lambda: (self.mark, HorizonTuner(self.levels, activation_s)),
-            "mark lean": lambda: (self.mark, HorizonTuner(self.levels, activation_s, LEAN * MARGIN)),
+            "mark": lambda: _Way(self.mark, HorizonTuner(self.levels, activation_s)),
+            "mark lean": lambda: _Way(self.mark, HorizonTuner(self.levels, activation_s, LEAN * MARGIN)),
+            "mark functions": lambda: _Way(
+                self.mark,
+                HorizonTuner(self.levels, activation_s, bridged=tuple(use is not None for use in self.functions)),
+                self.functions,
+            ),
         }
         return ways[name]()
 
-    def _run(self, choices: Choices, tuner: Tuner | None, activation_s: float) -> TunedRun:
+    def _run(self, way: _Way, activation_s: float) -> TunedRun:
         return run_tuned(
             self._pipeline,
             self._load.queries,
-            choices,
-            tuner,
+            way.choices,
+            way.tuner,
             begin_s=self._load.begin_s,
             end_s=self._load.end_s,
             slo_s=self._slo.rt_max_s,
             activation_s=activation_s,
+            functions=way.functions,
         )
 
     def _inferline(self, sample: QuerySample) -> Choices:
@@ -111,6 +134,10 @@ class Followers:
     @cached_property
     def mark(self) -> Choices:
         return configure(self._pipeline, self._load.sample, self._options, self._slo, seed=self._seed).choices
+
+    @cached_property
+    def functions(self) -> list[FunctionUse | None]:
+        return functions_of(self._pipeline, self._slo)
 
     @cached_property
     def levels(self) -> LoadLevels:
