@@ -25,9 +25,10 @@ from mark.studies.inferline.pipelines import PIPELINES, functions_of, options_of
 from mark.studies.inferline.workloads import AUTOSCALE_LIKE, ChangingLoad, autoscale_like, transition
 
 SLO = Slo(0.150, 0.99)
+WIDE_SLO = Slo(0.5, 0.99)  # in which functions could answer for every stage
 ACTIVATION_S = 5.0  # the paper's
 ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
-BRIDGED_FROM_S = 90.0  # functions are for activations of so long
+BRIDGED_FROM_S = 90.0  # s of activation
 TRANSITIONS_S = (0.0, 60.0, 240.0)
 # InferLine waits for three activations before it scales down.
 STABLE_ACTIVATIONS = 3.0
@@ -51,11 +52,12 @@ class FollowedLoad:
     runs: dict[str, TunedRun]
     paper: dict[str, tuple[float, float]]
     bound_usd: float | None = None
+    slo: Slo = SLO
 
 
 @dataclass(frozen=True, slots=True)
 class TunerComparison:
-    """One of the figures, or the table of activation times."""
+    """One of the figures, or the table of activation times; `slo` is that of the figure."""
 
     figure: str
     pipeline: str
@@ -82,9 +84,23 @@ class Followers:
         """One run for each name."""
         return {name: self._run(self._way(name, activation_s), activation_s) for name in names}
 
-    def bound_usd(self, activation_s: float) -> float | None:
-        """What no fleet with functions could pay less than."""
-        return following_bound(self._pipeline, self._load, self._slo, self.functions, activation_s).usd
+    def followed(
+        self, names: Sequence[str], activations_s: Sequence[float], *, bounded: bool = False
+    ) -> list[FollowedLoad]:
+        """The load with its runs at each activation; `bounded`: beside what no fleet with functions could undercut."""
+        return [
+            FollowedLoad(
+                self._load.name,
+                activation_s,
+                self.follow(names, activation_s),
+                PAPER.get(self._load.name, {}) if activation_s == ACTIVATION_S else {},
+                following_bound(self._pipeline, self._load, self._slo, self.functions, activation_s).usd
+                if bounded
+                else None,
+                self._slo,
+            )
+            for activation_s in activations_s
+        ]
 
     def _way(self, name: str, activation_s: float) -> _Way:
         stable_s = STABLE_ACTIVATIONS * activation_s
@@ -101,7 +117,9 @@ class Followers:
             "mark lean": lambda: _Way(self.mark, HorizonTuner(self.levels, activation_s, LEAN * MARGIN)),
             "mark functions": lambda: _Way(
                 self.mark,
-                HorizonTuner(self.levels, activation_s, bridged=tuple(use is not None for use in self.functions)),
+                HorizonTuner(
+                    self.levels, activation_s, LEAN * MARGIN, tuple(use is not None for use in self.functions)
+                ),
                 self.functions,
             ),
         }
@@ -209,12 +227,23 @@ def run_inferline_activation(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """What neither shows: the loads of Fig. 6, and burstier ones, with replicas that take longer to become active."""
+    """What neither shows: the loads of Fig. 6, and burstier ones, with replicas that take longer to become active.
+
+    From `BRIDGED_FROM_S` on also ours with functions, beside the bound; and once more with an SLO in which every stage
+    has one.
+    """
     changing = [*(autoscale_like(name, _law("social"), seed) for name in loads), _burstier(60.0, seed)]
-    jobs = [
-        partial(_followed, "social", load, ("inferline", "mark", "mark lean"), seed, activations_s=activations_s)
-        for load in changing
-    ]
+    names, bridged = ("inferline", "mark", "mark lean"), ("inferline", "mark", "mark lean", "mark functions")
+    long_s = [one for one in activations_s if one >= BRIDGED_FROM_S]
+    short_s = [one for one in activations_s if one < BRIDGED_FROM_S]
+    jobs = []
+    for load in changing:
+        followers, wide = Followers("social", load, seed=seed), Followers("social", load, WIDE_SLO, seed)
+        jobs += [
+            partial(followers.followed, names, short_s),
+            partial(followers.followed, bridged, long_s, bounded=True),
+            partial(wide.followed, bridged, long_s, bounded=True),
+        ]
     return _compared("inferline-activation", "social", jobs, progress)
 
 
@@ -229,24 +258,8 @@ def _burstier(transition_s: float, seed: int) -> ChangingLoad:
     )
 
 
-def _followed(
-    pipeline: str,
-    load: ChangingLoad,
-    names: Sequence[str],
-    seed: int,
-    *,
-    activations_s: Sequence[float] = (ACTIVATION_S,),
-) -> list[FollowedLoad]:
-    followers = Followers(pipeline, load, seed=seed)
-    return [
-        FollowedLoad(
-            load.name,
-            activation_s,
-            followers.follow(names, activation_s),
-            PAPER.get(load.name, {}) if activation_s == ACTIVATION_S else {},
-        )
-        for activation_s in activations_s
-    ]
+def _followed(pipeline: str, load: ChangingLoad, names: Sequence[str], seed: int) -> list[FollowedLoad]:
+    return Followers(pipeline, load, seed=seed).followed(names, (ACTIVATION_S,))
 
 
 def _compared(
