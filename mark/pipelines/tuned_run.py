@@ -133,7 +133,7 @@ def run_tuned(
         sum(fleet.usd(end_s) for fleet in fleets),
         np.array(paid) @ prices,
         tuple(outcome.by_function for outcome in outcomes),
-        sum(outcome.function_usd for outcome in outcomes),
+        sum((outcome.function_usd for outcome in outcomes), 0.0),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_a_tuner_that_changes_nothing_changes_nothing() -> None:
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 2),
         StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 1),
     )
-    asked = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.1, "activation_s": 5.0}
+    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.1, "activation_s": 5.0}
     still = run_tuned(chain("a", "b"), sample, choices, None, **asked)
     for step_s in (1.0, 0.3):
         stepped = run_tuned(chain("a", "b"), sample, choices, Scripted({0.0: (2, 1)}), **asked, step_s=step_s)
@@ -144,7 +145,7 @@ def test_functions_that_are_never_needed_change_nothing() -> None:
         StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 9),
         StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 9),
     )
-    asked = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.5, "activation_s": 5.0}
+    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.5, "activation_s": 5.0}
     without = run_tuned(chain("a", "b"), sample, choices, None, **asked)
     beside = run_tuned(chain("a", "b"), sample, choices, None, **asked, functions=[function(0.1, 1.0), None])
     assert beside.latency_s.tolist() == without.latency_s.tolist()
