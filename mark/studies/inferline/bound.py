@@ -34,14 +34,20 @@ def following_bound(
     served = load.served
     shifted = QuerySample(served.arrivals_s - load.begin_s, served.calls)
     stages = [
-        _service(options, use, slo, activation_s) for options, use in zip(options_of(pipeline), functions, strict=True)
+        service_of(options, use, slo, activation_s)
+        for options, use in zip(options_of(pipeline), functions, strict=True)
     ]
     problem = PipelineBoundProblem.of_sample(pipeline, shifted, stages, slo, end_s=load.end_s - load.begin_s)
     return pipeline_bound(problem, (1.0 - slo.attainment) * len(served.arrivals_s))
 
 
-def _service(options: Sequence[StageOption], use: FunctionUse | None, slo: Slo, activation_s: float) -> ResolvedService:
-    """A stage as a service of its own. EC2 leaves the first seconds of a boot unbilled, and here nothing is."""
+def service_of(
+    options: Sequence[StageOption], use: FunctionUse | None, slo: Slo, activation_s: float
+) -> ResolvedService:
+    """A stage as a service of its own, which pays a replica for `activation_s` before it serves.
+
+    EC2 leaves the first seconds of a boot unbilled, and the bound with it: boots are longer by those.
+    """
     boot = Delay(activation_s + UNBILLED_PENDING_S, activation_s + UNBILLED_PENDING_S)
     sold: list[tuple[Offer, Candidate]] = []
     profiles: dict[str, Profile] = {}
