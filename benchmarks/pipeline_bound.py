@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,16 +21,12 @@ from pipeline_planning import PLANNED_S
 
 from mark.bounds.fixed_bound import fixed_fleet_bound
 from mark.bounds.pipeline_bound import PipelineBoundProblem, pipeline_bound
-from mark.domain.offer import Catalog, Delay, Market, Offer
-from mark.domain.profile import Candidate, Profile, ProfileRow
-from mark.domain.service import ResolvedService, ServiceConfig
 from mark.domain.slo import Slo
 from mark.pipelines.configure import configure
-from mark.pipelines.estimate import StageOption
-from mark.profiling.policy import candidate
+from mark.studies.inferline.bound import service_of
 from mark.studies.inferline.pipelines import PIPELINES, gamma_queries, options_of
 
-BOOT = Delay(90.0, 90.0)
+BOOT_S = 70.0  # that are billed
 
 
 @dataclass(frozen=True)
@@ -51,26 +46,13 @@ class Distance:
         return f"| {self.name} | {usd} | " + " | ".join(f"{times:.2f}" for times in over) + " |"
 
 
-def service_of(options: Sequence[StageOption], slo: Slo) -> ResolvedService:
-    """What the options sell, as a service resolved."""
-    sold: list[tuple[Offer, Candidate]] = []
-    for one in options:
-        rows = tuple(ProfileRow(b, 1e3 * float(one.service_s[b])) for b in range(1, len(one.service_s)))
-        found = candidate(Profile("m", one.hardware, rows), slo)
-        if isinstance(found, Candidate):
-            sold.append((Offer(one.hardware, Market.ON_DEMAND, one.usd_per_hour, boot=BOOT, vcpu=1.0), found))
-    offers = tuple(offer for offer, _ in sold)
-    service = ServiceConfig("s", "m", slo, "unit prices", (Market.ON_DEMAND,), ("*",), 10_000, 1e6, ())
-    return ResolvedService(service, Catalog("unit prices", offers, ()), offers, tuple(one for _, one in sold), None)
-
-
 def distance(name: str, rate: float, slo_ms: float, cv: float, seed: int) -> Distance:
     pipeline, law = PIPELINES[name]
     options, slo = options_of(pipeline), Slo(slo_ms / 1e3, 0.99)
     sample = gamma_queries(law, rate, cv, PLANNED_S, seed)
     trusting = configure(pipeline, sample, options, slo, resamples=0).usd_per_hour
     planned = configure(pipeline, sample, options, slo, seed=seed).usd_per_hour
-    services = [service_of(of, slo) for of in options]
+    services = [service_of(of, None, slo, BOOT_S) for of in options]
     problem = PipelineBoundProblem.of_sample(pipeline, sample, services, slo, end_s=PLANNED_S)
     late = (1.0 - slo.attainment) * len(sample.arrivals_s)
     fixed, any_fleet = fixed_fleet_bound(problem, late), pipeline_bound(problem, late)

@@ -117,8 +117,22 @@ class Pipeline:
     @property
     def last(self) -> tuple[int, ...]:
         """Positions of the stages that no other comes after: with their answers a query is done."""
-        followed = {before for above in self.predecessors for before in above}
-        return tuple(stage for stage in range(len(self.stages)) if stage not in followed)
+        return tuple(stage for stage, after in enumerate(self.successors) if not after)
+
+    @property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """Of each stage the positions of those that come after it."""
+        predecessors = self.predecessors
+        stages = range(len(predecessors))
+        return tuple(tuple(later for later in stages if stage in predecessors[later]) for stage in stages)
+
+    @property
+    def awaits_all(self) -> tuple[bool, ...]:
+        """Of each stage: has no query that visits it an answer unless all stages before it have answered?"""
+        return tuple(
+            awaited and stage.join.needs_all(len(stage.after))
+            for stage, awaited in zip(self.stages, self.awaited, strict=True)
+        )
 
     @property
     def awaited(self) -> tuple[bool, ...]:
@@ -133,6 +147,20 @@ class Pipeline:
             if awaited[stage] and self.stages[stage].join.needs_all(len(predecessors[stage])):
                 needed.update(predecessors[stage])
         return tuple(awaited)
+
+
+def needed_s(least_s: Sequence[float], successors: Sequence[Sequence[int]], awaits_all: Sequence[bool]) -> list[float]:
+    """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least.
+
+    Behind it counts the longest of what the query cannot do without (`Pipeline.awaits_all`); where it can, the shortest
+    that is of use. Stages are in topological order.
+    """
+    needed = list(least_s)
+    for stage in reversed(range(len(needed))):
+        behind = successors[stage]
+        bound = [needed[later] for later in behind if awaits_all[later]]
+        needed[stage] += max(bound, default=min((needed[later] for later in behind), default=0.0))
+    return needed
 
 
 @dataclass(frozen=True, eq=False)

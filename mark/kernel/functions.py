@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionCalls
+from mark.domain.service import FunctionUse
 from mark.kernel.compiled import compiled
 from mark.kernel.departures import BY_FUNCTION, Departures, depart
 from mark.kernel.state import (
@@ -25,7 +30,55 @@ from mark.kernel.state import (
     WARM_FIRST,
     WARM_S,
     FunctionPool,
+    Ints,
 )
+
+
+def pool_for(function: FunctionUse | None) -> FunctionPool:
+    """Without an environment yet; None: one that never answers. Raises BadInput for a concurrency below 1."""
+    number = np.zeros(10, dtype=np.int64)
+    value = np.zeros(8)
+    value[WARM_S] = INF
+    size = 2
+    if function is not None:
+        offer = function.offer
+        if offer.concurrency < 1:
+            raise BadInput("a function needs a concurrency of at least 1", offer.name, offer.concurrency)
+        burst = max(offer.burst, offer.ramp_per_10s, 1.0)
+        value[WARM_S], value[COLD_S], value[KEEP_ALIVE_S] = function.warm_s, function.cold_s, offer.keep_alive_s
+        value[TOKENS] = value[TOKENS_MAX] = burst
+        value[TOKENS_PER_S] = offer.ramp_per_10s / 10.0
+        value[CONCURRENCY] = offer.concurrency
+        # idle and busy environments together: those kept alive may outnumber the limit of busy ones by the ramp
+        size = 1 << (4 * offer.concurrency).bit_length()
+    return FunctionPool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))
+
+
+def calls_of(use: FunctionUse, number: Ints) -> FunctionCalls:
+    """What a function was asked for, by the numbers of its pool."""
+    gb = use.offer.memory_mb / 1024.0
+    return FunctionCalls(
+        calls=int(number[WARM_CALLS] + number[COLD_CALLS]),
+        cold=int(number[COLD_CALLS]),
+        pings=int(number[PINGS]),
+        throttled=int(number[THROTTLED]),
+        billed_gb_s=sum(n * use.offer.billed_s(takes_s) * gb for n, takes_s in _invocations(use, number)),
+    )
+
+
+def usd_of(use: FunctionUse, number: Ints) -> float:
+    """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
+    return sum(n * use.offer.usd_per_request(takes_s) for n, takes_s in _invocations(use, number))
+
+
+def _invocations(use: FunctionUse, number: Ints) -> tuple[tuple[int, float], ...]:
+    """(how many, seconds of each): warm, cold, pings."""
+    init_s = use.cold_s if use.offer.bills_init else 0.0
+    return (
+        (int(number[WARM_CALLS]), use.warm_s),
+        (int(number[COLD_CALLS]), use.warm_s + init_s),
+        (int(number[PINGS]), init_s + use.offer.billing_step_ms / 1e3),
+    )
 
 
 @compiled
@@ -76,9 +129,8 @@ def latency_s(pool: FunctionPool, now_s: float) -> float:
 
 
 @compiled
-def answer(pool: FunctionPool, out: Departures, request: int, now_s: float, takes_s: float) -> None:
+def begin(pool: FunctionPool, now_s: float) -> None:
     """Take the most recently used idle environment (as AWS does), or start one. Only after a finite `latency_s`."""
-    depart(out, request, now_s, now_s, now_s + takes_s, takes_s, BY_FUNCTION)
     number, value = pool.number, pool.value
     mask = pool.warm_end_s.shape[0] - 1
     if number[IDLE_COUNT] > 0:
@@ -91,6 +143,13 @@ def answer(pool: FunctionPool, out: Departures, request: int, now_s: float, take
         pool.cold_end_s[(number[COLD_FIRST] + number[COLD_COUNT]) & mask] = now_s + value[WARM_S] + value[COLD_S]
         number[COLD_COUNT] += 1
         number[COLD_CALLS] += 1
+
+
+@compiled
+def answer(pool: FunctionPool, out: Departures, request: int, now_s: float, takes_s: float) -> None:
+    """A request departs by a call that begins now. Only after a finite `latency_s`."""
+    depart(out, request, now_s, now_s, now_s + takes_s, takes_s, BY_FUNCTION)
+    begin(pool, now_s)
 
 
 @compiled

@@ -6,6 +6,10 @@ Without feedback from a later stage to an earlier one that is exact: a batch tha
 on nothing that happens after it, so every answer before the end is known when the next stage is advanced, and answers
 beyond it are known to lie beyond. Where windows end changes no result, and no heap of events is needed.
 
+A stage may have a function. A call that its replicas have not begun at its *last moment* goes there: the latest time at
+which a full batch of theirs, or the function, would still leave what comes behind the stage. Last moments follow the
+order of deadlines, so that the next one is that of the lowest number.
+
 Queries are numbered by priority here (earliest deadline first, ties by arrival). So a queue is a set of numbers, kept
 as one bit a query: to wait sets a bit, to pull takes the lowest.
 
@@ -23,20 +27,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Join
 from mark.domain.profile import MOST_BATCH
+from mark.domain.service import FunctionUse
+from mark.kernel import functions as kernel_functions
 from mark.kernel.compiled import compiled
 from mark.kernel.random import factor_of
-from mark.kernel.state import INF, Floats, Ints
+from mark.kernel.state import INF, THROTTLED, WARM_S, Floats, FunctionPool, Ints
 from mark.kernel.tree import WIDTH, first_leaf, levels_for, places_for, set_leaf
 from mark.rules import admission
 
 _in_time = compiled(admission.in_time)
+_destination = compiled(admission.destination)
+_FUNCTION, _REJECT = admission.FUNCTION, admission.REJECT
 
 # The time of an answer that never comes, of calls that were dropped. Finite: infinite are answers not known yet.
 NEVER_S = 1e300
 # Positions in CentralQueues.tally
-OPEN, WAITING, LOWEST, DROPPED = range(4)
+OPEN, WAITING, LOWEST, DROPPED, UNASKED, LOWEST_UNASKED = range(6)
 # Positions in CentralQueues.total
 BUSY_S, WAIT_S, LAST_S = range(3)
 # Positions in CentralQueues.tallyer
@@ -57,6 +66,7 @@ for _n in range(64):
     _BIT[(int(_DE_BRUIJN) << _n & (1 << 64) - 1) >> 58] = _n
 
 Counts = NDArray[np.int32]
+_NO_CALLS = FunctionCalls()
 
 
 class CentralQueues(NamedTuple):
@@ -86,6 +96,11 @@ class CentralQueues(NamedTuple):
     replica_at: Ints  # [S]
     kind: Ints  # [R]
     leave_s: Floats  # [R] no batch starts from then on
+    bridged: NDArray[np.bool_]  # [S] has the stage a function?
+    behind_s: Floats  # [S] what its calls there leave for what comes behind the stage
+    needed_s: Floats  # [S] from a call's last moment to the query's deadline
+    pools: FunctionPool  # [S, ...] each; of no stage unless one has a function
+    unasked: NDArray[np.uint64]  # [S, W] those that wait for a replica or their last moment; or of no stage
     ready_s: Floats  # [S, N] when the calls entered the queue; where there are none, when the query passed by
     answer_s: Floats  # [S, N] of the last call, or as above; infinite: not known yet; NEVER_S: dropped, here or before
     partial_s: Floats  # [S, N] latest answer of a query whose calls are not all started; of dropped ones: when
@@ -98,7 +113,7 @@ class CentralQueues(NamedTuple):
     merged: Ints  # [N]
     member: Ints  # [B] of the batch that is being filled
     batches: Ints  # [S, B + 1] started, by size
-    tally: Ints  # [S, 4]
+    tally: Ints  # [S, 6]
     total: Floats  # [S, 3]
     counter: Ints  # [4]
     clock: Floats  # [1] the end of the last window
@@ -212,16 +227,123 @@ def _gather(p: CentralQueues, stage: int, until_s: float, first: int, last: int)
 
 
 @compiled
+def _lowest_in(word: int, bits: np.uint64) -> int:
+    """The lowest number of a word that has one."""
+    return (word << 6) + _BIT[((bits & (~bits + _ONE)) * _DE_BRUIJN) >> _TOP]
+
+
+@compiled
+def _bit_of(query: int) -> np.uint64:
+    return _ONE << (np.uint64(query) & np.uint64(63))
+
+
+@compiled
+def _last_moment_s(p: CentralQueues, stage: int, query: int) -> float:
+    return p.deadline_s[query] - p.needed_s[stage]
+
+
+@compiled
+def _lowest_unasked(p: CentralQueues, stage: int) -> int:
+    """The query whose last moment comes first; -1: none waits for one."""
+    if p.tally[stage, UNASKED] == 0:
+        return -1
+    word = p.tally[stage, LOWEST_UNASKED]
+    while p.unasked[stage, word] == np.uint64(0):
+        word += 1
+    p.tally[stage, LOWEST_UNASKED] = word
+    return _lowest_in(word, p.unasked[stage, word])
+
+
+@compiled
+def _await_last_moment(p: CentralQueues, stage: int, query: int) -> None:
+    word = query >> 6
+    before = p.tally[stage, UNASKED]
+    p.tally[stage, LOWEST_UNASKED] = word if before == 0 else min(p.tally[stage, LOWEST_UNASKED], word)
+    p.tally[stage, UNASKED] = before + 1
+    p.unasked[stage, word] |= _bit_of(query)
+
+
+@compiled
+def _forget_last_moment(p: CentralQueues, stage: int, query: int) -> None:
+    """It is here, or the query waits no more. Repeatable."""
+    word, bit = query >> 6, _bit_of(query)
+    if p.unasked[stage, word] & bit != np.uint64(0):
+        p.unasked[stage, word] ^= bit
+        p.tally[stage, UNASKED] -= 1
+
+
+@compiled
+def _next_s(p: CentralQueues, stage: int, free_s: float, entry_s: float) -> float:
+    """When something happens next at a stage with a function: a replica is free, a call enters, or one has to leave."""
+    query = _lowest_unasked(p, stage)
+    next_s = min(free_s, entry_s)
+    return next_s if query < 0 else min(next_s, _last_moment_s(p, stage, query))
+
+
+@compiled
+def _goes_to_function(p: CentralQueues, stage: int, query: int, now_s: float, instance_s: float, asked: int) -> bool:
+    """Send the query's calls to the function, if a replica would take too long and it would not; did all of them go?
+
+    Those for which there is no environment stay; `asked` of them at most are counted as throttled.
+    """
+    pool = FunctionPool(
+        p.pools.number[stage],
+        p.pools.value[stage],
+        p.pools.idle_since_s[stage],
+        p.pools.warm_end_s[stage],
+        p.pools.cold_end_s[stage],
+    )
+    horizon_s = p.deadline_s[query] - p.behind_s[stage] - now_s
+    # A cold start cannot be foreseen, so the warm latency counts.
+    if _destination(instance_s, pool.value[WARM_S], horizon_s, _REJECT) != _FUNCTION:
+        return False
+    several = p.calls[stage, query] > 1
+    left = p.left[stage, query] if several else 1
+    answer_s = p.partial_s[stage, query] if several else -INF
+    while left > 0:
+        latency_s = kernel_functions.latency_s(pool, now_s)
+        if latency_s == INF:
+            pool.number[THROTTLED] += min(left, asked)
+            break
+        kernel_functions.begin(pool, now_s)
+        answer_s = max(answer_s, now_s + latency_s)
+        left -= 1
+    if left == 0:
+        p.answer_s[stage, query] = answer_s
+    elif several:
+        p.left[stage, query], p.partial_s[stage, query] = left, answer_s
+    return left == 0
+
+
+@compiled
+def _leave_at_last_moment(p: CentralQueues, stage: int, now_s: float) -> int:
+    """Calls whose last moment it is, or was when they entered, go to the function if they can; how many queries' did.
+
+    Others wait on, as without a function.
+    """
+    gone = 0
+    query = _lowest_unasked(p, stage)
+    while query >= 0 and _last_moment_s(p, stage, query) <= now_s:
+        _forget_last_moment(p, stage, query)
+        if _goes_to_function(p, stage, query, now_s, INF, p.calls[stage, query]):
+            p.bits[stage, query >> 6] ^= _bit_of(query)
+            gone += 1
+        query = _lowest_unasked(p, stage)
+    return gone
+
+
+@compiled
 def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, last: int) -> None:
     """Start all batches of the stage that start before `until_s`.
 
     At one instant everything is answered first, replicas join and leave; then all that is ready enters the queue; then
-    replicas that are free pull, in order of their numbers.
+    replicas that are free pull, in order of their numbers; then calls go to the stage's function.
     """
     ready = _gather(p, stage, until_s, first, last)
     _sort(p, ready)
     at, levels, replica_at = p.tree_at[stage], p.tree_levels[stage], p.replica_at[stage]
     waiting, lowest = p.tally[stage, WAITING], p.tally[stage, LOWEST]
+    bridged = p.bridged[stage]
     now_s = -INF  # what waits already waits for a replica that is not free before this window
     entered = 0
     while True:
@@ -229,7 +351,10 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             if entered == ready:
                 break
             now_s = max(now_s, p.item_s[entered])
-        now_s = max(now_s, p.tree[at])
+        next_s = p.tree[at]
+        if bridged:
+            next_s = _next_s(p, stage, next_s, p.item_s[entered] if entered < ready else INF)
+        now_s = max(now_s, next_s)
         while entered < ready and p.item_s[entered] <= now_s:
             query = p.item[entered]
             word = query >> 6
@@ -237,19 +362,24 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             if calls > 1:
                 p.left[stage, query] = calls
                 p.partial_s[stage, query] = -INF
-            p.bits[stage, word] |= _ONE << (np.uint64(query) & np.uint64(63))
+            p.bits[stage, word] |= _bit_of(query)
+            if bridged:
+                _await_last_moment(p, stage, query)
             lowest = word if waiting == 0 else min(lowest, word)
             waiting += 1
             entered += 1
         if now_s >= until_s:
             break
+        if bridged and p.tree[at] > now_s:
+            waiting -= _leave_at_last_moment(p, stage, now_s)
+            continue
         replica = first_leaf(p.tree, at, levels, now_s)
         if p.leave_s[replica_at + replica] <= now_s:
             set_leaf(p.tree, at, levels, replica, INF)
             continue
         kind = p.kind[replica_at + replica]
         most = p.n_batch[kind]
-        single_s = p.service_s[kind, 1]
+        single_s, full_s = p.service_s[kind, 1], p.service_s[kind, most]
         size = 0
         members = 0
         leader = leader_left = -1  # whose call is first in the batch, and how many it has left then
@@ -260,6 +390,11 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             word_bits = p.bits[stage, lowest]
             bit = word_bits & (~word_bits + _ONE)
             query = (lowest << 6) + _BIT[(bit * _DE_BRUIJN) >> _TOP]
+            if bridged and _goes_to_function(p, stage, query, now_s, full_s, most - size):
+                _forget_last_moment(p, stage, query)
+                p.bits[stage, lowest] = word_bits ^ bit
+                waiting -= 1
+                continue
             calls = p.calls[stage, query]
             left = calls if calls == 1 else p.left[stage, query]
             if p.drops and not _in_time(now_s + single_s, p.deadline_s[query]):
@@ -278,6 +413,8 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
                     break
                 p.member[members] = query
                 members += 1
+            if bridged:
+                _forget_last_moment(p, stage, query)
             p.bits[stage, lowest] = word_bits ^ bit
             waiting -= 1
         if size == 0:
@@ -389,6 +526,33 @@ class PipelineQueries:
         return result
 
 
+@dataclass(frozen=True, slots=True)
+class StageFunction:
+    """A stage's function, and what is reckoned with when its calls go there.
+
+    `behind_s` is what comes behind the stage takes at least: a call there is in time if it leaves as much until the
+    query's deadline. `batch_s` is a full batch of the stage's replicas. Raises BadInput for negative ones, and for a
+    function that takes no time.
+    """
+
+    use: FunctionUse
+    behind_s: float
+    batch_s: float
+
+    def __post_init__(self) -> None:
+        name = self.use.offer.name
+        if not self.use.warm_s > 0.0:
+            raise BadInput("must be above zero", f"warm_s of {name}", self.use.warm_s)
+        for what, seconds in (("behind_s", self.behind_s), ("batch_s", self.batch_s)):
+            if not seconds >= 0.0:
+                raise BadInput("must not be negative", f"{what} of {name}", seconds)
+
+    @property
+    def needed_s(self) -> float:
+        """From a call's last moment to the query's deadline."""
+        return self.behind_s + max(self.use.warm_s, self.batch_s)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class StageOutcome:
     """What happened at a stage, by query as numbered; times of at least `NEVER_S`: never, infinite ones: not yet."""
@@ -401,6 +565,8 @@ class StageOutcome:
     wait_s: float  # of all calls that were started together, from ready to start
     last_s: float  # end of the last batch; minus infinity: none was started
     dropped: int  # calls
+    by_function: FunctionCalls = _NO_CALLS
+    function_usd: float = 0.0
 
     @property
     def started(self) -> int:
@@ -418,6 +584,10 @@ class PipelineSimulation:
     mean time, lies beyond) is dropped instead of started: an answer that never comes. Joins that wait for it never go
     on, those that do not need it do. `chunk` arrivals are a window at first; it changes no result.
 
+    Of stages in `functions` a call goes to the function if no replica has begun it at its last moment, which is
+    `StageFunction.needed_s` before its query's deadline; or if the replica that pulls it later would be late with a
+    full batch. If it would be late on the function as well, or finds no environment, it is left to the replicas.
+
     Raises BadInput for a table without a batch of one, or with times that are not above zero and finite.
     """
 
@@ -432,6 +602,7 @@ class PipelineSimulation:
         seed: int = 0,
         drops: bool = False,
         known: Mapping[int, StageOutcome] | None = None,
+        functions: Mapping[int, StageFunction] | None = None,
         chunk: int = FIRST_CHUNK,
     ) -> None:
         stages, n = queries.calls.shape
@@ -453,6 +624,8 @@ class PipelineSimulation:
         self._new: list[tuple[int, int, float]] = []  # stage, number, ready
         self._laid_out = False
         self._known = known
+        self._functions = functions or {}
+        of_stages = [self._functions.get(stage) for stage in range(stages)]
         active = np.array([stage for stage in range(stages) if stage not in known], dtype=np.int64)
         ready_s, answer_s = np.empty((stages, n)), np.empty((stages, n))
         ready_s[active] = answer_s[active] = INF
@@ -480,6 +653,11 @@ class PipelineSimulation:
             replica_at=np.zeros(stages, dtype=np.int64),
             kind=np.zeros(0, dtype=np.int64),
             leave_s=np.zeros(0),
+            bridged=np.array([one is not None for one in of_stages]),
+            behind_s=np.array([0.0 if one is None else one.behind_s for one in of_stages]),
+            needed_s=np.array([0.0 if one is None else one.needed_s for one in of_stages]),
+            pools=_pools(of_stages),
+            unasked=np.zeros((stages if self._functions else 0, n // 64 + 1), dtype=np.uint64),
             ready_s=ready_s,
             answer_s=answer_s,
             partial_s=np.empty((stages, n)),
@@ -492,7 +670,7 @@ class PipelineSimulation:
             merged=np.empty(n, dtype=np.int64),
             member=np.empty(largest, dtype=np.int64),
             batches=np.zeros((stages, largest), dtype=np.int64),
-            tally=np.zeros((stages, 4), dtype=np.int64),
+            tally=np.zeros((stages, 6), dtype=np.int64),
             total=np.zeros((stages, 3)),
             counter=np.array([0, 0, 0, chunk]),
             clock=np.array([-INF]),
@@ -540,6 +718,7 @@ class PipelineSimulation:
         if stage in self._known:
             return self._known[stage]
         p = self._p
+        function = self._functions.get(stage)
         dropped_s: Floats = np.broadcast_to(np.float64(INF), p.arrival_s.shape)  # takes no memory
         if p.tally[stage, DROPPED]:
             dropped_s = dropped_s.copy()
@@ -554,7 +733,12 @@ class PipelineSimulation:
             float(p.total[stage, WAIT_S]),
             float(p.total[stage, LAST_S]),
             int(p.tally[stage, DROPPED]),
+            *(() if function is None else self._called(stage, function.use)),
         )
+
+    def _called(self, stage: int, use: FunctionUse) -> tuple[FunctionCalls, float]:
+        number = self._p.pools.number[stage]
+        return kernel_functions.calls_of(use, number), kernel_functions.usd_of(use, number)
 
     def end_s(self) -> Floats:
         """When each query, as numbered, is done: all stages that none comes after are. Infinite: never, or not yet."""
@@ -598,6 +782,21 @@ class PipelineSimulation:
             kind=np.array([kind for kind, _ in replicas], dtype=np.int64),
             leave_s=np.array([leave_s for _, leave_s in replicas], dtype=np.float64),
         )
+
+
+def _pools(of_stages: Sequence[StageFunction | None]) -> FunctionPool:
+    """Side by side, a row a stage, all as long as the longest; no row unless a stage has a function."""
+    if not any(of_stages):
+        return FunctionPool(*(np.empty((0, *one.shape), one.dtype) for one in kernel_functions.pool_for(None)))
+    pools = [kernel_functions.pool_for(None if one is None else one.use) for one in of_stages]
+    shape = len(pools), max(len(pool.idle_since_s) for pool in pools)
+    return FunctionPool(
+        np.stack([pool.number for pool in pools]),
+        np.stack([pool.value for pool in pools]),
+        np.zeros(shape),
+        np.zeros(shape),
+        np.zeros(shape),
+    )
 
 
 def _tree_of(values: Floats, levels: int) -> Floats:

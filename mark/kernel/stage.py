@@ -8,7 +8,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mark.domain.errors import BadInput
 from mark.domain.function_offer import FunctionCalls
 from mark.domain.profile import Candidate
 from mark.domain.service import FunctionUse
@@ -18,28 +17,16 @@ from mark.kernel.departures import CHUNK, Departures, Recording, buffer, by_requ
 from mark.kernel.state import (
     ACTIVE,
     ALB,
-    COLD_CALLS,
-    COLD_S,
-    CONCURRENCY,
     FEWEST_IN_FLIGHT,
     IDLE_COUNT,
     INF,
-    KEEP_ALIVE_S,
     LEAST_COMPLETION,
-    PINGS,
     RANDOM,
     READY,
     REQUEST,
-    THROTTLED,
-    TOKENS,
-    TOKENS_MAX,
-    TOKENS_PER_S,
     TWO_CHOICES,
-    WARM_CALLS,
-    WARM_S,
     Classes,
     Floats,
-    FunctionPool,
     Ints,
     Kinds,
     Stage,
@@ -131,7 +118,7 @@ class StageSimulation:
             counter=counter,
         )
         self._out = buffer(CHUNK + 1, keep)
-        self._pool = _pool(function)
+        self._pool = functions.pool_for(function)
 
     # -- replicas (the simulated cloud's data plane) ---------------------------------------------------------------
 
@@ -253,33 +240,11 @@ class StageSimulation:
 
     def function_usd(self) -> float:
         """The bill of all invocations: warm, cold (initialisation as the catalogue's year bills it), pings."""
-        use = self._function
-        if use is None:
-            return 0.0
-        return sum(n * use.offer.usd_per_request(takes_s) for n, takes_s in self._invocations(use))
+        return 0.0 if self._function is None else functions.usd_of(self._function, self._pool.number)
 
     def function_calls(self) -> FunctionCalls:
-        use, number = self._function, self._pool.number
-        if use is None:
-            return FunctionCalls()
-        gb = use.offer.memory_mb / 1024.0
-        return FunctionCalls(
-            calls=int(number[WARM_CALLS] + number[COLD_CALLS]),
-            cold=int(number[COLD_CALLS]),
-            pings=int(number[PINGS]),
-            throttled=int(number[THROTTLED]),
-            billed_gb_s=sum(n * use.offer.billed_s(takes_s) * gb for n, takes_s in self._invocations(use)),
-        )
-
-    def _invocations(self, use: FunctionUse) -> tuple[tuple[int, float], ...]:
-        """(how many, seconds of each): warm, cold, pings."""
-        init_s = use.cold_s if use.offer.bills_init else 0.0
-        n = self._pool.number
-        return (
-            (int(n[WARM_CALLS]), use.warm_s),
-            (int(n[COLD_CALLS]), use.warm_s + init_s),
-            (int(n[PINGS]), init_s + use.offer.billing_step_ms / 1e3),
-        )
+        use = self._function
+        return FunctionCalls() if use is None else functions.calls_of(use, self._pool.number)
 
     # -- arrays ------------------------------------------------------------------------------------------------------
 
@@ -420,22 +385,3 @@ def _kinds(kinds: int, largest: int) -> Kinds:
         tree_levels=integers(),
         active=integers(),
     )
-
-
-def _pool(function: FunctionUse | None) -> FunctionPool:
-    number = np.zeros(10, dtype=np.int64)
-    value = np.zeros(8)
-    value[WARM_S] = INF
-    size = 2
-    if function is not None:
-        offer = function.offer
-        if offer.concurrency < 1:
-            raise BadInput("a function needs a concurrency of at least 1", offer.name, offer.concurrency)
-        burst = max(offer.burst, offer.ramp_per_10s, 1.0)
-        value[WARM_S], value[COLD_S], value[KEEP_ALIVE_S] = function.warm_s, function.cold_s, offer.keep_alive_s
-        value[TOKENS] = value[TOKENS_MAX] = burst
-        value[TOKENS_PER_S] = offer.ramp_per_10s / 10.0
-        value[CONCURRENCY] = offer.concurrency
-        # idle and busy environments together: those kept alive may outnumber the limit of busy ones by the ramp
-        size = 1 << (4 * offer.concurrency).bit_length()
-    return FunctionPool(number, value, np.zeros(size), np.zeros(size), np.zeros(size))

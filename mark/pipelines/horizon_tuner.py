@@ -8,7 +8,9 @@ later. An instance of a cloud takes 60 to 180 s. So this one
   its mean rate that widens with the root of time. A trend fitted to the last minutes and continued was tried, and
   bought nothing but replicas after a spike had begun: what comes without notice is borne by what stands already;
 - lets a replica go once nothing has needed it for as long as it would take to have it back, a minute at least: by then
-  keeping it has cost as much as asking for it again would.
+  keeping it has cost as much as asking for it again would;
+- gives a stage with a function what the mean rate needs, and no margin: bursts, and what comes until a replica is
+  active, are the function's.
 """
 
 from __future__ import annotations
@@ -34,16 +36,21 @@ class HorizonState:
     """What the tuner remembers from one step to the next."""
 
     envelope: RecentEnvelope
-    rates: tuple[tuple[float, float], ...]  # when it was wanted (s), and for which rate (queries/s), while it counts
+    # While they count: when they were wanted (s), for which mean rate, and for which that may come (queries/s)
+    rates: tuple[tuple[float, float, float], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HorizonTuner:
-    """Replicas for the load at the activation horizon: see the module."""
+    """Replicas for the load at the activation horizon: see the module.
+
+    `bridged` says of each stage whether it has a function.
+    """
 
     levels: LoadLevels
     activation_s: float
     margin: float = MARGIN
+    bridged: tuple[bool, ...] = ()  # empty: none has
 
     def begin(self) -> HorizonState:
         return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())
@@ -55,6 +62,9 @@ class HorizonTuner:
         unforeseen = self.margin * math.sqrt(self.activation_s) * mean_rate
         rate = self.levels.rate_of(envelope.counts) + unforeseen
         held_s = max(HELD_S, self.activation_s)
-        rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, rate))
-        replicas = self.levels.replicas_at(max(rate for _, rate in rates))
+        rates = (*(one for one in state.rates if one[0] > now_s - held_s), (now_s, mean_rate, rate))
+        replicas = self.levels.replicas_at(max(rate for _, _, rate in rates))
+        if self.bridged:
+            by_mean = self.levels.replicas_at(max(mean for _, mean, _ in rates))
+            replicas = np.where(self.bridged, by_mean, replicas)
         return tuple(int(n) for n in replicas), HorizonState(envelope, rates)

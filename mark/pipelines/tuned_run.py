@@ -10,10 +10,13 @@ import numpy as np
 
 from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.errors import BadInput
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Pipeline
+from mark.domain.service import FunctionUse
 from mark.domain.time import HOUR_S
 from mark.kernel.pipeline import PipelineQueries, PipelineSimulation
 from mark.pipelines.estimate import Choices, QuerySample, StageChoice
+from mark.pipelines.stage_functions import stage_functions
 from mark.pipelines.tuner import Replicas, Tuner
 from mark.rules.admission import TOLERANCE_S
 
@@ -34,13 +37,20 @@ class TunedRun:
     step_s: FloatArray  # (T,) when each step was made
     paid: IntArray  # (T, S) replicas from the step on: those that serve and those that are being activated
     active: IntArray  # (T, S) replicas that serve from the step on
-    usd: float  # from `begin_s` to `end_s`
-    usd_per_hour: FloatArray  # (T,) of what is paid for
+    usd: float  # of replicas from `begin_s` to `end_s`
+    usd_per_hour: FloatArray  # (T,) of the replicas that are paid for
     stage_usd: FloatArray  # (S,) sums to `usd`
     paid_s: FloatArray  # (S,) seconds for which replicas are paid, all together
-    calls: IntArray  # (S,)
-    wait_s: FloatArray  # (S,) of all calls together, from ready to start
+    calls: IntArray  # (S,) that replicas answered
+    wait_s: FloatArray  # (S,) of all of these together, from ready to start
     busy_s: FloatArray  # (S,) of all workers together
+    by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: there were no functions
+    function_usd: float = 0.0
+
+    @property
+    def total_usd(self) -> float:
+        """Of replicas and functions."""
+        return self.usd + self.function_usd
 
     def missed(self, slo_s: float) -> BoolArray:
         """Of each query: was it answered too late? Shape (N,)."""
@@ -75,14 +85,16 @@ def run_tuned(
     activation_s: float | Activation,
     step_s: float = STEP_S,
     seed: int = 0,
+    functions: Sequence[FunctionUse | None] | None = None,
 ) -> TunedRun:
     """Serve the queries that arrive in [begin_s, end_s); the tuner sees those before, too. None: nothing changes.
 
     At `begin_s` the planned replicas are active. One that is asked for serves `activation_s` later and is paid from
     when it was asked for. Of those that go, the last asked for is the first; it takes no further batch, and is paid for
-    as long as its largest batch takes. `seed` is of the times of batches where options have a spread. Raises BadInput
-    where no query arrives, for a step that is not above zero, and for replicas that share instances: what one more of
-    them costs depends on the others.
+    as long as its largest batch takes. `seed` is of the times of batches where options have a spread. `functions` are
+    those of the stages, or None: they answer what no replica begins in time (`mark.pipelines.stage_functions`), and
+    bridge until one more is active. Raises BadInput where no query arrives, for a step that is not above zero,
+    functions of other stages, and replicas that share instances: what one more of them costs depends on the others.
     """
     for name, choice in zip(pipeline.names, choices, strict=True):
         if choice.beside or choice.option.placement is not None:
@@ -103,6 +115,7 @@ def run_tuned(
         [choice.option.service_s[: choice.batch + 1] for choice in choices],
         sigmas=[choice.option.sigma for choice in choices],
         seed=seed,
+        functions=None if functions is None else stage_functions(pipeline, choices, functions),
     )
     fleets = [_StageFleet(simulated, stage, choice, begin_s) for stage, choice in enumerate(choices)]
     state = None if tuner is None else tuner.begin()
@@ -136,6 +149,8 @@ def run_tuned(
         np.array([outcome.started for outcome in outcomes]),
         np.array([outcome.wait_s for outcome in outcomes]),
         np.array([outcome.busy_s for outcome in outcomes]),
+        () if functions is None else tuple(outcome.by_function for outcome in outcomes),
+        0.0 if functions is None else sum(outcome.function_usd for outcome in outcomes),
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mark.domain.errors import BadInput
-from mark.domain.pipeline import ALL, FIRST, Join, Lineage, Pipeline, PipelineStage
+from mark.domain.pipeline import ALL, FIRST, Join, Lineage, Pipeline, PipelineStage, needed_s
 
 CALLS = st.tuples(st.integers(1, 60), st.integers(1, 5)).flatmap(
     lambda shape: arrays(np.int64, shape, elements=st.integers(0, 3))
@@ -67,6 +67,15 @@ def test_a_stage_is_awaited_unless_a_join_behind_it_can_do_without(join: Join, a
     assert found.awaited == (awaited, awaited, awaited, True)
     # What only such a stage comes after is not either.
     assert Pipeline((*found.stages, stage("e", "b"))).awaited == (True, True, awaited, True, True)
+
+
+@pytest.mark.parametrize(("join", "needed"), [(ALL, [8.0, 6.0, 7.0, 4.0]), (FIRST, [7.0, 6.0, 7.0, 4.0])])
+def test_from_a_call_to_the_answer_it_takes_what_cannot_be_done_without(join: Join, needed: list[float]) -> None:
+    """Stages of 1, 2, 3 and 4 s: the longer branch counts where both are waited for, else the shorter."""
+    found = Pipeline((stage("a"), stage("b", "a"), stage("c", "a"), PipelineStage("d", "m", ("b", "c"), join)))
+    assert found.successors == ((1, 2), (3,), (3,), ())
+    assert found.awaits_all == (join is ALL,) * 4
+    assert needed_s((1.0, 2.0, 3.0, 4.0), found.successors, found.awaits_all) == needed
 
 
 def test_joins() -> None:

@@ -3,24 +3,27 @@
 What happens at one and the same time happens in this order:
 
 1. batches are answered, replicas join and leave, queries arrive and go on to their next stages;
-2. at each stage, replicas that are free pull in order of their numbers, the earliest deadline first.
+2. at each stage, replicas that are free pull in order of their numbers, the earliest deadline first;
+3. calls whose last moment it is (or was before they came) go to the stage's function, the earliest deadline first.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import simpy
 
 from mark.domain.pipeline import ALL, Join
+from mark.kernel.pipeline import StageFunction
 from mark.kernel.random import factor_of
-from mark.rules.admission import in_time
+from mark.rules.admission import NEVER_S, in_time
+from tests.kernel.reference import Environments
 
-PULL = 2  # SimPy's own events have priorities 0 and 1
+PULL, LEAVE = 2, 3  # SimPy's own events have priorities 0 and 1
 Steps = Generator[simpy.Event, Any, Any]
 
 
@@ -47,6 +50,7 @@ class PipelineCase:
     drops: bool = False
     sigma: float = 0.0  # of the logarithm of a batch's time; that of its first call's factor
     seed: int = 0
+    functions: tuple[StageFunction | None, ...] = ()  # by stage; empty: none has one
 
     def urgency(self) -> dict[int, int]:
         """Of each query its number in order of deadlines, then of arrivals."""
@@ -57,13 +61,34 @@ class PipelineCase:
     def join(self, stage: int) -> Join:
         return self.joins[stage] if self.joins else ALL
 
+    def function(self, stage: int) -> StageFunction | None:
+        return self.functions[stage] if self.functions else None
+
+    def deadline_s(self, query: int) -> float:
+        return self.deadlines_s[query] if self.deadlines_s else np.inf
+
+
+@dataclass(order=True)
+class WaitingCall:
+    """The most urgent is the least."""
+
+    urgent_s: float
+    arrival_s: float
+    query: int
+    call: int
+    ready_s: float = field(compare=False)
+    answer: simpy.Event = field(compare=False)
+    asked: bool = field(default=False, compare=False)  # its last moment has passed
+
 
 class CentralQueue:
     def __init__(self, world: PipelineWorld, stage: int) -> None:
         self.world, self.stage = world, stage
         self.replicas = [replica for replica in world.case.replicas if replica.stage == stage]
         self.free_s = [replica.ready_s for replica in self.replicas]
-        self.waiting: list[tuple[float, float, int, int, float, simpy.Event]] = []  # the most urgent first
+        self.waiting: list[WaitingCall] = []  # the most urgent first
+        self.function = world.case.function(stage)
+        self.environments = Environments(world.env, self.function.use if self.function else None)
         for replica in self.replicas:
             world.env.process(self.join(replica))
 
@@ -76,15 +101,61 @@ class CentralQueue:
         case, answer = self.world.case, self.world.env.event()
         arrival_s = case.arrivals_s[query]
         urgent_s = case.deadlines_s[query] if case.deadlines_s else arrival_s
-        heapq.heappush(self.waiting, (urgent_s, arrival_s, query, call, self.world.env.now, answer))
+        heapq.heappush(self.waiting, WaitingCall(urgent_s, arrival_s, query, call, self.world.env.now, answer))
         self.wake()
+        if (last_s := self.last_moment_s(query)) < np.inf:
+            self.at(max(last_s - self.world.env.now, 0.0), LEAVE, self.leave)
         return answer
 
     def wake(self) -> None:
+        self.at(0.0, PULL, self.pull)
+
+    def at(self, delay_s: float, priority: int, what: Callable[[simpy.Event], None]) -> None:
         event = self.world.env.event()
         event._ok, event._value = True, None
-        event.callbacks.append(self.pull)
-        self.world.env.schedule(event, PULL)  # type: ignore[arg-type]
+        event.callbacks.append(what)
+        self.world.env.schedule(event, priority, delay_s)  # type: ignore[arg-type]
+
+    def last_moment_s(self, query: int) -> float:
+        """When a call can just be in time on the function or in a full batch, whichever takes longer."""
+        if self.function is None:
+            return np.inf
+        takes_s = max(self.function.use.warm_s, self.function.batch_s)
+        return self.world.case.deadline_s(query) - (self.function.behind_s + takes_s)
+
+    def leave(self, _: simpy.Event) -> None:
+        for one in sorted(self.waiting):
+            if not one.asked and self.last_moment_s(one.query) <= self.world.env.now:
+                one.asked = True
+                if self.sent(one):
+                    self.waiting.remove(one)
+        heapq.heapify(self.waiting)
+
+    def sent(self, one: WaitingCall) -> bool:
+        """Does the function take it, warm in time as far as can be known?"""
+        now = self.world.env.now
+        if self.function is None:
+            return False
+        if not in_time(now + self.function.use.warm_s, self.world.case.deadline_s(one.query) - self.function.behind_s):
+            return False
+        latency_s = self.environments.latency_s()
+        if latency_s == NEVER_S:
+            self.world.throttled[self.stage] += 1
+            return False
+        self.environments.call(latency_s)
+        self.world.by_function[self.stage] += 1
+        self.world.env.process(self.answered(one.answer, latency_s))
+        return True
+
+    def answered(self, answer: simpy.Event, latency_s: float) -> Steps:
+        yield self.world.env.timeout(latency_s)
+        answer.succeed()
+
+    def late(self, now: float, replica: PulledBy, query: int) -> bool:
+        """Would a full batch of the replica end too late for what comes behind?"""
+        return self.function is not None and not in_time(
+            now + replica.service_s[-1], self.world.case.deadline_s(query) - self.function.behind_s
+        )
 
     def pull(self, _: simpy.Event) -> None:
         now = self.world.env.now
@@ -102,17 +173,19 @@ class CentralQueue:
         batch: list[simpy.Event] = []
         factor = 1.0
         while self.waiting and len(batch) < len(replica.service_s):
-            _, _, query, call, ready_s, answer = heapq.heappop(self.waiting)
-            deadline_s = case.deadlines_s[query] if case.deadlines_s else np.inf
-            if case.drops and not in_time(now + replica.service_s[0], deadline_s):
+            one = heapq.heappop(self.waiting)
+            query = one.query
+            if self.late(now, replica, query) and self.sent(one):
+                continue
+            if case.drops and not in_time(now + replica.service_s[0], case.deadline_s(query)):
                 world.dropped_s[query, self.stage] = now
                 world.dropped_calls[self.stage] += 1
             else:
-                world.wait_s[self.stage] += now - ready_s
+                world.wait_s[self.stage] += now - one.ready_s
                 if not batch and case.sigma:
-                    left = case.calls[query][self.stage] - call
+                    left = case.calls[query][self.stage] - one.call
                     factor = factor_of(case.seed, self.stage, world.urgency[query], left, case.sigma)
-                batch.append(answer)
+                batch.append(one.answer)
         return batch, factor
 
     def serve(self, batch: list[simpy.Event], service_s: float) -> Steps:
@@ -131,7 +204,8 @@ class PipelineWorld:
         shape = len(case.arrivals_s), len(case.after)
         self.ready_s, self.answer_s, self.dropped_s = (np.full(shape, np.inf) for _ in range(3))
         self.batches: list[list[int]] = [[] for _ in case.after]
-        self.wait_s, self.dropped_calls = np.zeros(shape[1]), np.zeros(shape[1], dtype=np.int64)
+        self.wait_s = np.zeros(shape[1])
+        self.dropped_calls, self.by_function, self.throttled = (np.zeros(shape[1], dtype=np.int64) for _ in range(3))
         self.queues = [CentralQueue(self, stage) for stage in range(shape[1])]
         for query in range(shape[0]):
             self.env.process(self.query(query))

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import ALL, FIRST, Join
-from mark.kernel.pipeline import NEVER_S, PipelineQueries, PipelineSimulation, StageOutcome
+from mark.kernel.pipeline import NEVER_S, PipelineQueries, PipelineSimulation, StageFunction, StageOutcome
 from mark.kernel.random import factor_of
 from tests.kernel.pipeline_reference import PipelineCase, PipelineWorld, PulledBy
+from tests.kernel.reference import function
 from tests.kernel.test_queueing import SERVICE_S, WITHIN, number_in_system
 
 Floats = NDArray[np.float64]
@@ -32,7 +33,15 @@ def simulation(case: PipelineCase, *, chunk: int = 4, replicas: bool = True) -> 
     joins = [case.join(stage) for stage in range(len(case.after))]
     sigmas = [case.sigma] * len(kinds)
     result = PipelineSimulation(
-        queries, case.after, joins, kinds, sigmas=sigmas, seed=case.seed, drops=case.drops, chunk=chunk
+        queries,
+        case.after,
+        joins,
+        kinds,
+        sigmas=sigmas,
+        seed=case.seed,
+        drops=case.drops,
+        functions={stage: one for stage, one in enumerate(case.functions) if one is not None},
+        chunk=chunk,
     )
     for kind, replica in enumerate(case.replicas if replicas else ()):
         result.add(replica.stage, kind, replica.ready_s, replica.leave_s)
@@ -67,6 +76,9 @@ def check(case: PipelineCase, simulated: PipelineSimulation) -> None:
         np.testing.assert_array_equal(outcome.batches, np.bincount(sizes, minlength=len(outcome.batches)))
         assert outcome.wait_s == (pytest.approx(expected.wait_s[stage]) if case.sigma else expected.wait_s[stage])
         assert outcome.dropped == expected.dropped_calls[stage]
+        called, environments = outcome.by_function, expected.queues[stage].environments
+        assert (called.calls, called.throttled) == (expected.by_function[stage], expected.throttled[stage])
+        assert called.cold == environments.cold_starts
 
 
 def outcome_of(case: PipelineCase) -> tuple[PipelineSimulation, list[StageOutcome]]:
@@ -179,11 +191,125 @@ def test_without_replicas_queries_wait_for_ever() -> None:
     assert outcome.batches.sum() == 0
 
 
+# -- functions, by hand --------------------------------------------------------------------------------------------
+
+WARM_S = 0.5
+
+
+def bridged(
+    arrivals_s: tuple[float, ...],
+    deadlines_s: tuple[float, ...],
+    *,
+    behind_s: float = 0.0,
+    cold_s: float = 0.0,
+    service_s: tuple[float, ...] = (1.0,),
+    concurrency: int = 1000,
+    drops: bool = False,
+    calls: int = 1,
+) -> tuple[PipelineSimulation, StageOutcome]:
+    """One stage with one replica, and a function of half a second."""
+    one = StageFunction(function(WARM_S, cold_s, concurrency=concurrency), behind_s, service_s[-1])
+    case = PipelineCase(
+        ((),),
+        one_stage(*service_s),
+        arrivals_s,
+        ((calls,),) * len(arrivals_s),
+        deadlines_s=deadlines_s,
+        drops=drops,
+        functions=(one,),
+    )
+    simulated, [outcome] = outcome_of(case)
+    check(case, simulated)
+    return simulated, outcome
+
+
+def test_a_call_waits_for_a_replica_until_its_last_moment() -> None:
+    """Three may begin until 1 s, when the replica is free again: it takes one of the two that wait, and one leaves."""
+    simulated, outcome = bridged((0.0, 0.0, 0.0), (2.0, 2.0, 2.0))
+    assert simulated.end_s().tolist() == [1.0, 2.0, 1.5]
+    assert (outcome.by_function.calls, outcome.started) == (1, 2)
+    assert simulated.missed == 0
+
+
+def test_what_comes_behind_is_left_its_time() -> None:
+    """With 0.5 s behind the stage both that wait have to leave that much earlier."""
+    simulated, outcome = bridged((0.0, 0.0, 0.0), (2.0, 2.25, 2.25), behind_s=0.5)
+    assert simulated.end_s().tolist() == [1.0, 1.25, 1.25]
+    assert outcome.by_function.calls == 2
+
+
+def test_a_replica_that_is_free_goes_before_the_function() -> None:
+    """It takes longer, and is in time."""
+    simulated, outcome = bridged((0.0,), (1.0,))
+    assert simulated.end_s() == [1.0]
+    assert outcome.by_function.calls == 0
+
+
+def test_a_free_replica_that_would_be_late_leaves_the_call_to_the_function() -> None:
+    simulated, outcome = bridged((0.0,), (0.75,))
+    assert simulated.end_s() == [WARM_S]
+    assert (outcome.by_function.calls, outcome.started) == (1, 0)
+
+
+@pytest.mark.parametrize(("drops", "end_s"), [(False, 1.0), (True, np.inf)])
+def test_what_is_late_on_the_function_too_is_served_late_or_dropped(drops: bool, end_s: float) -> None:
+    simulated, outcome = bridged((0.0,), (0.25,), drops=drops)
+    assert simulated.end_s() == [end_s]
+    assert (outcome.by_function.calls, outcome.dropped) == (0, int(drops))
+
+
+def test_a_cold_start_is_not_foreseen_and_the_environment_is_warm_then() -> None:
+    """Three a second apart, none of which a replica could answer in time: the first is late, the others are not."""
+    simulated, outcome = bridged((0.0, 3.0, 6.0), (0.75, 3.75, 6.75), cold_s=2.0)
+    assert (simulated.end_s() - simulated.queries.arrival_s).tolist() == [2.5, 0.5, 0.5]
+    assert (outcome.by_function.calls, outcome.by_function.cold) == (3, 1)
+    offer = function(WARM_S, 2.0).offer  # initialisation is not billed
+    assert outcome.function_usd == pytest.approx(3 * offer.usd_per_request(WARM_S))
+
+
+def test_without_an_environment_a_call_waits_on_for_the_replica() -> None:
+    """Of five calls of one query the replica begins one. At 0.5 s, their last moment, one of four finds an environment.
+
+    At 1 s the replica would be late, so one more goes, and the next one finds none; the replica takes it, and the last.
+    """
+    simulated, outcome = bridged((0.0,), (1.5,), concurrency=1, calls=5)
+    assert (outcome.by_function.calls, outcome.by_function.throttled, outcome.started) == (2, 4, 3)
+    assert simulated.end_s() == [3.0]
+
+
+def test_functions_that_make_no_sense_are_refused() -> None:
+    for use, behind_s in ((function(0.0, 1.0), 0.0), (function(1.0, 0.0), -1.0), (function(1.0, 0.0), np.nan)):
+        with pytest.raises(BadInput, match="lambda:3008"):
+            StageFunction(use, behind_s, 0.0)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_where_every_stage_has_a_function_no_query_is_late(seed: int) -> None:
+    """With time for a full batch or the function on every path, and environments that are warm: whatever comes."""
+    rng = np.random.default_rng(seed)
+    after = ((), (0,), (0,), (1, 2))
+    replicas = tuple(PulledBy(s, tuple(rng.integers(1, 9) + np.arange(1.0, 4.0))) for s in range(4))
+    uses = [function(float(rng.integers(1, 9)), 0.0) for _ in after]
+    functions: list[StageFunction] = []
+    for stage in reversed(range(4)):
+        behind = [functions[3 - later].needed_s for later in range(stage + 1, 4) if stage in after[later]]
+        functions.append(StageFunction(uses[stage], max(behind, default=0.0), replicas[stage].service_s[-1]))
+    arrivals = tuple(np.sort(rng.integers(0, 40, 60)).astype(float))
+    deadlines = tuple(a + functions[-1].needed_s + rng.integers(0, 9) for a in arrivals)
+    calls = tuple(map(tuple, rng.integers(0, 3, (60, 4)).tolist()))
+    case = PipelineCase(after, replicas, arrivals, calls, (), deadlines, functions=tuple(reversed(functions)))
+    simulated, outcomes = outcome_of(case)
+    assert simulated.missed == 0
+    assert sum(outcome.by_function.calls for outcome in outcomes) > 0
+    assert sum(outcome.started for outcome in outcomes) > 0
+
+
 # -- random cases --------------------------------------------------------------------------------------------------
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> PipelineCase:
+def cases(draw: st.DrawFn, with_functions: bool = False) -> PipelineCase:
     # multiples of a power of two: all sums are exact, so ties are true ties; a coarse grid makes them the rule
     tick = draw(st.sampled_from([2.0**-2, 2.0**-16]))
     unit = 1 if tick > 1e-3 else 9973
@@ -219,9 +345,22 @@ def cases(draw: st.DrawFn) -> PipelineCase:
     slo_s = ticks(4, 40)
     deadlines = tuple(a + (slo_s if kind == "one SLO" else ticks(1, 40)) for a in arrivals) if kind != "none" else ()
     by_join = tuple(sorted(replicas, key=lambda replica: replica.ready_s))  # numbers go up as they join
-    drops, sigma = draw(st.booleans()), draw(st.sampled_from([0.0, 0.0, 0.7]))
+    drops, sigma = draw(st.booleans()), 0.0 if with_functions else draw(st.sampled_from([0.0, 0.0, 0.7]))
     seed = draw(st.integers(0, 3)) if sigma else 0
-    return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, drops, sigma, seed)
+
+    def stage_function() -> StageFunction:
+        use = function(
+            ticks(1, 8),
+            ticks(0, 12) if draw(st.booleans()) else 0.0,
+            concurrency=draw(st.sampled_from([1, 2, 3, 1000])),
+            ramp_per_10s=draw(st.sampled_from([5.0, 10.0, 10_000.0])),
+            burst=float(draw(st.integers(0, 3))),
+            keep_alive_s=ticks(4, 80),
+        )
+        return StageFunction(use, ticks(0, 10), ticks(0, 10))
+
+    functions = tuple(stage_function() if with_functions and draw(st.integers(0, 3)) else None for _ in range(stages))
+    return PipelineCase(after, by_join, tuple(arrivals), calls, joins, deadlines, drops, sigma, seed, functions)
 
 
 @given(cases())
@@ -233,7 +372,25 @@ def test_reference(case: PipelineCase) -> None:
     check(case, simulated)
 
 
-@given(cases(), st.lists(st.integers(0, 80), max_size=8), st.integers(1, 40))
+@given(cases(with_functions=True))
+@settings(max_examples=150)
+def test_reference_with_functions(case: PipelineCase) -> None:
+    """The same where stages have functions; what these were asked for and could not take agrees as well."""
+    simulated = simulation(case)
+    simulated.advance()
+    check(case, simulated)
+
+
+@pytest.mark.slow
+@given(cases(with_functions=True))
+@settings(max_examples=3_000, deadline=None)
+def test_reference_with_functions_at_length(case: PipelineCase) -> None:
+    simulated = simulation(case)
+    simulated.advance()
+    check(case, simulated)
+
+
+@given(cases() | cases(with_functions=True), st.lists(st.integers(0, 80), max_size=8), st.integers(1, 40))
 @settings(max_examples=150)
 def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int) -> None:
     """Windows of any length, with replicas added and drained as the clock goes, or all known from the start."""
@@ -258,20 +415,21 @@ def test_windows_change_nothing(case: PipelineCase, cuts: list[int], chunk: int)
         one, other = cut.outcome(stage), whole.outcome(stage)
         np.testing.assert_array_equal(one.batches, other.batches)
         assert (one.busy_s, one.wait_s, one.dropped) == (other.busy_s, other.wait_s, other.dropped)
+        assert (one.by_function, one.function_usd) == (other.by_function, other.function_usd)
     assert cut.missed == whole.missed
 
 
-@given(cases())
+@given(cases() | cases(with_functions=True))
 @settings(max_examples=150)
 def test_every_call_departs_once(case: PipelineCase) -> None:
-    """Of what got ready each call is in one batch or dropped, unless the replicas are gone; nothing else is."""
+    """Of what got ready each call is in one batch, on a function or dropped, unless the replicas are gone."""
     simulated = simulation(case)
     simulated.advance()
     ready_s, answer_s, dropped_s = times(simulated, len(case.after))
     calls = np.array(case.calls).reshape(-1, len(case.after))
     for stage in range(len(case.after)):
         outcome = simulated.outcome(stage)
-        started = outcome.batches @ np.arange(len(outcome.batches))
+        started = outcome.started + outcome.by_function.calls
         came = calls[ready_s[:, stage] < np.inf, stage].sum()
         assert started + outcome.dropped <= came
         if any(r.stage == stage and r.leave_s == np.inf for r in case.replicas):
@@ -280,7 +438,7 @@ def test_every_call_departs_once(case: PipelineCase) -> None:
     assert (answer_s[dropped_s < np.inf] == np.inf).all()
 
 
-@given(cases())
+@given(cases() | cases(with_functions=True))
 @settings(max_examples=100)
 def test_misses_are_counted_as_they_become_sure(case: PipelineCase) -> None:
     """Stopped at the first miss or not, the count is the same as that of the latencies; never one too many."""

@@ -67,6 +67,19 @@ def test_a_replica_is_kept_for_as_long_as_it_would_take_to_have_it_back() -> Non
         assert asked[-1] == asked[0]
 
 
+def test_a_stage_with_a_function_follows_the_mean_rate_and_others_have_their_margin() -> None:
+    """Bursts of 30 within a second, every ten seconds, at 20 queries/s."""
+    bursts_s = np.repeat(np.arange(0.5, 300.0, 10.0), 30)
+    arrivals_s = np.sort(np.concatenate([evenly(17.0, 0.0, 300.0), bursts_s]))
+    bridged, alone = (
+        followed(HorizonTuner(LEVELS, 90.0, bridged=bridged), arrivals_s, 200.0, 290.0)[-1]
+        for bridged in ((True, False), ())
+    )
+    assert bridged[0] == pytest.approx(20.0, abs=2.0)
+    assert alone[0] > 2 * bridged[0]
+    assert bridged[1] == alone[1]
+
+
 @given(st.lists(st.floats(0.0, 120.0), max_size=60), st.sampled_from([5.0, 90.0]))
 def test_every_stage_keeps_a_replica_and_the_same_is_asked_again(arrivals: list[float], activation_s: float) -> None:
     tuner, arrivals_s = HorizonTuner(LEVELS, activation_s), np.sort(np.array(arrivals))

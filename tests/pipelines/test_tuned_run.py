@@ -14,6 +14,7 @@ from mark.pipelines.estimate import QuerySample, StageChoice, estimate
 from mark.pipelines.packs import Host
 from mark.pipelines.tuned_run import TunedRun, run_tuned
 from mark.pipelines.tuner import Replicas, Tuner
+from tests.kernel.reference import function
 from tests.pipelines.planned import chain, option, traffic, worker_on
 
 
@@ -143,6 +144,34 @@ def test_windows_have_rates_and_shares() -> None:
     assert came.tolist() == [0.6, 0.0, 0.0, 0.2]
     assert late[[0, 3]].tolist() == pytest.approx([2 / 3, 0.0])
     assert np.isnan(late[1:3]).all()
+
+
+def test_functions_bridge_until_a_replica_is_active() -> None:
+    """One call a second is what the replica can do; of three at once the other two have to leave 0.5 s before 1.5 s."""
+    use = function(0.5, 0.0)
+    queries = QuerySample(np.array([10.0, 10.0, 10.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
+    tuner = Scripted({10.0: (1,), 12.0: (2,)})
+    found = run_tuned(
+        chain("a"), queries, second(1), tuner, begin_s=10.0, end_s=30.0, slo_s=1.5, activation_s=5.0, functions=[use]
+    )
+    assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
+    assert [called.calls for called in found.by_function] == [2]
+    assert found.function_usd == pytest.approx(2 * use.offer.usd_per_request(0.5))
+    assert found.usd == pytest.approx(20.0 + 18.0)
+    assert found.total_usd == pytest.approx(found.usd + found.function_usd)
+
+
+def test_functions_that_are_never_needed_change_nothing() -> None:
+    sample = traffic(3000, 60.0, 2.0, (1.0, 0.6), seed=4)
+    choices = (
+        StageChoice(option("cpu", 0.1, 0.0, 0.02, 1), 1, 9),
+        StageChoice(option("gpu", 0.7, 0.004, 0.003), 4, 9),
+    )
+    asked: dict[str, Any] = {"begin_s": 5.0, "end_s": 40.0, "slo_s": 0.5, "activation_s": 5.0}
+    without = run_tuned(chain("a", "b"), sample, choices, None, **asked)
+    beside = run_tuned(chain("a", "b"), sample, choices, None, **asked, functions=[function(0.1, 1.0), None])
+    assert beside.latency_s.tolist() == without.latency_s.tolist()
+    assert (beside.function_usd, without.function_usd, without.by_function) == (0.0, 0.0, ())
 
 
 @pytest.mark.parametrize(("arrivals_s", "step_s", "told"), [([5.0], 1.0, "no query"), ([11.0], 0.0, "step_s")])

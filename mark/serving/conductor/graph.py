@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mark.domain.pipeline import Pipeline
+from mark.domain.pipeline import Pipeline, needed_s
 
 
 class StageGraph:
@@ -14,31 +14,17 @@ class StageGraph:
         self.joins = tuple(stage.join for stage in pipeline.stages)
         self.predecessors = pipeline.predecessors
         count = len(self.predecessors)
-        self.successors = tuple(
-            tuple(later for later in range(count) if stage in self.predecessors[later]) for stage in range(count)
-        )
+        self.successors = pipeline.successors
         self.sources = tuple(stage for stage in range(count) if not self.predecessors[stage])
         self.sinks = pipeline.last
-        self._awaited = pipeline.awaited
+        self._awaited, self._awaits_all = pipeline.awaited, pipeline.awaits_all
         self._least_s: tuple[float, ...] = ()
         self._needed_s: Sequence[float] = ()
 
-    def _cannot_do_without(self, stage: int) -> bool:
-        """Has no query an answer unless all predecessors of the stage have?"""
-        return self._awaited[stage] and self.joins[stage].needs_all(len(self.predecessors[stage]))
-
     def needed_s(self, least_s: tuple[float, ...]) -> Sequence[float]:
-        """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least.
-
-        Behind it counts the longest of what the query cannot do without; where it can, the shortest that is of use.
-        """
+        """Of each stage the least time from its call to the query's answer, where a stage takes `least_s` at least."""
         if least_s != self._least_s:
-            needed_s = list(least_s)
-            for stage in reversed(range(len(least_s))):
-                behind = self.successors[stage]
-                bound = [needed_s[later] for later in behind if self._cannot_do_without(later)]
-                needed_s[stage] += max(bound, default=min((needed_s[later] for later in behind), default=0.0))
-            self._least_s, self._needed_s = least_s, needed_s
+            self._least_s, self._needed_s = least_s, needed_s(least_s, self.successors, self._awaits_all)
         return self._needed_s
 
     def query_s(self, least_s: tuple[float, ...]) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from mark.domain.pipeline import Lineage
+from mark.domain.service import FunctionUse
 from mark.domain.slo import Slo
 from mark.pipelines.coarse import CoarseTuner, coarse_plan
 from mark.pipelines.configure import configure
@@ -19,12 +20,15 @@ from mark.pipelines.inferline import inferline_plan
 from mark.pipelines.levels import LoadLevels, load_levels
 from mark.pipelines.tuned_run import TunedRun, run_tuned
 from mark.pipelines.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
-from mark.studies.inferline.pipelines import PIPELINES, options_of
+from mark.studies.inferline.bound import following_bound
+from mark.studies.inferline.pipelines import PIPELINES, functions_of, options_of
 from mark.studies.inferline.workloads import AUTOSCALE_LIKE, ChangingLoad, autoscale_like, transition
 
 SLO = Slo(0.150, 0.99)
+WIDE_SLO = Slo(0.5, 0.99)  # in which functions could answer for every stage
 ACTIVATION_S = 5.0  # the paper's
 ACTIVATIONS_S = (5.0, 30.0, 90.0, 180.0)
+BRIDGED_FROM_S = 90.0  # s of activation
 TRANSITIONS_S = (0.0, 60.0, 240.0)
 LEAN = 0.5  # of the margin of ours, as a cheaper one
 # Thesis, Fig. 4.6: dollars, and the share answered in time
@@ -36,22 +40,34 @@ PAPER = {
 
 @dataclass(frozen=True, slots=True)
 class FollowedLoad:
-    """One load, and several ways to follow it, by name; of those that the paper prints: (dollars, share in time)."""
+    """One load, and several ways to follow it, by name; of those that the paper prints: (dollars, share in time).
+
+    `bound_usd` is what none of them could pay less than, with functions; None: it was not asked for, or there is none.
+    """
 
     title: str
     activation_s: float
     runs: dict[str, TunedRun]
     paper: dict[str, tuple[float, float]]
+    bound_usd: float | None = None
+    slo: Slo = SLO
 
 
 @dataclass(frozen=True, slots=True)
 class TunerComparison:
-    """One of the figures, or the table of activation times."""
+    """One of the figures, or the table of activation times; `slo` is that of the figure."""
 
     figure: str
     pipeline: str
     slo: Slo
     loads: tuple[FollowedLoad, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    choices: Choices
+    tuner: Tuner | None
+    functions: list[FunctionUse | None] | None = None
 
 
 class Followers:
@@ -64,35 +80,60 @@ class Followers:
 
     def follow(self, names: Sequence[str], activation_s: float) -> dict[str, TunedRun]:
         """One run for each name."""
-        return {name: self._run(*self._way(name, activation_s), activation_s) for name in names}
+        return {name: self._run(self._way(name, activation_s), activation_s) for name in names}
 
-    def _way(self, name: str, activation_s: float) -> tuple[Choices, Tuner | None]:
+    def followed(
+        self, names: Sequence[str], activations_s: Sequence[float], *, bounded: bool = False
+    ) -> list[FollowedLoad]:
+        """The load with its runs at each activation; `bounded`: beside what no fleet with functions could undercut."""
+        return [
+            FollowedLoad(
+                self._load.name,
+                activation_s,
+                self.follow(names, activation_s),
+                PAPER.get(self._load.name, {}) if activation_s == ACTIVATION_S else {},
+                following_bound(self._pipeline, self._load, self._slo, self.functions, activation_s).usd
+                if bounded
+                else None,
+                self._slo,
+            )
+            for activation_s in activations_s
+        ]
+
+    def _way(self, name: str, activation_s: float) -> _Way:
         stable_s = STABLE_ACTIVATIONS * activation_s
-        ways: dict[str, Callable[[], tuple[Choices, Tuner | None]]] = {
-            "plan only": lambda: (self.inferline, None),
-            "plan of all": lambda: (self._inferline(self._load.served), None),
-            "coarse plan": lambda: (self.coarse, None),
-            "coarse": lambda: (self.coarse, CoarseTuner.of(self._load.sample, self.coarse)),
-            "coarse tuner": lambda: (self.inferline, CoarseTuner.of(self._load.sample, self.inferline)),
-            "inferline": lambda: (
-                self.inferline,
-                InferLineTuner.of(self._pipeline, self._load.sample, self.inferline, stable_s),
+        ways: dict[str, Callable[[], _Way]] = {
+            "plan only": lambda: _Way(self.inferline, None),
+            "plan of all": lambda: _Way(self._inferline(self._load.served), None),
+            "coarse plan": lambda: _Way(self.coarse, None),
+            "coarse": lambda: _Way(self.coarse, CoarseTuner.of(self._load.sample, self.coarse)),
+            "coarse tuner": lambda: _Way(self.inferline, CoarseTuner.of(self._load.sample, self.inferline)),
+            "inferline": lambda: _Way(
+                self.inferline, InferLineTuner.of(self._pipeline, self._load.sample, self.inferline, stable_s)
             ),
-            "mark": lambda: (self.mark, HorizonTuner(self.levels, activation_s)),
-            "mark lean": lambda: (self.mark, HorizonTuner(self.levels, activation_s, LEAN * MARGIN)),
+            "mark": lambda: _Way(self.mark, HorizonTuner(self.levels, activation_s)),
+            "mark lean": lambda: _Way(self.mark, HorizonTuner(self.levels, activation_s, LEAN * MARGIN)),
+            "mark functions": lambda: _Way(
+                self.mark,
+                HorizonTuner(
+                    self.levels, activation_s, LEAN * MARGIN, tuple(use is not None for use in self.functions)
+                ),
+                self.functions,
+            ),
         }
         return ways[name]()
 
-    def _run(self, choices: Choices, tuner: Tuner | None, activation_s: float) -> TunedRun:
+    def _run(self, way: _Way, activation_s: float) -> TunedRun:
         return run_tuned(
             self._pipeline,
             self._load.queries,
-            choices,
-            tuner,
+            way.choices,
+            way.tuner,
             begin_s=self._load.begin_s,
             end_s=self._load.end_s,
             slo_s=self._slo.rt_max_s,
             activation_s=activation_s,
+            functions=way.functions,
         )
 
     def _inferline(self, sample: QuerySample) -> Choices:
@@ -109,6 +150,10 @@ class Followers:
     @cached_property
     def mark(self) -> Choices:
         return configure(self._pipeline, self._load.sample, self._options, self._slo, seed=self._seed).choices
+
+    @cached_property
+    def functions(self) -> list[FunctionUse | None]:
+        return functions_of(self._pipeline, self._slo)
 
     @cached_property
     def levels(self) -> LoadLevels:
@@ -180,12 +225,23 @@ def run_inferline_activation(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> TunerComparison:
-    """What neither shows: the loads of Fig. 6, and burstier ones, with replicas that take longer to become active."""
+    """What neither shows: the loads of Fig. 6, and burstier ones, with replicas that take longer to become active.
+
+    From `BRIDGED_FROM_S` on also ours with functions, beside the bound; and once more with an SLO in which every stage
+    has one.
+    """
     changing = [*(autoscale_like(name, _law("social"), seed) for name in loads), _burstier(60.0, seed)]
-    jobs = [
-        partial(_followed, "social", load, ("inferline", "mark", "mark lean"), seed, activations_s=activations_s)
-        for load in changing
-    ]
+    names, bridged = ("inferline", "mark", "mark lean"), ("inferline", "mark", "mark lean", "mark functions")
+    long_s = [one for one in activations_s if one >= BRIDGED_FROM_S]
+    short_s = [one for one in activations_s if one < BRIDGED_FROM_S]
+    jobs = []
+    for load in changing:
+        followers, wide = Followers("social", load, seed=seed), Followers("social", load, WIDE_SLO, seed)
+        jobs += [
+            partial(followers.followed, names, short_s),
+            partial(followers.followed, bridged, long_s, bounded=True),
+            partial(wide.followed, bridged, long_s, bounded=True),
+        ]
     return _compared("inferline-activation", "social", jobs, progress)
 
 
@@ -200,24 +256,8 @@ def _burstier(transition_s: float, seed: int) -> ChangingLoad:
     )
 
 
-def _followed(
-    pipeline: str,
-    load: ChangingLoad,
-    names: Sequence[str],
-    seed: int,
-    *,
-    activations_s: Sequence[float] = (ACTIVATION_S,),
-) -> list[FollowedLoad]:
-    followers = Followers(pipeline, load, seed=seed)
-    return [
-        FollowedLoad(
-            load.name,
-            activation_s,
-            followers.follow(names, activation_s),
-            PAPER.get(load.name, {}) if activation_s == ACTIVATION_S else {},
-        )
-        for activation_s in activations_s
-    ]
+def _followed(pipeline: str, load: ChangingLoad, names: Sequence[str], seed: int) -> list[FollowedLoad]:
+    return Followers(pipeline, load, seed=seed).followed(names, (ACTIVATION_S,))
 
 
 def _compared(

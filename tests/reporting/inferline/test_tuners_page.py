@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from mark.domain.function_offer import FunctionCalls
+from mark.domain.slo import Slo
 from mark.pipelines.tuned_run import TunedRun
 from mark.reporting.inferline.tuners_page import render_tuners, tuner_takeaways, tuners_json, tuners_table
 from mark.studies.inferline.tuners import SLO, FollowedLoad, TunerComparison
@@ -64,6 +67,32 @@ def test_the_table_of_activation_times_is_not_called_a_figure() -> None:
     shown = printed(tuners_table(found("inferline-activation")))
     assert "Not a figure of the paper" in shown
     assert "Activation times" in render_tuners(found("inferline-activation"))
+
+
+def test_runs_with_functions_stand_beside_the_bound() -> None:
+    """Functions' dollars are in the bill, and by themselves."""
+    with_functions = replace(run(1.0, 1), by_function=(FunctionCalls(calls=7),), function_usd=0.2)
+    load = FollowedLoad("big spike", 90.0, {"inferline": run(2.0, 1), "mark": run(1.5, 0)}, {}, bound_usd=1.0)
+    load.runs["mark functions"] = with_functions
+    made = TunerComparison("inferline-activation", "social", SLO, (load,))
+    told = "Within 150 ms mark functions keeps 99.00 % or more in time, for 1.20 to 1.20 times the bound."
+    assert tuner_takeaways(made)[-1] == told
+    shown = printed(tuners_table(made))
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "by functions" in shown
+    data = tuners_json(made)["loads"][0]
+    assert data["bound_usd"] == 1.0
+    assert (data["runs"]["mark functions"]["usd"], data["runs"]["mark functions"]["function_usd"]) == (1.2, 0.2)
+    assert "function_usd" not in data["runs"]["mark"]
+
+
+def test_a_load_may_have_a_promise_of_its_own() -> None:
+    """The same latencies within 500 ms and within 2 s."""
+    one = FollowedLoad("big spike", 90.0, {"inferline": run(2.0, 7), "mark": run(1.5, 7)}, {})
+    made = TunerComparison("inferline-activation", "social", SLO, (one, replace(one, slo=Slo(2.0, 0.99))))
+    assert "mark missed the promise on big spike, activation 90 s (93.00 %)." in tuner_takeaways(made)
+    assert "activation 90 s, within 2000 ms" in printed(tuners_table(made))
+    assert [load["slo_ms"] for load in tuners_json(made)["loads"]] == [150.0, 2000.0]
 
 
 def test_no_text_from_outside_becomes_markup() -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mark.studies.inferline.pipelines import MODELS, PIPELINES, USD_PER_HOUR, gamma_queries, options_of
+from mark.domain.slo import Slo
+from mark.studies.inferline.pipelines import (
+    MODELS,
+    PIPELINES,
+    USD_PER_HOUR,
+    functions_of,
+    gamma_queries,
+    options_of,
+)
 
 
 def test_every_stage_has_options_and_a_column() -> None:
@@ -26,6 +34,15 @@ def test_resnet_has_the_throughputs_that_the_paper_prints() -> None:
     cpu, k80, _ = options_of(PIPELINES["image"][0])[1]
     assert cpu.calls_per_s(1) == pytest.approx(0.6, rel=0.01)
     assert k80.calls_per_s(32) == pytest.approx(50.6, rel=0.01)
+
+
+def test_a_stage_has_a_function_where_a_query_can_be_in_time_by_it() -> None:
+    """A ResNet152 takes 30 + 1640 / 6 ms on six vCPUs: within half a second, not within 150 ms."""
+    pipeline, _ = PIPELINES["social"]
+    tight, wide = (functions_of(pipeline, Slo(rt_max_s, 0.99)) for rt_max_s in (0.15, 0.5))
+    assert [use is not None for use in tight] == [True, True, False, True]
+    warm_s = [use.warm_s for use in wide if use is not None]
+    assert warm_s == pytest.approx([0.00075, 0.04 + 0.32 / 6, 0.03 + 1.64 / 6, 0.002])
 
 
 @pytest.mark.parametrize("cv", [1.0, 4.0])

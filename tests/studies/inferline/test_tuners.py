@@ -48,6 +48,20 @@ def test_a_longer_activation_costs_and_misses(followers: Followers) -> None:
     assert (slow.active <= slow.paid).all()
 
 
+def test_functions_bridge_for_less_than_a_margin_and_no_run_is_below_the_bound(followers: Followers) -> None:
+    """Only the first stage of the cascade has one: a ResNet152 on processors takes longer than 150 ms."""
+    (found,) = followers.followed(("mark", "mark lean", "mark functions"), (90.0,), bounded=True)
+    assert found.bound_usd is not None
+    ours = found.runs["mark functions"]
+    assert [calls.calls > 0 for calls in ours.by_function] == [True, False]
+    assert ours.total_usd == pytest.approx(ours.usd + ours.function_usd)
+    assert ours.usd < found.runs["mark"].usd
+    assert ours.miss_share(SLO.rt_max_s) <= found.runs["mark lean"].miss_share(SLO.rt_max_s)
+    for run in found.runs.values():
+        if run.miss_share(SLO.rt_max_s) <= 0.01:
+            assert run.total_usd >= found.bound_usd > 0.0
+
+
 def test_a_run_is_the_same_again(followers: Followers) -> None:
     one, other = (followers.follow(("mark",), 30.0)["mark"] for _ in range(2))
     assert one.latency_s.tolist() == other.latency_s.tolist()
