@@ -17,11 +17,12 @@ from mark.control.late_refusals import late_refusals
 from mark.control.launcher import Launcher
 from mark.control.ports import Clock, Cloud, Functions, RecentAnswers, Store, Telemetry
 from mark.control.rollout import Rollout, asked_again, recalled, remembered, stopped
+from mark.control.scheduled_events import leaving_in_time
 from mark.control.snapshot import Outcome, Snapshot
 from mark.control.state import ControllerState, begin_round, durable, is_stored, learn, of_offers, stand_in
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import LostLease
-from mark.domain.fleet import Notice
+from mark.domain.fleet import Fleet, Notice
 from mark.domain.load import Forecast
 from mark.domain.plan import Plan
 from mark.domain.price_list import PriceList
@@ -140,7 +141,7 @@ class Controller:
         self._repeat(now_s)
         # Before upkeep, which ends what does not boot: that it did not is to be seen.
         agenda = FAST if not self._release else (*FAST[:-1], AgendaItem.ROLL_OUT, AgendaItem.SWITCH, FAST[-1])
-        if self._cloud.fleet().leaving:
+        if self._fleet(now_s).leaving:
             agenda = (*agenda, AgendaItem.LET_GO)
         self._round(agenda, now_s, self._cloud.notices())
 
@@ -198,7 +199,7 @@ class Controller:
                 break
             snapshot = replace(
                 snapshot,
-                fleet=self._cloud.fleet(),
+                fleet=self._fleet(now_s),
                 unsure=self._launcher.unsure(standby=False),
                 unsure_standbys=self._launcher.unsure(standby=True),
                 outcomes=tuple(outcomes),
@@ -242,13 +243,16 @@ class Controller:
 
     # -- observe -------------------------------------------------------------------------------------------------------
 
+    def _fleet(self, now_s: float) -> Fleet:
+        return leaving_in_time(self._cloud.fleet(), now_s)
+
     def _observe(self, now_s: float, agenda: tuple[AgendaItem, ...], *, forecasts: bool) -> Snapshot:
         telemetry = self._telemetry
         rps = telemetry.last_minute_rps()
         forecast, gap = self._forecast(now_s, rps) if forecasts else (None, False)
         return Snapshot(
             now_s,
-            self._cloud.fleet(),
+            self._fleet(now_s),
             rps,
             telemetry.windows_rps() if self._decider.corrects else _NO_WINDOWS,
             telemetry.recent() if self._monitors else RecentAnswers(0, 0),

@@ -18,6 +18,7 @@ from mark.control.health import PAUSE_S, mark_unhealthy, none_answers, overdue, 
 from mark.control.interruption import InterruptionHandler
 from mark.control.monitor import SloMonitor, default_offer
 from mark.control.ports import WINDOW_S
+from mark.control.scheduled_events import why_due
 from mark.control.snapshot import Snapshot
 from mark.control.state import ControllerState, Replanning, belief, counted_as, counts_toward_target, unfit
 from mark.control.surge import surprise_rps
@@ -242,7 +243,7 @@ class Decider:
         missing = self._resolved.service.min_instances - sum(plan.counts.values())
         if missing <= 0:
             return plan
-        there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.usd_per_hour, o.name))
+        there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.held_usd_per_hour, o.name))
         offer = there[0] if there else default_offer(self._resolved)
         if offer is None:
             return plan
@@ -582,7 +583,7 @@ class Decider:
         """
         targets = sorted((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), reverse=True)
         planned = [t.offer for t in targets]
-        others = sorted(self._resolved.offers, key=lambda o: (o.usd_per_hour, o.name))
+        others = sorted(self._resolved.offers, key=lambda o: (o.held_usd_per_hour, o.name))
         put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s}
         wanted = [*planned, *(o.name for o in others if o.credits is None)] if planned else []
         return next((name for name in wanted if name not in put_off), next(iter(planned), None))
@@ -615,13 +616,14 @@ class Decider:
         return headroom(limits_of(self._resolved), self._offers[offer], counted(fleet), usd_per_hour)
 
     def _let_go(self, s: Snapshot, state: ControllerState) -> Decided:
-        """What may not be bought any more goes as soon as all that is planned is ready without it."""
+        """What may not be bought any more, or has something scheduled, goes as soon as all that is planned is ready
+        without it."""
         commands: list[Command] = []
         for i in s.fleet.leaving:
             if i.phase is Phase.DRAINING and i.idle:
                 commands.append(Terminate("its queue is empty", 0.0, i.offer, i.number))
             elif i.phase in (Phase.PENDING, Phase.STOPPED):
-                commands.append(Terminate(_UNSOLD, 0.0, i.offer, i.number))
+                commands.append(Terminate(why_due(i, s.now_s) or _UNSOLD, 0.0, i.offer, i.number))
         if state.plan is None:
             return commands, state, ()
         fleet = mark_unhealthy(s.fleet, s.now_s)
@@ -640,7 +642,7 @@ class Decider:
             going = max(1, surplus) if at_limit and not under_way else 0
         serving.sort(key=lambda i: (i.interruption_at_s is None, i.silent_s is None, i.launched_s, i.number))
         commands += [
-            Drain(_UNSOLD, 0.0, i.offer, i.number)
+            Drain(why_due(i, s.now_s) or _UNSOLD, 0.0, i.offer, i.number)
             for place, i in enumerate(serving)
             if place < going or i.interruption_at_s is not None
         ]

@@ -37,7 +37,7 @@ class Cloud(Protocol):
     """Instances. Every error is a CloudError (see mark.domain.errors)."""
 
     def fleet(self) -> Fleet:
-        """All instances that are not gone. Repeatable."""
+        """All instances that are not gone, with what is scheduled for them. Repeatable."""
 
     def launch(
         self,

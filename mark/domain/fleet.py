@@ -30,6 +30,17 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduledEvent:
+    """The cloud will stop, end or restart an instance at `at_s`, for reasons of its own, and says so days ahead.
+
+    `code` is the cloud's word for it.
+    """
+
+    code: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """One instance as last seen. `number` is the launch order and the final tie-breaker everywhere."""
 
@@ -46,6 +57,7 @@ class Instance:
     resumed: bool = False  # its last start was from a stop
     stopped_s: float | None = None  # since when it can be started again; infinity while it is stopping
     release: str = ""  # what it booted from; "": that has no name
+    event: ScheduledEvent | None = None  # the first that is still to come; None: nothing is known to
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +79,8 @@ class EndedAtLaunch:
 class Fleet:
     """A snapshot of all instances that are not gone, ascending by number.
 
-    `leaving` are those of offers, or in zones, that may not be bought any more: they serve until others have taken
-    their place.
+    `leaving` are those of offers, or in zones, that may not be bought any more, and, as the controller sees it, those
+    of which a scheduled event is near: they serve until others have taken their place.
     `refused` were launched of late, and are gone.
     """
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from mark.control.ports import Cloud
 from mark.domain.errors import CapacityError, CloudError, NotFoundError
-from mark.domain.fleet import Phase
+from mark.domain.fleet import Phase, ScheduledEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class CloudUnderTest:
     """A cloud without instances. `boot` lets time pass until all that was launched or resumed has booted.
 
     Of the offer `spot` there are two instances to be had, of the others enough; `burstable` can be stopped.
-    `other_spot` is spot as well.
+    `other_spot` is spot as well. `schedule` announces what will happen to an instance (number, code, control seconds);
+    None: nothing ever does.
     """
 
     cloud: Cloud
@@ -26,6 +27,7 @@ class CloudUnderTest:
     spot: str
     burstable: str
     other_spot: str
+    schedule: Callable[[int, str, float], None] | None = None
 
     def phase(self, number: int) -> Phase | None:
         """The phase of an instance; None when it is gone."""
@@ -144,6 +146,23 @@ class CloudContract:
         with pytest.raises(CloudError, match="cannot go from ready"):
             getattr(trial.cloud, verb)(number)
         assert trial.cloud.fleet() == before
+
+    def test_what_is_scheduled_shows_and_changes_nothing_else(self, trial: CloudUnderTest) -> None:
+        """Of the instance that it is scheduled for. It serves on, and is told by no notice."""
+        numbers = trial.cloud.launch(trial.on_demand, 2, "t").numbers
+        trial.boot()
+        before = trial.cloud.fleet()
+        assert [i.event for i in before.instances] == [None, None]
+        if trial.schedule is None:
+            return
+        trial.schedule(numbers[1], "instance-retirement", 1e6)
+        event = ScheduledEvent("instance-retirement", 1e6)
+        first, second = before.instances
+        assert trial.cloud.fleet().instances == (first, replace(second, event=event))
+        assert trial.cloud.notices() == ()
+        trial.cloud.drain(numbers[1])
+        trial.cloud.stop(numbers[1])
+        assert trial.phase(numbers[1]) is Phase.STOPPED
 
     def test_notices_are_empty_when_nothing_is_interrupted(self, trial: CloudUnderTest) -> None:
         """An empty answer, repeatable."""

@@ -25,7 +25,7 @@ from mark.control.ports import (
 from mark.domain.arrays import FloatArray
 from mark.domain.command import Command
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, StoreError
-from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase
+from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.load import Forecast, Load
 from mark.domain.plan import Plan, Target
 from mark.models.registry import ObjectStore
@@ -156,6 +156,10 @@ class FakeCloud:
         gone_s = self.clock.t_s + 120.0
         self._notices.append(Notice(number, self.instances[number].offer, self.clock.t_s, gone_s))
         self._change(number, interruption_at_s=gone_s)
+
+    def schedule(self, number: int, code: str, at_s: float) -> None:
+        """Announce that the instance will be stopped, ended or restarted then."""
+        self._change(number, event=ScheduledEvent(code, at_s))
 
     def end_at_launch(self, number: int, why: CapacityError) -> None:
         """It ends before it ran, for this reason."""

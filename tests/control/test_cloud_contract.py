@@ -34,7 +34,7 @@ class TestFakeCloud(CloudContract):
     def trial(self) -> CloudUnderTest:
         cloud = FakeCloud(ManualClock())
         cloud.left = {SPOT_A.name: 2}
-        return CloudUnderTest(cloud, cloud.boot, *NAMES)
+        return CloudUnderTest(cloud, cloud.boot, *NAMES, schedule=cloud.schedule)
 
 
 class TestSimulatedCloud(CloudContract):

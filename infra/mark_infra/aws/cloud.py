@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from mark.control import health
 from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.errors import CapacityError, CloudError, NotFoundError, RefusalScope
-from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase
+from mark.domain.fleet import TRANSITIONS, EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.offer import Market, Offer
 from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.gate import Gate, fleet_refusal, launch_refusal, scope_of_end
@@ -82,6 +82,13 @@ class NoticeSource(Protocol):
         """(instance id, announced at, gone at) in Unix seconds: all of late, of every service, told before or not."""
 
 
+class EventSource(Protocol):
+    """What the cloud has scheduled for instances. Never waits for the cloud."""
+
+    def of(self, instance_id: str) -> tuple[str, float] | None:
+        """The first event to come of an instance: its code, and when, in Unix seconds."""
+
+
 class Ec2Cloud:
     """The port `Cloud` for one service. Thread-safe.
 
@@ -103,6 +110,7 @@ class Ec2Cloud:
         balancer: Balancer,
         notices: NoticeSource,
         *,
+        events: EventSource | None = None,
         templates: Mapping[str, str] | None = None,
         platforms: Mapping[str, Mapping[str, Mapping[str, str]]] | None = None,
         unix_s: Callable[[], float] = time.time,
@@ -113,6 +121,7 @@ class Ec2Cloud:
         self._site, self._there = site, site.service(service)
         self._gate, self._inventory, self._store, self._clock = gate, inventory, numbers, clock
         self._bouncers, self._balancer, self._notices, self._unix_s = bouncers, balancer, notices, unix_s
+        self._events = events
         self._lock = RLock()
         self._number: dict[str, int] = {}  # by instance id; a cache of the store's
         self._last = 0  # the highest number seen
@@ -326,7 +335,12 @@ class Ec2Cloud:
             resumed=machine.resumed_unix_s is not None,
             stopped_s=None if phase is not Phase.STOPPED else self._stopped_s(machine),
             release=machine.release,
+            event=None if phase is Phase.STOPPED else self._event(machine),
         )
+
+    def _event(self, machine: DescribedInstance) -> ScheduledEvent | None:
+        found = None if self._events is None else self._events.of(machine.id)
+        return None if found is None else ScheduledEvent(found[0], self._clock.at_s(found[1]))
 
     def _stopped_s(self, machine: DescribedInstance) -> float:
         """It is stopped right after its drain; a standby, after its first boot."""

@@ -11,6 +11,7 @@ from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.inventory import PERIOD_S, DescribedInstance, Inventory
 from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.readiness import AskedBouncers
+from mark_infra.aws.scheduled_events import ScheduledEvents
 
 FORGET_ROUNDS = 3600
 _log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 class Keeper:
     """Every second: refresh the inventory, ask the bouncers, and, only while `leads()`, do every service's upkeep and
-    end orphans. Every hour: forget ghosts.
+    end orphans. Every minute: ask for scheduled events. Every hour: forget ghosts.
 
     `start` returns after the first round, so that a controller begins with what is true. One service's trouble with the
     cloud keeps no other's from being done; it is logged, and tried again a second later.
@@ -31,9 +32,10 @@ class Keeper:
         clouds: Sequence[Ec2Cloud],
         reconciler: Reconciler,
         leads: Callable[[], bool],
+        events: ScheduledEvents,
     ) -> None:
         self._inventory, self._bouncers, self._clouds = inventory, bouncers, tuple(clouds)
-        self._reconciler, self._leads = reconciler, leads
+        self._reconciler, self._leads, self._events = reconciler, leads, events
         self._rounds = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
@@ -60,6 +62,7 @@ class Keeper:
                 for cloud in self._clouds:
                     _guarded(cloud.forget_ghosts, cloud.service)
             self._rounds += 1
+        _guarded(self._events.refresh, "scheduled events")  # last: of what it says days are left
 
     def _ask(self) -> None:
         services = self._inventory.snapshot().services

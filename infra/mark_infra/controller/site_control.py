@@ -43,6 +43,7 @@ from mark_infra.aws.orphans import Reconciler
 from mark_infra.aws.prices import Refreshed
 from mark_infra.aws.readiness import AskedBouncers, headers
 from mark_infra.aws.released_functions import ReleasedFunctions
+from mark_infra.aws.scheduled_events import ScheduledEvents
 from mark_infra.aws.site import Site
 from mark_infra.aws.warming import LambdaWarming
 from mark_infra.controller.release_versions import know_release
@@ -148,7 +149,7 @@ class SiteControl:
         self._site, self._dry_run, self.services = site, dry_run, len(specs)
         self._parts = parts = site_parts(site, dry_run=dry_run) if parts is None else parts
         self._gate = gate = parts.gate(None)
-        self._inventory = Inventory(parts.gate(None), site)
+        self._inventory, events = Inventory(parts.gate(None), site), ScheduledEvents(parts.gate(None))
         self.bouncers = bouncers = AskedBouncers(site)
         self._notices = (
             NoticeListener(parts.gate(WAIT_S + 2.0), site, leads=lambda: self.manager.leads())
@@ -168,6 +169,7 @@ class SiteControl:
             cloud = Ec2Cloud(
                 name, resolved.offers, site, gate, self._inventory, ServiceStore(parts.table, name), clock, bouncers,
                 Balancer(gate, there, {o.name: c.capacity_rps for o, c in capacity}, pace=pace), announced,
+                events=events,
             )  # fmt: skip
             services.append(_Service(spec, clock, cloud, self))
         self._services = {service.name: service for service in services}
@@ -191,6 +193,7 @@ class SiteControl:
             clouds,
             Reconciler(gate, self._inventory, site),
             lambda: self.manager.leads() and not dry_run,
+            events,
         )
 
     def start(self) -> None:

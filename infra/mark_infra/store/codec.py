@@ -35,7 +35,7 @@ from mark.control.views import Limits
 from mark.domain.bill import Bill
 from mark.domain.command import Drain, Launch, Resume, Stop, Switch, Terminate, Warm
 from mark.domain.errors import RefusalScope
-from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase
+from mark.domain.fleet import EndedAtLaunch, Fleet, Instance, Notice, Phase, ScheduledEvent
 from mark.domain.load import Forecast, Load
 from mark.domain.offer import Market
 from mark.domain.plan import Plan, Target
@@ -50,7 +50,7 @@ from mark.planning.policies.target_tracking import TrackerState
 DATACLASSES: dict[type, int] = dict.fromkeys(
     (
         *(Plan, Target, Intent, Belief, Window, MonitorState, Seen, PastCosts, ExpectedCostMemory, TrackerState),
-        *(Limits, Minute, Fleet, Instance, Notice, Load, Forecast, Bill),
+        *(Limits, Minute, Fleet, Instance, Notice, ScheduledEvent, Load, Forecast, Bill),
         *(Boots, ControllerState, Replanning, Rollout, ReleaseCounts, Launch, Drain, Terminate, Resume, Stop, Warm),
         *(Switch, Comparison, Stratum, Contrast, EndedAtLaunch, HeldRelease),
     ),

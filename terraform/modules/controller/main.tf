@@ -81,12 +81,14 @@ resource "aws_iam_role_policy" "this" {
     Statement = concat(
       [
         {
-          # Inventory: what there is, once a second. Balancer: whether a target is healthy, and what rules say. LivePrices: what it costs.
+          # Inventory: what there is, once a second. ScheduledEvents: what EC2 will stop or restart, once a minute.
+          # Balancer: whether a target is healthy, and what rules say. LivePrices: what it costs.
           # History (--history cloudwatch:...): what CloudWatch counted.
           Sid    = "Look"
           Effect = "Allow"
           Action = [
             "ec2:DescribeInstances",
+            "ec2:DescribeInstanceStatus",
             "ec2:DescribeSpotPriceHistory",
             "elasticloadbalancing:DescribeRules",
             "elasticloadbalancing:DescribeTargetHealth",

@@ -10,6 +10,7 @@ from mark_infra.aws.balancer import Balancer
 from mark_infra.aws.cloud import Ec2Cloud
 from mark_infra.aws.gate import Gate
 from mark_infra.aws.inventory import SETTLE_S, DescribedInstance, Inventory
+from mark_infra.aws.scheduled_events import PERIOD_S, ScheduledEvents
 from mark_infra.aws.site import Site, SiteService
 
 from mark.domain.fleet import Phase
@@ -157,17 +158,24 @@ class Bench:
         """A new controller, which knows only what EC2 and the store know."""
         self.site = replace(self.site, **changes)
         self.inventory = Inventory(self.gate, self.site, monotonic=self.time.unix_s)
+        self.events = ScheduledEvents(self.gate, monotonic=self.time.unix_s)
         there = self.site.services.get("inception", SiteService("", {}))
         self.balancer = Balancer(self.gate, there, CAPACITY_RPS, monotonic=self.time.unix_s)
         self.cloud = Ec2Cloud(
             "inception", OFFERS, self.site, self.gate, self.inventory, self.numbers, self.time, self.bouncers,
-            self.balancer, self.notices, unix_s=self.time.unix_s,
+            self.balancer, self.notices, events=self.events, unix_s=self.time.unix_s,
         )  # fmt: skip
 
     def pass_s(self, seconds: float = SETTLE_S + 1.0) -> None:
         """Time passes, and EC2 is asked again."""
         self.time.t_s += seconds
         self.inventory.refresh()
+
+    def schedule(self, number: int, code: str, at_s: float) -> None:
+        """EC2 announces it, and is asked."""
+        self.place.market.schedule(self.id_of(number), code, self.time.ORIGIN_S + at_s)
+        self.time.t_s += PERIOD_S
+        self.events.refresh()
 
     def boot(self) -> None:
         """Whatever boots is ready."""

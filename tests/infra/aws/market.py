@@ -1,9 +1,10 @@
-"""What moto's CreateFleet lacks: a token's launch happens once, and offers run out."""
+"""What moto lacks: of CreateFleet that a token's launch happens once, and that offers run out; scheduled events."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from io import BytesIO
 from threading import Lock
 from typing import Any
@@ -14,6 +15,15 @@ _SHORT = """<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/
 <fleetId>fleet-0</fleetId><fleetInstanceSet/><errorSet>{errors}</errorSet></CreateFleetResponse>"""
 _ERROR = """<item><launchTemplateAndOverrides><overrides><instanceType>{kind}</instanceType></overrides>
 </launchTemplateAndOverrides><errorCode>{code}</errorCode><errorMessage>none left</errorMessage></item>"""
+
+
+_STATUSES = """<DescribeInstanceStatusResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>0</requestId>
+<instanceStatusSet>{statuses}</instanceStatusSet>{next}</DescribeInstanceStatusResponse>"""
+_STATUS = "<item><instanceId>{id}</instanceId><eventsSet>{events}</eventsSet></item>"
+_EVENT = "<item><code>{}</code><description>{}</description><notBefore>{}</notBefore></item>"
+
+_DENIED = """<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You may not</Message></Error>
+</Errors><RequestID>0</RequestID></Response>"""
 
 
 class Market:
@@ -27,10 +37,19 @@ class Market:
         self.code = "InsufficientInstanceCapacity"  # by which it says that there are none
         self.codes: dict[str, str] = {}  # of types for which it says something else
         self.fleets: list[dict[str, str]] = []  # CreateFleet as it was asked for, without repetitions
+        self.events: dict[str, list[tuple[str, str, str]]] = {}  # by instance: code, description, time
+        self.status_page = 1000  # statuses to an answer
+        self.tells_statuses = True  # else it is said that one may not ask for them
+        self.statuses: list[dict[str, str]] = []  # DescribeInstanceStatus as it was asked for
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         asked = dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))
+        if asked.get("Action") == "DescribeInstanceStatus":
+            self.statuses.append(asked)
+            if not self.tells_statuses:
+                return _answer(_DENIED, start_response, "403 Forbidden")
+            return _answer(self._statuses(asked), start_response)
         if asked.get("Action") != "CreateFleet":
             return self._ask(environ, body, start_response)
         with self._lock:
@@ -44,6 +63,21 @@ class Market:
         start_response(status, headers)
         return [page]
 
+    def schedule(self, instance_id: str, code: str, at_unix_s: float, description: str = "") -> None:
+        """EC2 announces an event."""
+        at = datetime.fromtimestamp(at_unix_s, UTC).isoformat()
+        self.events.setdefault(instance_id, []).append((code, description, at))
+
+    def _statuses(self, asked: dict[str, str]) -> str:
+        """Of instances with an event of the codes that are asked for, whatever else they have."""
+        codes = {value for key, value in asked.items() if key.startswith("Filter.1.Value.")}
+        found = sorted(id for id, events in self.events.items() if codes & {code for code, _, _ in events})
+        first = int(asked.get("NextToken", 0))
+        page, left = found[first : first + self.status_page], found[first + self.status_page :]
+        items = (_STATUS.format(id=id, events="".join(_EVENT.format(*e) for e in self.events[id])) for id in page)
+        token = f"<nextToken>{first + self.status_page}</nextToken>" if left else ""
+        return _STATUSES.format(statuses="".join(items), next=token)
+
     def _launch(self, environ: dict[str, Any], asked: dict[str, str], start: Callable[..., Any]) -> Iterable[bytes]:
         count = int(asked["TargetCapacitySpecification.TotalTargetCapacity"])
         market = asked["TargetCapacitySpecification.DefaultTargetCapacityType"]
@@ -55,9 +89,7 @@ class Market:
             self.left[pool] -= count
         if first is None:
             errors = (_ERROR.format(kind=kind, code=self.codes.get(kind, self.code)) for kind in kinds.values())
-            page = _SHORT.format(errors="".join(errors)).encode()
-            start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
-            return [page]
+            return _answer(_SHORT.format(errors="".join(errors)), start)
         wanted = asked["TargetCapacitySpecification.TotalTargetCapacity"]
         asked = {**asked, "TargetCapacitySpecification.TotalTargetCapacity": str(count)}
         config, number = (f"LaunchTemplateConfigs.{first[0]}.", f"Overrides.{first[1]}.")
@@ -86,3 +118,9 @@ class Market:
             {**environ, "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}, start
         )
         return found
+
+
+def _answer(text: str, start: Callable[..., Any], status: str = "200 OK") -> Iterable[bytes]:
+    page = text.encode()
+    start(status, [("Content-Type", "text/xml"), ("Content-Length", str(len(page)))])
+    return [page]

@@ -14,4 +14,5 @@ class TestEc2Cloud(CloudContract):
     def trial(self, place: Place) -> CloudUnderTest:
         place.market.left = {(SPOT_A.instance, "spot"): 2}
         bench = Bench(place)
-        return CloudUnderTest(bench.cloud, bench.boot, ON_DEMAND.name, SPOT_A.name, BURSTABLE.name, OTHER_SPOT.name)
+        names = (ON_DEMAND.name, SPOT_A.name, BURSTABLE.name, OTHER_SPOT.name)
+        return CloudUnderTest(bench.cloud, bench.boot, *names, schedule=bench.schedule)

@@ -28,7 +28,7 @@ def bench(place: Place) -> Bench:
 
 def keeper(bench: Bench, *, leads: bool = True) -> Keeper:
     reconciler = Reconciler(bench.gate, bench.inventory, bench.site, monotonic=bench.time.unix_s)
-    return Keeper(bench.inventory, AskedBouncers(bench.site), [bench.cloud], reconciler, lambda: leads)
+    return Keeper(bench.inventory, AskedBouncers(bench.site), [bench.cloud], reconciler, lambda: leads, bench.events)
 
 
 def test_instances_of_unknown_services_are_orphans() -> None:

@@ -45,7 +45,7 @@ run "no_star_beside_a_star" {
   assert {
     condition = toset(flatten([for statement in jsondecode(aws_iam_role_policy.this.policy).Statement : statement.Action
       if contains(flatten([statement.Resource]), "*")])) == toset([
-      "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeRules", "elasticloadbalancing:DescribeTargetHealth",
+      "ec2:DescribeInstances", "ec2:DescribeInstanceStatus", "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeRules", "elasticloadbalancing:DescribeTargetHealth",
       "pricing:GetProducts", "cloudwatch:GetMetricData", "cloudwatch:PutMetricData", "ssm:UpdateInstanceInformation",
       "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel", "ssmmessages:OpenControlChannel",
       "ssmmessages:OpenDataChannel",

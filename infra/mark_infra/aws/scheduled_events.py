@@ -1,0 +1,67 @@
+"""What EC2 has scheduled for instances, days ahead: that they are stopped, retired or restarted.
+
+DescribeInstances does not say it, and so DescribeInstanceStatus is asked once a minute, for instances with such an
+event only. It knows no tags: the answer is of the whole account, and readers pick theirs by instance id. EventBridge
+tells the same (AWS Health), but once: a controller that was away would have to remember it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mark_infra.aws import cloud
+from mark_infra.aws.gate import Gate
+
+PERIOD_S = 60.0
+# Of EC2's user guide, "Scheduled events for your instances". Maintenance of the network is a pause of seconds, which
+# health checks bridge; that of the power restarts the instance, and only the description tells the two apart.
+ENDS = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot")
+MAINTENANCE, POWER = "system-maintenance", "power"
+# How the description of an event begins that is over, and that stays for a week.
+OVER = ("[completed]", "[canceled]")
+
+
+def ends_it(event: Mapping[str, Any]) -> bool:
+    """Will this event, in EC2's words, end or restart its instance?"""
+    code, description = event.get("Code", ""), event.get("Description", "").strip().lower()
+    if description.startswith(OVER) or "NotBefore" not in event:
+        return False
+    return code in ENDS or (code == MAINTENANCE and POWER in description)
+
+
+class ScheduledEvents:
+    """Thread-safe. `refresh` asks EC2, `of` looks at its last good answer."""
+
+    def __init__(self, gate: Gate, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._gate, self._monotonic = gate, monotonic
+        self._asking = threading.Lock()
+        self._asked_s: float | None = None
+        self._first: Mapping[str, tuple[str, float]] = {}
+
+    def of(self, instance_id: str) -> tuple[str, float] | None:
+        """The first event to come of an instance: its code, and the Unix time before which it does not happen."""
+        return self._first.get(instance_id)
+
+    def refresh(self) -> None:
+        """Ask EC2, if that was not done within the last minute. Raises CloudError; the last good answer stays."""
+        with self._asking:
+            now_s = self._monotonic()
+            if self._asked_s is not None and now_s - self._asked_s < PERIOD_S:
+                return
+            self._asked_s = now_s  # what fails is asked for a minute later, too: days are left
+            ec2 = self._gate.client("ec2")
+            first: dict[str, tuple[str, float]] = {}
+            filters = [{"Name": "event.code", "Values": [*ENDS, MAINTENANCE]}]
+            for page in self._gate.pages(ec2.describe_instance_status, Filters=filters, MaxResults=1000):
+                for status in page["InstanceStatuses"]:
+                    events = [(e["NotBefore"].timestamp(), e["Code"]) for e in status.get("Events", ()) if ends_it(e)]
+                    if events:
+                        at_unix_s, code = min(events)
+                        first[status["InstanceId"]] = (code, at_unix_s)
+            self._first = first
+
+
+_: type[cloud.EventSource] = ScheduledEvents
