@@ -113,7 +113,11 @@ def test_what_is_not_planned_is_named(place: Path, capsys: Captured) -> None:
     assert "2 instances are more than [fleet] max_instances = 1 allows" in notes
 
 
-def test_the_window_is_the_busiest_within_an_hour(place: Path, capsys: Captured) -> None:
+def test_the_window_is_the_busiest_within_an_hour(
+    place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window of too many queries ends earlier: here of a tenth of those that are too many otherwise."""
+    monkeypatch.setattr("mark.studies.pipeline_plan.MOST_QUERIES", 2_000.0)
     counts = [600.0 if 90 <= minute < 92 or minute == 10 else 60.0 for minute in range(180)]
     rows = "".join(f"{60 * minute},{count}\n" for minute, count in enumerate(counts))
     (place / "t.csv").write_text("t_seconds,count\n" + rows)
@@ -121,7 +125,7 @@ def test_the_window_is_the_busiest_within_an_hour(place: Path, capsys: Captured)
         (PLAN, [0.0, 10_800.0], [5400.0, 120.0]),
         ([*PLAN, "--at", "300"], [300.0, 3900.0], [300.0, 480.0]),  # of fewer than 1,000 queries twice as long
         ([*PLAN, "--at", "2h"], [7200.0, 10_800.0], [7200.0, 1920.0]),
-        ([*PLAN, "--at", "1h", "--scale", "30"], [3600.0, 7200.0], None),
+        ([*PLAN, "--at", "1h", "--scale", "3"], [3600.0, 7200.0], None),
     ):
         found = planned(argv, capsys)["window"]
         assert [found["searched_from_s"], found["searched_until_s"]] == searched
@@ -129,7 +133,7 @@ def test_the_window_is_the_busiest_within_an_hour(place: Path, capsys: Captured)
             assert [found["start_s"], found["duration_s"]] == window
         else:
             assert found["start_s"] == 5400.0
-            assert found["duration_s"] == pytest.approx(20_000 / 300.0)
+            assert found["duration_s"] == pytest.approx(2_000 / 30.0)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +202,13 @@ def test_what_can_bear_much_more_has_no_bottleneck(place: Path, capsys: Captured
     assert "note: 120 queries are few to tell how late the latest are" in out
 
 
-def test_a_huge_fan_out_shortens_the_window_instead_of_the_reader_s_patience(place: Path, capsys: Captured) -> None:
-    (place / "lineage.csv").write_text("queries,first,second\n1,1,8000\n")
+def test_a_huge_fan_out_shortens_the_window_instead_of_the_reader_s_patience(
+    place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundredth of the calls that are simulated otherwise, so that the test takes no minute either."""
+    monkeypatch.setattr("mark.studies.pipeline_plan.MOST_STAGE_CALLS", 4_000.0)
+    (place / "lineage.csv").write_text("queries,first,second\n1,1,80\n")
     argv = [*PLAN, "--lineage", "lineage.csv"]
     found = planned(argv, capsys)
-    assert found["window"]["queries"] * 8000 < 1.5 * 400_000
+    assert found["window"]["queries"] * 80 < 1.5 * 4_000
     assert any("of this traffic are simulated" in note for note in found["notes"])
