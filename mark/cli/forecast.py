@@ -43,7 +43,7 @@ def _add_backtest(actions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--horizon-s", type=seconds, default=3600.0, metavar="S", help="how far ahead (default: 3600)")
     parser.add_argument("--out", type=_out_file, metavar="FILE.csv.gz", help="every forecast made, to score it again")
     add_run_options(parser, service="optional")
-    parser.set_defaults(run=run_backtest, start=None)
+    parser.set_defaults(run=run_backtest, start=None, predictor="auto")
 
 
 def run_backtest(args: argparse.Namespace) -> int:

@@ -97,7 +97,7 @@ def explain(plan: Plan, context: PlanningContext, at_s: float, other_slos: Seque
         resolved.service.name,
         weigh(plan, context),
         dict(context.fleet.live()),
-        {offer.name: offer.held_usd_per_hour for offer in resolved.offers},
+        {offer.name: offer.usd_per_hour for offer in resolved.offers},
         {
             name: Batches(
                 c.policy.n_batch,

@@ -69,6 +69,10 @@ def test_without_start_and_train_the_second_half_is_judged(tmp_path: Path, capsy
     assert (data["start_s"], data["train_s"], data["origins"]) == (3000.0, 3000.0, 11)
 
 
+def test_auto_is_judged_unless_others_are_named() -> None:
+    assert parser().parse_args([*BACKTEST, TRACE]).predictor == "auto"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

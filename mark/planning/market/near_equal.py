@@ -23,12 +23,12 @@ def near_equal(resolved: ResolvedService) -> Mapping[str, tuple[str, ...]]:
     def alike(index: int) -> tuple[str, ...]:
         offer, candidate = pairs[index]
         found = [
-            (other.held_usd_per_hour / one.capacity_rps, other.name)
+            (other.usd_per_hour / one.capacity_rps, other.name)
             for other, one in pairs
             if other.name != offer.name
             and other.market is offer.market
             and one.capacity_rps >= candidate.capacity_rps
-            and other.held_usd_per_hour <= (1.0 + DEARER) * offer.held_usd_per_hour
+            and other.usd_per_hour <= (1.0 + DEARER) * offer.usd_per_hour
             and (offer.credits is other.credits is None or other.instance == offer.instance)
         ]
         return tuple(name for _, name in sorted(found)[:MOST])

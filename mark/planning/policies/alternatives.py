@@ -148,7 +148,7 @@ class _Scales:
         self._disk_usd_per_step = np.array([offer.disk_usd_per_hour for offer in self._offers]) * STEP_S / 3600.0
         self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
         self._committed = [resolved.committed.get(name, 0) for name in self._names]
-        self._held_usd_per_hour = np.array([offer.held_usd_per_hour for offer in self._offers])
+        self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         self._most = resolved.service.max_instances
         self._most_usd_per_hour = resolved.service.max_usd_per_hour * (1.0 + 1e-9)  # rounding forbids nothing
         self._first = context.first
@@ -292,12 +292,12 @@ class _Scales:
         return self._saved.between(tops - size_rps, tops)
 
     def _allowed(self, counts: list[int]) -> bool:
-        return sum(counts) <= self._most and float(np.dot(counts, self._held_usd_per_hour)) <= self._most_usd_per_hour
+        return sum(counts) <= self._most and float(np.dot(counts, self._listed_usd_per_hour)) <= self._most_usd_per_hour
 
     def _best_of(self, i: int, worth_usd: float) -> list[int]:
         """The best fleet of one offer alone, where a request is worth so much."""
         top_rps = self._saved.spacing_rps * (len(self._saved.served) - 1)
-        by_price = math.floor(self._most_usd_per_hour / float(self._held_usd_per_hour[i]))
+        by_price = math.floor(self._most_usd_per_hour / float(self._listed_usd_per_hour[i]))
         most = max(self._running[i], min(self._most, by_price, math.ceil(top_rps / float(self._usable_rps[i]))))
         stack = [(i, _STAYS if k < self._running[i] else _NEW, k) for k in range(most)]
         instances, launches, served = self._stacked(stack, worth_usd)

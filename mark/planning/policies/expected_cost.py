@@ -75,7 +75,7 @@ class ExpectedCostPolicy:
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
-        self._held_usd_per_hour = np.array([offer.held_usd_per_hour for offer in self._offers])
+        self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])  # what limits count
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
         resumes = [o.resume or o.boot for o in self._offers]
@@ -174,7 +174,7 @@ class ExpectedCostPolicy:
         lasting = np.array([offer.market not in (Market.SPOT, Market.BURSTABLE) for offer in self._offers])
         # 1e-9: a budget of exactly three instances must hold three.
         affordable = np.minimum(
-            np.floor(service.max_usd_per_hour / self._held_usd_per_hour + 1e-9), service.max_instances
+            np.floor(service.max_usd_per_hour / self._listed_usd_per_hour + 1e-9), service.max_instances
         )
         on_demand = np.array([offer.market is Market.ON_DEMAND for offer in self._offers])
         resumes = on_demand & (service.warm_pool > 0)
@@ -288,12 +288,12 @@ class ExpectedCostPolicy:
         """Within the service's limits?"""
         service = self._resolved.service
         most_usd_per_hour = service.max_usd_per_hour * (1.0 + 1e-9)
-        return bool(counts.sum() <= service.max_instances and counts @ self._held_usd_per_hour <= most_usd_per_hour)
+        return bool(counts.sum() <= service.max_instances and counts @ self._listed_usd_per_hour <= most_usd_per_hour)
 
     def _limited(self, counts: IntArray) -> bool:
         service = self._resolved.service
-        left = service.max_usd_per_hour - float(counts @ self._held_usd_per_hour)
-        return bool(counts.sum() >= service.max_instances or left < self._held_usd_per_hour.min())
+        left = service.max_usd_per_hour - float(counts @ self._listed_usd_per_hour)
+        return bool(counts.sum() >= service.max_instances or left < self._listed_usd_per_hour.min())
 
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
         """One instance, where nothing else answers in time and requests are to come: the cheapest, one that runs first.
@@ -324,11 +324,11 @@ class ExpectedCostPolicy:
         if not need.any():
             return counts, np.zeros_like(counts)
         spares = self._pools.spares(need, self._usd_per_overflow)
-        service, price = self._resolved.service, {o.name: o.held_usd_per_hour for o in self._resolved.offers}
+        service, price = self._resolved.service, {o.name: o.usd_per_hour for o in self._resolved.offers}
         possible = within(
             np.maximum(counts, ready + need + spares),
             running,
-            self._held_usd_per_hour,
+            self._listed_usd_per_hour,
             service.max_instances - len(there),
             service.max_usd_per_hour - sum(price[i.offer] for i in there),
         )

@@ -67,8 +67,8 @@ def standbys(resolved: ResolvedService, spot_instances: int) -> tuple[Target, ..
         return ()
     _, _, name, capacity_rps = min(
         (
-            resolved.offers[i].held_usd_per_hour / resolved.candidates[i].capacity_rps,
-            resolved.offers[i].held_usd_per_hour,
+            resolved.offers[i].usd_per_hour / resolved.candidates[i].capacity_rps,
+            resolved.offers[i].usd_per_hour,
             resolved.offers[i].name,
             resolved.candidates[i].capacity_rps,
         )
@@ -120,9 +120,9 @@ class PaperSystem(ABC):
         self._offers = tuple(resolved.offers[i] for i in capacity_rps)
         self._names = tuple(offer.name for offer in self._offers)
         self._capacity_rps = np.array(list(capacity_rps.values()), dtype=np.float64)
-        self._usd_per_step = np.array([offer.held_usd_per_s * STEP_S for offer in self._offers])
+        self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         control = resolved.service.control
-        self._launch_usd = np.array([offer.held_usd_per_s * control.launch_overhead_s for offer in self._offers])
+        self._launch_usd = np.array([offer.usd_per_s * control.launch_overhead_s for offer in self._offers])
         self._tau_steps, self._steps = round(control.tau_s / STEP_S), control.horizon_steps
         self._cool_down_plans = max(1, math.ceil(control.cool_down_s / STEP_S))
         self._resolved = resolved

@@ -39,9 +39,7 @@ def cheapest(resolved: ResolvedService) -> int:
 
     Raises Infeasible when the resolved service offers no instance at all.
     """
-    usd_per_rps = [
-        o.held_usd_per_hour / c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)
-    ]
+    usd_per_rps = [o.usd_per_hour / c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)]
     return min(_in_first_market(resolved), key=lambda i: (usd_per_rps[i], resolved.offers[i].name))
 
 
@@ -52,7 +50,7 @@ def cheapest_fleet(resolved: ResolvedService, rate_rps: float) -> tuple[Offer, i
     """
     # 1e-9: a rate of exactly n instances must not become n + 1 by rounding.
     needed = [max(1, math.ceil(rate_rps / candidate.capacity_rps - 1e-9)) for candidate in resolved.candidates]
-    usd_per_hour = [count * offer.held_usd_per_hour for count, offer in zip(needed, resolved.offers, strict=True)]
+    usd_per_hour = [count * offer.usd_per_hour for count, offer in zip(needed, resolved.offers, strict=True)]
     i = min(_in_first_market(resolved), key=lambda i: (usd_per_hour[i], resolved.offers[i].name))
     return resolved.offers[i], needed[i]
 
@@ -75,11 +73,11 @@ def static(name: str, resolved: ResolvedService, evaluated: Load) -> Static:
     offer, needed = cheapest_fleet(resolved, rate_rps)
     capacity_rps = next(c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True) if o is offer)
     limit = resolved.service.max_instances
-    limit = min(limit, math.floor(min(1e9, resolved.service.max_usd_per_hour / offer.held_usd_per_hour) + 1e-9))
+    limit = min(limit, math.floor(min(1e9, resolved.service.max_usd_per_hour / offer.usd_per_hour) + 1e-9))
     count = min(needed, limit)
     reason = (
         f"the {'highest minute' if peak else 'mean'} of the evaluated part is {rate_rps:.1f} requests/s, "
-        f"{capacity_rps:.1f} each, and {needed} of them cost {needed * offer.held_usd_per_hour:.3f} $/h"
+        f"{capacity_rps:.1f} each, and {needed} of them cost {needed * offer.usd_per_hour:.3f} $/h"
     )
     notes = (f"{needed} instances are needed, the service's limits allow {count}",) if count < needed else ()
     return Static(name, (Target(offer.name, count, reason),), count * capacity_rps, notes)

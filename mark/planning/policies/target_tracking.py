@@ -166,7 +166,7 @@ def sagemaker_types(resolved: ResolvedService, *, batched: bool) -> tuple[tuple[
         if isinstance(able, str) or profile.instance in burstable:
             continue
         found.append((offer, able if batched else unbatched(profile, resolved.slo)))
-    return tuple(sorted(found, key=lambda pair: (pair[0].held_usd_per_hour / pair[1].capacity_rps, pair[0].name)))
+    return tuple(sorted(found, key=lambda pair: (pair[0].usd_per_hour / pair[1].capacity_rps, pair[0].name)))
 
 
 def sagemaker_policy(
