@@ -70,7 +70,7 @@ def test_without_start_and_train_the_second_half_is_judged(tmp_path: Path, capsy
 
 
 def test_auto_is_judged_unless_others_are_named() -> None:
-    assert parser().parse_args([*BACKTEST, TRACE]).predictor == "auto"
+    assert parser("forecast").parse_args([*BACKTEST, TRACE]).predictor == "auto"
 
 
 @pytest.mark.parametrize(
