@@ -390,14 +390,16 @@ def _advance_stage(p: CentralQueues, stage: int, until_s: float, first: int, las
             word_bits = p.bits[stage, lowest]
             bit = word_bits & (~word_bits + _ONE)
             query = (lowest << 6) + _BIT[(bit * _DE_BRUIJN) >> _TOP]
-            if bridged and _goes_to_function(p, stage, query, now_s, full_s, most - size):
+            calls = p.calls[stage, query]
+            hopeless = p.drops and not _in_time(now_s + single_s, p.deadline_s[query])
+            # Of a query that is dropped otherwise all calls are asked for, else those that the batch has room for.
+            if bridged and _goes_to_function(p, stage, query, now_s, full_s, calls if hopeless else most - size):
                 _forget_last_moment(p, stage, query)
                 p.bits[stage, lowest] = word_bits ^ bit
                 waiting -= 1
                 continue
-            calls = p.calls[stage, query]
             left = calls if calls == 1 else p.left[stage, query]
-            if p.drops and not _in_time(now_s + single_s, p.deadline_s[query]):
+            if hopeless:
                 p.answer_s[stage, query] = NEVER_S
                 p.partial_s[stage, query] = now_s
                 p.tally[stage, DROPPED] += left

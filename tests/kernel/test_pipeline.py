@@ -277,6 +277,13 @@ def test_without_an_environment_a_call_waits_on_for_the_replica() -> None:
     assert simulated.end_s() == [3.0]
 
 
+def test_of_a_query_that_is_dropped_every_call_is_asked_for() -> None:
+    """The replica would be late: of three calls one finds an environment, the others find none and are dropped."""
+    simulated, outcome = bridged((0.0,), (0.75,), concurrency=1, calls=3, drops=True)
+    assert (outcome.by_function.calls, outcome.by_function.throttled, outcome.dropped) == (1, 2, 2)
+    assert simulated.end_s() == [np.inf]
+
+
 def test_functions_that_make_no_sense_are_refused() -> None:
     for use, behind_s in ((function(0.0, 1.0), 0.0), (function(1.0, 0.0), -1.0), (function(1.0, 0.0), np.nan)):
         with pytest.raises(BadInput, match="lambda:3008"):
