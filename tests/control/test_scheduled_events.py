@@ -77,7 +77,7 @@ def test_it_serves_until_its_replacement_does_and_the_journal_says_why() -> None
     assert "instance-retirement is scheduled for it in 5" in drained
     assert "its queue is empty" in ended
     assert world.controller.state.beliefs == {}  # the market took nothing back, and sells it as before
-    for _ in range(120):
+    for _ in range(65):  # beyond the end
         world.minute()
     assert set(world.cloud.instances) == {2, 3}
 
