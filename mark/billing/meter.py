@@ -14,13 +14,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mark.catalog.disks import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import MINIMUM_BILLED_S
 from mark.domain.offer import Market, Offer
 from mark.domain.time import HOUR_S
 
+# One root volume per instance: gp3 in us-east-1, EBS list price since its launch in 2020-12.
+DISK_GIB = 8.0
+DISK_USD_PER_GIB_MONTH = 0.08
+GPU_DISKS = 12.5  # a GPU image needs 100 GiB, in disks of DISK_GIB
 _DISK_USD_PER_S = DISK_GIB * DISK_USD_PER_GIB_MONTH / (730.0 * 3600.0)
+
+
+def disks_of(offer: Offer) -> float:
+    """In units of DISK_GIB, what an instance of the offer boots from: only types with GPUs need the GPU image's disk.
+
+    SageMaker's have images of its own.
+    """
+    return GPU_DISKS if offer.gpus and offer.market is not Market.SAGEMAKER else 1.0
+
 
 # Dollars that one instance of an offer costs from time 0 to t; never falls. The difference of two is a bill.
 Cost = Callable[[float], float]

@@ -7,10 +7,8 @@ column and value.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
-from mark.catalog.disks import disk_usd_per_hour
 from mark.domain.cells import Row, is_file, read_rows
 from mark.domain.errors import BadInput, did_you_mean
 from mark.domain.function_offer import FunctionOffer, size_and_processor
@@ -68,14 +66,11 @@ def load_catalog(name_or_path: str) -> Catalog:
         seen.add(name)
     if not seen:
         raise BadInput("the catalogue has no row", str(path))
-    bills_extras = name_or_path in _BILLS_EXTRAS
-    if bills_extras:
-        offers = [replace(offer, disk_usd_per_hour=disk_usd_per_hour(offer)) for offer in offers]
     return Catalog(
         name_or_path,
         tuple(offers),
         tuple(functions),
-        bills_extras,
+        name_or_path in _BILLS_EXTRAS,
         any_size.get("lambda"),
         region=next((offer.zone.rstrip("abcdefgh") for offer in offers if offer.zone), ""),
         priced_on=min(days, default=""),

@@ -243,7 +243,7 @@ class Decider:
         missing = self._resolved.service.min_instances - sum(plan.counts.values())
         if missing <= 0:
             return plan
-        there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.held_usd_per_hour, o.name))
+        there = sorted((self._offers[name] for name in fleet.live()), key=lambda o: (o.usd_per_hour, o.name))
         offer = there[0] if there else default_offer(self._resolved)
         if offer is None:
             return plan
@@ -583,7 +583,7 @@ class Decider:
         """
         targets = sorted((t for t in plan.targets if t.count > 0), key=lambda t: (t.count, t.offer), reverse=True)
         planned = [t.offer for t in targets]
-        others = sorted(self._resolved.offers, key=lambda o: (o.held_usd_per_hour, o.name))
+        others = sorted(self._resolved.offers, key=lambda o: (o.usd_per_hour, o.name))
         put_off = {name for name, known in state.beliefs.items() if s.now_s < known.until_s}
         wanted = [*planned, *(o.name for o in others if o.credits is None)] if planned else []
         return next((name for name in wanted if name not in put_off), next(iter(planned), None))

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mark.billing.extras import extras_usd
-from mark.billing.meter import Meter
+from mark.billing.meter import Meter, disks_of
 from mark.billing.moving_prices import Tariff
-from mark.catalog.disks import disks_of
 from mark.control.ports import Ran, Store
 from mark.domain.bill import Bill
 from mark.domain.fleet import Fleet, Phase

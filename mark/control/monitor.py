@@ -97,6 +97,6 @@ def default_offer(resolved: ResolvedService) -> Offer | None:
     wanted = resolved.service.slo_monitor.instance or DEFAULT_TYPE
     return min(
         resolved.offers,
-        key=lambda o: (o.instance != wanted, o.market is not Market.ON_DEMAND, o.held_usd_per_hour, o.name),
+        key=lambda o: (o.instance != wanted, o.market is not Market.ON_DEMAND, o.usd_per_hour, o.name),
         default=None,
     )

@@ -99,7 +99,6 @@ class Offer:
     interruptions_per_hour: float = 0.0
     retired: bool = False
     credits: BurstCredits | None = None
-    disk_usd_per_hour: float = 0.0  # of what it boots from; 0 where the catalogue bills none
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.usd_per_hour) and self.usd_per_hour > 0.0):
@@ -119,15 +118,6 @@ class Offer:
     @property
     def usd_per_s(self) -> float:
         return self.usd_per_hour / 3600.0
-
-    @property
-    def held_usd_per_hour(self) -> float:
-        """Of an instance with its disk: by this planners choose among offers."""
-        return self.usd_per_hour + self.disk_usd_per_hour
-
-    @property
-    def held_usd_per_s(self) -> float:
-        return self.held_usd_per_hour / 3600.0
 
 
 @dataclass(frozen=True, slots=True)

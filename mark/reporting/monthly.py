@@ -30,7 +30,7 @@ from mark.billing.extras import (
     STATE_USD_PER_HOUR,
     ZONE_USD_PER_GB,
 )
-from mark.catalog.disks import DISK_USD_PER_GIB_MONTH
+from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.reporting.layout import columns, page, small_print, text
 from mark.reporting.words import HOURS_PER_MONTH, dollars, usd
 

@@ -22,7 +22,7 @@ from mark.billing.invoice_lines import (
     INSTANCE_MARKETS,
     InvoiceLine,
 )
-from mark.catalog.disks import DISK_USD_PER_GIB_MONTH
+from mark.billing.meter import DISK_USD_PER_GIB_MONTH
 from mark.domain.errors import BadInput
 from mark.planning.policies.names import FIXED
 from mark.planning.resolve import profile_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mark.billing.meter import Meter
+from mark.billing.meter import DISK_GIB, Meter, disks_of
 from mark.domain.offer import Delay, Market, Offer
 
 OD = Offer("c5.large", Market.ON_DEMAND, 0.36, Delay(0.0, 0.0))  # 0.0001 $/s
@@ -72,6 +73,12 @@ def test_disks_are_paid_only_where_the_catalogue_bills_extras() -> None:
     quiet = meter()
     quiet.disks(1, 0.0)
     assert quiet.bill(1000.0).other == 0.0
+
+
+def test_a_gpu_image_needs_a_larger_disk() -> None:
+    gpu = replace(OD, instance="g5.xlarge", gpus=1)
+    assert [disks_of(offer) * DISK_GIB for offer in (OD, gpu)] == [8.0, 100.0]
+    assert disks_of(replace(gpu, instance="ml.g5.xlarge", market=Market.SAGEMAKER)) == 1.0
 
 
 def test_committed_instances_are_paid_whether_they_run() -> None:

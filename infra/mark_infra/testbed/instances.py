@@ -16,8 +16,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
-from mark.billing.meter import Meter
-from mark.catalog.disks import disks_of
+from mark.billing.meter import Meter, disks_of
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, TERMINATED_DESCRIBED_S, UNBILLED_PENDING_S
 from mark.domain.offer import Market, Offer
 from mark.ec2.cpu_credits import CREDIT_STEP_S, CreditAccount, LaunchCredits

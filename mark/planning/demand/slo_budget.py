@@ -87,7 +87,7 @@ class Window:
 def neutral_usd(resolved: ResolvedService, offers: tuple[int, ...]) -> float:
     """Dollars per miss while the budget is spent as planned, `offers` being what may be bought; zero without any."""
     usd_per_request = min(
-        (resolved.offers[i].held_usd_per_s / resolved.candidates[i].capacity_rps for i in _lasting(resolved, offers)),
+        (resolved.offers[i].usd_per_s / resolved.candidates[i].capacity_rps for i in _lasting(resolved, offers)),
         default=0.0,
     )
     return NEUTRAL * usd_per_request / (1.0 - resolved.slo.attainment)
@@ -113,7 +113,7 @@ def keeping_usd(resolved: ResolvedService, offers: tuple[int, ...], load_rps: fl
     chosen = _lasting(resolved, offers)
     more_rps = np.array([0.0, *(resolved.candidates[i].capacity_rps for i in chosen)])
     shed_rps = overflow_rps(np.array(load_rps), capacity_rps + more_rps, patience_s)
-    usd_per_s = np.array([resolved.offers[i].held_usd_per_s for i in chosen])
+    usd_per_s = np.array([resolved.offers[i].usd_per_s for i in chosen])
     return float((usd_per_s / (shed_rps[0] - shed_rps[1:])).min())
 
 

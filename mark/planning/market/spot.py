@@ -4,8 +4,8 @@ Everything here is pure. The controller keeps a `Belief` per offer and hands all
 
     price + interruptions per hour x cost of one,                                                     (`SpotTerms`)
 
-the price with the disk where disks are billed, and only what is believed to be there, spread over what is equally good.
-What was interrupted is replaced with spares, since boots take their chance, and bridged by standbys.
+and only what is believed to be there, spread over what is equally good. What was interrupted is replaced with spares,
+since boots take their chance, and bridged by standbys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from mark.domain.arrays import BoolArray, FloatArray, IntArray
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, LAUNCH_CREDIT_STARTS_PER_DAY, UNBILLED_PENDING_S
 from mark.domain.offer import Delay, Market, Offer
 from mark.domain.plan import Plan, Target
-from mark.domain.time import HOUR_S
 
 _NORMAL = NormalDist()
 _QUANTILES = (np.arange(128) + 0.5) / 128.0
@@ -35,6 +34,8 @@ PRIOR_H = 2.0
 HALF_LIFE_H = 6.0  # what was seen counts half after this many hours
 RETRY_S = 60.0  # after a refusal or an interruption; twice as long after each refusal more
 LONGEST_RETRY_S = 120.0  # a refused launch costs nothing, an hour without spot more than half the bill
+# A stopped standby's, where the catalogue bills disks: 8 GiB gp3, us-east-1, EBS list price since 2020-12.
+DISK_USD_PER_HOUR = 8.0 * 0.08 / 730.0
 USUAL_LOSS = 4  # instances that are taken at a time, where one has to be assumed
 NEAR = 0.05  # offers that differ by less in price and in capacity are as good as equal
 STANDBY_PAYS_H = 24.0  # a standby must pay for being set up within this many hours
@@ -102,9 +103,8 @@ def beyond_s(delay: Delay, free_s: float) -> float:
 
 
 def boot_usd(offer: Offer) -> float:
-    """What is paid for an instance before it serves; its disk is from the launch on."""
-    disk_usd_per_s = offer.disk_usd_per_hour / HOUR_S
-    return offer.usd_per_s * max(0.0, offer.boot.mean_s - UNBILLED_PENDING_S) + disk_usd_per_s * offer.boot.mean_s
+    """What is paid for an instance before it serves."""
+    return offer.usd_per_s * max(0.0, offer.boot.mean_s - UNBILLED_PENDING_S)
 
 
 @lru_cache(maxsize=1024)
@@ -164,11 +164,11 @@ class Pools:
         self.members = _pools(self.offers, usable_rps)
         self.first = tuple(members[0] for members in self.members)
         self._usable_rps = np.array(usable_rps, dtype=np.float64)
-        self._usd_per_hour = np.array([o.held_usd_per_hour for o in self.offers])
+        self._usd_per_hour = np.array([o.usd_per_hour for o in self.offers])
         self._is_spot = np.array([o.market is Market.SPOT for o in self.offers], dtype=np.bool_)
         on_demand = {o.instance: o for o in self.offers if o.market is Market.ON_DEMAND}
         same = [on_demand.get(o.instance) if o.market is Market.SPOT else None for o in self.offers]
-        self._most_usd_per_hour = np.array([math.inf if o is None else o.held_usd_per_hour for o in same])
+        self._most_usd_per_hour = np.array([math.inf if o is None else o.usd_per_hour for o in same])
         self._instead = tuple(other or o for other, o in zip(same, self.offers, strict=True))
 
     def count(self, live: Mapping[str, int]) -> IntArray:
@@ -203,15 +203,13 @@ class Pools:
         for k in np.flatnonzero(need):
             i = self.first[k]
             missing_usd_per_s = float(self._usable_rps[i]) * usd_per_overflow
-            spares[k], _ = replacing(
-                int(need[k]), self.offers[i].boot, self.offers[i].held_usd_per_s, missing_usd_per_s
-            )
+            spares[k], _ = replacing(int(need[k]), self.offers[i].boot, self.offers[i].usd_per_s, missing_usd_per_s)
         return spares
 
     def _interruption_usd(self, i: int, usd_per_overflow: float) -> float:
         instead = self._instead[i]
         missing_usd_per_s = float(self._usable_rps[i]) * usd_per_overflow
-        _, usd = replacing(USUAL_LOSS, instead.boot, instead.held_usd_per_s, missing_usd_per_s)
+        _, usd = replacing(USUAL_LOSS, instead.boot, instead.usd_per_s, missing_usd_per_s)
         return usd / USUAL_LOSS + boot_usd(self.offers[i])
 
     def spread(self, counts: IntArray, live: Mapping[str, int], terms: SpotTerms) -> dict[str, int]:
@@ -271,6 +269,7 @@ def planned_standbys(
     boot: Delay,
     at_risk: Sequence[tuple[float, float]],
     usd_per_overflow: float,
+    disk_usd_per_hour: float,
     there: Mapping[str, int],
     *,
     first: bool,
@@ -294,25 +293,20 @@ def planned_standbys(
     def saved_usd(burstable: tuple[Offer, float]) -> float:
         offer, capacity_rps = burstable
         bridged_s = beyond_s(boot, max(INTERRUPTION_NOTICE_S - LEAVE_S, (offer.resume or offer.boot).mean_s))
-        return capacity_rps * bridged_s * usd_per_overflow - booting_usd(offer, boot)
-
-    def booting_usd(offer: Offer, boot: Delay) -> float:
-        # Its disk is paid by the hour in any case.
-        return boot_usd(replace(offer, boot=boot, disk_usd_per_hour=0.0))
+        return capacity_rps * bridged_s * usd_per_overflow - boot_usd(replace(offer, boot=boot))
 
     if not burstables:
         return ()
     best = max(burstables, key=lambda b: (saved_usd(b), -b[0].usd_per_hour, b[0].name))
     offer, capacity_rps = best
-    set_up_usd = booting_usd(offer, offer.boot)
-    least_usd_per_hour = offer.disk_usd_per_hour + (0.0 if first else set_up_usd / STANDBY_PAYS_H)
+    least_usd_per_hour = disk_usd_per_hour + (0.0 if first else boot_usd(offer) / STANDBY_PAYS_H)
     worth_it = [(rps, rate) for rps, rate in at_risk if rate * saved_usd(best) > least_usd_per_hour]
     covered_rps = sum(rps for rps, _ in worth_it)
     count = math.ceil(covered_rps / capacity_rps - 1e-9)
     rate = max((rate for _, rate in worth_it), default=0.0)
     if offer.credits is not None and offer.credits.surplus_usd_per_vcpu_hour is None:
         count = min(count, math.floor(LAUNCH_CREDIT_STARTS_PER_DAY / (1.0 + 24.0 * rate)))
-    if offer.disk_usd_per_hour <= set_up_usd:
+    if disk_usd_per_hour <= boot_usd(offer):
         count = max(count, there.get(offer.name, 0))
     if count == 0:
         return ()
@@ -325,7 +319,7 @@ def planned_standbys(
 
 def _pools(offers: Sequence[Offer], usable_rps: Sequence[float]) -> tuple[tuple[int, ...], ...]:
     """Indices by pool, each cheapest first, pools in the order of their first member by name."""
-    left = sorted(range(len(offers)), key=lambda i: (offers[i].held_usd_per_hour, offers[i].name))
+    left = sorted(range(len(offers)), key=lambda i: (offers[i].usd_per_hour, offers[i].name))
     found = []
     while left:
         first, *rest = left
@@ -335,7 +329,7 @@ def _pools(offers: Sequence[Offer], usable_rps: Sequence[float]) -> tuple[tuple[
                 i
                 for i in rest
                 if offers[i].market is Market.SPOT
-                and offers[i].held_usd_per_hour <= offers[first].held_usd_per_hour * (1.0 + NEAR)
+                and offers[i].usd_per_hour <= offers[first].usd_per_hour * (1.0 + NEAR)
                 and abs(usable_rps[i] / usable_rps[first] - 1.0) <= NEAR
             ]
         found.append(tuple(alike))

@@ -46,8 +46,8 @@ class Alternative:
     """A fleet by offer and what it is expected to cost, averaged over the horizon.
 
     `capacity_rps` is of all its instances, `overflow_rps` what they leave over of the
-    load that is believed, the median weighed as the plan weighs it (`OverflowPrice`). Committed instances cost no more
-    than their disks here.
+    load that is believed, the median weighed as the plan weighs it (`OverflowPrice`). Committed instances cost nothing
+    here.
     """
 
     label: str
@@ -145,7 +145,6 @@ class _Scales:
         # How many burstables may be started is the planner's to know: they are no alternative.
         self._can_be_had = terms.can_be_had & (np.array(chosen) != carries)
         self._boot_usd = np.array([boot_usd(offer) for offer in self._offers])
-        self._disk_usd_per_step = np.array([offer.disk_usd_per_hour for offer in self._offers]) * STEP_S / 3600.0
         self._boot_steps = np.array([math.ceil(offer.boot.mean_s / STEP_S) for offer in self._offers], dtype=np.int64)
         self._committed = [resolved.committed.get(name, 0) for name in self._names]
         self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
@@ -258,9 +257,9 @@ class _Scales:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Running dollars, launch dollars and requests/s-steps served, by place in the stack, lowest first.
 
-        A place is (offer, `_STAYS` | `_LEAVES` | `_NEW`, number among its offer's); up to the committed number it
-        costs its disk. It is held as long as what it serves, at `worth_usd` a request, is worth more than it costs.
-        Until all that is new is ready, what leaves lies above what stays; then what is new does.
+        A place is (offer, `_STAYS` | `_LEAVES` | `_NEW`, number among its offer's); up to the committed number it is
+        free, and held as long as what it serves, at `worth_usd` a request, is worth more than it costs. Until all that
+        is new is ready, what leaves lies above what stays; then what is new does.
         """
         if not stack:
             return np.zeros(0), np.zeros(0), np.zeros(0)
@@ -276,7 +275,7 @@ class _Scales:
         then = after - np.where(kind == _NEW, after[np.arange(len(stack)), ready], after[:, swapped])[:, None]
         now = np.where(steps <= swapped, before, before[:, [swapped]])
         served = np.where(kind[:, None] == _NEW, then, now + np.where(steps > swapped, then, 0.0))
-        usd_per_step = np.where(paid, self._usd_per_step[offer], self._disk_usd_per_step[offer])
+        usd_per_step = np.where(paid, self._usd_per_step[offer], 0.0)
         kept = steps - ready[:, None]
         worth = STEP_S * worth_usd * served - usd_per_step[:, None] * kept
         # What runs stays for a minute at least, what leaves until it is replaced; what is new, not even once.

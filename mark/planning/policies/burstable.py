@@ -79,10 +79,10 @@ def carrier(resolved: ResolvedService) -> int | None:
     steady = [i for i in buyable(resolved) if offers[i].market is not Market.BURSTABLE]
     if not steady or any(offer.market is Market.SPOT for offer in offers):
         return None
-    usd_per_request = min(offers[i].held_usd_per_s / candidates[i].capacity_rps for i in steady)
+    usd_per_request = min(offers[i].usd_per_s / candidates[i].capacity_rps for i in steady)
 
     def saved_usd(i: int) -> float:
-        per_s = usd_per_request * candidates[i].capacity_rps - offers[i].held_usd_per_s
+        per_s = usd_per_request * candidates[i].capacity_rps - offers[i].usd_per_s
         return per_s * life_s(offers[i]) - boot_usd(offers[i])
 
     able = [

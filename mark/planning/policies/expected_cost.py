@@ -33,7 +33,7 @@ from mark.domain.service import ResolvedService
 from mark.domain.time import STEP_S
 from mark.planning.demand.served_load import ServedLoad, longest_wait_s, served_load
 from mark.planning.demand.slo_budget import OverflowPrice, neutral_usd, overflow_price, price_factor, shed_usd
-from mark.planning.market.spot import Pools, SpotTerms, boot_usd, planned_standbys, within
+from mark.planning.market.spot import DISK_USD_PER_HOUR, Pools, SpotTerms, boot_usd, planned_standbys, within
 from mark.planning.policies.burstable import Burst, Lasting, Seen, carrier
 from mark.planning.policies.hindsight import FixedFleet, FixedFleets, PastCosts
 from mark.planning.port import PlanningContext
@@ -75,7 +75,7 @@ class ExpectedCostPolicy:
         self._pools = Pools([resolved.offers[i] for i in chosen], usable_rps)
         self._offers = tuple(self._pools.offers[i] for i in self._pools.first)
         self._usable_rps = np.array([usable_rps[i] for i in self._pools.first])
-        self._listed_usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])  # what limits count
+        self._usd_per_step = np.array([offer.usd_per_s * STEP_S for offer in self._offers])
         self._launch_usd = np.array([boot_usd(offer) for offer in self._offers])
         self._boot_steps = np.array([math.ceil(o.boot.mean_s / STEP_S) for o in self._offers], dtype=np.int64)
         resumes = [o.resume or o.boot for o in self._offers]
@@ -171,11 +171,10 @@ class ExpectedCostPolicy:
 
     def _fixed_fleets(self) -> FixedFleets:
         service = self._resolved.service
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         lasting = np.array([offer.market not in (Market.SPOT, Market.BURSTABLE) for offer in self._offers])
         # 1e-9: a budget of exactly three instances must hold three.
-        affordable = np.minimum(
-            np.floor(service.max_usd_per_hour / self._listed_usd_per_hour + 1e-9), service.max_instances
-        )
+        affordable = np.minimum(np.floor(service.max_usd_per_hour / usd_per_hour + 1e-9), service.max_instances)
         on_demand = np.array([offer.market is Market.ON_DEMAND for offer in self._offers])
         resumes = on_demand & (service.warm_pool > 0)
         return FixedFleets(
@@ -228,8 +227,6 @@ class ExpectedCostPolicy:
     ) -> tuple[IntArray, Program]:
         """What is to be decided, and the pool of each column: first all pools at their price, then those committed.
 
-        What is committed costs its disk alone.
-
         Of what has stopped instances to resume that price is for them and for what runs, which can be stopped and
         resumed in its turn; what is launched beyond comes last.
         """
@@ -237,7 +234,6 @@ class ExpectedCostPolicy:
         free = np.flatnonzero(self._committed)
         committed = np.minimum(running, self._committed)
         usd_per_step = terms.usd_per_hour * STEP_S / 3600.0
-        disk_usd_per_step = np.array([offer.disk_usd_per_hour for offer in self._offers]) * STEP_S / 3600.0
         most = np.where(terms.buyable, service.max_instances, running - committed)
         overflow = price.priced(overflow_usd(saved.served, None, price.usd, STEP_S))
         late_rps = self._late_rps(context, saved.steps)
@@ -246,7 +242,7 @@ class ExpectedCostPolicy:
         beyond = np.flatnonzero((stopped > 0) & (resumed < most))
         pool = np.concatenate([np.arange(len(self._offers)), free, beyond])
         return pool, Program(
-            usd_per_step=np.concatenate([usd_per_step, disk_usd_per_step[free], usd_per_step[beyond]]),
+            usd_per_step=np.concatenate([usd_per_step, np.zeros(len(free)), usd_per_step[beyond]]),
             launch_usd=np.concatenate(
                 [
                     np.where(stopped > 0, self._resume_usd, self._launch_usd),
@@ -287,13 +283,15 @@ class ExpectedCostPolicy:
     def _allowed(self, counts: IntArray) -> bool:
         """Within the service's limits?"""
         service = self._resolved.service
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
         most_usd_per_hour = service.max_usd_per_hour * (1.0 + 1e-9)
-        return bool(counts.sum() <= service.max_instances and counts @ self._listed_usd_per_hour <= most_usd_per_hour)
+        return bool(counts.sum() <= service.max_instances and counts @ usd_per_hour <= most_usd_per_hour)
 
     def _limited(self, counts: IntArray) -> bool:
         service = self._resolved.service
-        left = service.max_usd_per_hour - float(counts @ self._listed_usd_per_hour)
-        return bool(counts.sum() >= service.max_instances or left < self._listed_usd_per_hour.min())
+        usd_per_hour = np.array([offer.usd_per_hour for offer in self._offers])
+        left = service.max_usd_per_hour - float(counts @ usd_per_hour)
+        return bool(counts.sum() >= service.max_instances or left < usd_per_hour.min())
 
     def _least(self, forecast: Forecast, running: IntArray, terms: SpotTerms) -> IntArray:
         """One instance, where nothing else answers in time and requests are to come: the cheapest, one that runs first.
@@ -328,7 +326,7 @@ class ExpectedCostPolicy:
         possible = within(
             np.maximum(counts, ready + need + spares),
             running,
-            self._listed_usd_per_hour,
+            np.array([o.usd_per_hour for o in self._offers]),
             service.max_instances - len(there),
             service.max_usd_per_hour - sum(price[i.offer] for i in there),
         )
@@ -370,6 +368,7 @@ class ExpectedCostPolicy:
             max((o.boot for o, _ in sold if o.market is Market.SPOT), key=lambda boot: boot.mean_s),
             [(n * spot[name], rates[name]) for name, n in planned.items() if name in spot],
             self._usd_per_overflow,
+            DISK_USD_PER_HOUR if resolved.catalog.bills_extras else 0.0,
             Counter(i.offer for i in context.fleet.instances if i.standby),
             first=context.first,
         )

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
 
-from mark.billing.meter import Meter
-from mark.catalog.disks import disks_of
+from mark.billing.meter import Meter, disks_of
 from mark.control.ports import Clock, Cloud, Launched
 from mark.domain.bill import Bill
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S, STOPPING_S, UNBILLED_PENDING_S

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mark.billing.meter import DISK_GIB, DISK_USD_PER_GIB_MONTH
 from mark.domain.ec2_limits import INTERRUPTION_NOTICE_S
 from mark.domain.fleet import Fleet, Instance, Phase
 from mark.domain.offer import BurstCredits, Delay, Market, Offer
 from mark.domain.plan import Plan, Target
 from mark.planning.market.spot import (
+    DISK_USD_PER_HOUR,
     HALF_LIFE_H,
     LEAVE_S,
     LONGEST_RETRY_S,
@@ -327,10 +329,9 @@ T2 = replace(sold("t2", 0.04, Market.BURSTABLE), resume=Delay(90.0, 120.0))
 TINY = replace(sold("tiny", 0.01, Market.BURSTABLE), resume=Delay(90.0, 120.0))
 
 
-def standbys(rate: float, rps: float = 50.0, disk_usd_per_hour: float = 0.0, **changes: object) -> int:
-    options = {"there": {}, "first": False, **changes}
-    burstables = [(replace(o, disk_usd_per_hour=disk_usd_per_hour), rps) for o, rps in ((T2, 10.0), (TINY, 4.0))]
-    targets = planned_standbys(burstables, BOOT, [(rps, rate)], 2e-5, **options)  # type: ignore[arg-type]
+def standbys(rate: float, rps: float = 50.0, **changes: object) -> int:
+    options = {"disk_usd_per_hour": 0.0, "there": {}, "first": False, **changes}
+    targets = planned_standbys([(T2, 10.0), (TINY, 4.0)], BOOT, [(rps, rate)], 2e-5, **options)  # type: ignore[arg-type]
     assert all(target.offer == T2.name for target in targets)  # one start of it saves most
     return sum(target.count for target in targets)
 
@@ -362,12 +363,17 @@ def test_standbys_are_limited_by_daily_launch_credits() -> None:
     assert standbys(1.0, rps=200.0) == 4
     assert standbys(1.0, rps=200.0, there={T2.name: 15}) == 15
     unlimited = replace(T2, credits=BurstCredits(0.2, 24.0, 576.0, 0.0, surplus_usd_per_vcpu_hour=0.05))
-    (target,) = planned_standbys([(unlimited, 10.0)], BOOT, [(200.0, 1.0)], 2e-5, {}, first=False)
+    (target,) = planned_standbys([(unlimited, 10.0)], BOOT, [(200.0, 1.0)], 2e-5, 0.0, {}, first=False)
     assert target.count == 20
 
 
 def test_without_burstables_there_are_no_standbys() -> None:
-    assert planned_standbys([], BOOT, [(50.0, 1.0)], 2e-5, {}, first=False) == ()
+    assert planned_standbys([], BOOT, [(50.0, 1.0)], 2e-5, 0.0, {}, first=False) == ()
+
+
+def test_the_disk_is_the_one_that_is_billed() -> None:
+    """One price, in the planner and on the meter."""
+    assert pytest.approx(DISK_GIB * DISK_USD_PER_GIB_MONTH / 730.0) == DISK_USD_PER_HOUR
 
 
 # -- the planner -------------------------------------------------------------------------------------------------------

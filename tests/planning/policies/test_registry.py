@@ -137,18 +137,3 @@ def test_a_plan_is_quick_for_large_fleets(name: str) -> None:
         spent.append(planned - began)
         additions.append(perf_counter() - planned)
     assert min(spent) < min(additions)
-
-
-@pytest.mark.parametrize("name", ["mark", "oracle"])
-def test_our_planner_counts_what_disks_cost(name: str) -> None:
-    """A type with a GPU that is the cheaper one by its price alone, and as fast, is not once its disk is billed."""
-    cpu, gpu = sold("cpu", 0.105, Market.ON_DEMAND), sold("gpu", 0.100, Market.ON_DEMAND)
-    for disk_usd, wanted in ((0.0, gpu.name), (0.011, cpu.name)):
-        billed = (cpu, replace(gpu, disk_usd_per_hour=disk_usd))
-        of = resolved(*billed, sold("idle", 9.0), latencies_ms={"cpu": 100.0, "gpu": 100.0, "idle": 1000.0})
-        policy = make_policy(name, of, load(30.0, 50.0))
-        context = PlanningContext(
-            0.0, policy.resolved, Fleet(()), forecast(30.0, 0.3), last_minute_rps=30.0, first=True
-        )
-        plan, _ = policy.planner.plan(context, policy.planner.begin())
-        assert set(plan.counts) == {wanted}
