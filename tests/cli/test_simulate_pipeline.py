@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mark.cli.main import main
-from tests.cli.test_plan_pipeline import CODE, DRIVER_FILE, FILE, PROFILE, TRACE, planned, refused
-
-Captured = pytest.CaptureFixture[str]
+from tests.cli.two_stages import FILE, Captured, planned, refused
 
 SIMULATE = ["simulate", "t.csv", "--service", "two.toml"]
 COMPARE = ["compare", "t.csv", "--service", "two.toml", "--jobs", "1"]
 ONE_STAGE = FILE[: FILE.index("[stage.second]")]
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with two pipelines, one with a driver, of which nothing stays imported."""
-    before = list(sys.path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "two.toml").write_text(FILE)
-    (tmp_path / "two.csv").write_text(PROFILE)
-    (tmp_path / "traced.toml").write_text(DRIVER_FILE)
-    (tmp_path / "two_of_test.py").write_text(CODE)
-    (tmp_path / "q.jsonl").write_text("1\n2\n3\n4\n")
-    (tmp_path / "t.csv").write_text(TRACE)
-    yield tmp_path
-    sys.path[:] = before
-    sys.modules.pop("two_of_test", None)
 
 
 def run(argv: list[str], capsys: Captured) -> dict[str, Any]:
