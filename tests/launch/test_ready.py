@@ -18,10 +18,8 @@ READY = Ready("http://127.0.0.1:8080", 8080)
 def test_a_descriptor_gets_one_line_and_is_closed() -> None:
     read, write = os.pipe()
     announce(READY, write, None)
-    with open(read) as from_program:
+    with open(read) as from_program:  # to its end, which comes when the other one is closed
         assert json.loads(from_program.read()) == {"url": "http://127.0.0.1:8080", "port": 8080}
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.close(write)
 
 
 def test_a_file_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
@@ -34,10 +32,9 @@ def test_a_file_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     read, write = os.pipe()
-    os.close(read)
-    os.close(write)
     with pytest.raises(BadInput, match="ready_fd: cannot be written"):
-        announce(READY, write, None)
+        announce(READY, read, None)
+    os.close(write)
     with pytest.raises(BadInput, match="ready_file: cannot be written"):
         announce(READY, None, tmp_path / "missing" / "ready.json")
 
