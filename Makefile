@@ -89,6 +89,7 @@ bench-serving: $(VENV)/.dev .compiled/.done .venv-serving-peers/.done  ## the da
 
 bench-fidelity: $(VENV)/.dev  ## one real bouncer beside the kernel, minutes on two quiet cores
 	$(BIN)/python benchmarks/fidelity_bouncer.py
+	$(BIN)/python benchmarks/fidelity_pipelines.py
 
 reproduce: $(VENV)/.base
 	$(BIN)/python -m mark.cli.main reproduce table2
