@@ -23,8 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -80,23 +78,8 @@ def served(folder: Path, latency_ms: dict[int, float], overhead_ms: float) -> It
     (folder / "nominal.csv").write_text(HEAD + "".join(f"replay,here,{b},{nominal_ms(b)},0\n" for b in (1, LARGEST)))
     profile = folder / "profile.csv"
     profile.write_text(HEAD + "".join(f"{MODEL},here,{b},{ms},{overhead_ms}\n" for b, ms in latency_ms.items()))
-    command = ["taskset", "-c", str(SERVER_CORE), sys.executable, "-m", "mark.cli.main", "serve", "service.toml"]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--profile", str(profile)], cwd=folder, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if " is ready on " in line:
-                yield load.Target(line.split()[-1] + "/v2/models/replay/infer", BODY)
-                break
-        else:
-            raise RuntimeError("".join(said))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+    with load.serving(["service.toml", "--profile", str(profile)], folder, str(SERVER_CORE)) as url:
+        yield load.Target(f"{url}/v2/models/replay/infer", BODY)
 
 
 def profiled(folder: Path, seconds: float) -> tuple[dict[int, float], float]:

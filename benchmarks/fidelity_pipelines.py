@@ -23,12 +23,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,28 +175,6 @@ def arrivals(stream: str, rate_rps: float, seconds: float, seed: int) -> load.Fl
     return times[times < seconds]
 
 
-@contextmanager
-def served(folder: Path, core: str) -> Iterator[load.Target]:
-    """`mark serve` of the folder's pipeline; and what to ask it."""
-    command = ["taskset", "-c", core, sys.executable, "-m", "mark.cli.main", "serve", "pipeline.toml"]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--instance", "here"], cwd=folder, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if " is ready on " in line:
-                yield load.Target(line.split()[-1] + "/invocations", b"1", expected=b"1")
-                break
-        else:
-            raise RuntimeError("".join(said))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-
-
 def write_files(name: str, case: Case, folder: Path) -> None:
     """The pipeline file, its driver and, of replayed stages, their profile."""
     models = {
@@ -271,7 +247,8 @@ def played(case: Case, folder: Path, stream: str, seconds: float, seed: int, cor
         named = [dict(zip(case.stages, map(int, row), strict=True)) for row in calls]
         after = {name: stage.after for name, stage in case.stages.items()}
         (folder / "calls.json").write_text(json.dumps([named, after]))
-    with served(folder, core) as target:
+    with load.serving(["pipeline.toml", "--instance", "here"], folder, core) as url:
+        target = load.Target(f"{url}/invocations", b"1", expected=b"1")
         lone = load.open_loop(target, np.arange(LONE) * 0.2, 4, patience_s=3.0)
         answers = load.open_loop(target, times_s, CONNECTIONS, patience_s=RT_MAX_MS / 1e3)
     assert lone["right"].all(), "a lone query was not answered"

@@ -15,7 +15,9 @@ import gc
 import json
 import re
 import select
+import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,6 +66,26 @@ class Target:
         headers = {"host": "{}:{}".format(*self.address), "content-length": str(len(self.body)), **self.headers}
         lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
+
+
+@contextmanager
+def serving(arguments: Sequence[str], folder: Path, core: str) -> Iterator[str]:
+    """`mark serve` with these arguments, in the folder and on these cores (as of taskset); its address."""
+    command = ["taskset", "-c", core, sys.executable, "-m", "mark.cli.main", "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if " is ready on " in line:
+                yield line.split()[-1]
+                break
+        else:
+            raise RuntimeError("".join(said))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
 
 
 def poisson(rate_rps: float, duration_s: float, seed: int) -> FloatArray:
