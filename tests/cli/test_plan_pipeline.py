@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,13 +16,15 @@ TRACED = ["plan", "--service", "traced.toml", "--trace", "t.csv"]
 
 
 def test_the_bill_the_time_and_the_bottleneck_are_printed(place: Path, capsys: Captured) -> None:
-    assert main([*PLAN, "--report", "page.html"]) == 0
+    assert main([*PLAN, "--report", "page.html", "--json", "plan.json"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     page = (place / "page.html").read_text()
     heads = re.findall("<h2>(.*?)</h2>", page)
     assert heads[:3] == ["The graph", "Where the milliseconds and the dollars go", "Stage by stage"]
     for on_page in ("2 workers on c7i.large", "$0.089/h, 50 % of the bill", "10 % busy", "20 ms, slowest 20 ms"):
         assert f">{on_page}</text>" in page
+    marked = re.findall(r'class="box marked"><title>(\w+)', page)
+    assert marked == [json.loads((place / "plan.json").read_text())["bottleneck"]]
     for said in (
         "two: $0.18/h keeps 95 % of the queries within 100 ms",
         "Planned for 2 min from 0 s on (t.csv): 1,200 queries from 0 s, 10 a second.",
@@ -212,3 +215,11 @@ def test_a_huge_fan_out_shortens_the_window_instead_of_the_reader_s_patience(
     found = planned(argv, capsys)
     assert found["window"]["queries"] * 80 < 1.5 * 4_000
     assert any("of this traffic are simulated" in note for note in found["notes"])
+
+
+def test_only_the_plan_of_a_pipeline_has_a_page(capsys: Captured) -> None:
+    refused(
+        ["plan", "synthetic:diurnal", "--service", "inception-v3", "--report", "page.html"],
+        "--report: only the plan of a pipeline is shown as a page",
+        capsys,
+    )
