@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from mark.config.section import Section, check_sections, tables_of
 from mark.config.service_file import is_pipeline
 from mark.domain.cells import is_file
 from mark.domain.errors import BadInput
-from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage
+from mark.domain.pipeline import ALL, FIRST, MOST_STAGES, Join, Pipeline, PipelineStage, needed_s
 from mark.domain.service import FeedbackSettings, ServiceConfig
 from mark.domain.slo import Slo
 
@@ -36,7 +36,7 @@ _KEYS = {
     "feedback": FEEDBACK_KEYS,
 }
 _GRAPH_KEYS = ("after", "join", "share")  # which a driver says itself
-_STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", *_GRAPH_KEYS)
+_STAGE_KEYS = ("model", "function", "instances", "gpus", "workers", "slo_ms", *_GRAPH_KEYS)
 _DRIVER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
@@ -52,6 +52,7 @@ class StageConfig:
     share: float = 1.0  # taken as independent of other stages'; 1 where a driver decides
     without_gpu: bool = False  # where an instance has GPUs, its workers take none of them
     workers: int | None = None  # processes that serve it on one machine; None: as many as its profile says
+    rt_max_s: float | None = None  # its part of the pipeline's RT_max; None: where it is needed, that is split
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,39 @@ class PipelineConfig:
     def names(self) -> tuple[str, ...]:
         """Of its stages, in order."""
         return tuple(stage.name for stage in self.stages)
+
+    def stage_services(self) -> list[ServiceConfig]:
+        """Each stage as a service by itself. Raises BadInput for one that does not say its part of RT_max."""
+        services = []
+        for stage in self.stages:
+            if stage.rt_max_s is None:
+                what = "must be said of each stage to be run by itself (`mark simulate` prints a split of RT_max)"
+                raise BadInput(what, f"{self.source} [stage.{stage.name}] slo_ms")
+            services.append(self.stage_service(stage, stage.rt_max_s))
+        return services
+
+    def stage_service(self, stage: StageConfig, rt_max_s: float) -> ServiceConfig:
+        """A stage as a service by itself, with this part of the pipeline's RT_max.
+
+        Every stage may miss as much, and has as much of the instances and dollars that all of them may. What would be
+        late is refused: it is of no use to its query.
+        """
+        count, fleet = len(self.stages), self.fleet
+        return replace(
+            self.service(stage),
+            slo=Slo(rt_max_s, self.stage_attainment),
+            late="refuse",
+            stage=stage.name,
+            share=stage.share,
+            max_instances=max(1, fleet.max_instances // count),
+            max_usd_per_hour=fleet.max_usd_per_hour / count,
+            max_function_usd_per_hour=fleet.max_function_usd_per_hour / count,
+        )
+
+    @property
+    def stage_attainment(self) -> float:
+        """Of each stage, so that queries keep the promise though each of its calls may be the one that is missed."""
+        return 1.0 - (1.0 - self.slo.attainment) / len(self.stages)
 
     def service(self, stage: StageConfig) -> ServiceConfig:
         """A stage as a service of its own, as if it had all of the pipeline's time; commitments are left out."""
@@ -133,6 +167,8 @@ def load_pipeline(file: str) -> PipelineConfig:
     stages = {section.name: _stage(stage, section, bought, driver) for stage, section in sections.items()}
     pipeline = None if driver else _graph(path, sections)
     order = pipeline.names if pipeline else tuple(sections)
+    if pipeline:
+        _check_parts(path, pipeline, [stages[f"stage.{name}"] for name in order], slo)
     return PipelineConfig(
         name=name,
         slo=slo,
@@ -145,6 +181,15 @@ def load_pipeline(file: str) -> PipelineConfig:
         source=file,
         feedback=feedback_of(path, tables),
     )
+
+
+def _check_parts(path: Path, pipeline: Pipeline, stages: Sequence[StageConfig], slo: Slo) -> None:
+    """Raises BadInput where parts of RT_max sum to more than that on a path that is waited for."""
+    parts_s = [stage.rt_max_s or 0.0 for stage in stages]
+    longest_s = max(needed_s(parts_s, pipeline.successors, pipeline.awaits_all))
+    if longest_s > slo.rt_max_s * (1.0 + 1e-9):
+        what = f"those of the stages on one path sum to more than the pipeline's {slo.rt_max_s * 1e3:g}"
+        raise BadInput(what, f"{path} [stage.*] slo_ms", f"{longest_s * 1e3:g}")
 
 
 def _driver(service: Section) -> str | None:
@@ -192,6 +237,7 @@ def _stage(name: str, section: Section, fleet: FleetConfig, driver: str | None) 
         share=share,
         without_gpu=_without_gpu(section),
         workers=section.whole("workers") if "workers" in section.table else None,
+        rt_max_s=section.number("slo_ms", above_zero=True) / 1e3 if "slo_ms" in section.table else None,
     )
 
 

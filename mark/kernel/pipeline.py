@@ -135,7 +135,8 @@ def _ready_s(p: CentralQueues, stage: int, query: int) -> float:
         return all_s
     for i in range(begin, end):
         answer_s = p.answer_s[p.predecessor[i], query]
-        if p.calls[p.predecessor[i], query] > 0:
+        # One that never comes is not gone on with: while another is not known yet, that one may be.
+        if p.calls[p.predecessor[i], query] > 0 and answer_s < NEVER_S:
             before = 0  # answers before this one
             for j in range(begin, end):
                 if p.calls[p.predecessor[j], query] > 0:

@@ -152,6 +152,10 @@ class StageSimulation:
         """Worker-seconds of its batches since it was first added, batches under way in full."""
         return float(self._st.busy_s[number])
 
+    def all_busy_s(self) -> float:
+        """The same of all replicas that ever were."""
+        return float(self._st.busy_s.sum())
+
     def set_speed(self, number: int, factor: float, at_s: float) -> None:
         """Its batches take 1 / factor times as long from the next batch on (burstables out of credits)."""
         if self._st.open_size[number] > 0 and self._st.open_start_s[number] <= at_s:

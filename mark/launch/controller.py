@@ -19,7 +19,7 @@ from mark_infra.controller import process
 from mark_infra.controller.site_control import ServiceSpec
 
 from mark.catalog.tables import load_catalog
-from mark.config.service_file import load_services
+from mark.config.site_services import site_services
 from mark.domain.errors import BadInput
 from mark.domain.load import Load
 from mark.domain.service import ResolvedService, ServiceConfig
@@ -62,7 +62,7 @@ def run_controller(options: ControllerOptions) -> int:
         raise BadInput("plans with what no controller knows", "policy", options.policy)
     site = load_site(Path(path))
     session = open_session(options.profile, site.region)
-    services = [pinned(service, files=False) for service in load_services(options.services)]
+    services = [pinned(service, files=False) for service in site_services(options.services)]
     for service in services:
         site.service(service.name)
     history = _history(options.history)
@@ -112,6 +112,7 @@ def _spec(
         prices = keepers[kept]
         catalog = prices.latest.catalog
     resolved = resolve(service, catalog, service_profiles(service))
+    history = replace(history, mean_rps=service.share * history.mean_rps, peak_rps=service.share * history.peak_rps)
     make_predictor(options.predictor, 0, history.step_s)  # an unknown one is refused now
 
     def policy(within: ResolvedService) -> Policy:

@@ -26,7 +26,7 @@ from mark_infra.testbed.result import result, thinned
 from mark_infra.testbed.state import DAEMON, SETTINGS, TestbedSettings
 
 from mark.catalog.tables import load_catalog
-from mark.config.service_file import load_service, load_services
+from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput, MarkError
 from mark.domain.offer import Market
 from mark.domain.service import ServiceConfig
@@ -86,7 +86,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
     Raises BadInput for options that cannot be used and where a testbed runs already, MarkError where it does not start.
     """
     folder = options.state.resolve()
-    services = load_services(options.services)
+    services = site_services(options.services)
     if (folder / DAEMON).exists():
         if _alive(folder / DAEMON):
             raise BadInput("a testbed runs here already: mark testbed down", "state", str(folder))
@@ -104,7 +104,7 @@ def start_testbed(options: TestbedOptions) -> Remote:
     if spot["price"]:
         controller.append("--live-prices")
     settings = TestbedSettings(
-        services=[str(Path(service.source).resolve()) for service in services],
+        services=list(dict.fromkeys(str(Path(service.source).resolve()) for service in services)),
         seed=options.seed,
         time_scale=options.compress,
         controllers=options.controllers,
@@ -169,13 +169,19 @@ class TraceLoad:
         self._options = options
         self._remote = testbed(options.state)
         settings = json.loads((options.state / SETTINGS).read_text())
-        there = {service.name: service for service in map(load_service, settings["services"])}
+        services, pipelines = site_services(settings["services"]), site_pipelines(settings["services"])
+        alone = {service.name: service for service in services if not service.stage}
+        whole = {pipeline.name: pipeline for pipeline in pipelines}
+        there = [*alone, *whole]
         if options.service is None and len(there) > 1:
             raise BadInput(f"must be named, one of {', '.join(there)}", "service")
-        service = there.get(options.service or next(iter(there)))
-        if service is None:
+        self._name = options.service or there[0]
+        if self._name not in there:
             raise BadInput(f"the testbed has {', '.join(there)}", "service", options.service)
-        self._service = service
+        pipeline = whole.get(self._name)
+        self._slo = alone[self._name].slo if pipeline is None else pipeline.slo
+        # What instances are bought for: the service, or each stage of the pipeline
+        self._bought_for = {self._name} if pipeline is None else {s.name for s in pipeline.stage_services()}
         self._trace = open_trace(
             options.trace,
             gaps=options.gaps,
@@ -187,35 +193,28 @@ class TraceLoad:
         chunks = self._trace.chunks(self._part.start_s, self._part.end_s, options.scale, options.seed)
         self._time_scale: float = settings["time_scale"]
         self._due_s = thinned(np.concatenate([times for times, _ in chunks]), self._time_scale)
-        self._call = _call(options.body, service)
+        self._call = _call(options.body, alone.get(self._name))
         self._before = self._remote.ask("/status")
-        self._url: str = self._before["services"][service.name]
+        self._url: str = self._before["services" if pipeline is None else "pipelines"][self._name]
 
     def wait_for_fleet(self) -> None:
         """Until all instances that were bought so far answer, one at least.
 
         The gateway alone is also ready where only functions would answer.
         """
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         end_s = time.monotonic() + _FLEET_S
         while True:
-            ready = 0
-            try:
-                with opener.open(f"{self._url}/admin/replicas", timeout=2.0) as answer:
-                    ready = sum(bool(replica["ready"]) for replica in json.load(answer)["replicas"].values())
-            except urllib.error.HTTPError as error:
-                error.close()
-            except OSError:
-                pass
+            ready = {name: _ready(self._before["services"][name]) for name in self._bought_for}
             self._before = self._remote.ask("/status")
-            if 0 < ready >= self._bought(self._before["fleet"]):
+            bought = {name: self._bought(name, self._before["fleet"]) for name in self._bought_for}
+            if all(0 < ready[name] >= bought[name] for name in self._bought_for):
                 return
             if time.monotonic() > end_s:
                 raise MarkError(f"{self._url}: its instances were not ready within {_FLEET_S / 60.0:.0f} minutes")
             time.sleep(0.2)
 
-    def _bought(self, fleet: Sequence[Mapping[str, Any]]) -> int:
-        own = [one for one in fleet if one["service"] == self._service.name and not one["doomed"]]
+    def _bought(self, service: str, fleet: Sequence[Mapping[str, Any]]) -> int:
+        own = [one for one in fleet if one["service"] == service and not one["doomed"]]
         return sum(one["state"] in ("pending", "running") for one in own)
 
     def send(self, progress: Callable[[float], None] | None) -> dict[str, Any]:
@@ -225,7 +224,7 @@ class TraceLoad:
         sent = uvloop.run(
             replay(
                 self._url,
-                self._service.name,
+                self._name,
                 self._call,
                 self._due_s,
                 prefix=prefix,
@@ -237,7 +236,8 @@ class TraceLoad:
         if options.log is not None:
             sent.write(options.log, prefix)
         return result(
-            self._service,
+            self._name,
+            self._slo,
             self._trace.name,
             self._part.end_s - self._part.start_s,
             options.seed,
@@ -256,10 +256,25 @@ def _spot_market(files: Sequence[str], service: ServiceConfig) -> Mapping[Any, d
     return steps_by_zone([load_spot_series(file, prices) for file in files], catalog.spot_zones, _SPOT_S)
 
 
-def _call(body: Path | None, service: ServiceConfig) -> Call:
-    """A request of one item for the service."""
+def _ready(gateway: str) -> int:
+    """How many instances behind it answer."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{gateway}/admin/replicas", timeout=2.0) as answer:
+            return sum(bool(replica["ready"]) for replica in json.load(answer)["replicas"].values())
+    except urllib.error.HTTPError as error:
+        error.close()
+    except OSError:
+        pass
+    return 0
+
+
+def _call(body: Path | None, service: ServiceConfig | None) -> Call:
+    """A request of one item for the service; None: for a pipeline."""
     if body is not None:
         return call_from_file(body)
+    if service is None:
+        raise BadInput("must be said for a pipeline: a file with a query", "body")
     if ":" not in service.model:
         one = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [0.0]}
         return Call("oip", "application/json", json.dumps({"inputs": [one]}).encode())

@@ -48,10 +48,13 @@ class Arrivals:
             self._next = 0
 
 
-def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False) -> StageSimulation:
-    """An empty data plane for what the policy may buy. With `keep` every departure is kept."""
+def stage_of(inputs: Inputs, policy: Policy, *, keep: bool = False, rt_max_s: float | None = None) -> StageSimulation:
+    """An empty data plane for what the policy may buy. With `keep` every departure is kept.
+
+    Bouncers promise `rt_max_s`, which is RT_max unless said.
+    """
     resolved = policy.resolved
-    rt_max_s = resolved.slo.rt_max_s
+    rt_max_s = resolved.slo.rt_max_s if rt_max_s is None else rt_max_s
     class_of = capacity_classes(
         {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
     )

@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -53,6 +54,7 @@ from mark.simulation.result import (
     TraceInfo,
 )
 from mark.simulation.stopwatch import Stopwatch, TimedPlanner, TimedPredictor
+from mark.simulation.world.cloud import FleetResult
 from mark.simulation.world.telemetry import SimulatedTelemetry
 
 MAX_DECISIONS = 20_000  # kept for the report; a run makes a few thousand
@@ -80,11 +82,30 @@ class _WarmPool:
         return False  # simulated services have one release
 
 
+class ArrivalSource(Protocol):
+    """What requests come from."""
+
+    def advance(self, stage: StageSimulation, until_s: float) -> None:
+        """Simulate what arrives before `until_s`, which never decreases."""
+
+
 class Simulation:
-    """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request."""
+    """One policy in the virtual world; `run` once. With `keep` there is a `recording`, request by request.
+
+    `arrivals` are what is drawn from the trace unless others are given. Bouncers promise RT_max of the service, or
+    `rt_max_s`: of a pipeline's stage, whose requests bring limits of their own. Whoever gives either goes through the
+    run step by step: `begin`, `pass_window` until the end, `finish`.
+    """
 
     def __init__(
-        self, inputs: Inputs, policy: str | Policy, predictor: str | Predictor | None = None, *, keep: bool = False
+        self,
+        inputs: Inputs,
+        policy: str | Policy,
+        predictor: str | Predictor | None = None,
+        *,
+        keep: bool = False,
+        arrivals: ArrivalSource | None = None,
+        rt_max_s: float | None = None,
     ) -> None:
         self._inputs = inputs
         request = inputs.request
@@ -93,7 +114,7 @@ class Simulation:
         self._policy_name = policy if isinstance(policy, str) else policy.planner.name
         self._kernel_watch, self._planner_watch, self._predictor_watch = Stopwatch(), Stopwatch(), Stopwatch()
         resolved = self._policy.resolved
-        self._stage = stage_of(inputs, self._policy, keep=keep)
+        self._stage = stage_of(inputs, self._policy, keep=keep, rt_max_s=rt_max_s)
         self._cloud = cloud_of(inputs, self._policy, self._stage)
         self._clock, self._store = VirtualClock(), MemoryStore()
         self._telemetry = SimulatedTelemetry(
@@ -123,8 +144,10 @@ class Simulation:
             self._telemetry,
             seed=request.seed,
         )
-        self._advance = self._kernel_watch.timed(Arrivals(inputs).advance)
+        source: ArrivalSource = Arrivals(inputs) if arrivals is None else arrivals
+        self._advance = self._kernel_watch.timed(source.advance)
         self._minutes = Minutes(resolved)
+        self._window = 0
 
     def _supervised(self, predictor: str | Predictor | None) -> Supervised | None:
         if not self._policy.planner.needs_forecast:
@@ -143,8 +166,21 @@ class Simulation:
     def recording(self) -> Recording:
         return self._stage.recording()
 
+    @property
+    def stage(self) -> StageSimulation:
+        """Its data plane."""
+        return self._stage
+
     def run(self) -> SimulationResult:
         began = time.perf_counter()
+        first = self.begin()
+        while self._clock.time_s < self._end_s:
+            self.pass_window()
+        self.finish()
+        return self._result(time.perf_counter() - began, first)
+
+    def begin(self) -> Plan:
+        """Make the first fleet ready, and return its plan."""
         first = self._controller.begin()
         context = self._timed.seen()
         if not self._inputs.request.cold_start:
@@ -161,38 +197,48 @@ class Simulation:
                 self._cloud.start_ready(target.offer, target.count, standby=True)
             self._fill_pool(first)
             self._stage.start_warm(first.warm)
-        now = 0.0
-        window = 0
-        while now < self._end_s:
-            self._clock.time_s = now
-            if window % 12 == 0:
-                self._telemetry.measure_utilization(STEP_S)
+        return first
+
+    def pass_window(self) -> None:
+        """The controller's turn, and all that happens until it has the next; the last window ends with the part."""
+        now = self._clock.time_s
+        if self._window % 12 == 0:
+            self._telemetry.measure_utilization(STEP_S)
+            self._reconcile(self._controller.fast)
+            self._reconcile(self._controller.tick)
+            self._minutes.sample(now, self._cloud)
+            if self._inputs.request.progress is not None:
+                self._inputs.request.progress(now / self._end_s)
+        else:
+            self._reconcile(self._controller.fast)
+        self._window += 1
+        until = min(self._window * WINDOW_S, self._end_s)
+        event = self._cloud.next_event_s()
+        while event < until:
+            self._advance(self._stage, event)
+            self._clock.time_s = event
+            self._cloud.advance(event)
+            if self._cloud.has_notices():
                 self._reconcile(self._controller.fast)
-                self._reconcile(self._controller.tick)
-                self._minutes.sample(now, self._cloud)
-                if self._inputs.request.progress is not None:
-                    self._inputs.request.progress(now / self._end_s)
-            else:
-                self._reconcile(self._controller.fast)
-            window += 1
-            until = min(window * WINDOW_S, self._end_s)
             event = self._cloud.next_event_s()
-            while event < until:
-                self._advance(self._stage, event)
-                self._clock.time_s = event
-                self._cloud.advance(event)
-                if self._cloud.has_notices():
-                    self._reconcile(self._controller.fast)
-                event = self._cloud.next_event_s()
-            self._advance(self._stage, until)
-            self._clock.time_s = until
-            self._telemetry.close_window()
-            self._cloud.advance(until)
-            now = until
+        self._advance(self._stage, until)
+        self._clock.time_s = until
+        self._telemetry.close_window()
+        self._cloud.advance(until)
+
+    def finish(self) -> None:
+        """What was accepted is answered."""
         self._advance(self._stage, np.inf)
         self._stage.finish()
         self._minutes.sample(self._end_s, self._cloud)
-        return self._result(time.perf_counter() - began, first)
+
+    def bill(self) -> Bill:
+        """Of the whole part."""
+        return bill_of(self._inputs, self._policy, self._stage, self._cloud)
+
+    def fleet(self) -> FleetResult:
+        """What became of it."""
+        return self._cloud.fleet_result(self._end_s)
 
     def _fill_pool(self, first: Plan) -> None:
         """As it is in a service that has run before. A fleet that never changes needs none."""
@@ -229,7 +275,7 @@ class Simulation:
         requests = Requests(stage.by_instances, accounts.by_functions, accounts.rejected, accounts.late)
         if requests.total != stage.arrived:
             raise AssertionError(f"{stage.arrived} requests arrived, {requests.total} were accounted for")
-        bill = bill_of(inputs, self._policy, stage, self._cloud)
+        bill = self.bill()
         slo_result = self._slo_result(requests)
         bound, own_bound, regret, reason = None, None, None, "not asked for"
         bound_note = ""
@@ -261,7 +307,7 @@ class Simulation:
             ),
             bill=bill,
             functions=stage.function_calls(),
-            fleet=self._cloud.fleet_result(self._end_s),
+            fleet=self.fleet(),
             speed=Speed(
                 wall_s=wall_s,
                 kernel_s=self._kernel_watch.spent_s,
@@ -322,7 +368,7 @@ class Simulation:
         """Share of the bill for what a profile row of this basis is used of."""
         resolved = self._policy.resolved
         found_usd = 0.0
-        hours = self._cloud.fleet_result(self._end_s).instance_hours
+        hours = self.fleet().instance_hours
         for offer, candidate in zip(resolved.offers, resolved.candidates, strict=True):
             if any(r.basis is basis for r in candidate.profile.rows if r.batch <= candidate.policy.n_batch):
                 found_usd += hours.get(offer.name, 0.0) * offer.usd_per_hour

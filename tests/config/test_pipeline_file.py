@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,42 @@ def test_a_stage_may_say_its_workers(tmp_path: Path) -> None:
     found = pipeline(tmp_path, HEAD + GRAPH.replace("share = 0.6", "share = 0.6\nworkers = 4"))
     assert [stage.workers for stage in found.stages] == [None, 4, None, None]
     assert "workers: must lie between 1" in refusal(tmp_path, HEAD + GRAPH + "workers = 0\n")
+
+
+PARTS: dict[str, float] = {"language": 50, "translate": 150, "vision": 180, "categorise": 100}
+
+
+def with_parts(text: str, parts: Mapping[str, float]) -> str:
+    for stage, part_ms in parts.items():
+        text = text.replace(f"[stage.{stage}]\n", f"[stage.{stage}]\nslo_ms = {part_ms}\n")
+    return text
+
+
+def test_stages_with_their_parts_of_the_time_are_services(tmp_path: Path) -> None:
+    """Each may miss as much, and has as much of the limits: together they stay within the pipeline's."""
+    limits = "[fleet]\nmax_instances = 10\nmax_usd_per_hour = 8.0\n"
+    found = pipeline(tmp_path, with_parts(HEAD + GRAPH, PARTS) + limits)
+    services = found.stage_services()
+    assert [service.name for service in services] == [f"social-{service.stage}" for service in services]
+    assert {service.stage: service.slo.rt_max_s for service in services} == {n: ms / 1e3 for n, ms in PARTS.items()}
+    for service in services:
+        assert service.slo.attainment == pytest.approx(0.9975)
+        assert (service.max_instances, service.max_usd_per_hour, service.late) == (2, 2.0, "refuse")
+        assert service.source == found.source
+    assert services[0].model == "onnx:language.onnx"
+    assert {service.stage: service.share for service in services}["translate"] == 0.4
+
+
+def test_a_stage_without_its_part_of_the_time_is_no_service(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, with_parts(HEAD + GRAPH, {"language": 50}))
+    with pytest.raises(BadInput, match=r"\[stage\.vision\] slo_ms: must be said"):
+        found.stage_services()
+
+
+def test_parts_on_one_path_are_no_more_than_the_whole(tmp_path: Path) -> None:
+    said = refusal(tmp_path, with_parts(HEAD + GRAPH, PARTS | {"vision": 201}))
+    assert said.startswith("pipeline.toml [stage.*] slo_ms: those of the stages on one path sum to more than")
+    assert "300, not 301" in said or said.endswith("301")
 
 
 def test_feedback_is_on_answers_of_the_whole(tmp_path: Path) -> None:

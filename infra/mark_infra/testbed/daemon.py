@@ -27,7 +27,8 @@ import boto3  # type: ignore[import-untyped]
 from botocore.config import Config as ClientConfig  # type: ignore[import-untyped]
 
 from mark.catalog.tables import load_catalog
-from mark.config.service_file import load_service
+from mark.config.pipeline_file import PipelineConfig
+from mark.config.site_services import site_pipelines, site_services
 from mark.domain.errors import BadInput
 from mark.domain.offer import Catalog, Market
 from mark.domain.service import ServiceConfig
@@ -45,12 +46,12 @@ from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.functions import Config as FunctionsConfig
 from mark_infra.testbed.functions import FunctionConfig, overflow_function
 from mark_infra.testbed.gateways import ProcessGateways
+from mark_infra.testbed.kept import KeptProcess
 from mark_infra.testbed.launch import command
 from mark_infra.testbed.machines import Processes, ServedProgram
 from mark_infra.testbed.provision import Wish, provision, target_group_name
 from mark_infra.testbed.state import DAEMON, LOGS, SETTINGS, SITE, TestbedSettings
 
-CONTROLLER_RESTART_S = 1.0
 BOUNCER_PORT = 8080
 _START_S = 60.0
 _STOP_S = 60.0
@@ -65,13 +66,15 @@ class Daemon:
 
     def __init__(self, folder: Path, settings: TestbedSettings) -> None:
         self._folder, self._settings = folder, settings
-        self._services = [pinned(load_service(name)) for name in settings.services]
+        self._services = [pinned(service) for service in site_services(settings.services)]
+        self._pipelines = site_pipelines(settings.services)
         self._catalog = _one_catalog(self._services)
         self._account = account_of(settings.account, settings.scps)
         self.ends = threading.Event()
         self.site: Site | None = None
         self._asked: dict[str, int] = {}  # requests by service
-        self._controllers: list[Controllers] = []
+        self._controllers: list[KeptProcess] = []
+        self._conductors: dict[str, KeptProcess] = {}  # by pipeline
         with ExitStack() as started:
             self._start(started)
             self._running = started.pop_all()
@@ -79,7 +82,8 @@ class Daemon:
     def _start(self, started: ExitStack) -> None:
         folder, settings, services = self._folder, self._settings, self._services
         region = "us-east-1"
-        functions = {s.name: f"mark-{s.name}-overflow" for s in services if s.functions}
+        # Stages have none here: what a function could do for one is not built.
+        functions = {s.name: f"mark-{s.name}-overflow" for s in services if s.functions and not s.stage}
         self._functions = started.enter_context(
             LambdaProcess(
                 folder,
@@ -95,7 +99,11 @@ class Daemon:
         self.machines = started.enter_context(
             Processes(
                 {s.name: ServedProgram(Path(s.source), _options(s, functions, settings)) for s in services}
-                | {s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"]) for s in services},
+                | {
+                    s.name + TO_MEASURE: ServedProgram(Path(s.source), ["--to-measure"])
+                    for s in services
+                    if not s.stage
+                },
                 folder / LOGS,
                 variables={"AWS_ENDPOINT_URL_LAMBDA": self._functions.url},
                 region=region,
@@ -159,12 +167,23 @@ class Daemon:
         for number in range(settings.controllers):
             self._controllers.append(
                 started.enter_context(
-                    Controllers(
+                    KeptProcess(
+                        "controller",
                         folder / LOGS / f"controller-{number}.log",
                         [*settings.services, "--site", str(folder / SITE), *settings.options],
                         settings.controller_port if number == 0 else 0,
                         variables,
                     )
+                )
+            )
+        for pipeline in self._pipelines:
+            self._conductors[pipeline.name] = started.enter_context(
+                KeptProcess(
+                    "serve",
+                    folder / LOGS / f"conductor-{pipeline.name}.log",
+                    [pipeline.source, *_addresses(pipeline, gateways)],
+                    0,
+                    variables,
                 )
             )
         server = started.enter_context(ControlServer(self, secrets.token_urlsafe(24)))
@@ -196,6 +215,8 @@ class Daemon:
             "site": str(self._folder / SITE),
             "time_scale": self._settings.time_scale,
             "services": {name: service.gateway for name, service in self.site.services.items()},
+            "pipelines": {name: conductor.url() for name, conductor in self._conductors.items()},
+            "conductors": {name: conductor.status() for name, conductor in self._conductors.items()},
             "controllers": [controller.status() for controller in self._controllers],
             "functions": self._functions.status(),
             "machines_late_s": max(late_s, default=0.0),
@@ -227,63 +248,6 @@ class Daemon:
         found = {name: self.cloud.balancer.url(service.target_groups[0]) for name, service in site.services.items()}
         urls = {name: url for name, url in found.items() if url is not None}
         return urls if len(urls) == len(found) else None
-
-
-class Controllers:
-    """One `mark controller` after the other: one that ends is started again. A context."""
-
-    def __init__(self, output: Path, arguments: Sequence[str], port: int, variables: Mapping[str, str]) -> None:
-        self._output, self._variables = output, variables
-        self._ready = output.with_suffix(".ready")
-        self._arguments = [*arguments, "--port", str(port), "--ready-file", str(self._ready)]
-        self._ends = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
-        self._thread = threading.Thread(target=self._keep, name="controller", daemon=True)
-
-    def __enter__(self) -> Controllers:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.terminate()
-        self._thread.join(_STOP_S)
-
-    def status(self) -> dict[str, Any]:
-        """Process id (None: none runs now), page, and how often it was started."""
-        process = self._process
-        alive = process is not None and process.poll() is None
-        return {"pid": process.pid if alive and process else None, "url": self._url(), "starts": self._starts}
-
-    def _url(self) -> str | None:
-        try:
-            url: str = json.loads(self._ready.read_text())["url"]
-        except OSError:
-            return None
-        return url
-
-    def _keep(self) -> None:
-        # The process dies with the thread that started it, so that thread stays.
-        while not self._ends.is_set():
-            self._ready.unlink(missing_ok=True)
-            with self._output.open("ab") as output:
-                self._process = subprocess.Popen(
-                    command(sys.executable, "-m", "mark.cli.main", "controller", *self._arguments),
-                    env={**self._variables},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                )
-            self._starts += 1
-            if self._ends.is_set():
-                self._process.terminate()
-            code = self._process.wait()
-            if not self._ends.is_set():
-                log.warning("the controller ended with %d and is started again", code)
-                self._ends.wait(CONTROLLER_RESTART_S)
 
 
 class LambdaProcess:
@@ -340,7 +304,14 @@ class LambdaProcess:
 
 def _options(service: ServiceConfig, functions: Mapping[str, str], settings: TestbedSettings) -> list[str]:
     function = functions.get(service.name)
-    return [*(() if function is None else ("--function", function)), *settings.bouncer_options]
+    stage = ("--stage", service.stage) if service.stage else ()
+    return [*stage, *(() if function is None else ("--function", function)), *settings.bouncer_options]
+
+
+def _addresses(pipeline: PipelineConfig, gateways: Mapping[str, str]) -> list[str]:
+    """For its conductor: where the gateway of each stage is."""
+    at = {service.stage: gateways[service.name] for service in pipeline.stage_services()}
+    return [part for stage, url in at.items() for part in ("--stage-at", f"{stage}={url}")]
 
 
 def _overflow(service: ServiceConfig, functions: Mapping[str, str]) -> list[str]:

@@ -26,9 +26,10 @@ from mark_infra.aws.site import Site, dump_site, load_site
 from mark_infra.testbed.account import account_of
 from mark_infra.testbed.cloud import LocalCloud
 from mark_infra.testbed.credits import busy_s
-from mark_infra.testbed.daemon import BOUNCER_PORT, Controllers
+from mark_infra.testbed.daemon import BOUNCER_PORT
 from mark_infra.testbed.environment import of_aws
 from mark_infra.testbed.gateways import ProcessGateways
+from mark_infra.testbed.kept import KeptProcess
 from mark_infra.testbed.machines import Processes, ServedProgram
 
 _LOOK_S = 0.5
@@ -47,7 +48,7 @@ class EmulatedAccount:
         self._programs: dict[str, ServedProgram] = {}
         self._ends = threading.Event()
         self._running = ExitStack()
-        self._controller: Controllers | None = None
+        self._controller: KeptProcess | None = None
         self._followed = ""
         self._thread = threading.Thread(target=self._follow, name="emulated account", daemon=True)
         self.url = ""
@@ -133,7 +134,9 @@ class EmulatedAccount:
         copies = [str(self._programs[name].service_file) for name in site.services]
         described = self._folder / f"site-{time.time_ns()}.toml"
         described.write_text(dump_site(replace(site, time_scale=self.time_scale)), encoding="utf-8")
-        new = Controllers(self._folder / "logs" / "controller.log", [*copies, "--site", str(described)], 0, variables)
+        new = KeptProcess(
+            "controller", self._folder / "logs" / "controller.log", [*copies, "--site", str(described)], 0, variables
+        )
         new.__enter__()
         self._end_controller()  # the new one first, as its group replaces it
         self._controller = new

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mark.domain.service import ServiceConfig
+from mark.domain.slo import Slo
 from mark.domain.time import MINUTE_S
 from mark_infra.testbed.load import LoadReplay
 
@@ -17,10 +17,10 @@ _TOLERANCE_S = 1e-6
 
 
 def result(
-    service: ServiceConfig, trace: str, duration_s: float, seed: int, replay: LoadReplay,
+    service: str, slo: Slo, trace: str, duration_s: float, seed: int, replay: LoadReplay,
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Of one service's requests; bill and fleet are those of the whole testbed between two reads of its status.
+    """Of the requests of one service or pipeline; bill and fleet are of the whole testbed, between two reads of its status.
 
     `duration_s` is of the trace, which passes `time_scale` times as fast as the clock of latencies and minutes here.
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
@@ -31,7 +31,7 @@ def result(
     by = np.array([one.answered_by for one in replay.sent], dtype=object)
     good = status == 200
     latency_s = answered_s - due_s
-    in_time = good & (latency_s <= service.slo.rt_max_s + _TOLERANCE_S)
+    in_time = good & (latency_s <= slo.rt_max_s + _TOLERANCE_S)
     total = len(replay.sent)
     instances, functions = int((good & (by == "instance")).sum()), int((good & (by == "function")).sum())
     minutes = _minutes(due_s, in_time)
@@ -39,7 +39,7 @@ def result(
     return {
         "schema": 1,
         "world": "testbed",
-        "service": service.name,
+        "service": service,
         "policy": after.get("policy", "mark"),
         "predictor": after.get("predictor", "auto"),
         "seed": seed,
@@ -51,11 +51,11 @@ def result(
             "rejected": total - instances - functions,
         },
         "slo": {
-            "rt_max_ms": service.slo.rt_max_s * 1e3,
-            "target": service.slo.attainment,
+            "rt_max_ms": slo.rt_max_s * 1e3,
+            "target": slo.attainment,
             "attainment": float(in_time.mean()) if total else None,
             "worst_minute_attainment": float(minutes.min()) if len(minutes) else None,
-            "minutes_below_target": int((minutes < service.slo.attainment).sum()),
+            "minutes_below_target": int((minutes < slo.attainment).sum()),
         },
         "missed": {
             "instances": instances - int((in_time & (by == "instance")).sum()),

@@ -9,10 +9,8 @@ import pytest
 from mark_infra.testbed.load import LoadReplay, Sent
 from mark_infra.testbed.result import result, thinned
 
-from mark.domain.service import ServiceConfig
 from mark.domain.slo import Slo
 
-SERVICE = ServiceConfig("s", "m:M", Slo(0.1, 0.5), "aws-2026", (), ("*",), 1, 1.0, ())
 BEFORE = {
     "bill_usd": {"on_demand": 1.0, "total": 1.5, "other": 0.5},
     "launched": 1, "terminated": 0, "interrupted": 0, "peak_instances": 1, "instance_hours": {"a": 1.0},
@@ -28,7 +26,7 @@ def sent(due_s: float, latency_s: float, status: int, by: str) -> Sent:
 
 
 def told(*requests: Sent) -> dict[str, object]:
-    return result(SERVICE, "t", 120.0, 7, LoadReplay(0.0, list(requests)), BEFORE, AFTER, wall_s=2.0)
+    return result("s", Slo(0.1, 0.5), "t", 120.0, 7, LoadReplay(0.0, list(requests)), BEFORE, AFTER, wall_s=2.0)
 
 
 def test_requests_are_counted_by_answerer_and_minute() -> None:

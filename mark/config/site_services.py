@@ -1,0 +1,29 @@
+"""The services of a site: those of service files, and the stages of pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mark.config.pipeline_file import PipelineConfig, load_pipeline, names_pipeline
+from mark.config.service_file import load_service
+from mark.domain.errors import BadInput
+from mark.domain.service import ServiceConfig
+
+
+def site_services(names: Sequence[str]) -> list[ServiceConfig]:
+    """Of service files, shipped services and pipeline files, whose stages are services each.
+
+    Raises BadInput, also for two services of one name.
+    """
+    services: list[ServiceConfig] = []
+    for name in names:
+        services += load_pipeline(name).stage_services() if names_pipeline(name) else [load_service(name)]
+    found = [service.name for service in services]
+    if len(set(found)) < len(found):
+        raise BadInput("names a service twice", "services", ", ".join(found))
+    return services
+
+
+def site_pipelines(names: Sequence[str]) -> list[PipelineConfig]:
+    """The pipelines among them. Raises BadInput."""
+    return [load_pipeline(name) for name in names if names_pipeline(name)]

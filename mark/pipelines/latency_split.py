@@ -1,0 +1,119 @@
+"""What of RT_max each stage of a pipeline is planned with, so that all of them together cost least.
+
+A stage with more time buys cheaper: larger batches, slower types, functions. Time is split in units of RT_max / 40: each
+stage begins with the least that it can do with; then the unit goes where it saves most, and in the end units move
+between stages as long as that saves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mark.domain.errors import Infeasible
+from mark.domain.pipeline import Pipeline
+from mark.pipelines.paths import pattern_path_s
+
+UNITS = 40
+StageCost = Callable[[float], float]
+"""$/h of a stage that has so many seconds; infinite where they are too few."""
+
+
+def split_latency(
+    pipeline: Pipeline, patterns: NDArray[np.int64], costs: Sequence[StageCost], rt_max_s: float, units: int = UNITS
+) -> list[float]:
+    """Seconds of each stage; on no path that a query takes (`patterns`, calls by stage) more than RT_max together.
+
+    What no stage saves anything by is handed out as well, in proportion: it takes in bursts. Raises Infeasible where
+    there is no split, and names the stages that need most.
+    """
+    return _Split(pipeline, patterns, costs, rt_max_s, units).found()
+
+
+class _Split:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        patterns: NDArray[np.int64],
+        costs: Sequence[StageCost],
+        rt_max_s: float,
+        units: int,
+    ) -> None:
+        self._pipeline, self._units, self._unit_s = pipeline, units, rt_max_s / units
+        self._visited = (patterns > 0).astype(np.int64)
+        # Time that is not used costs nothing, so that none costs more than less of it.
+        by_time = ((cost(n * self._unit_s) for n in range(1, units + 1)) for cost in costs)
+        self._usd = [[math.inf, *itertools.accumulate(usd, min)] for usd in by_time]
+
+    def found(self) -> list[float]:
+        split = [next((n for n, usd in enumerate(of_stage) if usd < math.inf), None) for of_stage in self._usd]
+        names = self._pipeline.names
+        slow = [name for name, n in zip(names, split, strict=True) if n is None]
+        if slow:
+            raise Infeasible(f"no part of RT_max is enough for {', '.join(slow)}")
+        units = [n for n in split if n is not None]
+        if not self._fits(units):
+            least = ", ".join(f"{name} {n * self._unit_s * 1e3:.0f} ms" for name, n in zip(names, units, strict=True))
+            raise Infeasible(f"what stages need at least is more than RT_max on one path: {least}")
+        units = self._raised(units)
+        while (better := self._moved(units)) is not None:
+            units = self._raised(better)
+        return [n * self._unit_s * self._spare(stage, units) for stage, n in enumerate(units)]
+
+    def _fits(self, units: Sequence[int]) -> bool:
+        longest_s = pattern_path_s(self._pipeline, self._visited, [n * self._unit_s for n in units]).max()
+        return bool(longest_s <= (self._units + 1e-6) * self._unit_s)
+
+    def _raised(self, units: list[int]) -> list[int]:
+        """More units where each saves most, as long as any saves."""
+        while True:
+            best, saved = None, 0.0
+            for stage, n in enumerate(units):
+                for more in range(n + 1, self._units + 1):
+                    per_unit = (self._usd[stage][n] - self._usd[stage][more]) / (more - n)
+                    if per_unit > saved + 1e-12:
+                        raised = [*units[:stage], more, *units[stage + 1 :]]
+                        if not self._fits(raised):
+                            break
+                        best, saved = raised, per_unit
+            if best is None:
+                return units
+            units = best
+
+    def _moved(self, units: list[int]) -> list[int] | None:
+        """The pair of stages between which time moves with the largest saving; None: nothing saves."""
+        best, saved = None, 1e-9
+        for giver, has in enumerate(units):
+            for less in range(1, has):
+                lost = self._usd[giver][less] - self._usd[giver][has]
+                if lost == math.inf:
+                    continue
+                for taker, n in enumerate(units):
+                    if taker == giver:
+                        continue
+                    for more in range(n + 1, self._units + 1):
+                        won = self._usd[taker][n] - self._usd[taker][more] - lost
+                        if won <= saved:
+                            continue
+                        moved = list(units)
+                        moved[giver], moved[taker] = less, more
+                        if not self._fits(moved):
+                            break
+                        best, saved = moved, won
+        return best
+
+    def _spare(self, stage: int, units: Sequence[int]) -> float:
+        """By what a stage's part may grow, when all on the longest path through it grow by as much."""
+        through = self._visited[self._visited[:, stage] > 0]
+        if not len(through):
+            return 1.0
+        times_s = [n * self._unit_s for n in units]
+        # With a time that no other path reaches the longest path is one through the stage, unless none waits for it.
+        far_s = sum(times_s) + self._units * self._unit_s
+        times_s[stage] += far_s
+        longest_s = float(pattern_path_s(self._pipeline, through, times_s).max()) - far_s
+        return max(1.0, self._units * self._unit_s / longest_s) if longest_s > 0.0 else 1.0

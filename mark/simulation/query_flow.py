@@ -1,0 +1,92 @@
+"""Queries on their way through stages that are simulated one after the other, window by window.
+
+As in `mark.kernel.pipeline`: a stage is advanced through a window after those before it, so every answer before the
+window's end is known by then, and where windows end changes no result.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.domain.arrays import FloatArray
+from mark.domain.pipeline import Pipeline
+from mark.kernel.pipeline import NEVER_S
+from mark.kernel.state import INF, Ints
+
+
+class QueryFlow:
+    """Which calls of which stage are due when, as answers become known.
+
+    `arrivals_s` (N,) ascend; `calls` (N, S) is how often each query calls each stage. A stage that a query does not
+    call is done with it once those before it are. A call that is never answered keeps its query from all that waits for
+    it.
+    """
+
+    def __init__(self, pipeline: Pipeline, arrivals_s: FloatArray, calls: Ints) -> None:
+        self._pipeline, self._arrivals_s = pipeline, arrivals_s
+        self._calls = np.ascontiguousarray(calls.T)
+        shape = self._calls.shape
+        self._answer_s = np.full(shape, INF)  # infinite: not known yet; NEVER_S: never
+        self._latest_s = np.full(shape, -INF)  # of the calls of a query that are answered
+        self._left = self._calls.copy()  # calls without an answer
+        self._open: list[Ints] = [np.empty(0, dtype=np.int64)] * shape[0]  # arrived, and not gone on to the stage
+        self._arrived = [0] * shape[0]
+        self._query_of: list[Ints] = [np.empty(int(n), dtype=np.int64) for n in self._calls.sum(axis=1)]  # by call
+        self._made = [0] * shape[0]
+
+    def due(self, stage: int, until_s: float) -> tuple[FloatArray, Ints]:
+        """Times of the calls that are due before `until_s`, ascending, and whose they are; each is returned once.
+
+        All that the stages before it answer earlier than `until_s` has to be known.
+        """
+        upto = int(np.searchsorted(self._arrivals_s, until_s))
+        waiting = np.concatenate([self._open[stage], np.arange(self._arrived[stage], upto)])
+        self._arrived[stage] = upto
+        ready_s = self._ready_s(stage, waiting)
+        goes_on = ready_s < min(until_s, NEVER_S)
+        never = (ready_s >= NEVER_S) & (ready_s < INF)
+        called = self._calls[stage, waiting] > 0
+        passed = goes_on & ~called
+        self._answer_s[stage, waiting[passed]] = ready_s[passed]
+        self._answer_s[stage, waiting[never]] = NEVER_S
+        self._open[stage] = waiting[~(goes_on | never)]
+        due = np.flatnonzero(goes_on & called)
+        due = due[np.argsort(ready_s[due], kind="stable")]
+        times_s, queries = ready_s[due], waiting[due]
+        each = self._calls[stage, queries]
+        times_s, queries = np.repeat(times_s, each), np.repeat(queries, each)
+        made = self._made[stage]
+        self._query_of[stage][made : made + len(queries)] = queries
+        self._made[stage] = made + len(queries)
+        return times_s, queries
+
+    def answered(self, stage: int, call: Ints, answer_s: FloatArray) -> None:
+        """Of calls by their number at the stage, as they were due; infinite: it will not be answered."""
+        queries = self._query_of[stage][call]
+        np.maximum.at(self._latest_s[stage], queries, np.minimum(answer_s, NEVER_S))
+        np.subtract.at(self._left[stage], queries, 1)
+        done = queries[self._left[stage, queries] == 0]
+        self._answer_s[stage, done] = self._latest_s[stage, done]
+
+    def left_s(self, times_s: FloatArray, queries: Ints, rt_max_s: float) -> FloatArray:
+        """Until the deadlines of these queries, at these times."""
+        return self._arrivals_s[queries] + rt_max_s - times_s
+
+    def latency_s(self) -> FloatArray:
+        """Of each query, (N,); infinite where it is not answered."""
+        latest_s = self._answer_s[list(self._pipeline.last)].max(axis=0)
+        return np.where(latest_s >= NEVER_S, INF, latest_s - self._arrivals_s)
+
+    def _ready_s(self, stage: int, queries: Ints) -> FloatArray:
+        """When they go on to the stage: once all before it are done with them, or when its join says so."""
+        before = np.array(self._pipeline.predecessors[stage], dtype=np.int64)
+        if not len(before):
+            return self._arrivals_s[queries]
+        earlier_s = self._answer_s[np.ix_(before, queries)]
+        ready_s: FloatArray = earlier_s.max(axis=0)
+        join = self._pipeline.stages[stage].join
+        if np.isfinite(join.deadline_s) and join.least <= len(before):
+            comes = (self._calls[np.ix_(before, queries)] > 0) & (earlier_s < NEVER_S)
+            answers_s = np.sort(np.where(comes, earlier_s, INF), axis=0)
+            ready_s = np.minimum(ready_s, answers_s[join.least - 1] + join.deadline_s)
+        return ready_s

@@ -1,0 +1,114 @@
+"""The stages of a pipeline as services: each with its part of RT_max, and what is known of its load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mark.config.pipeline_file import PipelineConfig
+from mark.domain.offer import Market
+from mark.domain.pipeline import Lineage, Pipeline
+from mark.domain.profile import Candidate
+from mark.domain.service import ResolvedService
+from mark.domain.slo import Slo
+from mark.ec2.spot_series import SpotSeries, load_spot_series
+from mark.pipelines.latency_split import StageCost, split_latency
+from mark.planning.resolve import choose_function
+from mark.profiling.policy import candidate
+from mark.simulation.controlled_pipeline import ControlledStage
+from mark.simulation.inputs import Inputs, history_of
+from mark.simulation.request import RunRequest
+from mark.studies.pipeline_plan import stage_looked_up
+from mark.workload.trace import Part, Trace
+
+# Instances of stages have boots and interruptions of their own.
+_SEEDS_APART = 1_000_003
+
+
+def controlled_stages(
+    request: RunRequest, config: PipelineConfig, pipeline: Pipeline, law: Lineage, trace: Trace, part: Part, rps: float
+) -> list[ControlledStage]:
+    """In the pipeline's order. RT_max is split for a load of `rps` queries/s. Raises BadInput, Infeasible."""
+    as_known = replace(request, slo=None, explain=False, progress=None)
+    whole = _services(config, as_known, dict.fromkeys(pipeline.names, config.slo.rt_max_s))
+    per_query = [float(n) for n in law.calls_per_query]
+    by_name = {stage.name: stage.rt_max_s for stage in config.stages}
+    said_s = [by_name[name] for name in pipeline.names]
+    costs = [
+        _cost(whole[name], rps * calls) if said is None else _said(said)
+        for name, calls, said in zip(pipeline.names, per_query, said_s, strict=True)
+    ]
+    split_s = split_latency(pipeline, law.calls, costs, config.slo.rt_max_s)
+    parts_s = [split if said is None else said for split, said in zip(split_s, said_s, strict=True)]
+    planned = _services(config, as_known, dict(zip(pipeline.names, parts_s, strict=True)))
+    prices = {
+        o.instance: o.usd_per_hour for o in whole[pipeline.names[0]].catalog.offers if o.market is Market.ON_DEMAND
+    }
+    spot = tuple(load_spot_series(path, prices) for path in request.spot_traces)
+    stages = []
+    for at, (name, calls) in enumerate(zip(pipeline.names, per_query, strict=True)):
+        own = replace(as_known, seed=request.seed + at * _SEEDS_APART, with_bound=False)
+        inputs = _inputs(own, planned[name], trace, part, request.scale * calls, spot)
+        stages.append(ControlledStage(inputs, _least_s(planned[name])))
+    return stages
+
+
+def _services(config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]) -> dict[str, ResolvedService]:
+    return {
+        stage.name: stage_looked_up(config, stage, config.stage_service(stage, parts_s[stage.name]), request)
+        for stage in config.stages
+    }
+
+
+def _cost(stage: ResolvedService, rps: float) -> StageCost:
+    """The cheapest instances of one offer for a load, or functions alone."""
+
+    def usd_per_hour(seconds: float) -> float:
+        slo = Slo(seconds, stage.slo.attainment)
+        usd = math.inf
+        for offer, known in zip(stage.offers, stage.candidates, strict=True):
+            found = candidate(known.profile, slo, stage.service.batching)
+            if isinstance(found, Candidate):
+                usd = min(usd, max(1, math.ceil(rps / found.capacity_rps)) * offer.usd_per_hour)
+        function, _ = choose_function(replace(stage.service, slo=slo), stage.catalog, stage.profiles)
+        if function is not None and function.warm_s <= seconds:
+            usd = min(usd, 3600.0 * rps * function.usd_per_request)
+        return usd
+
+    return usd_per_hour
+
+
+def _said(part_s: float) -> StageCost:
+    """Of a stage whose part is given: that much, and more saves nothing."""
+    return lambda seconds: 0.0 if seconds >= part_s * (1.0 - 1e-9) else math.inf
+
+
+def _least_s(stage: ResolvedService) -> float:
+    """What a call takes at least."""
+    times_s = [float(c.service_s[1]) + c.overhead_s for c in stage.candidates]
+    if stage.function is not None:
+        times_s.append(stage.function.warm_s)
+    return min(times_s)
+
+
+def _inputs(
+    request: RunRequest,
+    resolved: ResolvedService,
+    trace: Trace,
+    part: Part,
+    scale: float,
+    spot: tuple[SpotSeries, ...],
+) -> Inputs:
+    train_s = part.start_s if request.train_s is None else min(request.train_s, part.start_s)
+    return Inputs(
+        request=request,
+        service=resolved.service,
+        resolved=resolved,
+        trace=trace,
+        start_s=part.start_s,
+        end_s=part.end_s,
+        history=history_of(trace, part.start_s - train_s, part.start_s, scale),
+        evaluated=replace(trace.load(part.start_s, part.end_s, scale), start_s=0.0),
+        spot=spot,
+    )

@@ -1,0 +1,89 @@
+"""RT_max split over stages: against every split there is, and on paths that some queries take."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.domain.errors import Infeasible
+from mark.domain.pipeline import Pipeline, PipelineStage
+from mark.pipelines.latency_split import StageCost, split_latency
+from mark.pipelines.paths import pattern_path_s
+from tests.pipelines.planned import chain
+
+UNITS = 8
+
+
+def steps(*usd: float) -> StageCost:
+    """Dollars by whole units of a second; infinite below the first that is given."""
+    return lambda seconds: usd[min(len(usd), int(seconds + 1e-9)) - 1]
+
+
+def spent(costs: Sequence[StageCost], seconds: Sequence[float]) -> float:
+    return sum(cost(of_stage) for cost, of_stage in zip(costs, seconds, strict=True))
+
+
+def test_time_goes_where_it_saves_most_and_what_saves_nothing_is_shared_out() -> None:
+    every = np.ones((1, 2), dtype=np.int64)
+    flat, steep = steps(1.0), steps(9.0, 9.0, 9.0, 2.0)
+    assert split_latency(chain("a", "b"), every, [flat, steep], 8.0, 8) == pytest.approx([1.6, 6.4])
+
+
+def test_stages_beside_each_other_have_the_same_time() -> None:
+    beside = Pipeline((PipelineStage("a", "a"), PipelineStage("b", "b")))
+    one = steps(5.0, 4.0, 3.0, 2.0)
+    assert split_latency(beside, np.ones((1, 2), dtype=np.int64), [one, one], 4.0, 4) == pytest.approx([4.0, 4.0])
+
+
+def test_stages_that_no_query_visits_together_have_all_of_it() -> None:
+    either = np.array([[1, 0], [0, 1]])
+    one = steps(5.0, 4.0, 3.0, 2.0)
+    assert split_latency(chain("a", "b"), either, [one, one], 4.0, 4) == pytest.approx([4.0, 4.0])
+
+
+def test_no_split_says_which_stage_is_too_slow() -> None:
+    every, never = np.ones((1, 2), dtype=np.int64), steps(math.inf)
+    with pytest.raises(Infeasible, match="no part of RT_max is enough for b"):
+        split_latency(chain("a", "b"), every, [steps(1.0), never], 4.0, 4)
+    slow = steps(math.inf, math.inf, 1.0)
+    with pytest.raises(Infeasible, match="more than RT_max on one path: a 3000 ms, b 3000 ms"):
+        split_latency(chain("a", "b"), every, [slow, slow], 4.0, 4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_it_is_within_a_tenth_of_the_best_split(data: st.DataObject) -> None:
+    """Of two stages it is the best; of three, single units and pairs that move leave little."""
+    count = data.draw(st.integers(1, 3))
+    stages: list[PipelineStage] = []
+    for n in range(count):
+        stages.append(PipelineStage(f"s{n}", "m", tuple(s.name for s in stages if data.draw(st.booleans()))))
+    pipeline = Pipeline(tuple(stages))
+    patterns = np.array([
+        [data.draw(st.integers(0, 2)) for _ in range(count)] for _ in range(data.draw(st.integers(1, 3)))
+    ])  # fmt: skip
+    costs = []
+    for _ in range(count):
+        falls = data.draw(st.lists(st.integers(0, 5), min_size=UNITS, max_size=UNITS))
+        usd = [1.0 + float(sum(falls[n:])) for n in range(UNITS)]
+        slow = data.draw(st.integers(0, 3))
+        costs.append(steps(*[math.inf] * slow, *usd[slow:]))
+
+    def fits(seconds: Sequence[float]) -> bool:
+        return bool(pattern_path_s(pipeline, patterns, list(seconds)).max() <= UNITS + 1e-6)
+
+    splits = [one for one in itertools.product(range(1, UNITS + 1), repeat=count) if fits(one)]
+    best = min((spent(costs, one) for one in splits), default=math.inf)
+    if best == math.inf:
+        with pytest.raises(Infeasible):
+            split_latency(pipeline, patterns, costs, float(UNITS), UNITS)
+        return
+    found = split_latency(pipeline, patterns, costs, float(UNITS), UNITS)
+    assert fits(found)
+    assert best - 1e-9 <= spent(costs, found) <= (best if count < 3 else 1.1 * best) + 1e-9

@@ -1,0 +1,94 @@
+"""Stages that controllers buy: one stage is the service's own run; of several, laws that hold of every run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mark.config.pipeline_file import load_pipeline
+from mark.pipelines.estimate import QuerySample
+from mark.simulation.controlled_pipeline import PipelineOutcome, simulate_controlled
+from mark.simulation.inputs import open_inputs, trace_named_in
+from mark.simulation.request import RunRequest
+from mark.simulation.run import Simulation
+from mark.studies.pipeline_plan import drawn_sample, graph_and_law
+from mark.studies.pipeline_stages import controlled_stages
+
+PROFILE = """model,instance,batch,latency_ms,workers,basis
+one,c7i.large,1,10,2,measured
+one,c7i.large,8,30,2,measured
+two,c7i.large,1,20,2,measured
+two,c7i.large,8,50,2,measured
+"""
+HEAD = """[service]
+name = "p"
+slo_ms = 200
+slo_attainment = 0.95
+profile = "p.csv"
+"""
+FLEET = '[fleet]\ninstances = ["c7i.large"]\nmarkets = ["on-demand", "spot"]\n'
+TRACE = "synthetic:mmpp?rates=30,150&dwell_s=60"
+
+
+def request_for(folder: Path, text: str, seed: int = 0) -> RunRequest:
+    (folder / "p.toml").write_text(text)
+    (folder / "p.csv").write_text(PROFILE)
+    return RunRequest(
+        TRACE, str(folder / "p.toml"), start_s=3600.0, duration_s=300.0, predictor="seasonal-naive", with_bound=False,
+        seed=seed,
+    )  # fmt: skip
+
+
+def served(request: RunRequest) -> tuple[QuerySample, PipelineOutcome]:
+    config = load_pipeline(request.service)
+    pipeline, law, _ = graph_and_law(config, None, None)
+    trace = trace_named_in(request)
+    part = trace.part(request.start_s, request.duration_s, request.scale)
+    sample = drawn_sample(trace, part, law, request)
+    stages = controlled_stages(request, config, pipeline, law, trace, part, 60.0)
+    return sample, simulate_controlled(pipeline, stages, sample, "mark", config.slo.rt_max_s)
+
+
+def test_a_pipeline_of_one_stage_is_the_run_of_a_service(tmp_path: Path) -> None:
+    """Latency by latency, dollar by dollar."""
+    request = request_for(tmp_path, HEAD + FLEET + '[stage.only]\nmodel = "one"\n')
+    _, found = served(request)
+    (tmp_path / "s.toml").write_text(HEAD + 'model = "one"\n' + FLEET + '[overflow]\nlate = "refuse"\n')
+    alone = open_inputs(replace(request, service=str(tmp_path / "s.toml")))
+    simulation = Simulation(alone, "mark", request.predictor, keep=True)
+    expected = simulation.run()
+    arrivals = alone.trace.chunks(alone.start_s, alone.end_s, request.scale, request.seed)
+    arrived_s = np.concatenate([times for times, _ in arrivals])
+    assert (found.latency_s == simulation.recording.finish_s - arrived_s).all()
+    (stage,) = found.stages
+    assert stage.bill == expected.bill
+    assert (stage.calls, stage.refused) == (expected.requests.total, expected.requests.rejected)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_query_is_answered_or_refused_once_and_stages_sum_to_the_bill(tmp_path: Path, seed: int) -> None:
+    stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\nshare = 0.5\n'
+    sample, found = served(request_for(tmp_path, HEAD + FLEET + stages, seed))
+    first, second = found.stages
+    assert first.calls == len(sample.arrivals_s)
+    # A query whose call is refused makes no further one.
+    assert second.calls == sample.calls[:, 1].sum() - (
+        sample.calls[~np.isfinite(found.latency_s), 1].sum() - second.refused
+    )
+    assert int(np.isinf(found.latency_s).sum()) == first.refused + second.refused
+    answered = found.latency_s[np.isfinite(found.latency_s)]
+    assert (answered >= 0.01 - 1e-9).all()
+    # Admitted calls are in time, but for what a horizon leaves to the stages behind.
+    assert (answered <= 0.2 + 1e-6).mean() > 0.95
+    assert all(stage.bill.total > 0.0 for stage in found.stages)
+
+
+def test_the_same_seed_makes_the_same_run(tmp_path: Path) -> None:
+    stages = '[stage.a]\nmodel = "one"\n[stage.b]\nmodel = "two"\nafter = ["a"]\n'
+    request = request_for(tmp_path, HEAD + FLEET + stages)
+    (_, one), (_, other) = served(request), served(request)
+    assert (one.latency_s == other.latency_s).all()
+    assert [stage.bill for stage in one.stages] == [stage.bill for stage in other.stages]

@@ -1,0 +1,84 @@
+"""Queries through stages that never keep a call waiting: what the kernel of central queues says of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mark.domain.pipeline import FIRST, Join, Pipeline, PipelineStage
+from mark.pipelines.estimate import QuerySample, StageChoice, StageOption, estimate
+from mark.simulation.query_flow import QueryFlow
+from tests.pipelines.planned import chain
+
+FOREVER = float("inf")
+
+
+def sent_through(
+    pipeline: Pipeline, arrivals_s: np.ndarray, calls: np.ndarray, takes_s: list[float], window_s: float
+) -> np.ndarray:
+    """Latencies where each call of a stage takes the same, in windows of this length."""
+    flow = QueryFlow(pipeline, arrivals_s, calls)
+    made = [0] * len(takes_s)
+    windows = [window_s * n for n in range(1, 40)] if np.isfinite(window_s) else []
+    for until_s in [*windows, FOREVER]:
+        for stage, time_s in enumerate(takes_s):
+            times_s, queries = flow.due(stage, until_s)
+            assert np.all(np.diff(times_s) >= 0.0)
+            assert np.all(times_s < until_s)
+            numbers = made[stage] + np.arange(len(queries))
+            made[stage] += len(queries)
+            flow.answered(stage, numbers[::-1], times_s[::-1] + time_s)  # in any order
+    assert made == calls.sum(axis=0).tolist()
+    return flow.latency_s()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_it_is_what_the_kernel_says_whatever_the_window(data: st.DataObject) -> None:
+    stages: list[PipelineStage] = []
+    for n in range(data.draw(st.integers(1, 5))):
+        after = tuple(one.name for one in stages if data.draw(st.booleans()))
+        join = data.draw(st.sampled_from([Join(), FIRST, Join(1, 2.0), Join(2, 1.0)]))
+        stages.append(PipelineStage(f"s{n}", "m", after, join))
+    pipeline = Pipeline(tuple(stages))
+    queries = data.draw(st.integers(1, 12))
+    arrivals_s = np.sort(np.array([data.draw(st.integers(0, 20)) for _ in range(queries)], dtype=float))
+    calls = np.array([[data.draw(st.integers(0, 2)) for _ in stages] for _ in range(queries)])
+    takes_s = [float(data.draw(st.integers(1, 9))) for _ in stages]
+    choices = [StageChoice(StageOption("x", 1.0, np.array([0.0, time_s])), 1, 64) for time_s in takes_s]
+    expected = estimate(pipeline, QuerySample(arrivals_s, calls), choices).latency_s
+    for window_s in (1.0, 3.0, FOREVER):
+        assert sent_through(pipeline, arrivals_s, calls, takes_s, window_s).tolist() == expected.tolist()
+
+
+def test_what_is_never_answered_keeps_its_query_from_what_waits_for_it() -> None:
+    flow = QueryFlow(chain("a", "b"), np.array([0.0, 1.0]), np.array([[1, 1], [1, 1]]))
+    flow.due(0, 5.0)
+    flow.answered(0, np.array([0, 1]), np.array([FOREVER, 2.0]))
+    times_s, queries = flow.due(1, 5.0)
+    assert (times_s.tolist(), queries.tolist()) == ([2.0], [1])
+    flow.answered(1, np.array([0]), np.array([3.5]))
+    assert flow.latency_s().tolist() == [FOREVER, 2.5]
+
+
+def test_one_call_of_several_that_is_never_answered_is_enough() -> None:
+    flow = QueryFlow(chain("a"), np.array([0.0]), np.array([[3]]))
+    flow.due(0, 5.0)
+    flow.answered(0, np.array([1]), np.array([FOREVER]))
+    flow.answered(0, np.array([0, 2]), np.array([1.0, 2.0]))
+    assert flow.latency_s().tolist() == [FOREVER]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_join_does_without_what_never_comes(first: int) -> None:
+    """Whichever becomes known first, and though the other is only known in the next window."""
+    stages = (PipelineStage("a", "a"), PipelineStage("b", "b"), PipelineStage("c", "c", ("a", "b"), FIRST))
+    flow = QueryFlow(Pipeline(stages), np.array([0.0]), np.array([[1, 1, 1]]))
+    for stage in (0, 1):
+        flow.due(stage, 5.0)
+    flow.answered(first, np.array([0]), np.array([FOREVER]))
+    assert len(flow.due(2, 5.0)[0]) == 0
+    flow.answered(1 - first, np.array([0]), np.array([7.0]))
+    assert flow.due(2, 10.0)[0].tolist() == [7.0]
