@@ -1,7 +1,7 @@
 """What of RT_max each stage of a pipeline is planned with, so that all of them together cost least.
 
-A stage with more time buys cheaper: larger batches, slower types, functions. Time is split in units of RT_max / 40: each
-stage begins with the least that it can do with; then the unit goes where it saves most, and in the end units move
+A stage with more time buys cheaper: larger batches, slower types, functions. Time is split in units of RT_max / 40:
+each stage begins with the least that it can do with; then the unit goes where it saves most, and in the end units move
 between stages as long as that saves.
 """
 

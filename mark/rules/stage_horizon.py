@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mark.domain.arrays import FloatArray
 
-
-def stage_horizon_s(left_s: FloatArray, own_s: float, behind_s: float, least_behind_s: float) -> FloatArray:
+def stage_horizon_s(
+    left_s: NDArray[np.float64], own_s: float, behind_s: float, least_behind_s: float
+) -> NDArray[np.float64]:
     """Seconds within which calls are admitted; `left_s` is what each query has until its deadline.
 
     A stage leaves the ones behind it what they were planned with (`behind_s`), and has all else: its own part

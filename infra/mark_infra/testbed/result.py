@@ -20,7 +20,7 @@ def result(
     service: str, slo: Slo, trace: str, duration_s: float, seed: int, replay: LoadReplay,
     before: Mapping[str, Any], after: Mapping[str, Any], *, wall_s: float, time_scale: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Of the requests of one service or pipeline; bill and fleet are of the whole testbed, between two reads of its status.
+    """Of the requests of one service or pipeline; bill and fleet are of the whole testbed between two looks.
 
     `duration_s` is of the trace, which passes `time_scale` times as fast as the clock of latencies and minutes here.
     Latency is from when a request was due to its answer, over answered requests, as the simulator's. Nothing is known
