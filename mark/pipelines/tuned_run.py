@@ -46,6 +46,7 @@ class TunedRun:
     busy_s: FloatArray  # (S,) of all workers together
     by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: there were no functions
     function_usd: float = 0.0
+    stage_function_usd: tuple[float, ...] = ()  # sums to `function_usd`
 
     @property
     def total_usd(self) -> float:
@@ -134,6 +135,7 @@ def run_tuned(
     paid_s = np.array([fleet.paid_s(end_s) for fleet in fleets])
     stage_usd = paid_s / HOUR_S * prices
     outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
+    called = [] if functions is None else outcomes
     return TunedRun(
         begin_s,
         end_s,
@@ -149,8 +151,9 @@ def run_tuned(
         np.array([outcome.started for outcome in outcomes]),
         np.array([outcome.wait_s for outcome in outcomes]),
         np.array([outcome.busy_s for outcome in outcomes]),
-        () if functions is None else tuple(outcome.by_function for outcome in outcomes),
-        0.0 if functions is None else sum(outcome.function_usd for outcome in outcomes),
+        tuple(outcome.by_function for outcome in called),
+        sum(outcome.function_usd for outcome in called),
+        tuple(outcome.function_usd for outcome in called),
     )
 
 

@@ -157,6 +157,7 @@ def test_functions_bridge_until_a_replica_is_active() -> None:
     assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
     assert [called.calls for called in found.by_function] == [2]
     assert found.function_usd == pytest.approx(2 * use.offer.usd_per_request(0.5))
+    assert found.stage_function_usd == (found.function_usd,)
     assert found.usd == pytest.approx(20.0 + 18.0)
     assert found.total_usd == pytest.approx(found.usd + found.function_usd)
 
