@@ -11,7 +11,7 @@ from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
 from mark.domain.service import FunctionUse
 from mark.domain.slo import Slo
-from mark.pipelines.bridging import bridging
+from mark.pipelines.bridging import FunctionRole, bridging
 from mark.pipelines.coarse import CoarseTuner, coarse_plan
 from mark.pipelines.configure import configure
 from mark.pipelines.estimate import Choices, QuerySample, StageOption
@@ -28,6 +28,7 @@ class PolicyPlan:
     choices: Choices
     tuner: Tuner | None
     functions: tuple[FunctionUse | None, ...] = ()  # by stage; empty: none has one
+    alone: tuple[bool, ...] = ()  # of each stage: may it be without a replica? Empty: none may
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,6 +59,7 @@ class PipelinePlanningContext:
     boot_s: Mapping[str, float]  # by instance type, in the mean
     seed: int = 0
     functions: Sequence[FunctionUse | None] = ()  # of each stage, of those in time; empty: none has one
+    may_be_alone: bool = False  # may a stage have its function and no instance?
 
     def activation_s(self, choices: Choices) -> float:
         """Of the slowest to boot: a query waits for all of its stages."""
@@ -85,12 +87,15 @@ def _mark(context: PipelinePlanningContext) -> PolicyPlan:
     tuner = HorizonTuner(levels, context.activation_s(choices))
     if not any(context.functions):
         return PolicyPlan(choices, tuner)
-    found = bridging(pipeline, known.whole, choices, tuner, slo, context.functions, seed=context.seed)
+    found = bridging(
+        pipeline, known.whole, choices, tuner, slo, context.functions, may_be_alone=context.may_be_alone,
+        seed=context.seed,
+    )  # fmt: skip
     begun = tuple(
-        replace(choice, replicas=min(choice.replicas, replicas)) if bridged else choice
-        for choice, bridged, replicas in zip(choices, found.bridged, found.replicas, strict=True)
+        replace(choice, replicas=min(choice.replicas, other.replicas)) if role >= FunctionRole.BRIDGE else choice
+        for choice, other, role in zip(choices, found.choices, found.roles, strict=True)
     )
-    return PolicyPlan(begun, replace(tuner, bridged=found.bridged), found.functions)
+    return PolicyPlan(begun, found.tuner, found.functions, found.alone)
 
 
 def _inferline(context: PipelinePlanningContext) -> PolicyPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -50,25 +51,30 @@ def functions_in_time(
 
 
 def stage_functions(
-    pipeline: Pipeline, choices: Choices, functions: Sequence[FunctionUse | None]
+    pipeline: Pipeline, choices: Choices, functions: Sequence[FunctionUse | None], alone: Sequence[bool] = ()
 ) -> dict[int, StageFunction]:
     """By stage, of those that have one.
 
     What comes behind a stage takes at least: a single call on a replica where there is no function, and else the
     function's time or a full batch, whichever is longer. So a call that goes to the function at its last moment can
-    do the same at all stages behind that have one. Raises BadInput unless there is one choice and one function, or
-    None, for each stage.
+    do the same at all stages behind that have one. Where the function is `alone`, calls go there at once unless a
+    replica is free. Raises BadInput unless there is one choice and one function, or None, for each stage, and for one
+    that is alone without a function.
     """
     if not len(pipeline.stages) == len(choices) == len(functions):
         raise BadInput(f"one for each of {len(pipeline.stages)} stages", "functions", len(functions))
+    alone = alone or [False] * len(functions)
+    for name, use, by_itself in zip(pipeline.names, functions, alone, strict=True):
+        if by_itself and use is None:
+            raise BadInput("has neither replicas nor a function", f"alone of {name}")
     batch_s = [float(choice.option.service_s[choice.batch]) for choice in choices]
     takes_s = [
-        float(choice.option.service_s[1]) if use is None else max(use.warm_s, full_s)
-        for choice, use, full_s in zip(choices, functions, batch_s, strict=True)
+        float(choice.option.service_s[1]) if use is None else use.warm_s if by_itself else max(use.warm_s, full_s)
+        for choice, use, full_s, by_itself in zip(choices, functions, batch_s, alone, strict=True)
     ]
     needed = needed_s(takes_s, pipeline.successors, pipeline.awaits_all)
     return {
-        stage: StageFunction(use, needed[stage] - takes_s[stage], batch_s[stage])
+        stage: StageFunction(use, needed[stage] - takes_s[stage], math.inf if alone[stage] else batch_s[stage])
         for stage, use in enumerate(functions)
         if use is not None
     }

@@ -105,7 +105,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
                 "instances": {"mean": stage.instances, "max": stage.most_instances},
                 "busy": stage.busy,
                 "wait_ms": stage.wait_s * 1e3,
-                **({"function": None if stage.function is None else stage.function.name} if run.names_functions else {}),
+                **({"function": stage.function.name if stage.function else None} if run.names_functions else {}),
                 **_functions_json(run, stage),
             }
             for stage in run.stages
@@ -190,8 +190,8 @@ def _functions(run: PipelineRun) -> Table:
 def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
     against, winner = _reference(runs), cheapest_kept(runs)
     named = any(run.names_functions for run in runs.values())
-    functions = ["functions"] if named else []
-    table = columns("policy", "bill", *functions, "saves", "SLO %", "p50", "p95", "p99 ms", "instances\nmean", "max", "regret")
+    bill = ("bill", "functions") if named else ("bill",)
+    table = columns("policy", *bill, "saves", "SLO %", "p50", "p95", "p99 ms", "instances\nmean", "max", "regret")
     for name, run in runs.items():
         shown = percent(run.attainment, 2).removesuffix(" %")
         table.add_row(

@@ -107,7 +107,7 @@ class PipelineRun:
     start_s: float
     duration_s: float
     queries: int
-    misses: int  # queries that were answered later than RT_max
+    misses: int  # queries that were not answered within RT_max
     worst_minute_attainment: float
     minutes_below_target: int
     latency_ms: Latency
@@ -268,6 +268,7 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
         {name: one.offer.boot.mean_s for of_stage in by_hardware for name, one in of_stage.items()},
         request.seed,
         in_time,
+        may_be_alone=config.fleet.min_instances == 0,
     )
     named = pipeline_policy(policy)
     try:
@@ -304,6 +305,7 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
         planned_on,
         notes=(
             *_limits(config, outcome),
+            *_unanswered(outcome.latency_s),
             *_assumed(plan, outcome.stages, by_hardware),
             *_functions(named, plan, pipeline.names, in_time, no_function),
             *left_out(config, request, trace, first.bills_extras, functions=True),
@@ -394,7 +396,9 @@ def _followed(
         seen_s = np.concatenate([np.empty(0), *(times for times, _ in chunks)]) - lead_s
         choices, tuner = led_in(choices, tuner, seen_s, min(0.0, LONGEST_S - lead_s), 0.0)
     else:
-        tuner = WaitingTuner(tuner, tuple(choice.replicas for choice in choices), LONGEST_S)
+        alone = plan.alone or (False,) * len(choices)
+        planned = tuple(0 if by_itself else choice.replicas for choice, by_itself in zip(choices, alone, strict=True))
+        tuner = WaitingTuner(tuner, planned, LONGEST_S)
     uncalled = np.zeros((len(seen_s), len(choices)), dtype=np.int64)  # of what came before only the times matter
     found = run_tuned(
         pipeline,
@@ -407,6 +411,7 @@ def _followed(
         activation_s=_boots(choices, by_hardware, request.seed),
         seed=request.seed,
         functions=plan.functions or None,
+        alone=plan.alone,
     )
     called = [
         None if use is None else FunctionRun(use.offer.name, calls, usd)
@@ -458,7 +463,9 @@ def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration
 
 
 def _latency(latency_s: FloatArray) -> Latency:
-    ascending_ms = np.sort(latency_s) * 1e3
+    """Of the queries that were answered; NaN where none was."""
+    answered_s = latency_s[np.isfinite(latency_s)]
+    ascending_ms = np.sort(answered_s if len(answered_s) else np.array([math.nan])) * 1e3
 
     def quantile(share: float) -> float:
         return float(ascending_ms[max(1, math.ceil(share * len(ascending_ms) - 1e-9)) - 1])
@@ -482,6 +489,12 @@ def _limits(config: PipelineConfig, outcome: _Outcome) -> list[str]:
     if count > fleet.max_instances:
         notes.append(f"up to {count} instances: more than [fleet] max_instances = {fleet.max_instances} allows")
     return notes
+
+
+def _unanswered(latency_s: FloatArray) -> list[str]:
+    never = int(np.count_nonzero(np.isinf(latency_s)))
+    what = "queries were never answered: late at a stage without an instance, or its function had no environment"
+    return [f"{never:,} {what}"] if never else []
 
 
 def _assumed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -98,3 +99,13 @@ def test_a_function_without_a_profile_is_told_from_one_that_is_too_slow() -> Non
     unsold = replace(NONE, service=replace(NONE.service, functions=("lambda:99",)))
     with pytest.raises(BadInput, match="no such function"):
         in_time(chain("a"), unsold)
+
+
+def test_calls_of_a_function_that_is_alone_do_not_wait_for_replicas() -> None:
+    """And what comes before it leaves it no more than it takes, whatever a batch would."""
+    slow, quick = function(0.2, 3.0), function(0.1, 3.0)
+    found = stage_functions(chain("a", "b"), (CHOICE,) * 2, (slow, quick), (False, True))
+    assert (found[1].behind_s, found[1].needed_s) == (0.0, math.inf)
+    assert (found[0].behind_s, found[0].needed_s) == pytest.approx((0.1, 0.3))
+    with pytest.raises(BadInput, match="alone of b: has neither"):
+        stage_functions(chain("a", "b"), (CHOICE,) * 2, (slow, None), (False, True))

@@ -57,7 +57,8 @@ def with_functions(request_: RunRequest) -> RunRequest:
     service = Path(request_.service)
     service.with_name("functions.toml").write_text(FILE.replace("two.csv", "functions.csv") + OVERFLOW)
     head, *rows = PROFILE.splitlines()
-    lines = [f"{head},cold_ms", *(f"{row}," for row in rows), "one,lambda:1769,1,20,1,400", "other,lambda:1769,1,40,1,400"]
+    functions = "one,lambda:1769,1,20,1,400", "other,lambda:1769,1,40,1,400"
+    lines = [f"{head},cold_ms", *(f"{row}," for row in rows), *functions]
     service.with_name("functions.csv").write_text("\n".join(lines) + "\n")
     return replace(request_, service=str(service.with_name("functions.toml")), scale=10.0)
 
@@ -95,6 +96,22 @@ def test_functions_that_are_named_change_nothing_of_policies_without(
         )
         assert sorted(named.notes) == sorted(("functions are left out: only mark uses them", *plain.notes))
         assert replace(named, notes=plain.notes, names_functions=False) == plain
+
+
+def test_stages_of_few_queries_have_no_instance_where_none_is_asked_for(with_functions: RunRequest) -> None:
+    """At six queries a second their calls cost less than an instance each."""
+    request = replace(with_functions, trace="synthetic:poisson?rate=6", scale=1.0)
+    least_one = simulate_pipeline(request, ("mark",))["mark"]
+    service = Path(request.service)
+    service.write_text(service.read_text().replace("[fleet]", "[fleet]\nmin_instances = 0"))
+    alone = simulate_pipeline(request, ("mark",))["mark"]
+    assert [stage.most_instances for stage in least_one.stages] == [1, 1]
+    assert [stage.most_instances for stage in alone.stages] == [0, 0]
+    assert [stage.function_share for stage in alone.stages] == [1.0, 1.0]
+    assert [stage.calls for stage in alone.stages] == [stage.calls for stage in least_one.stages]
+    assert alone.kept
+    assert alone.bound_usd is not None
+    assert alone.bound_usd <= alone.usd < 0.5 * least_one.usd
 
 
 def test_stages_that_name_functions_share_what_these_may_cost(with_functions: RunRequest) -> None:
