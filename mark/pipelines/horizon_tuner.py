@@ -10,7 +10,7 @@ later. An instance of a cloud takes 60 to 180 s. So this one
 - lets a replica go once nothing has needed it for as long as it would take to have it back, a minute at least: by then
   keeping it has cost as much as asking for it again would;
 - gives a stage with a function what the mean rate needs, and no margin: bursts, and what comes until a replica is
-  active, are the function's.
+  active, are the function's. Where its calls cost less than one replica would, it may be alone: the stage has none.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ class HorizonState:
 class HorizonTuner:
     """Replicas for the load at the activation horizon: see the module.
 
-    `bridged` says of each stage whether it has a function.
+    `bridged` says of each stage whether its function bridges, `alone_below` below which mean rate (queries/s) that is
+    alone, without a replica.
     """
 
     levels: LoadLevels
     activation_s: float
     margin: float = MARGIN
-    bridged: tuple[bool, ...] = ()  # empty: none has
+    bridged: tuple[bool, ...] = ()  # empty: none does
+    alone_below: tuple[float, ...] = ()  # 0: never; empty: none is
 
     def begin(self) -> HorizonState:
         return HorizonState(RecentEnvelope(self.levels.windows_s, RECENT_S), ())
@@ -67,4 +69,6 @@ class HorizonTuner:
         if self.bridged:
             by_mean = self.levels.replicas_at(max(mean for _, mean, _ in rates))
             replicas = np.where(self.bridged, by_mean, replicas)
+        if self.alone_below:
+            replicas = np.where(np.array(self.alone_below) > max(mean for _, mean, _ in rates), 0, replicas)
         return tuple(int(n) for n in replicas), HorizonState(envelope, rates)

@@ -57,5 +57,6 @@ def led_in(
     for step in range(math.ceil((begin_s - from_s) / step_s - 1e-9)):
         now_s = from_s + step * step_s
         replicas, state = tuner.step(state, arrivals_s[: np.searchsorted(arrivals_s, now_s)], now_s)
-    begun = tuple(replace(choice, replicas=count) for choice, count in zip(choices, replicas, strict=True))
+    # A choice has one at least; where there should be none, the tuner says so at its next step.
+    begun = tuple(replace(choice, replicas=max(1, count)) for choice, count in zip(choices, replicas, strict=True))
     return begun, BegunTuner(tuner, state)

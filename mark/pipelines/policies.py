@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mark.domain.errors import BadInput
 from mark.domain.pipeline import Pipeline
+from mark.domain.service import FunctionUse
 from mark.domain.slo import Slo
+from mark.pipelines.bridging import FunctionRole, bridging
 from mark.pipelines.coarse import CoarseTuner, coarse_plan
 from mark.pipelines.configure import configure
 from mark.pipelines.estimate import Choices, QuerySample, StageOption
@@ -19,8 +21,14 @@ from mark.pipelines.levels import load_levels
 from mark.pipelines.plan import MOST_CALLS, RESAMPLES, plan_pipeline
 from mark.pipelines.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
 
-Planned = tuple[Choices, Tuner | None]
-"""What to begin with, and what changes its replicas; None: nothing does."""
+@dataclass(frozen=True, slots=True)
+class PolicyPlan:
+    """What to begin with, what changes its replicas (None: nothing does), and the functions that stages use."""
+
+    choices: Choices
+    tuner: Tuner | None
+    functions: tuple[FunctionUse | None, ...] = ()  # by stage; empty: none has one
+    alone: tuple[bool, ...] = ()  # of each stage: may it be without a replica? Empty: none may
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -50,6 +58,8 @@ class PipelinePlanningContext:
     busiest: LoadWindow  # of the part
     boot_s: Mapping[str, float]  # by instance type, in the mean
     seed: int = 0
+    functions: Sequence[FunctionUse | None] = ()  # of each stage, of those in time; empty: none has one
+    may_be_alone: bool = False  # may a stage have its function and no instance?
 
     def activation_s(self, choices: Choices) -> float:
         """Of the slowest to boot: a query waits for all of its stages."""
@@ -60,52 +70,65 @@ class PipelinePlanningContext:
 class PipelinePolicy:
     """`plan` raises Infeasible where it finds nothing that keeps the promise, and BadInput."""
 
-    plan: Callable[[PipelinePlanningContext], Planned]
+    plan: Callable[[PipelinePlanningContext], PolicyPlan]
     foresees: bool = False  # does it plan on the part itself?
+    uses_functions: bool = False
 
 
-def _mark(context: PipelinePlanningContext) -> Planned:
+def _mark(context: PipelinePlanningContext) -> PolicyPlan:
     pipeline, known, slo = context.pipeline, context.known, context.slo
     choices = configure(
         pipeline, known.sample, context.options, slo, resamples=RESAMPLES, seed=context.seed, most_calls=MOST_CALLS,
         lasting_calls_per_s=known.calls_per_s,
     ).choices  # fmt: skip
     if not np.ptp(known.whole.arrivals_s) > 0.0:
-        return choices, None  # all at once is no rate that others could be compared with
+        return PolicyPlan(choices, None)  # all at once is no rate that others could be compared with
     levels = load_levels(pipeline, known.whole, choices, slo)
-    return choices, HorizonTuner(levels, context.activation_s(choices))
+    tuner = HorizonTuner(levels, context.activation_s(choices))
+    if not any(context.functions):
+        return PolicyPlan(choices, tuner)
+    found = bridging(
+        pipeline, known.whole, choices, tuner, slo, context.functions, may_be_alone=context.may_be_alone,
+        seed=context.seed,
+    )  # fmt: skip
+    begun = tuple(
+        replace(choice, replicas=min(choice.replicas, other.replicas)) if role >= FunctionRole.BRIDGE else choice
+        for choice, other, role in zip(choices, found.choices, found.roles, strict=True)
+    )
+    return PolicyPlan(begun, found.tuner, found.functions, found.alone)
 
 
-def _inferline(context: PipelinePlanningContext) -> Planned:
+def _inferline(context: PipelinePlanningContext) -> PolicyPlan:
     pipeline, known = context.pipeline, context.known
     choices, _ = inferline_plan(pipeline, known.sample, context.options, context.slo)
     stable_s = STABLE_ACTIVATIONS * context.activation_s(choices)
-    return choices, InferLineTuner.of(pipeline, known.whole, choices, stable_s)
+    return PolicyPlan(choices, InferLineTuner.of(pipeline, known.whole, choices, stable_s))
 
 
-def _coarse_mean(context: PipelinePlanningContext) -> Planned:
+def _coarse_mean(context: PipelinePlanningContext) -> PolicyPlan:
     sample = context.known.sample
     choices = coarse_plan(context.pipeline, sample, context.options, context.slo, by="mean")
-    return choices, CoarseTuner.of(sample, choices)
+    return PolicyPlan(choices, CoarseTuner.of(sample, choices))
 
 
-def _coarse_peak(context: PipelinePlanningContext) -> Planned:
-    return coarse_plan(context.pipeline, context.busiest.sample, context.options, context.slo, by="peak"), None
+def _coarse_peak(context: PipelinePlanningContext) -> PolicyPlan:
+    choices = coarse_plan(context.pipeline, context.busiest.sample, context.options, context.slo, by="peak")
+    return PolicyPlan(choices, None)
 
 
-def _fixed(context: PipelinePlanningContext) -> Planned:
+def _fixed(context: PipelinePlanningContext) -> PolicyPlan:
     busiest = context.busiest
     plan = plan_pipeline(
         context.pipeline, busiest.sample, context.options, context.slo, duration_s=busiest.sample_s,
         seed=context.seed, shared=context.shared,
     )  # fmt: skip
-    return plan.found.choices, None
+    return PolicyPlan(plan.found.choices, None)
 
 
 # In the order of lists.
 PIPELINE_POLICIES: Mapping[str, PipelinePolicy] = {
-    # Our planner, one stage an instance, and our tuner at the horizon of a boot; the default.
-    "mark": PipelinePolicy(_mark),
+    # Our planner, one stage an instance, and our tuner at the horizon of a boot, with functions; the default.
+    "mark": PipelinePolicy(_mark, uses_functions=True),
     # InferLine's planner and tuner as printed, which ours have to beat.
     "inferline": PipelinePolicy(_inferline),
     # The pipeline as one black box, enough of it for the mean rate of the last half minute: what autoscalers do.

@@ -46,6 +46,7 @@ class TunedRun:
     busy_s: FloatArray  # (S,) of all workers together
     by_function: tuple[FunctionCalls, ...] = ()  # by stage; empty: there were no functions
     function_usd: float = 0.0
+    stage_function_usd: tuple[float, ...] = ()  # sums to `function_usd`
 
     @property
     def total_usd(self) -> float:
@@ -86,6 +87,7 @@ def run_tuned(
     step_s: float = STEP_S,
     seed: int = 0,
     functions: Sequence[FunctionUse | None] | None = None,
+    alone: Sequence[bool] = (),
 ) -> TunedRun:
     """Serve the queries that arrive in [begin_s, end_s); the tuner sees those before, too. None: nothing changes.
 
@@ -93,8 +95,11 @@ def run_tuned(
     when it was asked for. Of those that go, the last asked for is the first; it takes no further batch, and is paid for
     as long as its largest batch takes. `seed` is of the times of batches where options have a spread. `functions` are
     those of the stages, or None: they answer what no replica begins in time (`mark.pipelines.stage_functions`), and
-    bridge until one more is active. Raises BadInput where no query arrives, for a step that is not above zero,
-    functions of other stages, and replicas that share instances: what one more of them costs depends on the others.
+    bridge until one more is active. Stages whose function is `alone` have only the replicas that a tuner asks for:
+    what is late there, or finds no environment, is not answered unless there is one.
+
+    Raises BadInput where no query arrives, for a step that is not above zero, functions of other stages, and replicas
+    that share instances: what one more of them costs depends on the others.
     """
     for name, choice in zip(pipeline.names, choices, strict=True):
         if choice.beside or choice.option.placement is not None:
@@ -115,9 +120,13 @@ def run_tuned(
         [choice.option.service_s[: choice.batch + 1] for choice in choices],
         sigmas=[choice.option.sigma for choice in choices],
         seed=seed,
-        functions=None if functions is None else stage_functions(pipeline, choices, functions),
+        functions=None if functions is None else stage_functions(pipeline, choices, functions, alone),
     )
-    fleets = [_StageFleet(simulated, stage, choice, begin_s) for stage, choice in enumerate(choices)]
+    fleets = [_StageFleet(simulated, stage, choice) for stage, choice in enumerate(choices)]
+    for fleet, by_itself in zip(fleets, alone or [False] * len(fleets), strict=True):
+        # Where there is a tuner it says at once how many, and a replica that goes then is paid for a batch.
+        for _ in range(0 if by_itself and tuner is None else fleet.choice.replicas):
+            fleet.ask(begin_s, -math.inf)
     state = None if tuner is None else tuner.begin()
     steps = max(1, math.ceil((end_s - begin_s) / step_s - 1e-9))
     times_s = begin_s + step_s * np.arange(steps, dtype=np.float64)
@@ -134,6 +143,7 @@ def run_tuned(
     paid_s = np.array([fleet.paid_s(end_s) for fleet in fleets])
     stage_usd = paid_s / HOUR_S * prices
     outcomes = [simulated.outcome(stage) for stage in range(len(choices))]
+    called = [] if functions is None else outcomes
     return TunedRun(
         begin_s,
         end_s,
@@ -149,8 +159,9 @@ def run_tuned(
         np.array([outcome.started for outcome in outcomes]),
         np.array([outcome.wait_s for outcome in outcomes]),
         np.array([outcome.busy_s for outcome in outcomes]),
-        () if functions is None else tuple(outcome.by_function for outcome in outcomes),
-        0.0 if functions is None else sum(outcome.function_usd for outcome in outcomes),
+        tuple(outcome.by_function for outcome in called),
+        sum(outcome.function_usd for outcome in called),
+        tuple(outcome.function_usd for outcome in called),
     )
 
 
@@ -172,14 +183,9 @@ class _StageFleet:
     simulated: PipelineSimulation
     stage: int
     choice: StageChoice
-    begin_s: float
     held: list[tuple[float, float, list[int]]] = field(default_factory=list)  # asked, ready, numbers of its workers
     gone_s: float = 0.0
     asked: int = 0
-
-    def __post_init__(self) -> None:
-        for _ in range(self.choice.replicas):
-            self.ask(self.begin_s, -math.inf)
 
     def ask(self, now_s: float, ready_s: float) -> None:
         numbers = [self.simulated.add(self.stage, self.stage, ready_s) for _ in range(self.choice.option.workers)]

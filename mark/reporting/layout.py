@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 # Heads of columns that hold words rather than figures; they fold where figures don't.
-_WORDY = frozenset({"", "policy", "reason", "offer", "fleet", "model", "on", "comes after"})
+_WORDY = frozenset({"", "policy", "reason", "offer", "fleet", "model", "on", "function", "comes after"})
 
 
 def columns(*heads: str) -> Table:

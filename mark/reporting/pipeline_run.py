@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from mark.studies.pipeline_run import PipelineRun
+    from mark.studies.pipeline_run import PipelineRun, StageRun
 
 # What never changes and knows the load beforehand: savings count against it.
 REFERENCE = "fixed"
@@ -30,6 +30,12 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
         usd(run.usd),
         f"{usd(run.usd_per_million)} per million queries; {dollars(_monthly(run))} a month at this pace",
     )
+    if run.names_functions:
+        table.add_row(
+            "Functions",
+            usd(run.function_usd),
+            f"of it, for {count(run.by_function.calls)} calls, {percent(run.function_share, 2)} of all",
+        )
     table.add_row(
         "SLO",
         text("ok", "green") if run.kept else text("MISSED", "bold red"),
@@ -52,6 +58,7 @@ def pipeline_run_table(run: PipelineRun) -> RenderableType:
         text(f"policy {run.policy}, planned on {_planned_on(run)}"),
         table,
         _stages(run),
+        *([_functions(run)] if run.by_function.calls else []),
         *sentences(_takeaway({run.policy: run})),
         *small_print(run.notes),
     )
@@ -87,6 +94,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
         "bound_usd": run.bound_usd,
         "regret": run.regret,
         "instances": {"mean": run.instances, "max": run.most_instances},
+        **_functions_json(run, run),
         "stages": [
             {
                 "stage": stage.stage,
@@ -97,10 +105,24 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
                 "instances": {"mean": stage.instances, "max": stage.most_instances},
                 "busy": stage.busy,
                 "wait_ms": stage.wait_s * 1e3,
+                **({"function": stage.function.name if stage.function else None} if run.names_functions else {}),
+                **_functions_json(run, stage),
             }
             for stage in run.stages
         ],
         "notes": list(run.notes),
+    }
+
+
+def _functions_json(run: PipelineRun, of: PipelineRun | StageRun) -> dict[str, Any]:
+    """Of a run or a stage; nothing where the file names no function."""
+    if not run.names_functions:
+        return {}
+    return {
+        "instance_usd": of.usd - of.function_usd,
+        "function_usd": of.function_usd,
+        "function_share": of.function_share,
+        "functions": {**asdict(of.by_function), "cold_share": of.by_function.cold_share},
     }
 
 
@@ -148,14 +170,34 @@ def _stages(run: PipelineRun) -> Table:
     return table
 
 
+def _functions(run: PipelineRun) -> Table:
+    """Of the stages that asked theirs."""
+    table = columns("stage", "function", "calls", "of its\ncalls", "cold", "throttled", "$")
+    for stage in run.stages:
+        if stage.function is not None and stage.by_function.calls:
+            table.add_row(
+                text(stage.stage),
+                text(stage.function.name),
+                count(stage.by_function.calls),
+                percent(stage.function_share, 2),
+                percent(stage.by_function.cold_share, 2),
+                count(stage.by_function.throttled),
+                usd(stage.function_usd),
+            )
+    return table
+
+
 def _outcomes(runs: Mapping[str, PipelineRun]) -> Table:
     against, winner = _reference(runs), cheapest_kept(runs)
-    table = columns("policy", "bill", "saves", "SLO %", "p50", "p95", "p99 ms", "instances\nmean", "max", "regret")
+    named = any(run.names_functions for run in runs.values())
+    bill = ("bill", "functions") if named else ("bill",)
+    table = columns("policy", *bill, "saves", "SLO %", "p50", "p95", "p99 ms", "instances\nmean", "max", "regret")
     for name, run in runs.items():
         shown = percent(run.attainment, 2).removesuffix(" %")
         table.add_row(
             text(name, "bold green" if name == winner else "bold" if name == "mark" else ""),
             usd(run.usd),
+            *([usd(run.function_usd or None)] if named else []),
             "-" if against is None else "ref." if name == against else _saves(run, runs[against]),
             text(f"{shown} ok", "green") if run.kept else text(f"{shown} MISSED", "bold red"),
             latency(run.latency_ms.p50),

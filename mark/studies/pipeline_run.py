@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mark.config.pipeline_file import PipelineConfig, load_pipeline
+from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
 from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
-from mark.domain.service import ResolvedService
+from mark.domain.service import FunctionUse, ResolvedService
 from mark.domain.slo import Slo
 from mark.ec2.draws import Start
 from mark.pipelines.bought import bought, usd_by_stage
@@ -21,9 +22,9 @@ from mark.pipelines.envelope import LONGEST_S
 from mark.pipelines.estimate import Choices, PipelineEstimator, QuerySample, usd_per_hour
 from mark.pipelines.lead_in import WaitingTuner, led_in
 from mark.pipelines.options import InstanceOption, instance_options, shared_options
-from mark.pipelines.policies import LoadWindow, PipelinePlanningContext, pipeline_policy
+from mark.pipelines.policies import LoadWindow, PipelinePlanningContext, PipelinePolicy, PolicyPlan, pipeline_policy
+from mark.pipelines.stage_functions import functions_in_time
 from mark.pipelines.tuned_run import Activation, run_tuned
-from mark.pipelines.tuner import Tuner
 from mark.rules.admission import TOLERANCE_S
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
@@ -56,6 +57,15 @@ _MOST_INSTANCES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionRun:
+    """What a stage's function was asked for, and its dollars."""
+
+    name: str  # lambda:MEMORY_MB
+    called: FunctionCalls
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class StageRun:
     """What one stage cost and did. `busy` is the share of the paid time in which its workers are at work."""
 
@@ -63,11 +73,25 @@ class StageRun:
     hardware: str
     batch: int  # the largest
     calls: int
-    usd: float
+    usd: float  # of instances and functions
     instances: float  # in the mean; where stages share them, of all that it is on
     most_instances: int  # at a time
     busy: float
-    wait_s: float  # mean of a call, from ready to start
+    wait_s: float  # mean of a call that an instance answered, from ready to start
+    function: FunctionRun | None = None  # None: it used none
+
+    @property
+    def function_usd(self) -> float:
+        return 0.0 if self.function is None else self.function.usd
+
+    @property
+    def by_function(self) -> FunctionCalls:
+        return FunctionCalls() if self.function is None else self.function.called
+
+    @property
+    def function_share(self) -> float | None:
+        """Of its calls; None where there was none."""
+        return self.by_function.calls / self.calls if self.calls else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +107,7 @@ class PipelineRun:
     start_s: float
     duration_s: float
     queries: int
-    misses: int  # queries that were answered later than RT_max
+    misses: int  # queries that were not answered within RT_max
     worst_minute_attainment: float
     minutes_below_target: int
     latency_ms: Latency
@@ -94,6 +118,7 @@ class PipelineRun:
     planned_on: Part
     notes: tuple[str, ...]
     bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
+    names_functions: bool = False  # does the file name one for a stage?
 
     @property
     def attainment(self) -> float:
@@ -113,6 +138,28 @@ class PipelineRun:
     def regret(self) -> float | None:
         """The bill over the bound; None without a bound, and where the promise was missed."""
         return self.usd / self.bound_usd if self.kept and self.bound_usd else None
+
+    @property
+    def function_usd(self) -> float:
+        return sum(stage.function_usd for stage in self.stages)
+
+    @property
+    def by_function(self) -> FunctionCalls:
+        """Of all stages together."""
+        called = [stage.by_function for stage in self.stages]
+        return FunctionCalls(
+            calls=sum(one.calls for one in called),
+            cold=sum(one.cold for one in called),
+            pings=sum(one.pings for one in called),
+            throttled=sum(one.throttled for one in called),
+            billed_gb_s=sum(one.billed_gb_s for one in called),
+        )
+
+    @property
+    def function_share(self) -> float | None:
+        """Of all calls; None where there was none."""
+        calls = sum(stage.calls for stage in self.stages)
+        return self.by_function.calls / calls if calls else None
 
 
 def simulate_pipeline(
@@ -177,13 +224,22 @@ class _Opened:
 
 def _open(request: RunRequest) -> _Opened:
     config = load_pipeline(request.service)
-    resolved = {stage.name: on_demand_stage(config, stage, request) for stage in config.stages}
+    resolved = {stage.name: _with_functions(config, stage, request) for stage in config.stages}
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
     if part.requests > MOST_QUERIES:
         what = f"at most {MOST_QUERIES:,} queries of a pipeline are simulated at a time: choose a shorter part"
         raise BadInput(what, trace.name, f"{part.requests:,.0f}")
     return _Opened(config, resolved, trace, part)
+
+
+def _with_functions(config: PipelineConfig, stage: StageConfig, request: RunRequest) -> ResolvedService:
+    """On demand and with its functions: stages that name some have equal parts of what all of these may cost."""
+    resolved = on_demand_stage(config, stage, request)
+    naming = sum(bool(one.functions) for one in config.stages)
+    limit = config.fleet.max_function_usd_per_hour / max(1, naming)
+    service = replace(resolved.service, functions=stage.functions, max_function_usd_per_hour=limit)
+    return replace(resolved, service=service)
 
 
 def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> PipelineRun:
@@ -197,6 +253,11 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
         by_worker = shared_options(offered, without_gpu(config, pipeline))
         shared = [[one.option for one in of_stage] for of_stage in by_worker]
     by_hardware = [{one.option.hardware: one for one in of_stage} for of_stage in offered]
+    in_time, no_function = functions_in_time(
+        pipeline,
+        [opened.resolved[name] for name in pipeline.names],
+        [min(float(one.option.service_s[1]) for one in of_stage) for of_stage in offered],
+    )
     context = PipelinePlanningContext(
         pipeline,
         config.slo,
@@ -206,18 +267,20 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
         _window(trace, busiest, law, request),
         {name: one.offer.boot.mean_s for of_stage in by_hardware for name, one in of_stage.items()},
         request.seed,
+        in_time,
+        may_be_alone=config.fleet.min_instances == 0,
     )
     named = pipeline_policy(policy)
     try:
-        choices, tuner = named.plan(context)
+        plan = named.plan(context)
     except Infeasible as error:
         promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
         raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
     served = drawn_sample(trace, part, law, request)
-    if tuner is None:
-        outcome = _as_planned(pipeline, served, choices, config.slo, part.duration_s, request.seed)
+    if plan.tuner is None:
+        outcome = _as_planned(pipeline, served, plan.choices, config.slo, part.duration_s, request.seed)
     else:
-        outcome = _followed(request, pipeline, trace, part, served, choices, tuner, config.slo, by_hardware, before)
+        outcome = _followed(request, pipeline, trace, part, served, plan, config.slo, by_hardware, before)
     first = opened.resolved[pipeline.names[0]].catalog
     worst, below = _by_minute(served.arrivals_s, outcome.latency_s, config.slo, part.duration_s)
     planned_on = busiest if named.foresees else known
@@ -242,9 +305,12 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
         planned_on,
         notes=(
             *_limits(config, outcome),
-            *_assumed(choices, outcome.stages, by_hardware),
-            *left_out(config, request, trace, first.bills_extras),
+            *_unanswered(outcome.latency_s),
+            *_assumed(plan, outcome.stages, by_hardware),
+            *_functions(named, plan, pipeline.names, in_time, no_function),
+            *left_out(config, request, trace, first.bills_extras, functions=True),
         ),
+        names_functions=any(stage.functions for stage in config.stages),
     )
 
 
@@ -315,13 +381,14 @@ def _followed(
     trace: Trace,
     part: Part,
     served: QuerySample,
-    choices: Choices,
-    tuner: Tuner,
+    plan: PolicyPlan,
     slo: Slo,
     by_hardware: Sequence[Mapping[str, InstanceOption]],
     before: bool,
 ) -> _Outcome:
     """The tuner has run before, or else begins once it has seen what its longest window holds."""
+    choices, tuner = plan.choices, plan.tuner
+    assert tuner is not None
     lead_s = min(LEAD_S, part.start_s) if before else 0.0
     seen_s = np.empty(0)
     if before:
@@ -329,7 +396,9 @@ def _followed(
         seen_s = np.concatenate([np.empty(0), *(times for times, _ in chunks)]) - lead_s
         choices, tuner = led_in(choices, tuner, seen_s, min(0.0, LONGEST_S - lead_s), 0.0)
     else:
-        tuner = WaitingTuner(tuner, tuple(choice.replicas for choice in choices), LONGEST_S)
+        alone = plan.alone or (False,) * len(choices)
+        planned = tuple(0 if by_itself else choice.replicas for choice, by_itself in zip(choices, alone, strict=True))
+        tuner = WaitingTuner(tuner, planned, LONGEST_S)
     uncalled = np.zeros((len(seen_s), len(choices)), dtype=np.int64)  # of what came before only the times matter
     found = run_tuned(
         pipeline,
@@ -341,20 +410,27 @@ def _followed(
         slo_s=slo.rt_max_s,
         activation_s=_boots(choices, by_hardware, request.seed),
         seed=request.seed,
+        functions=plan.functions or None,
+        alone=plan.alone,
     )
+    called = [
+        None if use is None else FunctionRun(use.offer.name, calls, usd)
+        for use, calls, usd in zip(plan.functions, found.by_function, found.stage_function_usd, strict=True)
+    ] or [None] * len(choices)
     stages = [
         StageRun(
             name,
             choice.option.hardware,
             choice.batch,
-            int(found.calls[s]),
-            float(found.stage_usd[s]),
+            int(found.calls[s]) + (0 if function is None else function.called.calls),
+            float(found.stage_usd[s]) + (0.0 if function is None else function.usd),
             float(found.paid_s[s] / part.duration_s),
             int(found.paid[:, s].max()),
             _busy(float(found.busy_s[s]), float(found.paid_s[s]) * choice.option.workers),
             float(found.wait_s[s] / found.calls[s]) if found.calls[s] else math.nan,
+            function,
         )
-        for s, (name, choice) in enumerate(zip(pipeline.names, choices, strict=True))
+        for s, (name, choice, function) in enumerate(zip(pipeline.names, choices, called, strict=True))
     ]
     return _Outcome(
         found.latency_s,
@@ -387,7 +463,9 @@ def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration
 
 
 def _latency(latency_s: FloatArray) -> Latency:
-    ascending_ms = np.sort(latency_s) * 1e3
+    """Of the queries that were answered; NaN where none was."""
+    answered_s = latency_s[np.isfinite(latency_s)]
+    ascending_ms = np.sort(answered_s if len(answered_s) else np.array([math.nan])) * 1e3
 
     def quantile(share: float) -> float:
         return float(ascending_ms[max(1, math.ceil(share * len(ascending_ms) - 1e-9)) - 1])
@@ -413,13 +491,41 @@ def _limits(config: PipelineConfig, outcome: _Outcome) -> list[str]:
     return notes
 
 
+def _unanswered(latency_s: FloatArray) -> list[str]:
+    never = int(np.count_nonzero(np.isinf(latency_s)))
+    what = "queries were never answered: late at a stage without an instance, or its function had no environment"
+    return [f"{never:,} {what}"] if never else []
+
+
 def _assumed(
-    choices: Choices, stages: Sequence[StageRun], by_hardware: Sequence[Mapping[str, InstanceOption]]
+    plan: PolicyPlan, stages: Sequence[StageRun], by_hardware: Sequence[Mapping[str, InstanceOption]]
 ) -> list[str]:
-    usd = sum(
-        stage.usd
-        for stage, choice, of_stage in zip(stages, choices, by_hardware, strict=True)
-        if any(of_stage[option.hardware].basis is Basis.ASSUMED for option, _ in choice.parts)
-    )
+    functions = plan.functions or [None] * len(stages)
+    usd = 0.0
+    for stage, choice, use, of_stage in zip(stages, plan.choices, functions, by_hardware, strict=True):
+        if any(of_stage[option.hardware].basis is Basis.ASSUMED for option, _ in choice.parts):
+            usd += stage.usd - stage.function_usd
+        if use is not None and use.basis == Basis.ASSUMED:
+            usd += stage.function_usd
     total = sum(stage.usd for stage in stages)
     return [f"{100.0 * usd / total:.0f} % of the dollars rest on assumed rows of profiles"] if usd else []
+
+
+def _functions(
+    named: PipelinePolicy,
+    plan: PolicyPlan,
+    names: Sequence[str],
+    in_time: Sequence[FunctionUse | None],
+    why: Mapping[str, str],
+) -> list[str]:
+    """Which functions that the file names are not used, and why."""
+    if not any(in_time) and not why:
+        return []
+    if not named.uses_functions:
+        return ["functions are left out: only mark uses them"]
+    used = plan.functions or [None] * len(names)
+    idle = [name for name, use, mine in zip(names, in_time, used, strict=True) if use is not None and mine is None]
+    return [
+        *(f"no function for {name}: {reason}" for name, reason in why.items()),
+        *([f"no function for {', '.join(idle)}: it does not pay on the load that is planned on"] if idle else []),
+    ]

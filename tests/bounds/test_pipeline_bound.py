@@ -18,6 +18,7 @@ from mark.domain.pipeline import FIRST, Pipeline, PipelineStage
 from mark.domain.service import ResolvedService
 from mark.domain.slo import Slo
 from mark.pipelines.estimate import PipelineEstimator, QuerySample, StageChoice, usd_per_hour
+from mark.pipelines.tuned_run import run_tuned
 from tests.bounds.staged import anything_sold, even, problem_of, sample_of, sharing, stage_of
 from tests.pipelines.planned import chain, cheapest, option, traffic
 
@@ -93,6 +94,27 @@ def test_no_fleet_that_happens_to_keep_its_own_promise_costs_less(seed: int, dat
     assume(late < len(sample.arrivals_s))
     problem = problem_of(pipeline, sample, [stage_of(of, slo) for of in options], slo)
     assert usd(pipeline_bound(problem, late)) <= usd_per_hour(tuple(choices)) * problem.end_s / 3600.0 * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_fleet_with_functions_costs_less_than_its_bound(seed: int) -> None:
+    """Any replicas beside any functions, simulated: as many queries late as that fleet has, at its bill of both."""
+    pipeline, sample, options, slo = anything_sold(seed)
+    rng = np.random.default_rng(seed)
+    stages: list[ResolvedService] = []
+    choices: list[StageChoice] = []
+    for of in options:
+        function = float(10.0 ** rng.uniform(-7.0, -3.0)), float(rng.choice([0.01, 0.05, 0.2]))
+        stages.append(stage_of(of, slo, function=function if rng.random() < 0.8 else None))
+        one = of[rng.integers(len(of))]
+        choices.append(StageChoice(one, int(rng.integers(1, one.largest_batch + 1)), int(rng.integers(1, 3))))
+    problem = problem_of(pipeline, sample, stages, slo)
+    run = run_tuned(
+        pipeline, sample, tuple(choices), None, begin_s=0.0, end_s=problem.end_s, slo_s=slo.rt_max_s, activation_s=0.0,
+        functions=[stage.function for stage in stages],
+    )  # fmt: skip
+    late = float(np.count_nonzero(run.missed(slo.rt_max_s)))
+    assert usd(pipeline_bound(problem, late)) <= run.total_usd * (1.0 + 1e-12)
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mark.cli.main import main
-from tests.cli.two_stages import FILE, Captured, planned, refused
+from tests.cli.two_stages import FILE, PROFILE, Captured, planned, refused
 
 SIMULATE = ["simulate", "t.csv", "--service", "two.toml"]
 COMPARE = ["compare", "t.csv", "--service", "two.toml", "--jobs", "1"]
@@ -111,6 +111,42 @@ def test_a_fixed_fleet_shares_instances_where_the_file_allows_it(place: Path, ca
     assert [stage["busy"] for stage in found["stages"]] == pytest.approx(
         [stage["utilisation"] for stage in plan["stages"]], abs=0.01
     )
+
+
+def test_functions_have_their_own_dollars_and_a_stage_without_one_says_why(place: Path, capsys: Captured) -> None:
+    """`other` has no function in time: 95 ms of the 80 that the first stage leaves."""
+    rows = [f"{row}," for row in PROFILE.splitlines()[1:]]
+    rows += ["one,lambda:1769,1,20,1,400", "other,lambda:1769,1,95,1,400"]
+    (place / "two.csv").write_text("\n".join(["model,instance,batch,latency_ms,workers,cold_ms", *rows, ""]))
+    (place / "two.toml").write_text(FILE + '[overflow]\nfunction = "lambda:*"\n')
+    burst = "t_seconds\n" + "".join(f"{n / 10:.1f}\n" * (40 if n % 600 == 599 else 1) for n in range(1800))
+    (place / "t.csv").write_text(burst)
+    part = ["--start", "120", "--jobs", "1", "--policies", "mark,fixed"]
+    assert main([*COMPARE, *part, "--json", "found.json"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "policy bill functions saves SLO %",
+        "note: mark: no function for second: lambda:1769 takes 95 ms of 80 that others leave",
+        "note: fixed: functions are left out: only mark uses them",
+    ):
+        assert said in out
+    ours, theirs = json.loads((place / "found.json").read_text())["policies"].values()
+    first, second = ours["stages"]
+    assert (first["function"], second["function"]) == ("lambda:1769", None)
+    assert ours["functions"] == first["functions"]
+    assert first["functions"]["calls"] == pytest.approx(first["function_share"] * first["calls"])
+    assert second["functions"] == theirs["functions"] == {
+        "calls": 0, "cold": 0, "pings": 0, "throttled": 0, "billed_gb_s": 0.0, "cold_share": None
+    }  # fmt: skip
+    for one in (ours, *ours["stages"], theirs, *theirs["stages"]):
+        assert one["usd"] == pytest.approx(one["instance_usd"] + one["function_usd"])
+    assert main([*SIMULATE, "--start", "120"]) == 0
+    assert "Functions $" in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_functions_in_the_file_nothing_speaks_of_them(place: Path, capsys: Captured) -> None:
+    assert main([*COMPARE, "--json", "found.json", "--policies", "mark,fixed"]) == 0
+    assert "function" not in (place / "found.json").read_text() + capsys.readouterr().out
 
 
 def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:

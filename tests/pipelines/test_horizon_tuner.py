@@ -80,6 +80,19 @@ def test_a_stage_with_a_function_follows_the_mean_rate_and_others_have_their_mar
     assert bridged[1] == alone[1]
 
 
+def test_a_function_is_alone_while_few_queries_come() -> None:
+    """Below ten a second the second stage has no replica; of more than that, and for as long as it is kept, it has."""
+    arrivals_s = np.concatenate([evenly(5.0, 0.0, 200.0), evenly(40.0, 200.0, 260.0), evenly(5.0, 260.0, 500.0)])
+    tuner = HorizonTuner(LEVELS, 60.0, bridged=(False, True), alone_below=(0.0, 10.0))
+    asked = np.array(followed(tuner, arrivals_s, 190.0, 500.0))
+    assert asked[:, 0].min() >= 1
+    assert asked[0, 1] == asked[10, 1] == 0
+    # A half minute's mean is above ten once 5 of its seconds have 40, or until 5 of them are left.
+    has = 190 + np.flatnonzero(asked[:, 1])
+    assert (has[0], has[-1]) == (pytest.approx(205, abs=2), pytest.approx(260 + 25 + 60, abs=3))
+    assert asked[60, 1] >= 20
+
+
 @given(st.lists(st.floats(0.0, 120.0), max_size=60), st.sampled_from([5.0, 90.0]))
 def test_every_stage_keeps_a_replica_and_the_same_is_asked_again(arrivals: list[float], activation_s: float) -> None:
     tuner, arrivals_s = HorizonTuner(LEVELS, activation_s), np.sort(np.array(arrivals))

@@ -47,3 +47,9 @@ def test_one_that_waits_keeps_the_plan_and_then_knows_what_came() -> None:
     replicas, state = tuner.step(tuner.begin(), np.array([1.0]), 59.0)
     assert (replicas, state) == ((7,), ())
     assert tuner.step(state, np.array([1.0, 2.0]), 60.0) == ((2,), (60.0,))
+
+
+def test_a_stage_that_would_have_no_replica_begins_with_one_until_the_first_step() -> None:
+    (choice,), tuner = led_in(CHOICES, Counting(), np.array([0.5]), -3.0, 0.0)
+    assert choice.replicas == 1
+    assert tuner.step(tuner.begin(), np.array([]), 0.0)[0] == (0,)

@@ -14,6 +14,7 @@ from mark.pipelines.estimate import QuerySample
 from mark.pipelines.horizon_tuner import HorizonTuner
 from mark.pipelines.policies import PIPELINE_POLICIES, LoadWindow, PipelinePlanningContext, pipeline_policy
 from mark.pipelines.tuner import InferLineTuner
+from tests.kernel.reference import function
 from tests.pipelines.planned import chain, option, traffic
 
 
@@ -27,9 +28,11 @@ CONTEXT = PipelinePlanningContext(
     {"slow": 40.0, "fast": 90.0},
 )  # fmt: skip
 
+USE = function(0.02, 0.0)
+
 
 def calls_per_s(name: str, context: PipelinePlanningContext = CONTEXT) -> float:
-    (choice,), _ = PIPELINE_POLICIES[name].plan(context)
+    (choice,) = PIPELINE_POLICIES[name].plan(context).choices
     return choice.calls_per_s
 
 
@@ -45,7 +48,8 @@ def calls_per_s(name: str, context: PipelinePlanningContext = CONTEXT) -> float:
 )
 def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> None:
     """What follows plans for the load of before, what never changes for the busiest minutes of the part."""
-    choices, follows = PIPELINE_POLICIES[name].plan(CONTEXT)
+    plan = PIPELINE_POLICIES[name].plan(CONTEXT)
+    choices, follows = plan.choices, plan.tuner
     assert type(follows) is tuner
     known = BUSY if PIPELINE_POLICIES[name].foresees else CALM
     assert choices[0].calls_per_s >= known.calls_per_s[0] * 0.9
@@ -54,18 +58,36 @@ def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> No
 
 
 def test_the_horizon_is_the_boot_of_the_slowest_type_in_the_plan() -> None:
-    choices, tuner = PIPELINE_POLICIES["mark"].plan(CONTEXT)
-    assert choices[0].option.hardware == "slow"
-    assert tuner.activation_s == CONTEXT.activation_s(choices) == 40.0
-    choices, tuner = PIPELINE_POLICIES["inferline"].plan(CONTEXT)
-    assert tuner.stable_s == 3.0 * CONTEXT.activation_s(choices)
+    ours, theirs = (PIPELINE_POLICIES[name].plan(CONTEXT) for name in ("mark", "inferline"))
+    assert ours.choices[0].option.hardware == "slow"
+    assert isinstance(ours.tuner, HorizonTuner)
+    assert ours.tuner.activation_s == CONTEXT.activation_s(ours.choices) == 40.0
+    assert isinstance(theirs.tuner, InferLineTuner)
+    assert theirs.tuner.stable_s == 3.0 * CONTEXT.activation_s(theirs.choices)
 
 
 def test_queries_that_come_all_at_once_are_planned_and_not_followed() -> None:
     once = window(QuerySample(np.zeros(3), np.ones((3, 1), dtype=np.int64)))
-    choices, tuner = PIPELINE_POLICIES["mark"].plan(replace(CONTEXT, known=once))
-    assert tuner is None
-    assert choices[0].replicas >= 1
+    plan = PIPELINE_POLICIES["mark"].plan(replace(CONTEXT, known=once, functions=(USE,)))
+    assert (plan.tuner, plan.functions) == (None, ())
+    assert plan.choices[0].replicas >= 1
+
+
+def test_only_mark_uses_functions_and_begins_with_fewer_replicas_for_it() -> None:
+    """A replica costs $10 an hour, and a million calls of the function $5."""
+    dear = [[option("slow", 10.0, 0.0, 0.05), option("fast", 50.0, 0.0, 0.02)]]
+    without = replace(CONTEXT, known=BUSY, options=dear)
+    context = replace(without, functions=(USE,))
+    for name, policy in PIPELINE_POLICIES.items():
+        plan, plain = policy.plan(context), policy.plan(without)
+        if policy.uses_functions:
+            assert plan.functions == (USE,)
+            assert isinstance(plan.tuner, HorizonTuner)
+            assert plan.tuner.bridged == (True,)
+            assert plan.choices[0].replicas <= plain.choices[0].replicas
+        else:
+            assert (name, plan.functions, plan.choices) == (name, (), plain.choices)
+    assert [name for name, policy in PIPELINE_POLICIES.items() if policy.uses_functions] == ["mark"]
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -157,8 +158,37 @@ def test_functions_bridge_until_a_replica_is_active() -> None:
     assert found.latency_s.tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
     assert [called.calls for called in found.by_function] == [2]
     assert found.function_usd == pytest.approx(2 * use.offer.usd_per_request(0.5))
+    assert found.stage_function_usd == (found.function_usd,)
     assert found.usd == pytest.approx(20.0 + 18.0)
     assert found.total_usd == pytest.approx(found.usd + found.function_usd)
+
+
+def test_a_function_alone_answers_at_once_until_the_tuner_asks_for_replicas() -> None:
+    """Two at once at 11 s; a replica asked for at 12 s is there at 17 s, and takes what comes while it is free."""
+    use = function(0.5, 0.0)
+    queries = QuerySample(np.array([11.0, 11.0, 16.0, 20.0, 20.0]), np.ones((5, 1), dtype=np.int64))
+    asked: dict[str, Any] = {"begin_s": 10.0, "end_s": 30.0, "slo_s": 1.5, "activation_s": 5.0, "functions": [use]}
+    found = run_tuned(chain("a"), queries, second(1), Scripted({10.0: (0,), 12.0: (1,)}), **asked, alone=[True])
+    assert found.latency_s.tolist() == pytest.approx([0.5, 0.5, 0.5, 1.0, 0.5])
+    assert ([called.calls for called in found.by_function], found.calls.tolist()) == ([4], [1])
+    assert found.usd == pytest.approx(18.0 + 1.0)  # what is there at first goes, and is paid for a batch
+    assert found.paid[:3, 0].tolist() == [0, 0, 1]
+    still = run_tuned(chain("a"), queries, second(1), None, **asked, alone=[True])
+    assert (still.usd, still.latency_s.tolist()) == (0.0, pytest.approx([0.5] * 5))
+
+
+def test_what_finds_neither_a_replica_nor_an_environment_is_never_answered() -> None:
+    """Two environments and three calls at once; of the third no stage behind hears."""
+    use = function(0.5, 0.0, concurrency=2)
+    queries = QuerySample(np.array([11.0, 11.0, 11.0, 20.0]), np.ones((4, 2), dtype=np.int64))
+    found = run_tuned(
+        chain("a", "b"), queries, (*second(1), *second(3)), None, begin_s=10.0, end_s=30.0, slo_s=2.5,
+        activation_s=5.0, functions=[use, None], alone=[True, False],
+    )  # fmt: skip
+    assert sorted(found.latency_s.tolist()) == pytest.approx([1.5, 1.5, 1.5, math.inf])
+    assert found.missed(2.5).sum() == 1
+    assert ([called.calls for called in found.by_function], found.calls.tolist()) == ([3, 0], [0, 3])
+    assert found.by_function[0].throttled == 1
 
 
 def test_functions_that_are_never_needed_change_nothing() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.reporting.pipeline_run import cheapest_kept, pipeline_compare_table, pipeline_run_json, pipeline_run_table
 from mark.simulation.result import Latency
-from mark.studies.pipeline_run import PipelineRun, StageRun
+from mark.studies.pipeline_run import FunctionRun, PipelineRun, StageRun
 from mark.workload.trace import Part
 from tests.reporting.test_forecast import printed
 
@@ -70,3 +71,26 @@ def test_a_run_that_missed_has_no_regret_and_a_stage_that_is_never_called_no_wai
         assert said in out
     assert pipeline_run_json(missed)["regret"] is None
     assert "Bound" not in printed(pipeline_run_table(replace(missed, bound_usd=None)))
+
+
+def test_functions_stand_beside_instances_where_the_file_names_them() -> None:
+    """A tenth of the calls, a quarter of the dollars."""
+    asked = FunctionRun("lambda:1769", FunctionCalls(calls=100, cold=5, throttled=2, billed_gb_s=4.0), 0.5)
+    stages = replace(STAGE, function=asked), replace(STAGE, stage="topics", usd=0.0, calls=0)
+    ours = run("mark", 2.0, 0, stages=stages, names_functions=True)
+    out = " ".join(printed(pipeline_run_table(ours)).split())
+    for said in (
+        "Functions $0.50 of it, for 100 calls, 10.00 % of all",
+        "stage function calls calls cold throttled $ vision lambda:1769 100 10.00 % 5.00 % 2 $0.50",
+    ):
+        assert said in out
+    found = pipeline_run_json(ours)
+    assert (found["instance_usd"], found["function_usd"], found["function_share"]) == (1.5, 0.5, 0.1)
+    assert (found["functions"]["calls"], found["functions"]["cold_share"]) == (100, 0.05)
+    assert [stage["function"] for stage in found["stages"]] == ["lambda:1769", None]
+    assert [stage["function_share"] for stage in found["stages"]] == [0.1, None]
+    without = run("fixed", 3.0, 0, names_functions=True)
+    beside = told(ours, without)
+    assert "mark $2.00 $0.50 33 % 100.00 ok" in beside
+    assert "fixed $3.00 - ref. 100.00 ok" in beside
+    assert "lambda" not in printed(pipeline_run_table(without))

@@ -13,6 +13,16 @@ from mark.studies.pipeline_run import simulate_pipeline
 from tests.cli.test_plan_pipeline import FILE, PROFILE
 
 PART_S = 60.0
+OVERFLOW = """
+[overflow]
+function = "lambda:*"
+"""
+USD_PER_HOUR = {"c7i.large": 0.08925, "c7i.xlarge": 0.1785}
+
+
+def call_usd(billed_ms: float) -> float:
+    """Of 1,769 MB, with the fee."""
+    return billed_ms / 1e3 * 1769 / 1024 * 1.66667e-5 + 2e-7
 
 
 @pytest.fixture
@@ -39,6 +49,79 @@ def test_what_holds_of_every_run(request_: RunRequest, seed: int) -> None:
         assert run.instances == pytest.approx(sum(stage.instances for stage in run.stages))
         assert all(0.0 <= stage.busy <= 1.0 and stage.instances <= stage.most_instances for stage in run.stages)
     assert len({run.stages[1].calls for run in runs.values()}) == 1
+
+
+@pytest.fixture
+def with_functions(request_: RunRequest) -> RunRequest:
+    """The same with a function for each stage, at ten times the load: so much that one instance is not enough."""
+    service = Path(request_.service)
+    service.with_name("functions.toml").write_text(FILE.replace("two.csv", "functions.csv") + OVERFLOW)
+    head, *rows = PROFILE.splitlines()
+    functions = "one,lambda:1769,1,20,1,400", "other,lambda:1769,1,40,1,400"
+    lines = [f"{head},cold_ms", *(f"{row}," for row in rows), *functions]
+    service.with_name("functions.csv").write_text("\n".join(lines) + "\n")
+    return replace(request_, service=str(service.with_name("functions.toml")), scale=10.0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_what_holds_of_every_run_with_functions(with_functions: RunRequest, seed: int) -> None:
+    """Nothing is lost or counted twice, the bill is that of instances and functions, and no bound is above it."""
+    request = replace(with_functions, seed=seed)
+    runs = simulate_pipeline(request, ("mark", "coarse-mean"))
+    ours, theirs = runs["mark"], runs["coarse-mean"]
+    assert [stage.calls for stage in ours.stages] == [stage.calls for stage in theirs.stages]
+    assert (theirs.function_usd, theirs.by_function.calls) == (0.0, 0)
+    assert 0.0 < ours.function_usd < ours.usd
+    assert ours.by_function.calls == sum(stage.by_function.calls for stage in ours.stages) > 0
+    for stage, warm_ms in zip(ours.stages, (20.0, 40.0), strict=True):
+        called = stage.by_function
+        of_cold = called.cold * call_usd(400.0 + warm_ms)
+        assert stage.function_usd == pytest.approx((called.calls - called.cold) * call_usd(warm_ms) + of_cold)
+        hours = stage.instances * PART_S / 3600.0
+        assert stage.usd - stage.function_usd == pytest.approx(USD_PER_HOUR[stage.hardware] * hours)
+    assert ours.usd == pytest.approx(sum(stage.usd for stage in ours.stages))
+    assert ours.kept
+    assert ours.bound_usd is not None
+    assert ours.bound_usd <= ours.usd
+    assert simulate_pipeline(request, ("mark",))["mark"] == ours
+
+
+def test_functions_that_are_named_change_nothing_of_policies_without(
+    request_: RunRequest, with_functions: RunRequest
+) -> None:
+    for policy in ("inferline", "coarse-mean", "coarse-peak", "fixed"):
+        plain, named = (
+            simulate_pipeline(replace(one, scale=10.0, with_bound=False), (policy,))[policy]
+            for one in (request_, with_functions)
+        )
+        assert sorted(named.notes) == sorted(("functions are left out: only mark uses them", *plain.notes))
+        assert replace(named, notes=plain.notes, names_functions=False) == plain
+
+
+def test_stages_of_few_queries_have_no_instance_where_none_is_asked_for(with_functions: RunRequest) -> None:
+    """At six queries a second their calls cost less than an instance each."""
+    request = replace(with_functions, trace="synthetic:poisson?rate=6", scale=1.0)
+    least_one = simulate_pipeline(request, ("mark",))["mark"]
+    service = Path(request.service)
+    service.write_text(service.read_text().replace("[fleet]", "[fleet]\nmin_instances = 0"))
+    alone = simulate_pipeline(request, ("mark",))["mark"]
+    assert [stage.most_instances for stage in least_one.stages] == [1, 1]
+    assert [stage.most_instances for stage in alone.stages] == [0, 0]
+    assert [stage.function_share for stage in alone.stages] == [1.0, 1.0]
+    assert [stage.calls for stage in alone.stages] == [stage.calls for stage in least_one.stages]
+    assert alone.kept
+    assert alone.bound_usd is not None
+    assert alone.bound_usd <= alone.usd < 0.5 * least_one.usd
+
+
+def test_stages_that_name_functions_share_what_these_may_cost(with_functions: RunRequest) -> None:
+    """At $0.2 an hour each of the two may have one environment at work, which does not bear the bursts of ten."""
+    limited = Path(with_functions.service)
+    ample = simulate_pipeline(replace(with_functions, with_bound=False), ("mark",))["mark"]
+    limited.write_text(limited.read_text() + "max_usd_per_hour = 0.2\n")
+    tight = simulate_pipeline(replace(with_functions, with_bound=False), ("mark",))["mark"]
+    assert tight.function_usd < ample.function_usd
+    assert tight.function_usd <= 2.0 * 0.26 * PART_S / 3600.0
 
 
 @pytest.mark.parametrize(
