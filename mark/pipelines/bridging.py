@@ -169,8 +169,7 @@ class _Search:
             self._tuner,
             bridged=tuple(role >= FunctionRole.BRIDGE for role in roles),
             alone_below=tuple(
-                rate if role is FunctionRole.ALONE else 0.0
-                for rate, role in zip(self._alone_below, roles, strict=True)
+                rate if role is FunctionRole.ALONE else 0.0 for rate, role in zip(self._alone_below, roles, strict=True)
             ),
         )
 

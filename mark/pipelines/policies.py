@@ -21,6 +21,7 @@ from mark.pipelines.levels import load_levels
 from mark.pipelines.plan import MOST_CALLS, RESAMPLES, plan_pipeline
 from mark.pipelines.tuner import STABLE_ACTIVATIONS, InferLineTuner, Tuner
 
+
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
     """What to begin with, what changes its replicas (None: nothing does), and the functions that stages use."""
@@ -68,14 +69,17 @@ class PipelinePlanningContext:
 
 @dataclass(frozen=True, slots=True)
 class PipelinePolicy:
-    """`plan` raises Infeasible where it finds nothing that keeps the promise, and BadInput."""
+    """`plan` raises Infeasible where it finds nothing that keeps the promise, and BadInput.
 
-    plan: Callable[[PipelinePlanningContext], PolicyPlan]
+    None: each stage is bought by a controller, as a service is.
+    """
+
+    plan: Callable[[PipelinePlanningContext], PolicyPlan] | None
     foresees: bool = False  # does it plan on the part itself?
     uses_functions: bool = False
 
 
-def _mark(context: PipelinePlanningContext) -> PolicyPlan:
+def _tuned(context: PipelinePlanningContext) -> PolicyPlan:
     pipeline, known, slo = context.pipeline, context.known, context.slo
     choices = configure(
         pipeline, known.sample, context.options, slo, resamples=RESAMPLES, seed=context.seed, most_calls=MOST_CALLS,
@@ -127,8 +131,10 @@ def _fixed(context: PipelinePlanningContext) -> PolicyPlan:
 
 # In the order of lists.
 PIPELINE_POLICIES: Mapping[str, PipelinePolicy] = {
-    # Our planner, one stage an instance, and our tuner at the horizon of a boot, with functions; the default.
-    "mark": PipelinePolicy(_mark, uses_functions=True),
+    # Each stage by the controller that buys for services, within its part of RT_max; the default.
+    "mark": PipelinePolicy(None),
+    # Our planner of pipelines, one stage an instance, and our tuner at the horizon of a boot, with functions.
+    "tuned": PipelinePolicy(_tuned, uses_functions=True),
     # InferLine's planner and tuner as printed, which ours have to beat.
     "inferline": PipelinePolicy(_inferline),
     # The pipeline as one black box, enough of it for the mean rate of the last half minute: what autoscalers do.

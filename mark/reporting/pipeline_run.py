@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from mark.studies.pipeline_run import PipelineRun, StageRun
+    from mark.studies.pipeline_result import PipelineRun, StageRun
 
 # What never changes and knows the load beforehand: savings count against it.
 REFERENCE = "fixed"
@@ -105,6 +105,7 @@ def pipeline_run_json(run: PipelineRun) -> dict[str, Any]:
                 "instances": {"mean": stage.instances, "max": stage.most_instances},
                 "busy": stage.busy,
                 "wait_ms": stage.wait_s * 1e3,
+                "slo_ms": None if stage.part_s is None else stage.part_s * 1e3,
                 **({"function": stage.function.name if stage.function else None} if run.names_functions else {}),
                 **_functions_json(run, stage),
             }

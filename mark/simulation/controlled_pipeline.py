@@ -16,7 +16,10 @@ import numpy as np
 from mark.control.ports import WINDOW_S
 from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
+from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Pipeline, needed_s
+from mark.domain.profile import Basis
+from mark.domain.service import ResolvedService
 from mark.kernel.departures import BY_FUNCTION, REFUSED
 from mark.kernel.stage import StageSimulation
 from mark.kernel.state import Ints
@@ -35,11 +38,21 @@ class ControlledStage:
     inputs: Inputs
     least_s: float
 
+    @property
+    def part_s(self) -> float:
+        """Of the pipeline's RT_max."""
+        return self.inputs.service.slo.rt_max_s
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StageOutcome:
-    """What one stage did and cost; `calls` are those that were made, `wait_s` is the mean of those on instances."""
+    """What one stage did and cost.
 
+    `calls` are those that were made; `wait_s` is the mean wait of those on instances, `busy_s` the seconds that workers
+    were at work. `paid` instances are by the minute.
+    """
+
+    resolved: ResolvedService
     bill: Bill
     fleet: FleetResult
     calls: int
@@ -47,6 +60,10 @@ class StageOutcome:
     refused: int
     wait_s: float
     busy_s: float
+    function: FunctionCalls
+    paid: FloatArray
+    assumed_share: float  # of the bill: what rests on assumed rows of profiles
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,7 +83,7 @@ def simulate_controlled(
     """
     flow = QueryFlow(pipeline, served.arrivals_s, served.calls)
     runs = [_StageRun(flow, at, one, policy, rt_max_s) for at, one in enumerate(stages)]
-    parts_s = [one.inputs.service.slo.rt_max_s for one in stages]
+    parts_s = [one.part_s for one in stages]
     least_s = [one.least_s for one in stages]
     behind_s = needed_s(parts_s, pipeline.successors, pipeline.awaits_all)
     least_behind_s = needed_s(least_s, pipeline.successors, pipeline.awaits_all)
@@ -97,9 +114,10 @@ class _Calls:
 class _StageRun:
     def __init__(self, flow: QueryFlow, at: int, stage: ControlledStage, policy: str, rt_max_s: float) -> None:
         self._flow, self._at, self._rt_max_s = flow, at, rt_max_s
-        self._part_s = stage.inputs.service.slo.rt_max_s
+        self._part_s = stage.part_s
         self._calls = _Calls()
         inputs = stage.inputs
+        self._resolved = inputs.resolved
         self._simulation = Simulation(
             inputs, policy, inputs.request.predictor, keep=True, arrivals=self._calls, rt_max_s=rt_max_s
         )
@@ -139,6 +157,7 @@ class _StageRun:
     def outcome(self) -> StageOutcome:
         here, by_functions, refused = (int(count) for count in self._counts)
         return StageOutcome(
+            self._resolved,
             self._simulation.bill(),
             self._simulation.fleet(),
             here + by_functions + refused,
@@ -146,4 +165,8 @@ class _StageRun:
             refused,
             self._wait_s / here if here else math.nan,
             self._simulation.stage.all_busy_s(),
+            self._simulation.stage.function_calls(),
+            self._simulation.paid(),
+            self._simulation.share_on(Basis.ASSUMED),
+            self._simulation.notes,
         )

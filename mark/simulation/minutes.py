@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mark.domain.arrays import FloatArray
+from mark.domain.fleet import Phase
 from mark.domain.service import ResolvedService
 from mark.kernel.stage import StageSimulation
 from mark.simulation.result import Timeline
@@ -17,12 +19,19 @@ class Minutes:
         self._capacity = {o.name: c.capacity_rps for o, c in zip(resolved.offers, resolved.candidates, strict=True)}
         self._t_s: list[float] = []
         self._ready: list[dict[str, int]] = []
+        self._paid: list[int] = []
         self._spent: list[dict[str, float]] = []
 
     def sample(self, now_s: float, cloud: SimulatedCloud) -> None:
         self._t_s.append(now_s)
-        self._ready.append(dict(cloud.fleet().ready()))
+        fleet = cloud.fleet()
+        self._ready.append(dict(fleet.ready()))
+        self._paid.append(sum(instance.phase is not Phase.STOPPED for instance in fleet.instances))
         self._spent.append(cloud.spent_usd(now_s))
+
+    def paid(self) -> FloatArray:
+        """Instances that are paid, also while they boot, at each sample but the last."""
+        return np.array(self._paid[:-1], dtype=np.float64)
 
     def timeline(self, stage: StageSimulation, end_s: float, other_usd: float) -> Timeline:
         rows = len(self._t_s) - 1  # the last sample only closes the bill

@@ -22,6 +22,7 @@ from mark.control.memory_store import MemoryStore
 from mark.control.monitor import default_offer
 from mark.control.ports import WINDOW_S
 from mark.control.warm_pool import WarmPool
+from mark.domain.arrays import FloatArray
 from mark.domain.bill import Bill
 from mark.domain.plan import Plan
 from mark.domain.profile import Basis
@@ -231,6 +232,21 @@ class Simulation:
         self._advance(self._stage, np.inf)
         self._stage.finish()
         self._minutes.sample(self._end_s, self._cloud)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to know of the run."""
+        plan = self._controller.last_plan
+        assert plan is not None
+        return self._notes(self._policy.resolved, plan)
+
+    def share_on(self, basis: Basis) -> float:
+        """Share of the bill that rests on rows of profiles of this basis."""
+        return self._share_on(basis, self.bill())
+
+    def paid(self) -> FloatArray:
+        """Instances that are paid, by the minute."""
+        return self._minutes.paid()
 
     def bill(self) -> Bill:
         """Of the whole part."""

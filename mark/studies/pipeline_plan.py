@@ -309,13 +309,14 @@ def left_out(
     bills_extras: bool,
     *,
     functions: bool = False,
+    markets: bool = False,
 ) -> list[str]:
     """Notes on what is not planned or not in the bill, and on what the trace does not say.
 
-    With `functions` these are not among what is not planned.
+    With `functions`, and with `markets`, these are not among what is not planned.
     """
-    markets = config.fleet.markets if request.markets is None else markets_of(request.markets, "markets")
-    later = [market.value for market in markets if market is not Market.ON_DEMAND]
+    wanted = config.fleet.markets if request.markets is None else markets_of(request.markets, "markets")
+    later = [market.value for market in wanted if market is not Market.ON_DEMAND and not markets]
     if not functions and any(stage.functions for stage in config.stages):
         later.append("functions")
     if config.fleet.committed:

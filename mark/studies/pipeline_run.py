@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mark.config.pipeline_file import PipelineConfig, StageConfig, load_pipeline
-from mark.domain.arrays import FloatArray
 from mark.domain.errors import BadInput, Infeasible
-from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Basis
 from mark.domain.service import FunctionUse, ResolvedService
@@ -25,10 +23,8 @@ from mark.pipelines.options import InstanceOption, instance_options, shared_opti
 from mark.pipelines.policies import LoadWindow, PipelinePlanningContext, PipelinePolicy, PolicyPlan, pipeline_policy
 from mark.pipelines.stage_functions import functions_in_time
 from mark.pipelines.tuned_run import Activation, run_tuned
-from mark.rules.admission import TOLERANCE_S
 from mark.simulation.inputs import trace_named_in
 from mark.simulation.request import RunRequest
-from mark.simulation.result import Latency
 from mark.studies.executor import HERE, StudyExecutor
 from mark.studies.pipeline_bound import promise_bound
 from mark.studies.pipeline_plan import (
@@ -41,8 +37,11 @@ from mark.studies.pipeline_plan import (
     on_demand_stage,
     shares_instances,
     shortened,
+    stage_looked_up,
     without_gpu,
 )
+from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
+from mark.studies.pipeline_stages import controlled_run
 from mark.workload.busiest import busiest_window
 from mark.workload.trace import Part, Trace
 
@@ -54,112 +53,6 @@ PLANNED_ON_S = 86_400.0
 LEAD_S = 600.0
 # Instances of a stage have numbers of their own in what is drawn.
 _MOST_INSTANCES = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRun:
-    """What a stage's function was asked for, and its dollars."""
-
-    name: str  # lambda:MEMORY_MB
-    called: FunctionCalls
-    usd: float
-
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """What one stage cost and did. `busy` is the share of the paid time in which its workers are at work."""
-
-    stage: str
-    hardware: str
-    batch: int  # the largest
-    calls: int
-    usd: float  # of instances and functions
-    instances: float  # in the mean; where stages share them, of all that it is on
-    most_instances: int  # at a time
-    busy: float
-    wait_s: float  # mean of a call that an instance answered, from ready to start
-    function: FunctionRun | None = None  # None: it used none
-
-    @property
-    def function_usd(self) -> float:
-        return 0.0 if self.function is None else self.function.usd
-
-    @property
-    def by_function(self) -> FunctionCalls:
-        return FunctionCalls() if self.function is None else self.function.called
-
-    @property
-    def function_share(self) -> float | None:
-        """Of its calls; None where there was none."""
-        return self.by_function.calls / self.calls if self.calls else None
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineRun:
-    """One policy on one part of a trace; the part begins `start_s` after the trace's first row."""
-
-    service: str
-    policy: str
-    seed: int
-    slo: Slo
-    prices: str
-    trace: str
-    start_s: float
-    duration_s: float
-    queries: int
-    misses: int  # queries that were not answered within RT_max
-    worst_minute_attainment: float
-    minutes_below_target: int
-    latency_ms: Latency
-    usd: float
-    instances: float  # in the mean
-    most_instances: int  # at a time
-    stages: tuple[StageRun, ...]  # in the pipeline's order; their dollars sum to `usd`
-    planned_on: Part
-    notes: tuple[str, ...]
-    bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
-    names_functions: bool = False  # does the file name one for a stage?
-
-    @property
-    def attainment(self) -> float:
-        return 1.0 - self.misses / self.queries
-
-    @property
-    def kept(self) -> bool:
-        """Did it keep the promise?"""
-        return self.attainment >= self.slo.attainment - 1e-12
-
-    @property
-    def usd_per_million(self) -> float:
-        """Queries."""
-        return self.usd / self.queries * 1e6
-
-    @property
-    def regret(self) -> float | None:
-        """The bill over the bound; None without a bound, and where the promise was missed."""
-        return self.usd / self.bound_usd if self.kept and self.bound_usd else None
-
-    @property
-    def function_usd(self) -> float:
-        return sum(stage.function_usd for stage in self.stages)
-
-    @property
-    def by_function(self) -> FunctionCalls:
-        """Of all stages together."""
-        called = [stage.by_function for stage in self.stages]
-        return FunctionCalls(
-            calls=sum(one.calls for one in called),
-            cold=sum(one.cold for one in called),
-            pings=sum(one.pings for one in called),
-            throttled=sum(one.throttled for one in called),
-            billed_gb_s=sum(one.billed_gb_s for one in called),
-        )
-
-    @property
-    def function_share(self) -> float | None:
-        """Of all calls; None where there was none."""
-        calls = sum(stage.calls for stage in self.stages)
-        return self.by_function.calls / calls if calls else None
 
 
 def simulate_pipeline(
@@ -180,7 +73,7 @@ def simulate_pipeline(
     for policy in policies:
         pipeline_policy(policy)
     # Before the models of a driver are loaded: a wrong name should not take a minute to show.
-    config = _open(request).config
+    config = _open(request, policies).config
     pipeline, law, seen = graph_and_law(config, lineage, queries)
     alone = replace(request, progress=None)
     tasks = [_Task(alone, policy, pipeline, law) for policy in policies]
@@ -222,9 +115,16 @@ class _Opened:
     part: Part
 
 
-def _open(request: RunRequest) -> _Opened:
+def _open(request: RunRequest, policies: Sequence[str]) -> _Opened:
     config = load_pipeline(request.service)
-    resolved = {stage.name: _with_functions(config, stage, request) for stage in config.stages}
+    # Controllers buy in all markets, whatever else is there on demand.
+    controlled = all(pipeline_policy(policy).plan is None for policy in policies)
+    resolved = {
+        stage.name: stage_looked_up(config, stage, config.service(stage), request)
+        if controlled
+        else _with_functions(config, stage, request)
+        for stage in config.stages
+    }
     trace = trace_named_in(request)
     part = trace.part(request.start_s, request.duration_s, request.scale)
     if part.requests > MOST_QUERIES:
@@ -243,8 +143,12 @@ def _with_functions(config: PipelineConfig, stage: StageConfig, request: RunRequ
 
 
 def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> PipelineRun:
-    opened = _open(request)
+    opened = _open(request, (policy,))
     config, trace, part = opened.config, opened.trace, opened.part
+    named = pipeline_policy(policy)
+    if named.plan is None:
+        _, known = _known(request, trace, part)
+        return controlled_run(request, config, policy, pipeline, law, trace, part, known)
     offered = [instance_options(opened.resolved[name]) for name in pipeline.names]
     before, known = _known(request, trace, part)
     busiest = busiest_window(trace, part, WINDOW_S, fewest=FEWEST_QUERIES, scale=request.scale)
@@ -270,7 +174,6 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
         in_time,
         may_be_alone=config.fleet.min_instances == 0,
     )
-    named = pipeline_policy(policy)
     try:
         plan = named.plan(context)
     except Infeasible as error:
@@ -282,35 +185,21 @@ def _run(request: RunRequest, policy: str, pipeline: Pipeline, law: Lineage) -> 
     else:
         outcome = _followed(request, pipeline, trace, part, served, plan, config.slo, by_hardware, before)
     first = opened.resolved[pipeline.names[0]].catalog
-    worst, below = _by_minute(served.arrivals_s, outcome.latency_s, config.slo, part.duration_s)
-    planned_on = busiest if named.foresees else known
-    return PipelineRun(
-        config.name,
+    return pipeline_run(
+        request,
+        config,
         policy,
-        request.seed,
-        config.slo,
         first.priced,
-        trace.name,
-        part.start_s,
-        part.duration_s,
-        len(served.arrivals_s),
-        int(np.count_nonzero(outcome.latency_s > config.slo.rt_max_s + TOLERANCE_S)),
-        worst,
-        below,
-        _latency(outcome.latency_s),
-        sum(stage.usd for stage in outcome.stages),
-        outcome.instances,
-        outcome.most_instances,
-        outcome.stages,
-        planned_on,
+        trace,
+        part,
+        served.arrivals_s,
+        outcome,
+        busiest if named.foresees else known,
         notes=(
-            *_limits(config, outcome),
-            *_unanswered(outcome.latency_s),
             *_assumed(plan, outcome.stages, by_hardware),
             *_functions(named, plan, pipeline.names, in_time, no_function),
             *left_out(config, request, trace, first.bills_extras, functions=True),
         ),
-        names_functions=any(stage.functions for stage in config.stages),
     )
 
 
@@ -339,18 +228,9 @@ def _window(trace: Trace, window: Part, law: Lineage, request: RunRequest) -> Lo
     return LoadWindow(whole, QuerySample(whole.arrivals_s[first], whole.calls[first]), sampled.duration_s)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Outcome:
-    latency_s: FloatArray  # (N,)
-    stages: tuple[StageRun, ...]
-    instances: float
-    most_instances: int
-    most_usd_per_hour: float
-
-
 def _as_planned(
     pipeline: Pipeline, served: QuerySample, choices: Choices, slo: Slo, duration_s: float, seed: int
-) -> _Outcome:
+) -> RunOutcome:
     """Nothing follows; stages may share instances."""
     seen = PipelineEstimator(pipeline, served, slo_s=slo.rt_max_s, memory_bytes=0, seed=seed).estimate(choices)
     packs = bought(choices)
@@ -367,12 +247,12 @@ def _as_planned(
                 of_stage * duration_s / 3600.0,
                 float(instances),
                 instances,
-                _busy(busy_s, choice.workers * duration_s),
+                busy_share(busy_s, choice.workers * duration_s),
                 stage.wait_s,
             )
         )
     count = sum(pack.count for pack in packs)
-    return _Outcome(seen.latency_s, tuple(stages), float(count), count, usd_per_hour(choices))
+    return RunOutcome(seen.latency_s, tuple(stages), float(count), count, usd_per_hour(choices))
 
 
 def _followed(
@@ -385,7 +265,7 @@ def _followed(
     slo: Slo,
     by_hardware: Sequence[Mapping[str, InstanceOption]],
     before: bool,
-) -> _Outcome:
+) -> RunOutcome:
     """The tuner has run before, or else begins once it has seen what its longest window holds."""
     choices, tuner = plan.choices, plan.tuner
     assert tuner is not None
@@ -426,13 +306,13 @@ def _followed(
             float(found.stage_usd[s]) + (0.0 if function is None else function.usd),
             float(found.paid_s[s] / part.duration_s),
             int(found.paid[:, s].max()),
-            _busy(float(found.busy_s[s]), float(found.paid_s[s]) * choice.option.workers),
+            busy_share(float(found.busy_s[s]), float(found.paid_s[s]) * choice.option.workers),
             float(found.wait_s[s] / found.calls[s]) if found.calls[s] else math.nan,
             function,
         )
         for s, (name, choice, function) in enumerate(zip(pipeline.names, choices, called, strict=True))
     ]
-    return _Outcome(
+    return RunOutcome(
         found.latency_s,
         tuple(stages),
         sum(stage.instances for stage in stages),
@@ -445,56 +325,6 @@ def _boots(choices: Choices, by_hardware: Sequence[Mapping[str, InstanceOption]]
     """Drawn for each instance as in a service's run."""
     offers = [of_stage[choice.option.hardware].offer for of_stage, choice in zip(by_hardware, choices, strict=True)]
     return lambda stage, asked: Start(seed, stage * _MOST_INSTANCES + asked, 0).boot_s(offers[stage])
-
-
-def _busy(busy_s: float, paid_s: float) -> float:
-    """What is left in the queues at the end is worked off unpaid, and would make it more than all."""
-    return min(1.0, busy_s / paid_s) if paid_s else 0.0
-
-
-def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration_s: float) -> tuple[float, int]:
-    """The least share in time of the queries that came within a minute, and how many minutes have too small a one."""
-    minutes = max(1, math.ceil(duration_s / 60.0 - 1e-9))
-    at = np.minimum((arrivals_s / 60.0).astype(np.int64), minutes - 1)
-    came = np.bincount(at, minlength=minutes)
-    in_time = np.bincount(at, weights=latency_s <= slo.rt_max_s + TOLERANCE_S, minlength=minutes)
-    shares = in_time[came > 0] / came[came > 0]
-    return float(shares.min()), int(np.count_nonzero(shares < slo.attainment - 1e-12))
-
-
-def _latency(latency_s: FloatArray) -> Latency:
-    """Of the queries that were answered; NaN where none was."""
-    answered_s = latency_s[np.isfinite(latency_s)]
-    ascending_ms = np.sort(answered_s if len(answered_s) else np.array([math.nan])) * 1e3
-
-    def quantile(share: float) -> float:
-        return float(ascending_ms[max(1, math.ceil(share * len(ascending_ms) - 1e-9)) - 1])
-
-    return Latency(
-        mean=float(ascending_ms.mean()),
-        p50=quantile(0.5),
-        p95=quantile(0.95),
-        p98=quantile(0.98),
-        p99=quantile(0.99),
-        p999=quantile(0.999),
-        max=float(ascending_ms[-1]),
-    )
-
-
-def _limits(config: PipelineConfig, outcome: _Outcome) -> list[str]:
-    fleet, usd, count = config.fleet, outcome.most_usd_per_hour, outcome.most_instances
-    notes = []
-    if usd > fleet.max_usd_per_hour:
-        notes.append(f"up to ${usd:.2f}/h: dearer than [fleet] max_usd_per_hour = {fleet.max_usd_per_hour:g} allows")
-    if count > fleet.max_instances:
-        notes.append(f"up to {count} instances: more than [fleet] max_instances = {fleet.max_instances} allows")
-    return notes
-
-
-def _unanswered(latency_s: FloatArray) -> list[str]:
-    never = int(np.count_nonzero(np.isinf(latency_s)))
-    what = "queries were never answered: late at a stage without an instance, or its function had no environment"
-    return [f"{never:,} {what}"] if never else []
 
 
 def _assumed(
@@ -522,7 +352,7 @@ def _functions(
     if not any(in_time) and not why:
         return []
     if not named.uses_functions:
-        return ["functions are left out: only mark uses them"]
+        return ["functions are left out: only mark and tuned use them"]
     used = plan.functions or [None] * len(names)
     idle = [name for name, use, mine in zip(names, in_time, used, strict=True) if use is not None and mine is None]
     return [

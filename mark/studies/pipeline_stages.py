@@ -1,13 +1,17 @@
-"""The stages of a pipeline as services: each with its part of RT_max, and what is known of its load."""
+"""Stages of a pipeline that controllers buy: each a service with its part of RT_max, and what became of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from mark.billing.extras import LEFT_OUT, LEFT_OUT_WITH_EXTRAS
 from mark.config.pipeline_file import PipelineConfig
-from mark.domain.offer import Market
+from mark.domain.errors import Infeasible
+from mark.domain.offer import Market, Offer
 from mark.domain.pipeline import Lineage, Pipeline
 from mark.domain.profile import Candidate
 from mark.domain.service import ResolvedService
@@ -16,10 +20,11 @@ from mark.ec2.spot_series import SpotSeries, load_spot_series
 from mark.pipelines.latency_split import StageCost, split_latency
 from mark.planning.resolve import choose_function
 from mark.profiling.policy import candidate
-from mark.simulation.controlled_pipeline import ControlledStage
+from mark.simulation.controlled_pipeline import ControlledStage, StageOutcome, simulate_controlled
 from mark.simulation.inputs import Inputs, history_of
 from mark.simulation.request import RunRequest
-from mark.studies.pipeline_plan import stage_looked_up
+from mark.studies.pipeline_plan import drawn_sample, left_out, stage_looked_up
+from mark.studies.pipeline_result import FunctionRun, PipelineRun, RunOutcome, StageRun, busy_share, pipeline_run
 from mark.workload.trace import Part, Trace
 
 # Instances of stages have boots and interruptions of their own.
@@ -52,6 +57,98 @@ def controlled_stages(
         inputs = _inputs(own, planned[name], trace, part, request.scale * calls, spot)
         stages.append(ControlledStage(inputs, _least_s(planned[name])))
     return stages
+
+
+def controlled_run(
+    request: RunRequest,
+    config: PipelineConfig,
+    policy: str,
+    pipeline: Pipeline,
+    law: Lineage,
+    trace: Trace,
+    part: Part,
+    known: Part,
+) -> PipelineRun:
+    """RT_max is split for the mean load of `known`. Raises BadInput, Infeasible."""
+    promise = f"{100.0 * config.slo.attainment:g} % within {config.slo.rt_max_s * 1e3:g} ms"
+    try:
+        stages = controlled_stages(request, config, pipeline, law, trace, part, known.requests / known.duration_s)
+        served = drawn_sample(trace, part, law, request)
+        found = simulate_controlled(pipeline, stages, served, policy, config.slo.rt_max_s)
+    except Infeasible as error:
+        raise Infeasible(f"no plan of {policy} keeps the promise of {config.name} ({promise}): {error}") from None
+    runs = tuple(
+        _stage_run(name, stage, one, part.duration_s)
+        for name, stage, one in zip(pipeline.names, stages, found.stages, strict=True)
+    )
+    instances = sum(run.instances for run in runs)
+    most = max(float(np.max(sum(one.paid for one in found.stages))), *(run.most_instances for run in runs), instances)
+    catalog = found.stages[0].resolved.catalog
+    outcome = RunOutcome(
+        found.latency_s,
+        runs,
+        instances,
+        math.ceil(most),
+        0.0,  # each controller stays within its part of the limit
+    )
+    split = ", ".join(f"{name} {1e3 * stage.part_s:.0f}" for name, stage in zip(pipeline.names, stages, strict=True))
+    usd = sum(run.usd for run in runs)
+    assumed = sum(one.assumed_share * run.usd for one, run in zip(found.stages, runs, strict=True))
+    return pipeline_run(
+        request,
+        config,
+        policy,
+        catalog.priced,
+        trace,
+        part,
+        served.arrivals_s,
+        outcome,
+        known,
+        notes=(
+            f"parts of {1e3 * config.slo.rt_max_s:g} ms: {split} ms (slo_ms of a stage says its own)",
+            *_of_stages({name: one.notes for name, one in zip(pipeline.names, found.stages, strict=True)}, trace),
+            *([f"{100.0 * assumed / usd:.0f} % of the dollars rest on assumed rows of profiles"] if assumed else []),
+            *left_out(config, request, trace, catalog.bills_extras, functions=True, markets=True),
+        ),
+    )
+
+
+def _stage_run(name: str, stage: ControlledStage, found: StageOutcome, duration_s: float) -> StageRun:
+    hours = sorted(found.fleet.instance_hours.items(), key=lambda one: -one[1])
+    used = [(found.resolved.index(offer), of_offer) for offer, of_offer in hours if of_offer > 0.0]
+    offers, candidates = found.resolved.offers, found.resolved.candidates
+    function = found.resolved.function
+    return StageRun(
+        name,
+        ", ".join(dict.fromkeys(_shown(offers[at]) for at, _ in used)),
+        max((candidates[at].policy.n_batch for at, _ in used), default=0),
+        found.calls,
+        found.bill.total - found.bill.other,
+        sum(of_offer for _, of_offer in used) * 3600.0 / duration_s,
+        found.fleet.peak_instances,
+        busy_share(found.busy_s, sum(of_offer * 3600.0 * candidates[at].workers for at, of_offer in used)),
+        found.wait_s,
+        None if function is None else FunctionRun(function.offer.name, found.function, found.bill.functions),
+        stage.part_s,
+    )
+
+
+def _shown(offer: Offer) -> str:
+    return offer.instance if offer.market is Market.ON_DEMAND else f"{offer.instance} {offer.market.value}"
+
+
+def _of_stages(notes: Mapping[str, Sequence[str]], trace: Trace) -> list[str]:
+    """Every note once, with the stages that it is of unless that is all of them."""
+    stages: dict[str, list[str]] = {}
+    for name, of_stage in notes.items():
+        for note in of_stage:
+            stages.setdefault(note, []).append(name)
+    known = {LEFT_OUT, LEFT_OUT_WITH_EXTRAS, *trace.notes}
+    return [
+        note if len(names) == len(notes) else f"{', '.join(names)}: {note}"
+        for note, names in stages.items()
+        if note not in known
+    ]
 
 
 def _services(config: PipelineConfig, request: RunRequest, parts_s: Mapping[str, float]) -> dict[str, ResolvedService]:

@@ -24,7 +24,7 @@ def test_all_policies_stand_side_by_side_on_the_same_queries(place: Path, capsys
     """Each answers what came, its stages' dollars are its bill, and none that keeps the promise undercuts the bound."""
     assert main([*COMPARE, "--json", "found.json"]) == 0
     found = json.loads((place / "found.json").read_text())
-    assert list(found["policies"]) == ["mark", "inferline", "coarse-mean", "coarse-peak", "fixed"]
+    assert list(found["policies"]) == ["mark", "tuned", "inferline", "coarse-mean", "coarse-peak", "fixed"]
     for name, one in found["policies"].items():
         assert (one["policy"], one["queries"], one["seed"]) == (name, 1200, 0)
         assert one["misses"] == round((1.0 - one["attainment"]) * 1200) == 0
@@ -121,13 +121,13 @@ def test_functions_have_their_own_dollars_and_a_stage_without_one_says_why(place
     (place / "two.toml").write_text(FILE + '[overflow]\nfunction = "lambda:*"\n')
     burst = "t_seconds\n" + "".join(f"{n / 10:.1f}\n" * (40 if n % 600 == 599 else 1) for n in range(1800))
     (place / "t.csv").write_text(burst)
-    part = ["--start", "120", "--jobs", "1", "--policies", "mark,fixed"]
+    part = ["--start", "120", "--jobs", "1", "--policies", "tuned,fixed"]
     assert main([*COMPARE, *part, "--json", "found.json"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     for said in (
         "policy bill functions saves SLO %",
-        "note: mark: no function for second: lambda:1769 takes 95 ms of 80 that others leave",
-        "note: fixed: functions are left out: only mark uses them",
+        "note: tuned: no function for second: lambda:1769 takes 95 ms of 80 that others leave",
+        "note: fixed: functions are left out: only mark and tuned use them",
     ):
         assert said in out
     ours, theirs = json.loads((place / "found.json").read_text())["policies"].values()
@@ -161,15 +161,18 @@ def test_a_driver_is_traced_once_for_all(place: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([*SIMULATE, "--policy", "reactive"], "policy: unknown of a pipeline (known: mark, inferline, coarse-mean, co"),
+        (
+            [*SIMULATE, "--policy", "reactive"],
+            "policy: unknown of a pipeline (known: mark, tuned, inferline, coarse-me",
+        ),
         ([*COMPARE, "--policies", "mark,inferlin"], "did you mean inferline?: inferlin"),
         ([*COMPARE, "--attribute", "mark"], "--attribute: a pipeline is simulated without this option"),
         ([*COMPARE, "--report", "r.html"], "--report: a pipeline is simulated without this option"),
-        ([*SIMULATE, "--predictor", "auto"], "--predictor: a pipeline is simulated without this option"),
+        ([*SIMULATE, "--predictor", "autos"], "predictor: unknown (known: arima, artefact, auto"),
         ([*SIMULATE, "--spot-trace", "s.csv"], "--spot-trace: a pipeline is simulated without this option"),
         ([*SIMULATE, "--spot-first-hour-free"], "--spot-first-hour-free: a pipeline is simulated without this option"),
         ([*SIMULATE, "--cold-start"], "--cold-start: a pipeline is simulated without this option"),
-        ([*SIMULATE, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far"),
+        ([*COMPARE, "--markets", "spot"], "--markets: of a pipeline only instances on demand are planned so far"),
         ([*SIMULATE, "--queries", "q.jsonl"], "--queries: there is no driver to run on queries"),
         ([*SIMULATE, "--start", "1h"], "--start: beyond the end of t.csv"),
         ([*SIMULATE, "--scale", "1e5"], "t.csv: at most 10,000,000 queries of a pipeline are simulated at a time"),

@@ -12,7 +12,13 @@ from mark.domain.slo import Slo
 from mark.pipelines.coarse import CoarseTuner
 from mark.pipelines.estimate import QuerySample
 from mark.pipelines.horizon_tuner import HorizonTuner
-from mark.pipelines.policies import PIPELINE_POLICIES, LoadWindow, PipelinePlanningContext, pipeline_policy
+from mark.pipelines.policies import (
+    PIPELINE_POLICIES,
+    LoadWindow,
+    PipelinePlanningContext,
+    PolicyPlan,
+    pipeline_policy,
+)
 from mark.pipelines.tuner import InferLineTuner
 from tests.kernel.reference import function
 from tests.pipelines.planned import chain, option, traffic
@@ -31,15 +37,21 @@ CONTEXT = PipelinePlanningContext(
 USE = function(0.02, 0.0)
 
 
+def planned(name: str, context: PipelinePlanningContext = CONTEXT) -> PolicyPlan:
+    plan = PIPELINE_POLICIES[name].plan
+    assert plan is not None
+    return plan(context)
+
+
 def calls_per_s(name: str, context: PipelinePlanningContext = CONTEXT) -> float:
-    (choice,) = PIPELINE_POLICIES[name].plan(context).choices
+    (choice,) = planned(name, context).choices
     return choice.calls_per_s
 
 
 @pytest.mark.parametrize(
     ("name", "tuner"),
     [
-        ("mark", HorizonTuner),
+        ("tuned", HorizonTuner),
         ("inferline", InferLineTuner),
         ("coarse-mean", CoarseTuner),
         ("coarse-peak", type(None)),
@@ -48,7 +60,7 @@ def calls_per_s(name: str, context: PipelinePlanningContext = CONTEXT) -> float:
 )
 def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> None:
     """What follows plans for the load of before, what never changes for the busiest minutes of the part."""
-    plan = PIPELINE_POLICIES[name].plan(CONTEXT)
+    plan = planned(name)
     choices, follows = plan.choices, plan.tuner
     assert type(follows) is tuner
     known = BUSY if PIPELINE_POLICIES[name].foresees else CALM
@@ -58,7 +70,7 @@ def test_each_begins_with_enough_for_what_it_knows(name: str, tuner: type) -> No
 
 
 def test_the_horizon_is_the_boot_of_the_slowest_type_in_the_plan() -> None:
-    ours, theirs = (PIPELINE_POLICIES[name].plan(CONTEXT) for name in ("mark", "inferline"))
+    ours, theirs = (planned(name) for name in ("tuned", "inferline"))
     assert ours.choices[0].option.hardware == "slow"
     assert isinstance(ours.tuner, HorizonTuner)
     assert ours.tuner.activation_s == CONTEXT.activation_s(ours.choices) == 40.0
@@ -68,17 +80,19 @@ def test_the_horizon_is_the_boot_of_the_slowest_type_in_the_plan() -> None:
 
 def test_queries_that_come_all_at_once_are_planned_and_not_followed() -> None:
     once = window(QuerySample(np.zeros(3), np.ones((3, 1), dtype=np.int64)))
-    plan = PIPELINE_POLICIES["mark"].plan(replace(CONTEXT, known=once, functions=(USE,)))
+    plan = planned("tuned", replace(CONTEXT, known=once, functions=(USE,)))
     assert (plan.tuner, plan.functions) == (None, ())
     assert plan.choices[0].replicas >= 1
 
 
-def test_only_mark_uses_functions_and_begins_with_fewer_replicas_for_it() -> None:
+def test_only_tuned_uses_functions_and_begins_with_fewer_replicas_for_it() -> None:
     """A replica costs $10 an hour, and a million calls of the function $5."""
     dear = [[option("slow", 10.0, 0.0, 0.05), option("fast", 50.0, 0.0, 0.02)]]
     without = replace(CONTEXT, known=BUSY, options=dear)
     context = replace(without, functions=(USE,))
     for name, policy in PIPELINE_POLICIES.items():
+        if policy.plan is None:
+            continue
         plan, plain = policy.plan(context), policy.plan(without)
         if policy.uses_functions:
             assert plan.functions == (USE,)
@@ -87,11 +101,11 @@ def test_only_mark_uses_functions_and_begins_with_fewer_replicas_for_it() -> Non
             assert plan.choices[0].replicas <= plain.choices[0].replicas
         else:
             assert (name, plan.functions, plan.choices) == (name, (), plain.choices)
-    assert [name for name, policy in PIPELINE_POLICIES.items() if policy.uses_functions] == ["mark"]
+    assert [name for name, policy in PIPELINE_POLICIES.items() if policy.uses_functions] == ["tuned"]
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_are() -> None:
     with pytest.raises(
-        BadInput, match=r"known: mark, inferline, coarse-mean, coarse-peak, fixed\), did you mean fixed"
+        BadInput, match=r"known: mark, tuned, inferline, coarse-mean, coarse-peak, fixed\), did you mean fixed"
     ):
         pipeline_policy("fixd")

@@ -9,7 +9,7 @@ from mark.domain.function_offer import FunctionCalls
 from mark.domain.slo import Slo
 from mark.reporting.pipeline_run import cheapest_kept, pipeline_compare_table, pipeline_run_json, pipeline_run_table
 from mark.simulation.result import Latency
-from mark.studies.pipeline_run import FunctionRun, PipelineRun, StageRun
+from mark.studies.pipeline_result import FunctionRun, PipelineRun, StageRun
 from mark.workload.trace import Part
 from tests.reporting.test_forecast import printed
 

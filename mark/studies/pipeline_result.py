@@ -1,0 +1,223 @@
+"""What a run of a pipeline has shown: bill, promise and latency, in total and by stage."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mark.config.pipeline_file import PipelineConfig
+from mark.domain.arrays import FloatArray
+from mark.domain.function_offer import FunctionCalls
+from mark.domain.slo import Slo
+from mark.rules.admission import TOLERANCE_S
+from mark.simulation.request import RunRequest
+from mark.simulation.result import Latency
+from mark.workload.trace import Part, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRun:
+    """What a stage's function was asked for, and its dollars."""
+
+    name: str  # lambda:MEMORY_MB
+    called: FunctionCalls
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """What one stage cost and did. `busy` is the share of the paid time in which its workers are at work."""
+
+    stage: str
+    hardware: str
+    batch: int  # the largest
+    calls: int
+    usd: float  # of instances and functions
+    instances: float  # in the mean; where stages share them, of all that it is on
+    most_instances: int  # at a time
+    busy: float
+    wait_s: float  # mean of a call that an instance answered, from ready to start
+    function: FunctionRun | None = None  # None: it used none
+    part_s: float | None = None  # of the pipeline's RT_max; None: it has no fixed one
+
+    @property
+    def function_usd(self) -> float:
+        return 0.0 if self.function is None else self.function.usd
+
+    @property
+    def by_function(self) -> FunctionCalls:
+        return FunctionCalls() if self.function is None else self.function.called
+
+    @property
+    def function_share(self) -> float | None:
+        """Of its calls; None where there was none."""
+        return self.by_function.calls / self.calls if self.calls else None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """One policy on one part of a trace; the part begins `start_s` after the trace's first row."""
+
+    service: str
+    policy: str
+    seed: int
+    slo: Slo
+    prices: str
+    trace: str
+    start_s: float
+    duration_s: float
+    queries: int
+    misses: int  # queries that were not answered within RT_max
+    worst_minute_attainment: float
+    minutes_below_target: int
+    latency_ms: Latency
+    usd: float
+    instances: float  # in the mean
+    most_instances: int  # at a time
+    stages: tuple[StageRun, ...]  # in the pipeline's order; their dollars sum to `usd`
+    planned_on: Part
+    notes: tuple[str, ...]
+    bound_usd: float | None = None  # None: not asked for, or no fleet answers enough queries in time
+    names_functions: bool = False  # does the file name one for a stage?
+
+    @property
+    def attainment(self) -> float:
+        return 1.0 - self.misses / self.queries
+
+    @property
+    def kept(self) -> bool:
+        """Did it keep the promise?"""
+        return self.attainment >= self.slo.attainment - 1e-12
+
+    @property
+    def usd_per_million(self) -> float:
+        """Queries."""
+        return self.usd / self.queries * 1e6
+
+    @property
+    def regret(self) -> float | None:
+        """The bill over the bound; None without a bound, and where the promise was missed."""
+        return self.usd / self.bound_usd if self.kept and self.bound_usd else None
+
+    @property
+    def function_usd(self) -> float:
+        return sum(stage.function_usd for stage in self.stages)
+
+    @property
+    def by_function(self) -> FunctionCalls:
+        """Of all stages together."""
+        called = [stage.by_function for stage in self.stages]
+        return FunctionCalls(
+            calls=sum(one.calls for one in called),
+            cold=sum(one.cold for one in called),
+            pings=sum(one.pings for one in called),
+            throttled=sum(one.throttled for one in called),
+            billed_gb_s=sum(one.billed_gb_s for one in called),
+        )
+
+    @property
+    def function_share(self) -> float | None:
+        """Of all calls; None where there was none."""
+        calls = sum(stage.calls for stage in self.stages)
+        return self.by_function.calls / calls if calls else None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RunOutcome:
+    """What became of a run's queries, infinite latencies where they were not answered, and of its instances."""
+
+    latency_s: FloatArray  # (N,)
+    stages: tuple[StageRun, ...]
+    instances: float
+    most_instances: int
+    most_usd_per_hour: float
+
+
+def pipeline_run(
+    request: RunRequest,
+    config: PipelineConfig,
+    policy: str,
+    prices: str,
+    trace: Trace,
+    part: Part,
+    arrivals_s: FloatArray,
+    outcome: RunOutcome,
+    planned_on: Part,
+    notes: tuple[str, ...],
+) -> PipelineRun:
+    """The figures of an outcome; before `notes` stand those on limits, and on queries without an answer."""
+    worst, below = _by_minute(arrivals_s, outcome.latency_s, config.slo, part.duration_s)
+    return PipelineRun(
+        config.name,
+        policy,
+        request.seed,
+        config.slo,
+        prices,
+        trace.name,
+        part.start_s,
+        part.duration_s,
+        len(arrivals_s),
+        int(np.count_nonzero(outcome.latency_s > config.slo.rt_max_s + TOLERANCE_S)),
+        worst,
+        below,
+        _latency(outcome.latency_s),
+        sum(stage.usd for stage in outcome.stages),
+        outcome.instances,
+        outcome.most_instances,
+        outcome.stages,
+        planned_on,
+        notes=(*_limits(config, outcome), *_unanswered(outcome.latency_s), *notes),
+        names_functions=any(stage.functions for stage in config.stages),
+    )
+
+
+def busy_share(busy_s: float, paid_s: float) -> float:
+    """What is left in the queues at the end is worked off unpaid, and would make it more than all."""
+    return min(1.0, busy_s / paid_s) if paid_s else 0.0
+
+
+def _by_minute(arrivals_s: FloatArray, latency_s: FloatArray, slo: Slo, duration_s: float) -> tuple[float, int]:
+    """The least share in time of the queries that came within a minute, and how many minutes have too small a one."""
+    minutes = max(1, math.ceil(duration_s / 60.0 - 1e-9))
+    at = np.minimum((arrivals_s / 60.0).astype(np.int64), minutes - 1)
+    came = np.bincount(at, minlength=minutes)
+    in_time = np.bincount(at, weights=latency_s <= slo.rt_max_s + TOLERANCE_S, minlength=minutes)
+    shares = in_time[came > 0] / came[came > 0]
+    return float(shares.min()), int(np.count_nonzero(shares < slo.attainment - 1e-12))
+
+
+def _latency(latency_s: FloatArray) -> Latency:
+    """Of the queries that were answered; NaN where none was."""
+    answered_s = latency_s[np.isfinite(latency_s)]
+    ascending_ms = np.sort(answered_s if len(answered_s) else np.array([math.nan])) * 1e3
+
+    def quantile(share: float) -> float:
+        return float(ascending_ms[max(1, math.ceil(share * len(ascending_ms) - 1e-9)) - 1])
+
+    return Latency(
+        mean=float(ascending_ms.mean()),
+        p50=quantile(0.5),
+        p95=quantile(0.95),
+        p98=quantile(0.98),
+        p99=quantile(0.99),
+        p999=quantile(0.999),
+        max=float(ascending_ms[-1]),
+    )
+
+
+def _limits(config: PipelineConfig, outcome: RunOutcome) -> list[str]:
+    fleet, usd, count = config.fleet, outcome.most_usd_per_hour, outcome.most_instances
+    notes = []
+    if usd > fleet.max_usd_per_hour:
+        notes.append(f"up to ${usd:.2f}/h: dearer than [fleet] max_usd_per_hour = {fleet.max_usd_per_hour:g} allows")
+    if count > fleet.max_instances:
+        notes.append(f"up to {count} instances: more than [fleet] max_instances = {fleet.max_instances} allows")
+    return notes
+
+
+def _unanswered(latency_s: FloatArray) -> list[str]:
+    never = int(np.count_nonzero(np.isinf(latency_s)))
+    what = "queries have no answer: a call could not be in time, or its function had no environment"
+    return [f"{never:,} {what}"] if never else []
