@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mark.rules.stage_horizon import stage_horizon_s
@@ -21,4 +20,4 @@ from mark.rules.stage_horizon import stage_horizon_s
 )
 def test_a_stage_has_its_part_and_what_others_left(left_s: float, expected_s: float) -> None:
     """0.1, 0.2 and 0.1 s are planned, the last stage needs 0.03 s."""
-    assert stage_horizon_s(np.array([left_s]), 0.2, 0.1, 0.03) == pytest.approx(expected_s)
+    assert stage_horizon_s(left_s, 0.2, 0.1, 0.03) == pytest.approx(expected_s)
