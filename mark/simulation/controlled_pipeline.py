@@ -20,18 +20,15 @@ from mark.domain.function_offer import FunctionCalls
 from mark.domain.pipeline import Pipeline, needed_s
 from mark.domain.profile import Basis
 from mark.domain.service import ResolvedService
-from mark.kernel.compiled import compiled
 from mark.kernel.departures import BY_FUNCTION, REFUSED
+from mark.kernel.horizons import horizons_s
 from mark.kernel.stage import StageSimulation
-from mark.kernel.state import Floats, Ints
+from mark.kernel.state import Ints
 from mark.pipelines.estimate import QuerySample
-from mark.rules import stage_horizon
 from mark.simulation.inputs import Inputs
 from mark.simulation.query_flow import QueryFlow
 from mark.simulation.run import Simulation
 from mark.simulation.world.cloud import FleetResult
-
-_stage_horizon_s = compiled(stage_horizon.stage_horizon_s)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,14 +98,6 @@ def simulate_controlled(
     return PipelineOutcome(flow.latency_s(), tuple(run.outcome() for run in runs))
 
 
-@compiled
-def _horizons_s(left_s: Floats, own_s: float, behind_s: float, least_behind_s: float) -> Floats:
-    horizon_s = np.empty_like(left_s)
-    for i in range(left_s.shape[0]):
-        horizon_s[i] = _stage_horizon_s(left_s[i], own_s, behind_s, least_behind_s)
-    return horizon_s
-
-
 class _Calls:
     """The arrivals of one stage, handed over window by window."""
 
@@ -154,7 +143,7 @@ class _StageRun:
     def _due(self, until_s: float) -> None:
         times_s, queries = self._flow.due(self._at, until_s)
         left_s = self._flow.left_s(times_s, queries, self._rt_max_s)
-        limit_s = _horizons_s(left_s, self._part_s, self._behind_s, self._least_behind_s)
+        limit_s = horizons_s(left_s, self._part_s, self._behind_s, self._least_behind_s)
         self._calls.hand_over(times_s, limit_s)
 
     def _answered(self) -> None:

@@ -1,0 +1,24 @@
+"""How long a stage of a pipeline may take with each of many calls."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mark.kernel.compiled import compiled
+from mark.kernel.state import Floats
+from mark.rules.stage_horizon import stage_horizon_s
+
+_stage_horizon_s = compiled(stage_horizon_s)
+
+
+def horizons_s(left_s: Floats, own_s: float, behind_s: float, least_behind_s: float) -> Floats:
+    """`mark.rules.stage_horizon` of each; `left_s` (N,) is what their queries have until their deadlines."""
+    found = np.empty_like(left_s)
+    _fill(found, left_s, own_s, behind_s, least_behind_s)
+    return found
+
+
+@compiled
+def _fill(found: Floats, left_s: Floats, own_s: float, behind_s: float, least_behind_s: float) -> None:
+    for i in range(left_s.shape[0]):
+        found[i] = _stage_horizon_s(left_s[i], own_s, behind_s, least_behind_s)
