@@ -25,6 +25,7 @@ _SHARES = np.array([1.0 / 6.0, 2.0 / 3.0, 1.0 / 6.0])
 _ALL = np.ones(1)
 _LEVELS = np.arange(1, 20, 2) / 20.0  # ten equally likely rates: 0.05, 0.15, ..., 0.95
 _EQUAL = np.full(10, 0.1)
+_LEAST_MEDIAN = 0.1  # of the mean over the quantiles: below that it is not what the load usually is
 _EXPECTED_MAX_OF_12 = 1.63  # standard deviations: the highest of the twelve 5 s windows of a minute
 _GRID = 48  # levels of load at which savings are worked out; linear between
 _FAR = 40.0  # an exponent beyond which exp() is lost in rounding
@@ -241,7 +242,10 @@ def believed_demand(forecast: Forecast, steps: int, *, spread: float = 1.0) -> t
     # What 5 s peaks show beyond Poisson arrivals, which the formulas know of. Below a request in 5 s they show nothing:
     # a single one is a peak of many times the mean.
     unrest = (np.maximum(0.0, forecast.peak_at(0.5)[:steps] - middle) / _EXPECTED_MAX_OF_12) ** 2
-    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / np.maximum(middle, 1.0 / 5.0) * mean
+    # Nor does a median of next to nothing, below a load that may well come: what is unrest beside the one is none of
+    # the other. After a fall by nine tenths a fleet for thirty times the load was bought for that.
+    usual = np.maximum(middle, np.maximum(1.0 / 5.0, _LEAST_MEDIAN * mean.mean(axis=0)))
+    deviation = np.sqrt(np.maximum(0.0, unrest - middle / 5.0)) / usual * mean
     # (steps, points, 3), or (steps, points, 1) where nothing is known of the unrest within a step
     within_step, shares = (_WITHIN, _SHARES) if deviation.any() else (_WITHIN[1:2], _ALL)
     demand = np.maximum(1e-9, mean.T[:, :, None] + deviation.T[:, :, None] * within_step)

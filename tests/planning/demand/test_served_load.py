@@ -129,6 +129,15 @@ def test_peaks_of_single_requests_are_no_unrest() -> None:
     assert served_load(rare, 0.5).spacing_rps * 40.0 < 10.0, "the largest capacity that is of any use"
 
 
+@pytest.mark.parametrize("median", [0.0, 1e-3, 1.0, 40.0])
+def test_unrest_beside_a_small_median_is_none_of_the_whole(median: float) -> None:
+    """A fall leaves a median near zero below quantiles that are not: no multiple of those is believed for its peaks."""
+    mean = np.concatenate([np.full(12, median), np.linspace(median, 400.0, 7)])[:, None]
+    peak = np.maximum(mean, median + 13.0)
+    demand, _ = believed_demand(Forecast(0.0, 60.0, LEVELS, mean, peak, "test"), 1)
+    assert 400.0 <= demand.max() <= 3.0 * 400.0
+
+
 def test_the_believed_demand_has_the_forecast_s_mean_in_every_step() -> None:
     """Points with weights that sum to 1: the median alone where the spread counts nothing."""
     of = forecast(np.linspace(50.0, 90.0, 60), 0.4, 1.0)
